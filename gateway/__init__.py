@@ -1,0 +1,1 @@
+"""webmcp-gateway lets a normal web app run as an MCP App, under a policy."""

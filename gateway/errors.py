@@ -1,0 +1,131 @@
+"""The exceptions of the gateway.
+
+GatewayError
+├── DocumentError    a configuration or policy file that cannot be used; carries every problem found
+├── StartError       the gateway cannot start as it is configured
+├── Refusal          an exchange or a tool call ends here, with a reason that its caller is told
+└── MuxError         a frame that breaks the bridge protocol; ends that connection
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """Why the gateway itself answered instead of the backend: header `gateway-reason` and audit field."""
+
+    BAD_REQUEST = "bad-request"
+    CREDENTIAL_NEEDED = "credential-needed"
+    POLICY_DENIED = "policy-denied"
+    PLUGIN_REFUSED = "plugin-refused"
+    VIEW_UNPROVEN = "view-unproven"
+    APPROVAL_DECLINED = "approval-declined"
+    APPROVAL_EXPIRED = "approval-expired"
+    APPROVAL_UNAVAILABLE = "approval-unavailable"
+    IDEMPOTENCY_CONFLICT = "idempotency-conflict"
+    REQUEST_TOO_LARGE = "request-too-large"
+    RATE_LIMITED = "rate-limited"
+    QUOTA_EXCEEDED = "quota-exceeded"
+    BACKEND_UNREACHABLE = "backend-unreachable"
+    BACKEND_PROTOCOL = "backend-protocol"
+    RESPONSE_TOO_LARGE = "response-too-large"
+    REDIRECT_DENIED = "redirect-denied"
+    ADDRESS_DENIED = "address-denied"
+    CREDENTIAL_FAILED = "credential-failed"
+    BACKEND_UNAVAILABLE = "backend-unavailable"
+    AUDIT_UNAVAILABLE = "audit-unavailable"
+    CONDITION_LIMIT = "condition-limit"
+    NO_HOST = "no-host"
+    CONNECTION_LOST = "connection-lost"
+    BACKEND_TIMEOUT = "backend-timeout"
+    REPORTED_TO_MODEL = "reported-to-model"
+    INTERNAL = "internal"
+    CANCELLED = "cancelled"
+    NOT_AN_APP = "not-an-app"
+
+
+STATUS: dict[Reason, int] = {
+    Reason.BAD_REQUEST: 400,
+    Reason.CREDENTIAL_NEEDED: 401,
+    Reason.POLICY_DENIED: 403,
+    Reason.PLUGIN_REFUSED: 403,
+    Reason.VIEW_UNPROVEN: 403,
+    Reason.APPROVAL_DECLINED: 403,
+    Reason.APPROVAL_EXPIRED: 403,
+    Reason.APPROVAL_UNAVAILABLE: 403,
+    Reason.IDEMPOTENCY_CONFLICT: 409,
+    Reason.REQUEST_TOO_LARGE: 413,
+    Reason.RATE_LIMITED: 429,
+    Reason.QUOTA_EXCEEDED: 429,
+    Reason.BACKEND_UNREACHABLE: 502,
+    Reason.BACKEND_PROTOCOL: 502,
+    Reason.RESPONSE_TOO_LARGE: 502,
+    Reason.REDIRECT_DENIED: 502,
+    Reason.ADDRESS_DENIED: 502,
+    Reason.CREDENTIAL_FAILED: 502,
+    Reason.BACKEND_UNAVAILABLE: 503,
+    Reason.AUDIT_UNAVAILABLE: 503,
+    Reason.CONDITION_LIMIT: 503,
+    Reason.NO_HOST: 503,
+    Reason.CONNECTION_LOST: 503,
+    Reason.BACKEND_TIMEOUT: 504,
+    Reason.REPORTED_TO_MODEL: 202,
+    Reason.INTERNAL: 500,
+    Reason.CANCELLED: 499,
+    Reason.NOT_AN_APP: 403,
+}
+"""The HTTP status that goes with each reason."""
+
+
+class GatewayError(Exception):
+    """Any error that the gateway raises on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong in a file; `line` and `column` count from 1."""
+
+    file: str
+    line: int
+    column: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}: {self.message}"
+
+
+class DocumentError(GatewayError):
+    """A configuration or policy file that cannot be used; `problems` names each place and the remedy."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+class StartError(GatewayError):
+    """The gateway cannot start as it is configured; the message names the remedy."""
+
+
+class Refusal(GatewayError):
+    """An exchange or a tool call that ends here: told to its caller as `problem+json` with `gateway-reason`."""
+
+    def __init__(
+        self, reason: Reason, detail: str, *, headers: Sequence[tuple[str, str]] = (), status: int | None = None
+    ) -> None:
+        self.reason = reason
+        self.detail = detail
+        self.headers = tuple(headers)
+        self.status = status or STATUS[reason]
+        super().__init__(f"{reason}: {detail}")
+
+
+class MuxError(GatewayError):
+    """A frame that breaks the bridge protocol; `code` is sent to the peer before the connection closes."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        self.code = code
+        self.detail = detail
+        super().__init__(f"{code}: {detail}")

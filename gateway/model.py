@@ -1,0 +1,282 @@
+"""The nouns that all rooms of the gateway share, and the protocols of a backend and an approver."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol, TypeAlias
+
+Headers: TypeAlias = tuple[tuple[str, str], ...]
+"""Header fields in order, names in lower case, repeated names kept apart."""
+
+Json: TypeAlias = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
+"""A JSON value."""
+
+
+class Door(StrEnum):
+    """The way by which something came in."""
+
+    MCP = "mcp"
+    BRIDGE = "bridge"
+    SITE = "site"
+
+
+class Channel(StrEnum):
+    """One of the two conversations with a view; they never mix."""
+
+    UI = "ui"
+    WEBMCP = "webmcp"
+
+
+class Initiator(StrEnum):
+    """Who caused a request."""
+
+    PERSON = "person"
+    PAGE = "page"
+    MODEL = "model"
+
+
+class Effect(StrEnum):
+    """What a policy says of a request."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+
+
+class BodyType(StrEnum):
+    """How a body is written in `http_request` arguments and results."""
+
+    NONE = "none"
+    JSON = "json"
+    TEXT = "text"
+    FORM_DATA = "formData"
+    URL_ENCODED = "urlEncoded"
+    BASE64 = "base64"
+
+
+class Redirect(StrEnum):
+    """What to do with a redirect, as in Fetch."""
+
+    FOLLOW = "follow"
+    ERROR = "error"
+    MANUAL = "manual"
+
+
+class Secret:
+    """A text that must not show: `repr` and `str` hide it, `reveal()` gives it."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """The hidden text."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Secret(…)"
+
+    __str__ = __repr__
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who calls: (issuer, client, subject). `shared` means that no person stands behind it."""
+
+    issuer: str
+    client: str
+    subject: str
+    roles: frozenset[str] = frozenset()
+    capabilities: frozenset[str] = frozenset()
+    claims: Mapping[str, Any] = field(default_factory=dict, hash=False, compare=False)
+    shared: bool = False
+
+    @property
+    def id(self) -> str:
+        """A name that is the same for the same person at the same client."""
+        return "|".join((self.issuer, self.client, self.subject))
+
+
+LOCAL = Principal(
+    issuer="local",
+    client="local",
+    subject="local",
+    capabilities=frozenset({"mcp", "bridge", "app", "approve", "audit:read", "admin"}),
+)
+"""The one principal of a gateway on loopback without authentication."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who and what stands behind one request or tool call, as the door and the view found it.
+
+    `view` is the id of a live view, None where there is none. `proven` says that the view itself made the call.
+    `cause` is the audit id of the tool call, or the id of the gesture, under which it is shown.
+    """
+
+    principal: Principal
+    app: str
+    door: Door
+    initiator: Initiator
+    evidence: str
+    view: str | None = None
+    proven: bool = False
+    cause: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What an app asks for, decoded by a door; nothing of it is decided.
+
+    `url` is what the app gave: path and query, or absolute. `body` is the exact bytes. `timeout` is in seconds.
+    """
+
+    method: str
+    url: str
+    headers: Headers = ()
+    body: bytes = b""
+    body_type: BodyType = BodyType.NONE
+    redirect: Redirect = Redirect.FOLLOW
+    send_cookies: bool = True
+    timeout: float | None = None
+    stream: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CanonicalRequest:
+    """A request in its one form: what is decided on is byte for byte what is sent.
+
+    `path` is percent-encoded and absolute; `query` has no `?`; `backend` is the policy's name of it.
+    """
+
+    method: str
+    path: str
+    query: str
+    headers: Headers
+    body: bytes
+    body_type: BodyType
+    backend: str
+    redirect: Redirect = Redirect.FOLLOW
+    timeout: float | None = None
+
+    @property
+    def url(self) -> str:
+        """Path and query, relative to the app."""
+        return f"{self.path}?{self.query}" if self.query else self.path
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 in hex over method, URL, headers and body, each with its length before it."""
+        sha = hashlib.sha256()
+        parts = [self.backend, self.method, self.url, *(part for pair in self.headers for part in pair)]
+        for part in (*(text.encode() for text in parts), self.body):
+            sha.update(b"%d:" % len(part))
+            sha.update(part)
+        return sha.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An answer, whole: of a backend, or made by the gateway. `url` is relative to the app."""
+
+    status: int
+    headers: Headers = ()
+    body: bytes = b""
+    url: str = ""
+    redirected: bool = False
+    reason_phrase: str = ""
+
+    def header(self, name: str) -> str | None:
+        """The first value of the header `name` (lower case)."""
+        return next((value for key, value in self.headers if key == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Outbound:
+    """A request as it goes out: to a backend, or to a token endpoint.
+
+    `url` is absolute and percent-encoded already. `timeout` is in seconds for the whole answer;
+    `response_limit` in bytes after decompression.
+    """
+
+    method: str
+    url: str
+    headers: Headers = ()
+    body: bytes = b""
+    timeout: float = 10.0
+    response_limit: int = 5 * 1024 * 1024
+
+
+class Backend(Protocol):
+    """Where requests go. Redirects are not followed; `Refusal` says why there is no answer."""
+
+    async def send(self, request: Outbound) -> Response:
+        """The backend's answer, whole. Raises `Refusal` (`backend-*`, `address-denied`, `response-too-large`)."""
+        ...
+
+    async def close(self) -> None:
+        """Release connections."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a person is asked before a call runs. `expires` is in seconds since the epoch."""
+
+    id: str
+    principal: str
+    app: str
+    view: str | None
+    message: str
+    method: str
+    target: str
+    body: str
+    digest: str
+    policy_version: str
+    initiator: Initiator
+    evidence: str
+    created: float
+    expires: float
+
+
+class Approver(Protocol):
+    """One way to ask a person; the first answer of all of them wins."""
+
+    async def ask(self, question: Question) -> bool | None:
+        """True for yes, False for no, None where this way has no answer."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ViewTool:
+    """A tool that a page registered, as the model sees it: `name` is the model's, `page_name` the page's own."""
+
+    name: str
+    page_name: str
+    title: str
+    description: str
+    input_schema: Mapping[str, Any]
+    annotations: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """One line of the record, for plugins and sinks: `phase` is `intent` or `outcome`, `fields` what it says."""
+
+    id: str
+    phase: str
+    time: float
+    fields: Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A packed app: one HTML file as `ui://` resource, with the `_meta.ui` that goes with it."""
+
+    uri: str
+    html: str
+    meta: Mapping[str, Any]
+    notes: Sequence[str] = ()
