@@ -1,0 +1,42 @@
+/** The three bundles of the browser side, one per mode, built into `gateway/static/`. */
+import { defineConfig, type UserConfig } from "vite";
+
+const bundles: Record<string, UserConfig> = {
+  /** One script without imports: it is inlined first into the head of every packed app. */
+  view: {
+    build: {
+      outDir: "../gateway/static/view",
+      target: "es2020",
+      lib: { entry: "src/view/index.ts", formats: ["iife"], name: "webmcpGatewayRuntime", fileName: () => "runtime.js" },
+    },
+  },
+  /** Fixed names: the gateway serves these two files alone. */
+  sandbox: {
+    root: "src/host/sandbox",
+    base: "./",
+    build: {
+      outDir: "../../../../gateway/static/sandbox",
+      target: "es2022",
+      modulePreload: false,
+      rolldownOptions: { input: "src/host/sandbox/proxy.html", output: { entryFileNames: "proxy.js" } },
+    },
+  },
+  /** Relative addresses, so that the console works under the prefix of an embedding application too. */
+  console: {
+    root: "src/console",
+    base: "./",
+    build: { outDir: "../../../gateway/static/console", target: "es2022", modulePreload: { polyfill: false } },
+  },
+};
+
+export default defineConfig(({ mode }) => {
+  const bundle = bundles[mode];
+  if (!bundle) throw new Error(`no bundle "${mode}"; there are ${Object.keys(bundles).join(", ")}`);
+  return {
+    ...bundle,
+    configFile: false,
+    publicDir: false,
+    define: { "process.env.NODE_ENV": JSON.stringify("production") },
+    build: { ...bundle.build, emptyOutDir: true, minify: true, sourcemap: false, reportCompressedSize: true },
+  };
+});
