@@ -1,0 +1,83 @@
+# make demo, make test: everything they need is fetched on the first call; later calls start at once.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(CURDIR)/$(VENV)/bin
+export PATH := $(BIN):$(PATH)
+
+# The first Python from 3.11 on that can make a virtual environment; set PYTHON=… to choose another.
+PYTHON = $(shell for p in python3.13 python3.12 python3.11 python3; do \
+  "$$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
+
+ROOMS = $(wildcard gateway plugins examples tests benchmarks scripts)
+BROWSER_SOURCES = $(shell find browser -path browser/node_modules -prune -o -type f -print 2>/dev/null)
+
+.PHONY: help demo test lint lock bench clean chromium
+
+help:
+	@echo "make demo   install, start the cart example with its gateway, print the page to open"
+	@echo "make test   lint, types, layers, unit, integration and Chromium tests"
+	@echo "make lint   ruff, mypy, import-linter, tsc"
+	@echo "make bench  measure the gateway beside a bare proxy"
+	@echo "make lock   resolve the lock files anew"
+	@echo "make clean  remove what the other targets made"
+
+$(VENV)/.made:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or later with its venv module is missing (Debian: apt install python3-venv)." >&2; exit 1; }
+	@echo "Making $(VENV) with $(PYTHON)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+$(VENV)/.locked: requirements-dev.lock $(VENV)/.made
+	@echo "Installing requirements-dev.lock"
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements-dev.lock
+	@touch $@
+
+# The build hook runs `npm ci` and the first `npm run build`.
+$(VENV)/.installed: $(VENV)/.locked pyproject.toml hatch_build.py browser/package-lock.json
+	@echo "Installing webmcp-gateway and building its browser part"
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.built: $(VENV)/.installed $(BROWSER_SOURCES)
+	@npm --prefix browser run --silent build
+	@touch $@
+
+demo: $(VENV)/.built
+	@exec $(BIN)/python examples/cart_app/demo.py
+
+chromium:
+	@scripts/chromium
+
+lint: $(VENV)/.built
+	ruff check $(ROOMS) hatch_build.py
+	ruff format --check $(ROOMS) hatch_build.py
+	mypy $(ROOMS) hatch_build.py
+	lint-imports
+	npm --prefix browser run --silent check
+
+test: chromium lint
+	npm --prefix browser run --silent test
+	pytest
+
+bench: $(VENV)/.built
+	@exec $(BIN)/python -m benchmarks
+
+# Resolved on the oldest Python we support: later ones need a subset of what it needs.
+COMPILE = $(BIN)/python -m piptools compile --quiet --upgrade --strip-extras --allow-unsafe --generate-hashes --no-header \
+  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options --annotation-style=line
+
+lock: $(VENV)/.made
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' \
+	  || { echo "The lock files are resolved on Python 3.11: make clean, then make lock PYTHON=python3.11" >&2; exit 1; }
+	@$(BIN)/python -m pip install --quiet "pip-tools>=7.4"
+	@$(COMPILE) --output-file requirements.lock pyproject.toml
+	@$(COMPILE) --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
+	@if grep -nE '^-|https?://' requirements.lock requirements-dev.lock; then echo "A lock file names an index." >&2; exit 1; fi
+
+clean:
+	rm -rf $(VENV) browser/node_modules gateway/static dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
