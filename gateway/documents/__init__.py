@@ -1,0 +1,11 @@
+"""YAML text becomes values with positions, and a reader that names every problem in a file at once.
+
+YAML 1.2 core types (so `no` and `on` are text); tags, aliases, duplicate keys and more than one document are refused.
+`${env:NAME}` and the like are no matter of this package.
+"""
+
+from gateway.documents.nodes import Node, load
+from gateway.documents.reader import Report, Section, read, reading, suggestion
+from gateway.documents.units import parse_duration, parse_size
+
+__all__ = ["Node", "Report", "Section", "load", "parse_duration", "parse_size", "read", "reading", "suggestion"]

@@ -1,0 +1,234 @@
+"""YAML text becomes nodes: values of the YAML 1.2 core types with their positions."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+import yaml
+
+from gateway.documents.units import shown
+from gateway.errors import DocumentError, Problem
+from gateway.model import Json
+
+MAX_SIZE: Final = 8 * 1024 * 1024
+MAX_DEPTH: Final = 32
+MAX_NUMBER: Final = 40
+
+Scalar: TypeAlias = str | int | float | bool | None
+
+_PLAIN: dict[str, bool | None] = {"null": None, "Null": None, "NULL": None, "~": None, "": None}
+_PLAIN |= {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", re.ASCII)
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
+_SPECIAL_FLOAT = re.compile(r"([-+]?)\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value of a document and where it stands; `line` and `column` count from 1.
+
+    `keys` gives the position of each key of a mapping.
+    """
+
+    value: Scalar | tuple[Node, ...] | Mapping[str, Node]
+    file: str
+    line: int
+    column: int
+    keys: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """What it is, in the words of an error message."""
+        return _kind(self.value)
+
+    def plain(self) -> Json:
+        """The value without positions."""
+        if isinstance(self.value, Mapping):
+            return {key: node.plain() for key, node in self.value.items()}
+        if isinstance(self.value, tuple):
+            return [node.plain() for node in self.value]
+        return self.value
+
+    def problem(self, message: str) -> Problem:
+        """A problem at this place."""
+        return Problem(self.file, self.line, self.column, message)
+
+
+def load(text: str, file: str) -> Node:
+    """The one document in `text`; `file` is its name in messages. Raises DocumentError."""
+    problems: list[Problem] = []
+    node = parse(text, file, problems)
+    raise_all(problems)
+    return node
+
+
+def parse(text: str, file: str, problems: list[Problem]) -> Node:
+    """Like `load`, but puts what is wrong into `problems`, as far as one can read on."""
+    if len(text) > MAX_SIZE:
+        raise DocumentError([Problem(file, 1, 1, f"larger than {MAX_SIZE // 2**20} MiB")])
+    try:
+        return _Builder(file, problems).build(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        message = ", ".join(part for part in (error.context, error.problem) if part)
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        raise DocumentError([*problems, Problem(file, line, column, f"not YAML: {message}")]) from error
+    except (yaml.YAMLError, UnicodeError) as error:
+        raise DocumentError([*problems, Problem(file, 1, 1, f"not YAML: {error}")]) from error
+
+
+class _Frame:
+    """A list or mapping under construction; `key` is the key whose value comes next."""
+
+    __slots__ = ("column", "entries", "is_mapping", "items", "key", "keys", "line")
+
+    def __init__(self, is_mapping: bool, line: int, column: int) -> None:
+        self.is_mapping = is_mapping
+        self.line = line
+        self.column = column
+        self.items: list[Node] = []
+        self.entries: dict[str, Node] = {}
+        self.keys: dict[str, tuple[int, int]] = {}
+        self.key: str | None = None
+
+
+class _Builder:
+    """Makes nodes of parser events. Without recursion: depth is counted, so no input exhausts the stack."""
+
+    def __init__(self, file: str, problems: list[Problem]) -> None:
+        self.file = file
+        self.problems = problems
+        self.stack: list[_Frame] = []
+        self.roots: list[Node] = []
+
+    def build(self, text: str) -> Node:
+        """The one document. Stops at the first error of syntax."""
+        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+            if isinstance(event, yaml.ScalarEvent):
+                self._check(event, event.tag, event.anchor)
+                self._place(self._scalar(event), event)
+            elif isinstance(event, yaml.CollectionStartEvent):
+                self._check(event, event.tag, event.anchor)
+                self._open(event)
+            elif isinstance(event, yaml.CollectionEndEvent):
+                self._close()
+            elif isinstance(event, yaml.AliasEvent):
+                self._problem(event, f"alias *{event.anchor} is refused: write the value out")
+                self._place(None, event)
+            elif isinstance(event, yaml.DocumentStartEvent) and self.roots:
+                self._problem(event, "a second document is refused: write one document per file")
+        return self.roots[0] if self.roots else Node(None, self.file, 1, 1)
+
+    def _open(self, event: yaml.CollectionStartEvent) -> None:
+        line, column = _at(event)
+        if len(self.stack) >= MAX_DEPTH:
+            raise DocumentError(
+                [*self.problems, Problem(self.file, line, column, f"nested deeper than {MAX_DEPTH} levels")]
+            )
+        if self._at_key():
+            self._problem(event, "a key must be text")
+            self.stack[-1].key = ""
+        self.stack.append(_Frame(isinstance(event, yaml.MappingStartEvent), line, column))
+
+    def _close(self) -> None:
+        frame = self.stack.pop()
+        value = frame.entries if frame.is_mapping else tuple(frame.items)
+        self._add(Node(value, self.file, frame.line, frame.column, frame.keys))
+
+    def _place(self, value: Scalar, event: yaml.Event) -> None:
+        if self._at_key():
+            self._key(value, event)
+        else:
+            self._add(Node(value, self.file, *_at(event)))
+
+    def _at_key(self) -> bool:
+        return bool(self.stack) and self.stack[-1].is_mapping and self.stack[-1].key is None
+
+    def _key(self, value: Scalar, event: yaml.Event) -> None:
+        frame = self.stack[-1]
+        if not isinstance(value, str):
+            self._problem(event, f"a key must be text, not {_kind(value)}; put it in quotes")
+        elif not value:
+            self._problem(event, "a key must not be empty")
+        elif value in frame.keys:
+            line, column = frame.keys[value]
+            self._problem(event, f"duplicate key {shown(value)}: it stands on line {line}, column {column} already")
+        else:
+            frame.keys[value] = _at(event)
+            frame.key = value
+            return
+        frame.key = ""
+
+    def _add(self, node: Node) -> None:
+        if not self.stack:
+            self.roots.append(node)
+        elif self.stack[-1].is_mapping:
+            frame = self.stack[-1]
+            if frame.key:
+                frame.entries[frame.key] = node
+            frame.key = None
+        else:
+            self.stack[-1].items.append(node)
+
+    def _scalar(self, event: yaml.ScalarEvent) -> Scalar:
+        text: str = event.value
+        if event.style:
+            return text
+        if text in _PLAIN:
+            return _PLAIN[text]
+        if text[0] in "-+.0123456789":
+            return self._number(text, event)
+        return text
+
+    def _number(self, text: str, event: yaml.ScalarEvent) -> Scalar:
+        if not (_INTEGER.fullmatch(text) or _FLOAT.fullmatch(text) or _SPECIAL_FLOAT.fullmatch(text)):
+            return text
+        if len(text) > MAX_NUMBER or _SPECIAL_FLOAT.fullmatch(text):
+            self._problem(event, f"{shown(text)} is no number that can be used here; put it in quotes if it is text")
+            return 0
+        if _INTEGER.fullmatch(text):
+            return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+        number = float(text)
+        if math.isinf(number):
+            self._problem(event, f"{shown(text)} is too large a number")
+        return number
+
+    def _check(self, event: yaml.Event, tag: str | None, anchor: str | None) -> None:
+        if tag is not None:
+            self._problem(event, f"tag {shown(tag)} is refused: values have the types that they show")
+        if anchor is not None:
+            self._problem(event, f"anchor &{anchor} is refused: write the value out where it is needed")
+
+    def _problem(self, event: yaml.Event, message: str) -> None:
+        self.problems.append(Problem(self.file, *_at(event), message))
+
+
+def _at(event: yaml.Event) -> tuple[int, int]:
+    mark = event.start_mark
+    return (mark.line + 1, mark.column + 1) if mark else (1, 1)
+
+
+def raise_all(problems: list[Problem]) -> None:
+    """Raises DocumentError with `problems` in the order of the file, if there are any."""
+    if problems:
+        raise DocumentError(sorted(problems, key=lambda problem: (problem.line, problem.column)))
+
+
+def _kind(value: Scalar | tuple[Node, ...] | Mapping[str, Node]) -> str:
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return f"the text {shown(value)}"
+        case int() | float():
+            return f"the number {value}"
+        case tuple():
+            return "a list"
+        case _:
+            return "a mapping"

@@ -1,0 +1,229 @@
+"""A typed reader over nodes that names every problem at once, unknown keys among them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeVar
+
+from gateway.documents.nodes import Node, parse, raise_all
+from gateway.documents.units import parse_duration, parse_size, shown
+from gateway.errors import Problem
+
+T = TypeVar("T")
+
+
+def suggestion(name: str, allowed: Iterable[str]) -> str:
+    """`, did you mean "…"?`, or nothing where no allowed name is near."""
+    near = difflib.get_close_matches(name, list(allowed), n=1)
+    return f', did you mean "{near[0]}"?' if near else ""
+
+
+@contextmanager
+def read(text: str, file: str) -> Iterator[Section]:
+    """The document as a section to read; at the end DocumentError names all problems, unknown keys among them."""
+    problems: list[Problem] = []
+    node = parse(text, file, problems)
+    with reading(node, problems) as section:
+        yield section
+
+
+@contextmanager
+def reading(node: Node, problems: list[Problem] | None = None) -> Iterator[Section]:
+    """Like `read`, for a document that is loaded already; `problems` are those known before."""
+    report = Report(problems if problems is not None else [])
+    section = report.section(node)
+    yield section
+    report.close()
+
+
+class Report:
+    """Collects the problems of one document, and the sections that were opened in it."""
+
+    __slots__ = ("problems", "sections")
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = problems
+        self.sections: list[Section] = []
+
+    def add(self, node: Node, message: str) -> None:
+        """A problem at `node`."""
+        self.problems.append(node.problem(message))
+
+    def section(self, node: Node) -> Section:
+        """A reader over a mapping; anything else is a problem, and reads as an empty one."""
+        if not isinstance(node.value, Mapping):
+            self.add(node, f"must be a mapping, not {node.kind}")
+            return Section(Node({}, node.file, node.line, node.column), self)
+        section = Section(node, self)
+        self.sections.append(section)
+        return section
+
+    def close(self) -> None:
+        """Look for unknown keys; raises DocumentError where there is any problem."""
+        for section in self.sections:
+            section.close()
+        raise_all(self.problems)
+
+
+class Section:
+    """A typed reader over one mapping. Keys that nobody asked for are unknown.
+
+    After a problem a reader returns something of the right type, only good to go on reading.
+    """
+
+    __slots__ = ("_asked", "_entries", "_unavailable", "node", "report")
+
+    def __init__(self, node: Node, report: Report) -> None:
+        self.node = node
+        self.report = report
+        self._entries: Mapping[str, Node] = node.value if isinstance(node.value, Mapping) else {}
+        self._asked: dict[str, None] = {}
+        self._unavailable: tuple[str, ...] = ()
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def get(self, key: str) -> Node | None:
+        """The node of `key`, None where it is absent; for what the typed readers do not know."""
+        self._asked[key] = None
+        return self._entries.get(key)
+
+    def problem(self, message: str, key: str | None = None) -> None:
+        """A problem at the value of `key`, or at this section."""
+        node = self._entries.get(key, self.node) if key is not None else self.node
+        self.report.add(node, f"{key}: {message}" if key is not None else message)
+
+    def unavailable(self, *keys: str) -> None:
+        """Names that are planned and do not work yet: refused by name, never silently taken."""
+        self._unavailable += keys
+
+    def require(self, *keys: str) -> None:
+        """A problem for each of `keys` that is missing."""
+        for key in keys:
+            if self.get(key) is None:
+                self.problem(f'"{key}" is missing')
+
+    def text(self, key: str, default: str = "") -> str:
+        """A text that is not empty."""
+        node = self.get(key)
+        if node is None:
+            return default
+        if isinstance(node.value, str) and node.value:
+            return node.value
+        self.problem(f"must be text, not {node.kind}{_quote_hint(node)}", key)
+        return default
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        """`true` or `false`."""
+        node = self.get(key)
+        if node is None:
+            return default
+        if not isinstance(node.value, bool):
+            self.problem(f"must be true or false, not {node.kind}", key)
+            return default
+        return node.value
+
+    def integer(self, key: str, default: int = 0, *, minimum: int = 0, maximum: int = 2**31 - 1) -> int:
+        """A whole number between `minimum` and `maximum`."""
+        node = self.get(key)
+        if node is None:
+            return default
+        if isinstance(node.value, bool) or not isinstance(node.value, int) or not minimum <= node.value <= maximum:
+            self.problem(f"must be a whole number from {minimum} to {maximum}, not {node.kind}", key)
+            return default
+        return node.value
+
+    def choice(self, key: str, allowed: Iterable[str], default: str = "") -> str:
+        """One of the texts in `allowed`."""
+        node = self.get(key)
+        if node is None:
+            return default
+        names = tuple(allowed)
+        if not isinstance(node.value, str) or node.value not in names:
+            near = suggestion(node.value, names) if isinstance(node.value, str) else ""
+            self.problem(f"must be one of {', '.join(names)}, not {node.kind}{near}", key)
+            return default
+        return node.value
+
+    def duration(self, key: str, default: float = 0.0) -> float:
+        """Seconds, written as `10s`."""
+        return self._parsed(key, default, parse_duration)
+
+    def size(self, key: str, default: int = 0) -> int:
+        """Bytes, written as `1MiB`."""
+        return self._parsed(key, default, parse_size)
+
+    def nodes(self, key: str) -> tuple[Node, ...]:
+        """The items of a list; none where the key is absent."""
+        node = self.get(key)
+        if node is None:
+            return ()
+        if not isinstance(node.value, tuple):
+            self.problem(f"must be a list, not {node.kind}", key)
+            return ()
+        return node.value
+
+    def texts(self, key: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """A list of texts."""
+        if self.get(key) is None:
+            return default
+        found = []
+        for node in self.nodes(key):
+            if isinstance(node.value, str) and node.value:
+                found.append(node.value)
+            else:
+                self.report.add(node, f"{key}: must be text, not {node.kind}{_quote_hint(node)}")
+        return tuple(found)
+
+    def section(self, key: str) -> Section:
+        """The mapping under `key`; an empty one where it is absent."""
+        node = self.get(key)
+        return self.report.section(node if node is not None else Node({}, *self._place))
+
+    def sections(self, key: str) -> tuple[Section, ...]:
+        """A list of mappings."""
+        return tuple(self.report.section(node) for node in self.nodes(key))
+
+    def named(self, key: str) -> dict[str, Section]:
+        """A mapping of free names to mappings."""
+        outer = self.section(key)
+        return {name: self.report.section(node) for name in outer if (node := outer.get(name)) is not None}
+
+    def close(self) -> None:
+        """Name each key that nobody asked for, with the names that are allowed."""
+        if len(self._entries) == sum(key in self._entries for key in self._asked):
+            return
+        allowed = [name for name in self._asked if name not in self._unavailable]
+        for key in self._entries:
+            if key in self._unavailable:
+                self._refuse_key(key, f'"{key}" is not available in this version')
+            elif key not in self._asked:
+                names = f"allowed: {', '.join(sorted(allowed))}" if allowed else "no keys are allowed here"
+                self._refuse_key(key, f"unknown key {shown(key)}{suggestion(key, allowed)} ({names})")
+
+    def _refuse_key(self, key: str, message: str) -> None:
+        line, column = self.node.keys.get(key, (self.node.line, self.node.column))
+        self.report.problems.append(Problem(self.node.file, line, column, message))
+
+    def _parsed(self, key: str, default: T, parse: Callable[[str], T]) -> T:
+        node = self.get(key)
+        if node is None:
+            return default
+        try:
+            return parse(node.value if isinstance(node.value, str) else str(node.plain()))
+        except ValueError as error:
+            self.problem(str(error), key)
+            return default
+
+    @property
+    def _place(self) -> tuple[str, int, int]:
+        return self.node.file, self.node.line, self.node.column
+
+
+def _quote_hint(node: Node) -> str:
+    return "" if isinstance(node.value, tuple | Mapping | str) else "; put it in quotes"
