@@ -1,0 +1,79 @@
+/** The gateway's REST interface, as the console uses it. */
+import { isObject, text } from "./json";
+import type { Answer, GatewayState } from "./types";
+
+/** An answer of the gateway that is no success; `status` 0 means that there was none. */
+export class ApiError extends Error {
+  readonly status: number;
+
+  constructor(status: number, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.name = "ApiError";
+    this.status = status;
+  }
+}
+
+export class Api {
+  readonly root: string;
+  /** Seconds by which the gateway's clock is ahead of this machine's; 0 where they agree within two seconds. */
+  clockOffset = 0;
+  private csrf = "";
+
+  constructor(root: string) {
+    this.root = root;
+  }
+
+  url(path: string): string {
+    return new URL(path, this.root).href;
+  }
+
+  async state(signal?: AbortSignal): Promise<GatewayState> {
+    const response = await this.send("api/state", signal ? { signal } : {});
+    const state = (await response.json()) as GatewayState;
+    this.csrf = state.csrf;
+    this.clockOffset = offset(response.headers.get("date"), Date.now());
+    return state;
+  }
+
+  /** A ticket for the bridge, for one use. */
+  async ticket(apps: readonly string[]): Promise<string> {
+    const response = await this.send("bridge/tickets", this.post({ apps: [...apps] }));
+    return ((await response.json()) as { ticket: string }).ticket;
+  }
+
+  async answer(approval: string, answer: Answer): Promise<void> {
+    await this.send(`api/approvals/${encodeURIComponent(approval)}`, this.post({ answer }));
+  }
+
+  /** Now by the gateway's clock, in seconds. */
+  now(): number {
+    return Date.now() / 1000 + this.clockOffset;
+  }
+
+  private post(body: object): RequestInit {
+    const headers = { "content-type": "application/json", "webmcp-gateway-csrf": this.csrf };
+    return { method: "POST", headers, body: JSON.stringify(body) };
+  }
+
+  private async send(path: string, init: RequestInit): Promise<Response> {
+    const response = await fetch(this.url(path), { cache: "no-store", credentials: "same-origin", ...init }).catch(
+      (cause: unknown) => {
+        throw new ApiError(0, "The gateway does not answer.", { cause });
+      },
+    );
+    if (!response.ok) throw new ApiError(response.status, await problemText(response));
+    return response;
+  }
+}
+
+/** What went wrong, from a `problem+json` body where there is one. */
+export async function problemText(response: Response): Promise<string> {
+  const body: unknown = await response.json().catch(() => undefined);
+  const said = isObject(body) ? (text(body["detail"]) ?? text(body["title"])) : undefined;
+  return said ?? `The gateway answered ${response.status}.`;
+}
+
+function offset(date: string | null, now: number): number {
+  const seconds = date ? (Date.parse(date) - now) / 1000 : 0;
+  return Number.isFinite(seconds) && Math.abs(seconds) > 2 ? seconds : 0;
+}

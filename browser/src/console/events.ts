@@ -1,0 +1,119 @@
+/** The gateway's event stream: kept open, opened again after every loss, with growing pauses up to five seconds. */
+import { ApiError, problemText } from "./api";
+import { isObject } from "./json";
+import { events, type ServerEvent } from "./sse";
+import type { Connection, Line, LiveView, Question } from "./types";
+
+export interface Listener {
+  approvals(questions: Question[]): void;
+  views(views: LiveView[]): void;
+  record(line: Line): void;
+  connection(state: Connection, detail: string): void;
+}
+
+/** A stream whose server sends pings is given up after this silence, in milliseconds. */
+const SILENCE = 45_000;
+const PAUSES = [300, 1000, 2000, 5000];
+
+/** Follow the stream at `url` until `signal` aborts. */
+export async function follow(url: string, listener: Listener, signal: AbortSignal): Promise<void> {
+  let failures = 0;
+  while (!signal.aborted) {
+    const problem = await once(url, listener, signal, () => (failures = 0));
+    if (signal.aborted) return;
+    listener.connection("lost", problem);
+    await pause(PAUSES[Math.min(failures++, PAUSES.length - 1)] ?? 5000, signal);
+  }
+}
+
+/** One connection, from opening to its end; gives the reason for the end in words. */
+async function once(url: string, listener: Listener, signal: AbortSignal, opened: () => void): Promise<string> {
+  const silence = new Silence(signal);
+  try {
+    const response = await fetch(url, {
+      headers: { accept: "text/event-stream" },
+      cache: "no-store",
+      signal: silence.signal,
+    });
+    if (!response.ok) throw new ApiError(response.status, await problemText(response));
+    opened();
+    listener.connection("open", "");
+    for await (const event of events(response, () => silence.ping())) {
+      silence.heard();
+      deliver(event, listener);
+    }
+    return "The gateway closed the connection.";
+  } catch (error) {
+    return error instanceof ApiError ? error.message : "The gateway does not answer.";
+  } finally {
+    silence.end();
+  }
+}
+
+function deliver({ event, data }: ServerEvent, listener: Listener): void {
+  const value: unknown = parse(data);
+  if (event === "approvals" && Array.isArray(value)) listener.approvals(value as Question[]);
+  else if (event === "views" && Array.isArray(value)) listener.views(value as LiveView[]);
+  else if (event === "record" && isLine(value)) listener.record(value);
+}
+
+function isLine(value: unknown): value is Line & { [key: string]: never } {
+  return isObject(value) && typeof value["id"] === "string" && typeof value["time"] === "number" && isObject(value["fields"]);
+}
+
+function parse(data: string): unknown {
+  try {
+    return JSON.parse(data);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Aborts when pings stop; counts only once a first ping was seen. */
+class Silence {
+  private readonly controller = new AbortController();
+  private readonly stop: () => void;
+  private readonly outer: AbortSignal;
+  private timer = 0;
+  private pings = false;
+
+  constructor(outer: AbortSignal) {
+    this.outer = outer;
+    this.stop = () => this.controller.abort();
+    outer.addEventListener("abort", this.stop);
+  }
+
+  get signal(): AbortSignal {
+    return this.controller.signal;
+  }
+
+  ping(): void {
+    this.pings = true;
+    this.heard();
+  }
+
+  heard(): void {
+    if (!this.pings) return;
+    clearTimeout(this.timer);
+    this.timer = window.setTimeout(this.stop, SILENCE);
+  }
+
+  end(): void {
+    clearTimeout(this.timer);
+    this.outer.removeEventListener("abort", this.stop);
+  }
+}
+
+function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(done, milliseconds);
+    function done(): void {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", done);
+      window.removeEventListener("online", done);
+      resolve();
+    }
+    signal.addEventListener("abort", done);
+    window.addEventListener("online", done);
+  });
+}

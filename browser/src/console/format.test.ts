@@ -1,0 +1,25 @@
+import { expect, test } from "vitest";
+import { count, countdown, duration, size } from "./format";
+
+test.each([
+  [0.2, "<1 ms"],
+  [12.4, "12 ms"],
+  [1500, "1.5 s"],
+  [15_200, "15 s"],
+  [125_000, "2 min 5 s"],
+])("%d ms is %s", (milliseconds, words) => {
+  expect(duration(milliseconds)).toBe(words);
+});
+
+test.each([
+  [119.2, "2:00"],
+  [9, "0:09"],
+  [-3, "0:00"],
+])("%d s left is %s", (seconds, words) => {
+  expect(countdown(seconds)).toBe(words);
+});
+
+test("sizes and counts have their unit", () => {
+  expect([size(12), size(2048), size(3 * 1024 * 1024)]).toEqual(["12 B", "2.0 KiB", "3.0 MiB"]);
+  expect([count(1, "tool", "tools"), count(0, "tool", "tools")]).toEqual(["1 tool", "0 tools"]);
+});

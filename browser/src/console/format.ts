@@ -1,0 +1,33 @@
+/** Numbers and times in words; times of the gateway are in seconds since the epoch. */
+
+export function duration(milliseconds: number): string {
+  if (milliseconds < 1) return "<1 ms";
+  if (milliseconds < 1000) return `${Math.round(milliseconds)} ms`;
+  if (milliseconds < 60_000) return `${(milliseconds / 1000).toFixed(milliseconds < 10_000 ? 1 : 0)} s`;
+  return `${Math.floor(milliseconds / 60_000)} min ${Math.round((milliseconds % 60_000) / 1000)} s`;
+}
+
+/** Time left as m:ss, never negative. */
+export function countdown(seconds: number): string {
+  const left = Math.max(0, Math.ceil(seconds));
+  return `${Math.floor(left / 60)}:${String(left % 60).padStart(2, "0")}`;
+}
+
+export function size(bytes: number): string {
+  if (bytes < 1024) return `${bytes} B`;
+  if (bytes < 1024 * 1024) return `${(bytes / 1024).toFixed(1)} KiB`;
+  return `${(bytes / 1024 / 1024).toFixed(1)} MiB`;
+}
+
+export function clock(seconds: number): string {
+  return new Date(seconds * 1000).toLocaleTimeString(undefined, { hour12: false });
+}
+
+export function dateTime(seconds: number): string {
+  return new Date(seconds * 1000).toLocaleString(undefined, { hour12: false });
+}
+
+/** `one` for 1, else `many`, after the number. */
+export function count(number: number, one: string, many: string): string {
+  return `${number} ${number === 1 ? one : many}`;
+}

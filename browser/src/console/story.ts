@@ -1,0 +1,80 @@
+/** A scripted model: a story is data, and is played through the same client as any other model's calls. */
+import type { ListedTool, ToolResult } from "./model";
+import type { JsonObject } from "./types";
+
+/** One step: a short caption, and what the model does under it (nothing, list its tools, or call one). */
+export interface Step {
+  caption: string;
+  list?: true;
+  tool?: string;
+  arguments?: JsonObject;
+  /** What the person has to do meanwhile, and the caption if the tool then answers with an error. */
+  needs?: string;
+  otherwise?: string;
+}
+
+/** A story is for the apps whose page has all of `tools` (the page's own names). */
+export interface Story {
+  title: string;
+  tools: readonly string[];
+  steps: readonly Step[];
+}
+
+export type Progress =
+  | { state: "running"; step: number; note?: string }
+  | { state: "done" | "stopped"; step: number }
+  | { state: "failed"; step: number; problem: string };
+
+/** How a page's tool is called; the name that the model uses may be another. */
+export interface Stage {
+  list(signal: AbortSignal): Promise<ListedTool[]>;
+  call(pageName: string, args: JsonObject, signal: AbortSignal): Promise<ToolResult>;
+}
+
+/** Milliseconds for which a caption stands before its step, and its outcome after. */
+const READ = 1600;
+const LOOK = 1400;
+
+export function storyFor(stories: readonly Story[], pageNames: readonly string[]): Story | undefined {
+  return stories.find((story) => story.tools.every((tool) => pageNames.includes(tool)));
+}
+
+/** Play to the end, to a failure, or until `signal` aborts; never throws. */
+export async function play(
+  story: Story,
+  stage: Stage,
+  tell: (progress: Progress) => void,
+  signal: AbortSignal,
+  pause: (milliseconds: number, signal: AbortSignal) => Promise<void> = sleep,
+): Promise<void> {
+  for (const [index, step] of story.steps.entries()) {
+    tell({ state: "running", step: index });
+    const problem = await pause(READ, signal)
+      .then(() => act(step, stage, signal))
+      .catch((error: unknown) => (error instanceof Error ? error.message : String(error)));
+    if (signal.aborted) return tell({ state: "stopped", step: index });
+    if (problem && !step.otherwise) return tell({ state: "failed", step: index, problem });
+    if (problem && step.otherwise) tell({ state: "running", step: index, note: step.otherwise });
+    await pause(LOOK, signal).catch(() => {});
+    if (signal.aborted) return tell({ state: "stopped", step: index });
+  }
+  tell({ state: "done", step: story.steps.length - 1 });
+}
+
+/** Do one step; gives what went wrong, if anything did. */
+async function act(step: Step, stage: Stage, signal: AbortSignal): Promise<string | undefined> {
+  if (step.list) await stage.list(signal);
+  if (!step.tool) return undefined;
+  const result = await stage.call(step.tool, step.arguments ?? {}, signal);
+  return result.isError ? result.texts.join(" ") || "The tool answered with an error." : undefined;
+}
+
+function sleep(milliseconds: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, milliseconds);
+    signal.addEventListener("abort", () => {
+      clearTimeout(timer);
+      reject(signal.reason as Error);
+    });
+  });
+}

@@ -1,0 +1,95 @@
+import { expect, test } from "vitest";
+import { CAP, entriesOf, groupsOf, onlyOf, withLine } from "./timeline";
+import type { Json, Line, Question } from "./types";
+
+const NOW = 1000;
+
+function line(id: string, phase: Line["phase"], time: number, fields: { [key: string]: Json }): Line {
+  return { id, phase, time, fields };
+}
+
+const CALL = [
+  line("t1", "intent", 10, { kind: "tool", initiator: "model", tool: "add_to_cart", view: "v" }),
+  line("h1", "intent", 10.1, { kind: "http", initiator: "model", cause: "t1", method: "POST", url: "/api/cart", view: "v" }),
+  line("h1", "outcome", 10.3, { kind: "http", initiator: "model", cause: "t1", status: 201, timing: { send: 150 } }),
+  line("t1", "outcome", 10.4, { kind: "tool", initiator: "model", tool: "add_to_cart", decision: "allow" }),
+];
+
+test("intent and outcome of one exchange are one entry", () => {
+  const [, http] = entriesOf(CALL, NOW);
+  expect(http).toMatchObject({ id: "h1", status: "ok", code: 201, started: 10.1, fields: { method: "POST", url: "/api/cart" } });
+  expect(http?.took).toBeCloseTo(200);
+});
+
+test("a request stands under the model's call that caused it", () => {
+  const [group, ...others] = groupsOf(entriesOf(CALL, NOW));
+  expect(others).toEqual([]);
+  expect(group?.head?.id).toBe("t1");
+  expect(group?.entries.map((entry) => entry.id)).toEqual(["h1"]);
+});
+
+test("requests of one click stand together, those of another apart", () => {
+  const click = (id: string, cause: string) => line(id, "outcome", 20, { initiator: "person", cause, status: 200 });
+  const groups = groupsOf(entriesOf([click("a", "g1"), click("b", "g1"), click("c", "g2")], NOW));
+  expect(groups.map((group) => [group.key, group.entries.length])).toEqual([
+    ["cause:g2", 1],
+    ["cause:g1", 2],
+  ]);
+});
+
+test("what a page does by itself in one breath stands together, later requests apart", () => {
+  const own = (id: string, time: number) => line(id, "outcome", time, { initiator: "page", view: "v", status: 200 });
+  const groups = groupsOf(entriesOf([own("a", 1), own("b", 1.4), own("c", 9)], NOW));
+  expect(groups.map((group) => group.entries.map((entry) => entry.id))).toEqual([["c"], ["a", "b"]]);
+});
+
+test.each([
+  [{ reason: "policy-denied", status: 403 }, "refused"],
+  [{ reason: "approval-declined", status: 403 }, "refused"],
+  [{ reason: "backend-timeout", status: 504 }, "failed"],
+  [{ status: 500 }, "failed"],
+  [{ status: 204 }, "ok"],
+])("an outcome %o is %s", (fields, status) => {
+  expect(entriesOf([line("a", "outcome", 1, fields)], NOW)[0]?.status).toBe(status);
+});
+
+test("an intent runs, and after ten minutes without outcome its result is unknown", () => {
+  const intent = line("a", "intent", 100, {});
+  expect(entriesOf([intent], 101)[0]?.status).toBe("running");
+  expect(entriesOf([intent], 900)[0]?.status).toBe("unknown");
+});
+
+test("a pending question waits under the running call of its view", () => {
+  const intent = line("t1", "intent", 10, { kind: "tool", initiator: "model", view: "v" });
+  const [group] = groupsOf(entriesOf([intent], 11), [question({ id: "q1", view: "v" })]);
+  expect(group?.head?.id).toBe("t1");
+  expect(group?.entries[0]).toMatchObject({ id: "q1", status: "waiting", fields: { method: "DELETE" } });
+});
+
+test("a pending question that the record knows gets no second entry", () => {
+  const entries = entriesOf([line("h1", "intent", 10, { approval: "q1" })], 11);
+  expect(groupsOf(entries, [question({ id: "q1" })])).toHaveLength(1);
+});
+
+test("the filter keeps a call with its requests and leaves the others out", () => {
+  const groups = groupsOf(entriesOf([...CALL, line("p", "outcome", 50, { initiator: "person", cause: "g" })], NOW));
+  expect(onlyOf(groups, "model").map((group) => group.key)).toEqual(["call:t1"]);
+  expect(onlyOf(groups, "person").map((group) => group.key)).toEqual(["cause:g"]);
+  expect(onlyOf(groups, undefined)).toHaveLength(2);
+});
+
+test("a line that comes twice, as after a reconnect, counts once", () => {
+  const lines = CALL.reduce(withLine, [] as readonly Line[]);
+  expect(withLine(lines, CALL[0] as Line)).toBe(lines);
+});
+
+test("no more than the newest 500 entries are kept", () => {
+  const many = Array.from({ length: CAP + 5 }, (_, index) => line(`${index}`, "outcome", index * 10, {}));
+  const entries = entriesOf(many, NOW);
+  expect([entries.length, entries[0]?.id]).toEqual([CAP, "5"]);
+});
+
+function question(given: Partial<Question>): Question {
+  const rest = { app: "cart", message: "Remove?", method: "DELETE", target: "/api/cart/1", body: "", evidence: "" };
+  return { id: "q", view: null, initiator: "model", created: 10.5, expires: 130, ...rest, ...given };
+}

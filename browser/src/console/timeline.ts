@@ -1,0 +1,200 @@
+/** The record as a timeline: lines into entries, entries under the model call or click that caused them. */
+import { isObject, number, text, texts } from "./json";
+import type { Initiator, JsonObject, Line, Question } from "./types";
+
+export type Kind = "http" | "tool" | "approval" | "view";
+export type Status = "running" | "waiting" | "ok" | "refused" | "failed" | "unknown";
+
+/** One exchange, tool call, approval or change of a view; `fields` is what intent and outcome say together. */
+export interface Entry {
+  id: string;
+  kind: Kind;
+  app: string;
+  view: string | undefined;
+  initiator: Initiator;
+  evidence: string;
+  cause: string | undefined;
+  status: Status;
+  /** The HTTP status, where there is one. */
+  code: number | undefined;
+  reason: string | undefined;
+  /** When it began, in seconds, and how long it took, in milliseconds. */
+  started: number;
+  took: number | undefined;
+  steps: { name: string; took: number }[];
+  fields: JsonObject;
+}
+
+/** What one model call or one click caused; `head` is the call itself, which a click has not. */
+export interface Group {
+  key: string;
+  initiator: Initiator;
+  head: Entry | undefined;
+  entries: Entry[];
+  started: number;
+}
+
+export const CAP = 500;
+/** An intent without outcome is "result unknown" after so many seconds. */
+const LOST_AFTER = 600;
+/** What a page does by itself within so many seconds is shown together. */
+const SAME_BREATH = 1.5;
+
+const FAILED = new Set([
+  "backend-unreachable",
+  "backend-protocol",
+  "backend-unavailable",
+  "backend-timeout",
+  "response-too-large",
+  "credential-failed",
+  "connection-lost",
+  "condition-limit",
+  "audit-unavailable",
+  "internal",
+]);
+
+/** The lines with one more, each line once, the oldest left out beyond the cap; the same array if nothing is new. */
+export function withLine(lines: readonly Line[], line: Line): readonly Line[] {
+  const known = lines.some((other) => other.id === line.id && other.phase === line.phase);
+  return known ? lines : [...lines, line].slice(-2 * CAP);
+}
+
+/** The entries of the lines, oldest first, at most `CAP`; `now` in seconds. */
+export function entriesOf(lines: readonly Line[], now: number): Entry[] {
+  const byId = new Map<string, Line[]>();
+  for (const line of lines) {
+    const group = byId.get(line.id);
+    if (group) group.push(line);
+    else byId.set(line.id, [line]);
+  }
+  const entries = [...byId.values()].map((same) => entryOf(same, now));
+  return entries.sort((one, other) => one.started - other.started).slice(-CAP);
+}
+
+/** The groups of the entries, newest first; a pending question of no known entry waits where it was asked. */
+export function groupsOf(entries: readonly Entry[], pending: readonly Question[] = []): Group[] {
+  const groups = new Map<string, Group>();
+  let last: Group | undefined;
+  const tools = new Set(entries.filter((entry) => entry.kind === "tool").map((entry) => entry.id));
+  for (const entry of withPending(entries, pending)) {
+    const key = keyOf(entry, tools) ?? breath(entry, last) ?? `alone:${entry.id}`;
+    const group = groups.get(key) ?? { key, initiator: entry.initiator, head: undefined, entries: [], started: entry.started };
+    if (entry.kind === "tool" && key === `call:${entry.id}`) Object.assign(group, { head: entry, initiator: entry.initiator });
+    else group.entries.push(entry);
+    groups.set(key, group);
+    last = group;
+  }
+  return [...groups.values()].reverse();
+}
+
+/** Only what `initiator` caused; a call stays with its requests. */
+export function onlyOf(groups: readonly Group[], initiator: Initiator | undefined): readonly Group[] {
+  if (!initiator) return groups;
+  return groups
+    .map((group) => ({ ...group, entries: group.entries.filter((entry) => entry.initiator === initiator) }))
+    .filter((group) => group.head?.initiator === initiator || group.entries.length > 0);
+}
+
+function entryOf(lines: readonly Line[], now: number): Entry {
+  const ordered = [...lines].sort((one, other) => Number(one.phase === "outcome") - Number(other.phase === "outcome"));
+  const fields = Object.assign({}, ...ordered.map((line) => line.fields)) as JsonObject;
+  const intent = lines.find((line) => line.phase === "intent");
+  const outcome = lines.find((line) => line.phase === "outcome");
+  const first = ordered[0] as Line;
+  const steps = stepsOf(fields);
+  const took = outcome ? tookOf(intent, outcome, steps) : undefined;
+  const started = intent?.time ?? first.time - (took ?? 0) / 1000;
+  return {
+    id: first.id,
+    kind: kindOf(fields),
+    app: text(fields["app"]) ?? "",
+    view: text(fields["view"]),
+    initiator: initiatorOf(fields),
+    evidence: text(fields["evidence"]) ?? "",
+    cause: text(fields["cause"]),
+    status: statusOf(fields, outcome !== undefined, now - started),
+    code: number(fields["status"]),
+    reason: text(fields["reason"]),
+    started,
+    took,
+    steps,
+    fields,
+  };
+}
+
+function statusOf(fields: JsonObject, done: boolean, age: number): Status {
+  if (!done && fields["kind"] === "approval") return "waiting";
+  if (!done) return age > LOST_AFTER ? "unknown" : "running";
+  const reason = text(fields["reason"]);
+  if (reason) return FAILED.has(reason) ? "failed" : "refused";
+  if (fields["decision"] === "deny") return "refused";
+  return (number(fields["status"]) ?? 200) >= 400 ? "failed" : "ok";
+}
+
+function tookOf(intent: Line | undefined, outcome: Line, steps: Entry["steps"]): number {
+  const sum = steps.reduce((total, step) => total + step.took, 0);
+  return intent ? Math.max(0, (outcome.time - intent.time) * 1000) : sum;
+}
+
+function stepsOf(fields: JsonObject): Entry["steps"] {
+  const timing = isObject(fields["timing"]) ? fields["timing"] : {};
+  return Object.entries(timing).map(([name, took]) => ({ name, took: number(took) ?? 0 }));
+}
+
+function kindOf(fields: JsonObject): Kind {
+  const kind = fields["kind"];
+  return kind === "tool" || kind === "approval" || kind === "view" ? kind : "http";
+}
+
+function initiatorOf(fields: JsonObject): Initiator {
+  const initiator = fields["initiator"];
+  return initiator === "person" || initiator === "model" ? initiator : "page";
+}
+
+function keyOf(entry: Entry, tools: ReadonlySet<string>): string | undefined {
+  if (entry.cause) return tools.has(entry.cause) ? `call:${entry.cause}` : `cause:${entry.cause}`;
+  return entry.kind === "tool" ? `call:${entry.id}` : undefined;
+}
+
+/** The group before, if the same page did that by itself only just now. */
+function breath(entry: Entry, last: Group | undefined): string | undefined {
+  const before = last?.entries.at(-1);
+  if (!last?.key.startsWith("alone:") || !before) return undefined;
+  const same = before.kind === entry.kind && before.view === entry.view && before.initiator === entry.initiator;
+  return same && entry.started - before.started < SAME_BREATH ? last.key : undefined;
+}
+
+/** A question waits before its request is in the record: until then it has an entry of its own. */
+function withPending(entries: readonly Entry[], pending: readonly Question[]): Entry[] {
+  const asked = new Set(entries.flatMap((entry) => [entry.id, text(entry.fields["approval"]) ?? ""]));
+  const waiting = pending.filter((question) => !asked.has(question.id)).map((question) => waitingEntry(question, entries));
+  return [...entries, ...waiting].sort((one, other) => one.started - other.started);
+}
+
+function waitingEntry(question: Question, entries: readonly Entry[]): Entry {
+  const call = entries
+    .filter((entry) => entry.kind === "tool" && entry.status === "running")
+    .filter((entry) => entry.view === (question.view ?? undefined))
+    .at(-1);
+  return {
+    id: question.id,
+    kind: "http",
+    app: question.app,
+    view: question.view ?? undefined,
+    initiator: question.initiator,
+    evidence: question.evidence,
+    cause: question.initiator === "model" ? call?.id : undefined,
+    status: "waiting",
+    code: undefined,
+    reason: undefined,
+    started: question.created,
+    took: undefined,
+    steps: [],
+    fields: { method: question.method, url: question.target, message: question.message },
+  };
+}
+
+/** What the policy said, in words. */
+export function reasonsOf(entry: Entry): string[] {
+  return texts(entry.fields["reasons"]);
+}

@@ -1,0 +1,67 @@
+/** The nouns of the console: what the gateway's REST interface and event stream say, as types. */
+
+export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
+export type JsonObject = { [key: string]: Json };
+
+export type Initiator = "person" | "page" | "model";
+export type Answer = "approve" | "decline";
+
+/** An app that this gateway serves; `site` is its own web site, `sandbox_url` the signed address of its proxy page. */
+export interface AppInfo {
+  id: string;
+  title: string;
+  site: string;
+  resource: string;
+  sandbox_url: string;
+}
+
+export interface GatewayState {
+  version: string;
+  csrf: string;
+  principal: { id: string; name: string };
+  sandbox: string;
+  apps: AppInfo[];
+  loopback: boolean;
+}
+
+/** A parked call that a person is asked about; times are in seconds since the epoch. */
+export interface Question {
+  id: string;
+  app: string;
+  view: string | null;
+  message: string;
+  method: string;
+  target: string;
+  body: string;
+  initiator: Initiator;
+  evidence: string;
+  created: number;
+  expires: number;
+}
+
+/** A tool that a page registered: `name` is the model's, `page_name` the page's own. */
+export interface ViewTool {
+  name: string;
+  page_name: string;
+  title: string;
+  description: string;
+  input_schema: JsonObject;
+  annotations: JsonObject;
+}
+
+export interface LiveView {
+  id: string;
+  app: string;
+  opened: number;
+  tools: ViewTool[];
+}
+
+/** One line of the record; an exchange has an intent and an outcome with the same `id`. `time` is in seconds. */
+export interface Line {
+  id: string;
+  phase: "intent" | "outcome";
+  time: number;
+  fields: JsonObject;
+}
+
+export type Connection = "connecting" | "open" | "lost";
