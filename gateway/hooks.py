@@ -1,0 +1,113 @@
+"""The only caller of plugins: in the order of the configuration, awaited, one refusal outweighs all, errors refuse."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+import inspect
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pluggy
+
+from gateway import hookspecs
+from gateway.errors import Reason, Refusal, StartError
+from gateway.hookspecs import BackendFactory
+from gateway.model import AuditRecord, Caller, CanonicalRequest
+
+TIMEOUT = 5.0
+"""Seconds that one hook of one plugin may take."""
+
+log = logging.getLogger(__name__)
+
+
+class PluginFailed(Exception):
+    """A hook raised or did not answer in time; the message names plugin and hook."""
+
+
+class Hooks:
+    """The loaded plugins. `names` are modules, or paths of `.py` files relative to `folder`."""
+
+    def __init__(self, names: Sequence[str], folder: Path) -> None:
+        self._plugins = pluggy.PluginManager(hookspecs.PROJECT)
+        self._plugins.add_hookspecs(hookspecs)
+        for name in names:
+            self._plugins.register(_load(name, folder), name=name)
+        try:
+            self._plugins.check_pending()
+        except pluggy.PluginValidationError as error:
+            raise StartError(f"plugin {error.plugin}: {error}; the hooks are listed in gateway/hookspecs.py") from error
+        self._checks = self._implementations("check_request")
+        self._audits = self._implementations("audit_record")
+
+    def backend_types(self) -> Mapping[str, BackendFactory]:
+        """Every backend type that a plugin registers. Raises `StartError` if two plugins register the same."""
+        types: dict[str, BackendFactory] = {}
+        for implementation in self._implementations("register_backend_types"):
+            try:
+                registered = implementation.function()
+            except Exception as error:  # a plugin is foreign code: whatever it raises stops the start
+                raise StartError(f"plugin {implementation.plugin_name}: register_backend_types: {error!r}") from error
+            for name, factory in registered.items():
+                if name in types:
+                    raise StartError(f"plugin {implementation.plugin_name}: backend type {name!r} is registered twice")
+                types[name] = factory
+        return types
+
+    async def check_request(self, request: CanonicalRequest, caller: Caller) -> None:
+        """Ask every plugin about a request. Raises `Refusal` (`plugin-refused`) at the first that says no or fails."""
+        for implementation in self._checks:
+            try:
+                answer = await _call(implementation, request=request, caller=caller)
+            except PluginFailed as error:
+                raise Refusal(Reason.PLUGIN_REFUSED, str(error)) from error
+            if answer is not None:
+                raise Refusal(Reason.PLUGIN_REFUSED, f"{implementation.plugin_name}: {answer}")
+
+    async def audit_record(self, record: AuditRecord) -> None:
+        """Hand a record to every plugin. Raises `Refusal` (`audit-unavailable`) if one fails at an intent."""
+        for implementation in self._audits:
+            try:
+                await _call(implementation, record=record)
+            except PluginFailed as error:
+                log.error("%s", error)
+                if record.phase == "intent":
+                    raise Refusal(Reason.AUDIT_UNAVAILABLE, str(error)) from error
+
+    def _implementations(self, hook: str) -> list[pluggy.HookImpl]:
+        # pluggy lists the one registered first at the front, and calls from the back
+        return list(getattr(self._plugins.hook, hook).get_hookimpls())
+
+
+async def _call(implementation: pluggy.HookImpl, **arguments: object) -> Any:
+    taken = {name: arguments[name] for name in implementation.argnames}
+    try:
+        answer = implementation.function(**taken)
+        if inspect.isawaitable(answer):
+            answer = await asyncio.wait_for(answer, TIMEOUT)
+    except Exception as error:  # a plugin is foreign code: whatever it raises refuses
+        hook = implementation.function.__name__
+        log.exception("plugin %s failed in %s", implementation.plugin_name, hook)
+        raise PluginFailed(f"plugin {implementation.plugin_name} failed in {hook}") from error
+    return answer
+
+
+def _load(name: str, folder: Path) -> ModuleType:
+    try:
+        if not name.endswith(".py"):
+            return importlib.import_module(name)
+        path = folder / name
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        if spec is None or spec.loader is None or not path.is_file():
+            raise StartError(f"plugin {name}: no such file as {path}")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    except StartError:
+        raise
+    except Exception as error:  # a plugin is foreign code: whatever its import raises stops the start
+        raise StartError(f"plugin {name} cannot be loaded: {error!r}") from error
+    return module

@@ -1,0 +1,38 @@
+"""The plugin contract: every hook a plugin may implement, on one page.
+
+A plugin is a Python module named in `plugins:` of gateway.yaml. It marks its functions with `@hookimpl`; each may be
+plain or `async`. Plugins run in the order in which the configuration names them. A hook that raises, or takes longer
+than five seconds, refuses what it was asked about and is named in the answer; a plugin cannot allow what the policy
+denies. A marked function whose name is no hook stops the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+import pluggy
+
+from gateway.model import AuditRecord, Backend, Caller, CanonicalRequest, Json
+
+PROJECT = "webmcp_gateway"
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+BackendFactory = Callable[[str, Mapping[str, Json]], Backend]
+"""Makes a backend from its name in the policy and its `options`. `ValueError` says what is wrong with them."""
+
+
+@hookspec
+def register_backend_types() -> Mapping[str, BackendFactory]:  # type: ignore[empty-body]  # a specification has no body
+    """Types that a policy may name as `backends.<name>.type`. Called once, at the start; not awaited."""
+
+
+@hookspec
+def check_request(request: CanonicalRequest, caller: Caller) -> Awaitable[str | None] | str | None:
+    """Look at a request that the policy allows, before it is authenticated. A text refuses it and says why."""
+
+
+@hookspec
+def audit_record(record: AuditRecord) -> Awaitable[None] | None:
+    """Receive one line of the record, after it was written. An error at an intent refuses the request."""

@@ -1,0 +1,34 @@
+"""A change freeze: while the file named by WEBMCP_GATEWAY_FREEZE exists, nothing that changes anything goes out.
+
+The file's first line is the reason that callers are told. Each refused attempt is logged, with who made it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from gateway.hookspecs import hookimpl
+from gateway.model import AuditRecord, Caller, CanonicalRequest
+
+SAFE = {"GET", "HEAD", "OPTIONS"}
+
+log = logging.getLogger("webmcp_gateway.change_freeze")
+
+
+@hookimpl
+def check_request(request: CanonicalRequest, caller: Caller) -> str | None:
+    """Refuse an unsafe method while the freeze lasts."""
+    freeze = os.environ.get("WEBMCP_GATEWAY_FREEZE")
+    if request.method in SAFE or freeze is None or not Path(freeze).exists():
+        return None
+    lines = Path(freeze).read_text("utf-8").splitlines()
+    return f"changes are frozen: {lines[0] if lines else 'no reason is given'}"
+
+
+@hookimpl
+async def audit_record(record: AuditRecord) -> None:
+    """Log what the freeze stopped."""
+    if record.phase == "outcome" and record.fields.get("reason") == "plugin-refused":
+        log.warning("stopped %(method)s %(url)s of %(principal)s (%(initiator)s)", dict(record.fields))
