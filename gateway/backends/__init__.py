@@ -1,0 +1,1 @@
+"""The ways to a backend: every connection that leaves the gateway is made here."""

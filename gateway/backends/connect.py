@@ -1,0 +1,206 @@
+"""The one way out: connections are opened here alone, and only to addresses that the network setting allows."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import ssl
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.resolver import DefaultResolver
+
+from gateway import __version__
+from gateway.errors import Reason, Refusal
+
+USER_AGENT = f"webmcp-gateway/{__version__}"
+"""What the gateway calls itself where the app's request says nothing."""
+
+CONNECTIONS_PER_HOST = 100
+LINE_BYTES = 8190
+HEADER_FIELDS = 128
+KEEP_ALIVE_SECONDS = 15.0
+
+_RETRIED = frozenset({"GET", "HEAD", "OPTIONS"})
+_SET_BY_AIOHTTP = ("accept", "accept-encoding", "content-type", "user-agent")
+
+
+class Network(Protocol):
+    """Which addresses may be connected to; equal networks share their connections, so it must be hashable."""
+
+    def allows(self, ip: str) -> bool:
+        """True for an address (no name, no port) that may be connected to."""
+        ...
+
+
+class AddressDenied(PermissionError):
+    """An address that its network setting does not allow; an OSError, so that aiohttp carries it to `translated`."""
+
+    def __init__(self) -> None:
+        super().__init__("the address is not allowed")
+
+
+class Connections:
+    """All connections out of this process, pooled by network and origin.
+
+    An async context manager. `resolver` turns names into addresses (the system's by default); `tls` replaces the
+    default TLS context, which verifies certificates against the system's authorities.
+    """
+
+    def __init__(self, *, resolver: AbstractResolver | None = None, tls: ssl.SSLContext | None = None) -> None:
+        self._given_resolver = resolver
+        self._tls = tls
+        self._resolver: AbstractResolver | None = None
+        self._sessions: dict[Network, aiohttp.ClientSession] = {}
+
+    async def __aenter__(self) -> Self:
+        self._resolver = self._given_resolver or DefaultResolver()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        resolver, self._resolver = self._resolver, None
+        for session in self._sessions.values():
+            await session.close()
+        self._sessions.clear()
+        if resolver is not None and self._given_resolver is None:
+            await resolver.close()
+
+    def open(self, network: Network) -> aiohttp.ClientSession:
+        """The session whose every connection goes to an address that `network` allows.
+
+        It follows no proxy of the environment, keeps no cookies, and raises `Refusal` where a connection fails.
+        Raises `Refusal` (`backend-unavailable`) before the start and after the end of this context manager.
+        """
+        if self._resolver is None:
+            raise Refusal(Reason.BACKEND_UNAVAILABLE, "the gateway is shutting down")
+        session = self._sessions.get(network)
+        if session is None:
+            session = self._sessions[network] = self._new_session(network, self._resolver)
+        return session
+
+    def _new_session(self, network: Network, resolver: AbstractResolver) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(
+            resolver=_VettedResolver(resolver, network),
+            socket_factory=_VettedSockets(network),
+            ssl=self._tls or True,
+            limit=0,
+            limit_per_host=CONNECTIONS_PER_HOST,
+            keepalive_timeout=KEEP_ALIVE_SECONDS,
+        )
+        return aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+            auto_decompress=False,
+            headers={"user-agent": USER_AGENT},
+            skip_auto_headers=_SET_BY_AIOHTTP,
+            timeout=aiohttp.ClientTimeout(),
+            max_line_size=LINE_BYTES,
+            max_field_size=LINE_BYTES,
+            max_headers=HEADER_FIELDS,
+            middlewares=(translated,),
+        )
+
+
+class _VettedSockets:
+    """Makes the socket of each connection attempt; the last word on its address, for names and literals alike."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+
+    def __call__(self, address: tuple[Any, ...]) -> socket.socket:
+        family, kind, protocol, _, (host, *_) = address
+        if not _allowed(self._network, host):
+            raise AddressDenied
+        return socket.socket(family, kind, protocol)
+
+
+class _VettedResolver(AbstractResolver):
+    """Leaves out the denied addresses of a name, so that the error of an allowed one is not hidden behind them."""
+
+    def __init__(self, inner: AbstractResolver, network: Network) -> None:
+        self._inner = inner
+        self._network = network
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        try:
+            found = await self._inner.resolve(host, port, family)
+        except UnicodeError as error:
+            raise OSError(f"{host!r} is not a host name") from error
+        allowed = [entry for entry in found if _allowed(self._network, entry["host"])]
+        if found and not allowed:
+            raise AddressDenied
+        return allowed
+
+    async def close(self) -> None:
+        """Nothing: the inner resolver is shared."""
+
+
+def _allowed(network: Network, host: str) -> bool:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return network.allows(str(address))
+
+
+async def translated(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Send a request and raise `Refusal` where no answer's head comes back.
+
+    A safe request is sent once more when its connection turns out to be closed (RFC 9110 9.2.2); aiohttp would do
+    this for PUT and DELETE too, which could run an unsafe request twice.
+    """
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectionError as error:
+        if request.method not in _RETRIED or _never_connected(error):
+            raise refusal(request, error) from error
+    except (aiohttp.ClientError, OSError) as error:
+        raise refusal(request, error) from error
+    try:
+        return await handler(request)
+    except (aiohttp.ClientError, OSError) as error:
+        raise refusal(request, error) from error
+
+
+def _never_connected(error: aiohttp.ClientConnectionError) -> bool:
+    return isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ServerTimeoutError))
+
+
+def refusal(request: aiohttp.ClientRequest, error: aiohttp.ClientError | OSError) -> Refusal:
+    """What the caller is told; names the configured host, never the address that it resolved to."""
+    place = f"{request.url.raw_host}:{request.url.port}"
+    match error:
+        case aiohttp.ClientConnectorError(os_error=AddressDenied()) | aiohttp.InvalidURL():
+            return Refusal(
+                Reason.ADDRESS_DENIED,
+                f"{place} is at an address that the `network` of this backend does not allow",
+            )
+        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
+            return Refusal(Reason.BACKEND_UNREACHABLE, f"{place}: no TLS connection: {_words(error.os_error)}")
+        case aiohttp.ClientConnectorDNSError():
+            return Refusal(Reason.BACKEND_UNREACHABLE, f"{place}: the name does not resolve")
+        case aiohttp.ClientConnectorError():
+            return Refusal(Reason.BACKEND_UNREACHABLE, f"{place}: no connection: {_words(error.os_error)}")
+        case TimeoutError():
+            return Refusal(Reason.BACKEND_TIMEOUT, f"{place}: no answer in time")
+        case aiohttp.ClientConnectionError() | OSError():
+            return Refusal(Reason.BACKEND_UNREACHABLE, f"{place} closed the connection without an answer")
+        case _:
+            return Refusal(Reason.BACKEND_PROTOCOL, f"{place} answered with something that is not HTTP")
+
+
+def _words(error: OSError) -> str:
+    """The system's words for an error: aiohttp's own text names the address."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return error.verify_message
+    if isinstance(error, ssl.SSLError):
+        return error.reason or "handshake failed"
+    return os.strerror(error.errno).lower() if error.errno else "failed"

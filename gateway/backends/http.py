@@ -1,0 +1,177 @@
+"""A backend that is reached by HTTP: one request out exactly as it was decided on, one bounded answer back."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import re
+from typing import Protocol
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from gateway.backends.body import ACCEPT_ENCODING, Body
+from gateway.backends.connect import Connections, Network, translated
+from gateway.errors import Reason, Refusal
+from gateway.model import Headers, Outbound, Response
+
+FRAMING = frozenset(
+    {
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+"""Fields that belong to one connection (RFC 9110 7.6.1) or frame a message; each side writes its own."""
+
+_WRITTEN_WHOLE = 256 * 1024
+_METHOD = re.compile(r"(?!CONNECT$|TRACE$|TRACK$)[A-Z]+\Z")
+_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
+_SENT_VALUE = re.compile(r"[\t\x20-\x7e]*\Z")
+_RECEIVED_VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*\Z")
+_URL = re.compile(r"(?P<origin>https?://[^/?#@\\\s]+)(?P<target>/[\x21\x22\x24-\x7e]*)\Z")
+
+
+class Spec(Protocol):
+    """What a backend, or a credential's issuer, says of the way to it."""
+
+    @property
+    def name(self) -> str:
+        """The name that the policy or the configuration gives it."""
+        ...
+
+    @property
+    def network(self) -> Network:
+        """Which addresses may be connected to."""
+        ...
+
+
+class HttpBackend:
+    """Sends requests over connections of `connections`, to addresses that the network of `spec` allows."""
+
+    def __init__(self, spec: Spec, connections: Connections) -> None:
+        self._spec = spec
+        self._connections = connections
+
+    async def send(self, request: Outbound) -> Response:
+        """The backend's answer: decompressed, its framing and `content-encoding` fields removed.
+
+        Fields of `FRAMING` and `accept-encoding` in the request are replaced by our own. Raises `Refusal`:
+        `backend-unreachable`, `backend-timeout`, `backend-protocol`, `response-too-large`, `address-denied`,
+        and `bad-request` for what cannot be sent as it is.
+        """
+        try:
+            async with asyncio.timeout(request.timeout):
+                return await self._exchange(request)
+        except TimeoutError as error:
+            detail = f"backend {self._spec.name!r} did not answer within {request.timeout:g} s"
+            raise Refusal(Reason.BACKEND_TIMEOUT, detail) from error
+
+    async def close(self) -> None:
+        """Nothing: the connections are shared, and `Connections` ends them."""
+
+    async def _exchange(self, request: Outbound) -> Response:
+        session = self._connections.open(self._spec.network)
+        url, target = _exact_url(request.url)
+        if not _METHOD.match(request.method):
+            raise Refusal(Reason.BAD_REQUEST, f"the method {request.method!r} cannot be sent")
+        answer = await session.request(
+            request.method,
+            url,
+            headers=_sent_headers(request.headers),
+            data=_payload(request.body),
+            allow_redirects=False,
+            middlewares=(_Exact(target), translated),
+        )
+        try:
+            return await self._read(answer, request.response_limit)
+        except (aiohttp.ClientError, OSError) as error:
+            detail = f"backend {self._spec.name!r} broke off in the middle of its answer"
+            raise Refusal(Reason.BACKEND_PROTOCOL, detail) from error
+        finally:
+            answer.close()  # does nothing once the body was read to its end: the connection is back in the pool
+
+    async def _read(self, answer: aiohttp.ClientResponse, limit: int) -> Response:
+        if not 200 <= answer.status <= 599:
+            raise Refusal(Reason.BACKEND_PROTOCOL, f"backend {self._spec.name!r} answered with status {answer.status}")
+        headers = self._received_headers(answer.raw_headers)
+        coding = ", ".join(value for name, value in headers if name == "content-encoding")
+        body = Body(coding, limit)
+        async for chunk in answer.content.iter_any():
+            body.feed(chunk)
+        return Response(
+            status=answer.status,
+            headers=tuple(pair for pair in headers if pair[0] != "content-encoding"),
+            body=body.close(),
+            reason_phrase=_phrase(answer.reason),
+        )
+
+    def _received_headers(self, raw: tuple[tuple[bytes, bytes], ...]) -> Headers:
+        """Names in lower case, values as Latin-1 (Fetch, "isomorphic decode"), so that no browser refuses them."""
+        for name, value in raw:
+            if not _NAME.match(name) or not _RECEIVED_VALUE.match(value):
+                raise Refusal(Reason.BACKEND_PROTOCOL, f"backend {self._spec.name!r} sent a broken header field")
+        headers = tuple((name.decode("ascii").lower(), value.decode("latin-1")) for name, value in raw)
+        hop = FRAMING.union(*(_tokens(value) for name, value in headers if name == "connection"))
+        return tuple(pair for pair in headers if pair[0] not in hop)
+
+
+class _Exact:
+    """Holds that the request as aiohttp built it asks for the very bytes that were decided on."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+
+    async def __call__(
+        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        if request.url.raw_path_qs != self._target:
+            raise Refusal(Reason.BAD_REQUEST, "the URL would change on its way out")
+        return await handler(request)
+
+
+def _exact_url(text: str) -> tuple[URL, str]:
+    """The URL without any rewriting, and its path and query as they must appear in the request line."""
+    parts = _URL.match(text)
+    if parts is None:
+        raise Refusal(Reason.BAD_REQUEST, "the URL to send to is not absolute, or not percent-encoded")
+    try:
+        url = URL(text, encoded=True)
+        _ = url.port
+    except ValueError as error:
+        raise Refusal(Reason.BAD_REQUEST, "the URL to send to is not valid") from error
+    return url, parts["target"]
+
+
+def _sent_headers(headers: Headers) -> CIMultiDict[str]:
+    sent = CIMultiDict({"accept-encoding": ACCEPT_ENCODING})
+    for name, value in headers:
+        if name in FRAMING or name == "accept-encoding":
+            continue
+        if not _NAME.match(name.encode()) or not _SENT_VALUE.match(value):
+            raise Refusal(Reason.BAD_REQUEST, f"the header {name!r} holds characters that cannot be sent")
+        sent.add(name, value)
+    return sent
+
+
+def _payload(body: bytes) -> bytes | io.BytesIO | None:
+    # Large bodies are written in parts: in one piece they would hold up the event loop, and aiohttp warns of that.
+    return io.BytesIO(body) if len(body) > _WRITTEN_WHOLE else body or None
+
+
+def _phrase(reason: str | None) -> str:
+    return reason if reason and reason.isascii() and reason.isprintable() else ""
+
+
+def _tokens(value: str) -> list[str]:
+    return [token.strip().lower() for token in value.split(",")]

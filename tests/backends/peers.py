@@ -1,0 +1,119 @@
+"""Peers for the tests of `gateway.backends`: raw servers that say exactly what a test gives them, and networks."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Allowing:
+    """A network that allows exactly `addresses`."""
+
+    addresses: frozenset[str] = frozenset()
+
+    def allows(self, ip: str) -> bool:
+        return ip in self.addresses
+
+
+LOOPBACK = Allowing(frozenset({"127.0.0.1", "::1"}))
+NOWHERE = Allowing()
+
+
+@dataclass(frozen=True)
+class Shop:
+    """A backend spec as the policy gives it."""
+
+    network: Allowing = LOOPBACK
+    name: str = "shop"
+
+
+@dataclass
+class Peer:
+    """What a raw server saw."""
+
+    port: int
+    requests: list[bytes] = field(default_factory=list)
+    connections: int = 0
+    closed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def url(self, target: str = "/") -> str:
+        return f"http://127.0.0.1:{self.port}{target}"
+
+
+@asynccontextmanager
+async def raw_peer(script: Script | bytes) -> AsyncIterator[Peer]:
+    """A server that reads a request's head, and then writes `script` and closes, or does what `script` does."""
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer.connections += 1
+        try:
+            while head := await read_head(reader):
+                peer.requests.append(head)
+                if isinstance(script, bytes):
+                    writer.write(script)
+                    await writer.drain()
+                    return
+                await script(reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+            peer.closed.set()
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0, family=socket.AF_INET)
+    peer = Peer(server.sockets[0].getsockname()[1])
+    async with server:
+        yield peer
+
+
+async def read_head(reader: asyncio.StreamReader) -> bytes:
+    """The request line and fields, or nothing when the client has gone."""
+    try:
+        return await reader.readuntil(b"\r\n\r\n")
+    except asyncio.IncompleteReadError:
+        return b""
+
+
+class Names(AbstractResolver):
+    """Resolves from a table; each call of a name takes the next of its answers, the last one again and again."""
+
+    def __init__(self, **answers: list[list[str]]) -> None:
+        self._answers = {name.replace("_", "."): list(answer) for name, answer in answers.items()}
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        answers = self._answers.get(host)
+        if not answers:
+            raise OSError(f"unknown name {host}")
+        addresses = answers.pop(0) if len(answers) > 1 else answers[0]
+        return [
+            {
+                "hostname": host,
+                "host": address,
+                "port": port,
+                "family": socket.AF_INET6 if ":" in address else socket.AF_INET,
+                "proto": 0,
+                "flags": socket.AI_NUMERICHOST,
+            }
+            for address in addresses
+        ]
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+def free_port() -> int:
+    """A port where nobody listens."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+    return port
