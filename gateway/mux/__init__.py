@@ -1,0 +1,54 @@
+"""The bridge protocol without I/O: frames of many views over one connection, two channels per view that never mix.
+
+    conn = ServerConnection()
+    for event in conn.receive_data(text): ...      # raises MuxError: write the output, then close the connection
+    for event in conn.send(Opened(...)): ...       # what the core itself answers to this side
+    for text in conn.pending_output(): await ws.send_str(text)
+
+`browser/src/mux` is the same in TypeScript; `tests/mux/vectors.json` holds the two together.
+"""
+
+from gateway.mux.bodies import BODY_LIMIT, body_named, is_large, join_body, split_body
+from gateway.mux.connection import ClientConnection, Connection, ServerConnection
+from gateway.mux.frames import (
+    FRAME_LIMIT,
+    Close,
+    ErrorFrame,
+    Focus,
+    Frame,
+    Gesture,
+    Hello,
+    Message,
+    Open,
+    Opened,
+    Resume,
+    decode,
+    encode,
+)
+from gateway.mux.rules import IN_FLIGHT_LIMIT, Role
+
+__all__ = [
+    "BODY_LIMIT",
+    "FRAME_LIMIT",
+    "IN_FLIGHT_LIMIT",
+    "ClientConnection",
+    "Close",
+    "Connection",
+    "ErrorFrame",
+    "Focus",
+    "Frame",
+    "Gesture",
+    "Hello",
+    "Message",
+    "Open",
+    "Opened",
+    "Resume",
+    "Role",
+    "ServerConnection",
+    "body_named",
+    "decode",
+    "encode",
+    "is_large",
+    "join_body",
+    "split_body",
+]

@@ -1,0 +1,66 @@
+"""Large bodies beside the frames: `params` or `result` of a message travels by HTTP, and is named `{"$body": id}`.
+
+Who sends a large message calls `split_body`, hands the text over under `/bridge/bodies/<id>`, then sends the message
+that names it; who receives it takes the text and calls `join_body`. A value that merely looks like such a name is
+always split, so that a page can not name a body that it did not send.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from gateway.errors import MuxError
+from gateway.model import Json
+from gateway.mux.text import dump, is_deep, parse
+
+BODY_LIMIT = 256 * 1024
+"""Bytes of UTF-8 above which `params` or `result` is a body of its own."""
+
+_ID = re.compile(r"[A-Za-z0-9_-]{22,64}")
+
+
+def is_large(message: Mapping[str, Json]) -> bool:
+    """Whether this message must be split before it is sent."""
+    place = _place(message)
+    if place is None:
+        return False
+    value = message[place]
+    return _is_name(value) or (not is_deep(value) and len(dump(value).encode()) > BODY_LIMIT)
+
+
+def split_body(message: Mapping[str, Json], body: str) -> tuple[dict[str, Json], str]:
+    """The message that names the body `body` (22 to 64 characters of base64url), and the JSON text to hand over."""
+    place = _place(message)
+    if place is None or not _ID.fullmatch(body):
+        raise ValueError("a message with params or result, and an id of base64url")
+    return {**message, place: {"$body": body}}, dump(message[place])
+
+
+def body_named(message: Mapping[str, Json]) -> str | None:
+    """The id of the body that this message names. Raises MuxError `bad-message` where it is none."""
+    place = _place(message)
+    value = message[place] if place else None
+    if not isinstance(value, dict) or not _is_name(value):
+        return None
+    body = value["$body"]
+    if not isinstance(body, str) or not _ID.fullmatch(body):
+        raise MuxError("bad-message", "$body: an id of base64url")
+    return body
+
+
+def join_body(message: Mapping[str, Json], text: str) -> dict[str, Json]:
+    """The whole message. Raises MuxError `bad-json` or `bad-message` for a text that is no JSON object."""
+    place = _place(message)
+    value = parse(text)
+    if place is None or not isinstance(value, dict):
+        raise MuxError("bad-message", "a body is a JSON object, and stands for params or result")
+    return {**message, place: value}
+
+
+def _place(message: Mapping[str, Json]) -> str | None:
+    return next((name for name in ("params", "result") if name in message), None)
+
+
+def _is_name(value: Json) -> bool:
+    return isinstance(value, dict) and value.keys() == {"$body"}

@@ -1,0 +1,168 @@
+"""One end of the bridge: text in, events out; frames in, text out."""
+
+from __future__ import annotations
+
+from gateway.errors import MuxError
+from gateway.model import Channel
+from gateway.mux import jsonrpc
+from gateway.mux.conversation import Answered, Conversation, Dropped, Passed, Refused, Verdict
+from gateway.mux.frames import Close, ErrorFrame, Frame, Message, decode, encode
+from gateway.mux.progress import Progress
+from gateway.mux.rules import Role
+from gateway.mux.text import is_deep
+
+
+class Connection:
+    """What one end knows of one connection; the same rules hold for what it hears and for what it says.
+
+    `dropped` counts frames that ended here in silence: late, refused, or an answer to no call.
+    """
+
+    def __init__(self, role: Role) -> None:
+        self._role = role
+        self._progress = Progress()
+        self._conversations: dict[tuple[str, Channel], Conversation] = {}
+        self._output: list[str] = []
+        self.dropped = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether this connection is over."""
+        return self._progress.ended
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        """The views that are open on this connection, or were when it was lost."""
+        return self._progress.open_views
+
+    def receive_data(self, text: str) -> tuple[Frame, ...]:
+        """What a frame of the other end means here. Raises MuxError: write the pending output, then disconnect."""
+        if self.ended:
+            raise MuxError("ended", "this connection is over")
+        try:
+            return self._receive(decode(text))
+        except MuxError as error:
+            self._progress.ended = True
+            if self._role is Role.GATEWAY:
+                self._write(ErrorFrame(error.code, error.detail[:1024]))
+            raise
+
+    def send(self, frame: Frame) -> tuple[Frame, ...]:
+        """Put a frame into the pending output; gives what the core answers to this end, such as `busy`.
+
+        Raises MuxError for a frame that is out of turn; the connection is none the worse for it.
+        """
+        if isinstance(frame, Message):
+            return self._send_message(frame)
+        if self.ended or not self._progress.advance(self._role, frame):
+            self.dropped += 1
+            return ()
+        self._write(frame)
+        return self._forget(frame.view) if isinstance(frame, Close) else ()
+
+    def pending_output(self) -> list[str]:
+        """The texts to write, in order; each is given once."""
+        output, self._output = self._output, []
+        return output
+
+    def connection_lost(self) -> tuple[Frame, ...]:
+        """The wire is gone: a `connection-lost` answer for every call of this end that waits for one."""
+        self._progress.ended = True
+        return tuple(answer for view in self.views for answer in self._forget(view))
+
+    def _receive(self, frame: Frame) -> tuple[Frame, ...]:
+        if not self._progress.advance(self._role.other, frame):
+            self.dropped += 1
+            return ()
+        if isinstance(frame, Message):
+            return self._receive_message(frame)
+        return (*self._forget(frame.view), frame) if isinstance(frame, Close) else (frame,)
+
+    def _receive_message(self, frame: Message) -> tuple[Frame, ...]:
+        verdict = self._conversation(frame).judge(self._role.other, frame.message)
+        for reply in self._replies(frame, verdict):
+            if isinstance(reply, Message) or self._role is Role.GATEWAY:
+                self._write(reply)
+        return (frame,) if isinstance(verdict, Passed) else ()
+
+    def _send_message(self, frame: Message) -> tuple[Frame, ...]:
+        if self.ended or not self._progress.is_open(frame.view):
+            return self._not_sent(frame, jsonrpc.BUSY, "connection-lost")
+        try:
+            text = _written(frame)
+            verdict = self._conversation(frame).judge(self._role, frame.message)
+        except MuxError as error:
+            self._fail_answered(frame, error.code)
+            return self._not_sent(frame, jsonrpc.BAD_MESSAGE, f"cannot be sent: {error.code}")
+        if isinstance(verdict, Passed):
+            self._output.append(text)
+        return self._replies(frame, verdict)
+
+    def _fail_answered(self, frame: Message, code: str) -> None:
+        """Where `frame` is an answer that cannot be sent, send a failure, so that its call does not wait for ever."""
+        call = jsonrpc.id_of(frame.message)
+        if call is None or "method" in frame.message:
+            return
+        failure = jsonrpc.failure(call, jsonrpc.INTERNAL, f"the answer cannot be sent: {code}")
+        if isinstance(self._conversation(frame).judge(self._role, failure), Passed):
+            self._write(Message(frame.view, frame.channel, failure))
+
+    def _not_sent(self, frame: Message, code: int, text: str) -> tuple[Frame, ...]:
+        self.dropped += 1
+        call = jsonrpc.id_of(frame.message)
+        if call is None or "method" not in frame.message:
+            return ()
+        return (Message(frame.view, frame.channel, jsonrpc.failure(call, code, text)),)
+
+    def _replies(self, frame: Message, verdict: Verdict) -> tuple[Frame, ...]:
+        """What the speaker of `frame` is told."""
+        match verdict:
+            case Passed():
+                return ()
+            case Answered(message):
+                return (Message(frame.view, frame.channel, message),)
+            case Dropped():
+                self.dropped += 1
+                return ()
+            case Refused(code, detail):
+                self.dropped += 1
+                return (ErrorFrame(code, detail, view=frame.view),)
+
+    def _conversation(self, frame: Message) -> Conversation:
+        return self._conversations.setdefault((frame.view, frame.channel), Conversation(frame.channel))
+
+    def _forget(self, view: str) -> tuple[Frame, ...]:
+        """Drop what is known of a view; an error answer for each call of this end that waited in it."""
+        answers: list[Frame] = []
+        for channel in Channel:
+            conversation = self._conversations.pop((view, channel), None)
+            for call in conversation.waiting(self._role) if conversation else ():
+                answers.append(Message(view, channel, jsonrpc.failure(call, jsonrpc.BUSY, "connection-lost")))
+        return tuple(answers)
+
+    def _write(self, frame: Frame) -> None:
+        self._output.append(encode(frame))
+
+
+class ServerConnection(Connection):
+    """The gateway's end."""
+
+    def __init__(self) -> None:
+        super().__init__(Role.GATEWAY)
+
+
+class ClientConnection(Connection):
+    """The host page's end."""
+
+    def __init__(self) -> None:
+        super().__init__(Role.HOST)
+
+
+def _written(frame: Message) -> str:
+    """The text of a message. Raises MuxError `bad-message` or `too-large`."""
+    if is_deep({"frame": frame.message}):
+        raise MuxError("bad-message", "nested too deep")
+    try:
+        return encode(frame)
+    except ValueError as error:
+        raise MuxError("bad-message", str(error)) from error

@@ -1,0 +1,98 @@
+"""One channel of one view: which calls are in flight, and what may pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from gateway.model import Channel, Json
+from gateway.mux import jsonrpc
+from gateway.mux.jsonrpc import Answer, Call, Id, Notice
+from gateway.mux.rules import IN_FLIGHT_LIMIT, METHODS, Role
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """The message goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """The message ends here, and its speaker is not told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The call ends here with an error answer for its speaker."""
+
+    message: dict[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The message ends here; no answer on the channel could tell its speaker why."""
+
+    code: str
+    detail: str
+
+
+Verdict: TypeAlias = Passed | Dropped | Answered | Refused
+
+
+class Conversation:
+    """The calls in flight between the two ends of one channel of one view."""
+
+    __slots__ = ("_calls", "_channel")
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._calls: dict[Role, dict[Id, None]] = {Role.HOST: {}, Role.GATEWAY: {}}
+
+    def judge(self, speaker: Role, message: dict[str, Json]) -> Verdict:
+        """What becomes of a message of `speaker`. Raises MuxError `bad-message`."""
+        match jsonrpc.read(message):
+            case Call() as call:
+                return self._call(speaker, call)
+            case Notice() as notice:
+                return self._notice(speaker, notice)
+            case Answer() as answer:
+                return self._answer(speaker, answer)
+
+    def waiting(self, role: Role) -> Sequence[Id]:
+        """The calls of `role` that have no answer, oldest first."""
+        return tuple(self._calls[role])
+
+    def give_up(self, role: Role, call: Id) -> None:
+        """Forget a call of `role`, which will be answered by no one."""
+        self._calls[role].pop(call, None)
+
+    def _call(self, speaker: Role, call: Call) -> Verdict:
+        calls = self._calls[speaker]
+        if call.id in calls:  # an answer would be taken for that of the first
+            return Refused("duplicate-id", "a call with this id is in flight")
+        if call.method not in METHODS[self._channel, speaker].calls:
+            text = f"{call.method[:100]} is no method of the {self._channel} channel in this direction"
+            return Answered(jsonrpc.failure(call.id, jsonrpc.NO_METHOD, text))
+        if len(calls) >= IN_FLIGHT_LIMIT:
+            return Answered(jsonrpc.failure(call.id, jsonrpc.BUSY, "busy"))
+        calls[call.id] = None
+        return Passed()
+
+    def _notice(self, speaker: Role, notice: Notice) -> Verdict:
+        if notice.method not in METHODS[self._channel, speaker].notices:
+            return Dropped()
+        if notice.method != "notifications/cancelled":
+            return Passed()
+        # MCP: who cancelled takes no answer, so the call leaves the flight here.
+        if notice.cancels is None or notice.cancels not in self._calls[speaker]:
+            return Dropped()
+        self.give_up(speaker, notice.cancels)
+        return Passed()
+
+    def _answer(self, speaker: Role, answer: Answer) -> Verdict:
+        calls = self._calls[speaker.other]
+        if answer.id is None or answer.id not in calls:
+            return Dropped()
+        self.give_up(speaker.other, answer.id)
+        return Passed()

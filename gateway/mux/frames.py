@@ -1,0 +1,209 @@
+"""The frames of the bridge, and the one place where they are written and read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import TypeAlias, cast
+
+from gateway.errors import MuxError
+from gateway.model import Channel, Json
+from gateway.mux.jsonrpc import whole
+from gateway.mux.text import dump, parse
+
+FRAME_LIMIT = 1024 * 1024
+"""The largest frame, in bytes of UTF-8."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Host: the first frame; `ticket` is used once."""
+
+    ticket: str
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Host: a new view of `app`; `ref` names it until the gateway has named it."""
+
+    ref: str
+    app: str
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Gateway: the view is there; `resume` is the token with which it can be taken up on another connection."""
+
+    ref: str
+    view: str
+    resource: str
+    links: tuple[str, ...]
+    resume: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Either: one JSON-RPC object on one channel of one view."""
+
+    view: str
+    channel: Channel
+    message: dict[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Gesture:
+    """Host: a person acted in the view at most `age` milliseconds ago."""
+
+    view: str
+    age: int
+
+
+@dataclass(frozen=True, slots=True)
+class Focus:
+    """Host: the person looks at this view."""
+
+    view: str
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Either: the view is gone."""
+
+    view: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Host: take up `view` with its token. Gateway: it is taken up, and `token` is the next one."""
+
+    view: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorFrame:
+    """Gateway: what `ref` or `view` asked for is refused; with neither, the connection ends."""
+
+    code: str
+    detail: str
+    ref: str | None = None
+    view: str | None = None
+
+
+Frame: TypeAlias = Hello | Open | Opened | Message | Gesture | Focus | Close | Resume | ErrorFrame
+
+_KINDS: dict[str, type[Frame]] = {
+    "hello": Hello,
+    "open": Open,
+    "opened": Opened,
+    "gesture": Gesture,
+    "focus": Focus,
+    "close": Close,
+    "resume": Resume,
+    "error": ErrorFrame,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+_OPTIONAL = {"error": {"ref", "view"}}
+
+
+def kind_of(frame: Frame) -> str:
+    """The name under which this frame travels."""
+    return "message" if isinstance(frame, Message) else _NAMES[type(frame)]
+
+
+def encode(frame: Frame) -> str:
+    """The text of a frame. Raises MuxError `too-large`."""
+    text = dump(to_json(frame))
+    if len(text) > FRAME_LIMIT // 3 and len(text.encode()) > FRAME_LIMIT:
+        raise MuxError("too-large", f"a frame holds at most {FRAME_LIMIT} bytes")
+    return text
+
+
+def to_json(frame: Frame) -> dict[str, Json]:
+    """The JSON object of a frame."""
+    if isinstance(frame, Message):
+        return {"view": frame.view, "channel": frame.channel.value, "message": frame.message}
+    members = {field.name: getattr(frame, field.name) for field in fields(frame)}
+    content = {name: list(value) if isinstance(value, tuple) else value for name, value in members.items()}
+    return {_NAMES[type(frame)]: {name: value for name, value in content.items() if value is not None}}
+
+
+def decode(text: str) -> Frame:
+    """The frame in `text`. Raises MuxError `too-large`, `bad-json` or `bad-frame`; does not look into the message."""
+    if len(text) > FRAME_LIMIT or (len(text) > FRAME_LIMIT // 3 and len(text.encode(errors="replace")) > FRAME_LIMIT):
+        raise MuxError("too-large", f"a frame holds at most {FRAME_LIMIT} bytes")
+    return from_json(parse(text))
+
+
+def from_json(value: Json) -> Frame:
+    """The frame of a JSON value. Raises MuxError `bad-frame`."""
+    if not isinstance(value, dict):
+        raise MuxError("bad-frame", "a frame is a JSON object")
+    if value.keys() == {"view", "channel", "message"}:
+        return _message(value)
+    name = next(iter(value), "")
+    if len(value) != 1 or name not in _KINDS:
+        raise MuxError("bad-frame", f"a frame is a message, or has one member of {', '.join(_KINDS)}")
+    return _content(name, value[name])
+
+
+def _message(value: dict[str, Json]) -> Message:
+    channel, message = value["channel"], value["message"]
+    if channel not in ("ui", "webmcp"):
+        raise MuxError("bad-frame", "channel: ui or webmcp")
+    if not isinstance(message, dict):
+        raise MuxError("bad-message", "not one JSON-RPC 2.0 object")
+    return Message(cast(str, _CHECKS["view"]("view", value["view"])), Channel(channel), message)
+
+
+def _content(name: str, content: Json) -> Frame:
+    kind, optional = _KINDS[name], _OPTIONAL.get(name, set())
+    names = {field.name for field in fields(kind)}
+    if not isinstance(content, dict) or not names - optional <= content.keys() <= names:
+        raise MuxError("bad-frame", f"{name}: an object of {', '.join(sorted(names))}")
+    if optional <= content.keys() and optional:
+        raise MuxError("bad-frame", f"{name}: {' or '.join(sorted(optional))}, not both")
+    build: Callable[..., Frame] = kind
+    return build(**{member: _CHECKS[member](f"{name}.{member}", value) for member, value in content.items()})
+
+
+def _text(pattern: str) -> Callable[[str, Json], str]:
+    compiled = re.compile(pattern, re.DOTALL)
+
+    def check(where: str, value: Json) -> str:
+        if not isinstance(value, str) or not compiled.fullmatch(value):
+            raise MuxError("bad-frame", f"{where}: a string of the form {pattern}")
+        return value
+
+    return check
+
+
+def _age(where: str, value: Json) -> int:
+    age = whole(value)
+    if age is None or not 0 <= age <= 5000:
+        raise MuxError("bad-frame", f"{where}: whole milliseconds from 0 to 5000")
+    return age
+
+
+def _links(where: str, value: Json) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(link, str) for link in value):
+        raise MuxError("bad-frame", f"{where}: a list of strings")
+    return tuple(cast(list[str], value))
+
+
+_CHECKS: Mapping[str, Callable[[str, Json], object]] = {
+    "ticket": _text(r"[!-~]{1,512}"),
+    "token": _text(r"[!-~]{1,512}"),
+    "resume": _text(r"[!-~]{1,512}"),
+    "ref": _text(r"[A-Za-z0-9_.:-]{1,64}"),
+    "app": _text(r"[a-z][a-z0-9-]{0,23}"),
+    "view": _text(r"[A-Za-z0-9_-]{22}"),
+    "resource": _text(r"ui://[!-~]{1,1024}"),
+    "code": _text(r"[a-z][a-z0-9-]{0,63}"),
+    "reason": _text(r".{0,256}"),
+    "detail": _text(r".{0,1024}"),
+    "age": _age,
+    "links": _links,
+}

@@ -1,0 +1,88 @@
+"""How far a connection and each of its views are, moved by the frames of both ends."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TypeAlias
+
+from gateway.errors import MuxError
+from gateway.mux.frames import Close, ErrorFrame, Focus, Frame, Gesture, Hello, Message, Open, Opened, Resume, kind_of
+from gateway.mux.rules import CLOSED_REMEMBERED, TRANSITIONS, Role, State
+
+_ViewFrame: TypeAlias = Message | Gesture | Focus | Close | Resume | ErrorFrame
+
+
+class Progress:
+    """The state of one connection. `advance` raises MuxError `unexpected` for a frame that is out of turn."""
+
+    __slots__ = ("_closed", "_greeted", "_opening", "_views", "ended")
+
+    def __init__(self) -> None:
+        self.ended = False
+        self._greeted = False
+        self._opening: set[str] = set()
+        self._views: dict[str, State] = {}
+        self._closed: OrderedDict[str, None] = OrderedDict()
+
+    @property
+    def open_views(self) -> tuple[str, ...]:
+        """The views that are open."""
+        return tuple(view for view in self._views if self.is_open(view))
+
+    def is_open(self, view: str) -> bool:
+        """Whether messages may pass."""
+        return self._views.get(view) is State.OPEN
+
+    def advance(self, speaker: Role, frame: Frame) -> bool:
+        """Move by a frame of `speaker`; False where it crossed with a close, and is to be dropped."""
+        match frame:
+            case ErrorFrame(ref=None, view=None) if speaker is Role.GATEWAY:
+                self.ended = True
+            case Hello() if speaker is Role.HOST and not self._greeted:
+                self._greeted = True
+            case Hello() | ErrorFrame(ref=None, view=None):
+                raise MuxError("unexpected", "hello comes first, once, from the host")
+            case _ if not self._greeted:
+                raise MuxError("unexpected", "hello comes first, once, from the host")
+            case Open(ref=ref) | Opened(ref=ref) | ErrorFrame(ref=str(ref)):
+                self._advance_reference(speaker, frame, ref)
+            case _:
+                return self._advance_view(speaker, frame)
+        return True
+
+    def _advance_reference(self, speaker: Role, frame: Open | Opened | ErrorFrame, reference: str) -> None:
+        state = State.OPENING if reference in self._opening else State.ABSENT
+        if _following(speaker, frame, state) is State.OPENING:
+            self._opening.add(reference)
+            return
+        if isinstance(frame, Opened):
+            if frame.view in self._views or frame.view in self._closed:
+                raise MuxError("unexpected", "opened names a view that was there before")
+            self._views[frame.view] = State.OPEN
+        self._opening.discard(reference)
+
+    def _advance_view(self, speaker: Role, frame: _ViewFrame) -> bool:
+        view = str(frame.view)
+        state = self._views.get(view, State.CLOSED if view in self._closed else State.ABSENT)
+        following = _following(speaker, frame, state)
+        if state is State.CLOSED:
+            return False
+        if following is State.OPEN or following is State.RESUMING:
+            self._views[view] = following
+            return True
+        self._views.pop(view, None)
+        if following is State.CLOSED:
+            self._remember_closed(view)
+        return True
+
+    def _remember_closed(self, view: str) -> None:
+        self._closed[view] = None
+        if len(self._closed) > CLOSED_REMEMBERED:
+            self._closed.popitem(last=False)
+
+
+def _following(speaker: Role, frame: Frame, state: State) -> State:
+    following = TRANSITIONS[speaker].get((state, kind_of(frame)))
+    if following is None:
+        raise MuxError("unexpected", f"the {speaker} may not send {kind_of(frame)} where the view is {state}")
+    return following

@@ -1,0 +1,118 @@
+"""Who may say what, when: the transitions of a view and the methods of its channels, as tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gateway.model import Channel
+
+IN_FLIGHT_LIMIT = 64
+"""Calls in flight per view, channel and direction."""
+
+CLOSED_REMEMBERED = 256
+"""Closed views whose late frames are known to have crossed with the close."""
+
+
+class Role(StrEnum):
+    """An end of the bridge: the page that shows views, or the gateway."""
+
+    HOST = "host"
+    GATEWAY = "gateway"
+
+    @property
+    def other(self) -> Role:
+        """The end across."""
+        return Role.GATEWAY if self is Role.HOST else Role.HOST
+
+
+class State(StrEnum):
+    """How far a view is on this connection."""
+
+    ABSENT = "absent"
+    OPENING = "opening"
+    RESUMING = "resuming"
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+TRANSITIONS: dict[Role, dict[tuple[State, str], State]] = {
+    Role.HOST: {
+        (State.ABSENT, "open"): State.OPENING,
+        (State.ABSENT, "resume"): State.RESUMING,
+        (State.RESUMING, "close"): State.CLOSED,
+        (State.OPEN, "message"): State.OPEN,
+        (State.OPEN, "gesture"): State.OPEN,
+        (State.OPEN, "focus"): State.OPEN,
+        (State.OPEN, "close"): State.CLOSED,
+        (State.CLOSED, "message"): State.CLOSED,
+        (State.CLOSED, "gesture"): State.CLOSED,
+        (State.CLOSED, "focus"): State.CLOSED,
+        (State.CLOSED, "close"): State.CLOSED,
+    },
+    Role.GATEWAY: {
+        (State.OPENING, "opened"): State.OPEN,
+        (State.OPENING, "error"): State.ABSENT,
+        (State.RESUMING, "resume"): State.OPEN,
+        (State.RESUMING, "error"): State.ABSENT,
+        (State.OPEN, "message"): State.OPEN,
+        (State.OPEN, "error"): State.OPEN,
+        (State.OPEN, "close"): State.CLOSED,
+        (State.CLOSED, "message"): State.CLOSED,
+        (State.CLOSED, "resume"): State.CLOSED,
+        (State.CLOSED, "error"): State.CLOSED,
+        (State.CLOSED, "close"): State.CLOSED,
+    },
+}
+"""What a view is after a frame of the role; a frame that is not here breaks the protocol.
+
+In state CLOSED a frame has crossed with the close, and is dropped.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Methods:
+    """The methods that one end may use on one channel."""
+
+    calls: frozenset[str]
+    notices: frozenset[str]
+
+
+METHODS: dict[tuple[Channel, Role], Methods] = {
+    (Channel.UI, Role.HOST): Methods(
+        calls=frozenset(
+            {
+                "tools/call",
+                "resources/read",
+                "resources/list",
+                "resources/templates/list",
+                "prompts/list",
+                "prompts/get",
+                "ping",
+            }
+        ),
+        notices=frozenset({"notifications/cancelled", "notifications/progress"}),
+    ),
+    (Channel.UI, Role.GATEWAY): Methods(
+        calls=frozenset({"ping"}),
+        notices=frozenset(
+            {
+                "notifications/progress",
+                "notifications/cancelled",
+                "notifications/message",
+                "notifications/tools/list_changed",
+                "notifications/resources/list_changed",
+                "notifications/prompts/list_changed",
+            }
+        ),
+    ),
+    (Channel.WEBMCP, Role.GATEWAY): Methods(
+        calls=frozenset({"initialize", "tools/list", "tools/call", "ping"}),
+        notices=frozenset({"notifications/initialized", "notifications/cancelled"}),
+    ),
+    (Channel.WEBMCP, Role.HOST): Methods(
+        calls=frozenset({"ping"}),
+        notices=frozenset({"notifications/tools/list_changed", "notifications/progress", "notifications/message"}),
+    ),
+}
+"""On ui the host is the client; on webmcp the gateway is the client and the page, through its host, the server."""

@@ -1,0 +1,68 @@
+"""JSON text to values and back, the same in Python and in a browser: no NaN, no overflow, a cap on depth."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import NoReturn, cast
+
+from gateway.errors import MuxError
+from gateway.model import Json
+
+DEPTH_LIMIT = 64
+"""How many arrays and objects may stand inside each other, the outermost counted."""
+
+
+def parse(text: str) -> Json:
+    """The value of `text`. Raises MuxError `bad-json`."""
+    try:
+        value = cast(Json, json.loads(text, parse_constant=_refuse, parse_float=_number, parse_int=_integer))
+    except (ValueError, RecursionError) as error:
+        raise MuxError("bad-json", f"this is no JSON that the bridge takes: {str(error)[:200]}") from error
+    # Fewer brackets than the cap cannot nest deeper than it, which spares the walk for nearly every frame.
+    if text.count("{") + text.count("[") > DEPTH_LIMIT and is_deep(value):
+        raise MuxError("bad-json", f"nested deeper than {DEPTH_LIMIT}")
+    return value
+
+
+def dump(value: Json) -> str:
+    """Compact JSON text, always encodable as UTF-8. Raises ValueError on NaN and infinities."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a lone surrogate: it travels escaped, as JSON.stringify writes it
+        return json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return text
+
+
+def is_deep(value: Json) -> bool:
+    """Whether `value` nests deeper than the cap; does not recurse."""
+    layer: list[Json] = [value]
+    for _ in range(DEPTH_LIMIT):
+        layer = [child for item in layer for child in _children(item) if isinstance(child, dict | list)]
+        if not layer:
+            return False
+    return True
+
+
+def _children(value: Json) -> Iterable[Json]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise ValueError("a number that no double can hold")
+    return number
+
+
+def _integer(text: str) -> int:
+    if len(text) > 308:
+        _number(text)
+    return int(text)
