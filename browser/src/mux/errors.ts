@@ -1,0 +1,10 @@
+/** A frame that breaks the bridge protocol. */
+export class MuxError extends Error {
+  readonly code: string;
+
+  constructor(code: string, detail: string) {
+    super(detail);
+    this.name = "MuxError";
+    this.code = code;
+  }
+}

@@ -1,0 +1,126 @@
+/** The frames of the bridge, and the one place where they are written and read. */
+import { MuxError } from "./errors";
+import { byteLength, isObject, parse, type Json, type JsonObject } from "./text";
+
+/** The largest frame, in bytes of UTF-8. */
+export const FRAME_LIMIT = 1024 * 1024;
+
+/** One of the two conversations with a view; they never mix. */
+export type Channel = "ui" | "webmcp";
+
+export const CHANNELS: readonly Channel[] = ["ui", "webmcp"];
+
+/** Either: one JSON-RPC object on one channel of one view. */
+export interface MessageFrame {
+  type: "message";
+  view: string;
+  channel: Channel;
+  message: JsonObject;
+}
+
+export type Frame =
+  /** Host: the first frame; `ticket` is used once. */
+  | { type: "hello"; ticket: string }
+  /** Host: a new view of `app`; `ref` names it until the gateway has named it. */
+  | { type: "open"; ref: string; app: string }
+  /** Gateway: the view is there; `resume` is the token with which it can be taken up on another connection. */
+  | { type: "opened"; ref: string; view: string; resource: string; links: string[]; resume: string }
+  | MessageFrame
+  /** Host: a person acted in the view at most `age` milliseconds ago. */
+  | { type: "gesture"; view: string; age: number }
+  /** Host: the person looks at this view. */
+  | { type: "focus"; view: string }
+  /** Either: the view is gone. */
+  | { type: "close"; view: string; reason: string }
+  /** Host: take up `view` with its token. Gateway: it is taken up, and `token` is the next one. */
+  | { type: "resume"; view: string; token: string }
+  /** Gateway: what `ref` or `view` asked for is refused; with neither, the connection ends. */
+  | { type: "error"; code: string; detail: string; ref?: string; view?: string };
+
+type Check = (value: Json) => boolean;
+
+const CHECKS = {
+  ticket: pattern(/^[!-~]{1,512}$/),
+  token: pattern(/^[!-~]{1,512}$/),
+  resume: pattern(/^[!-~]{1,512}$/),
+  ref: pattern(/^[A-Za-z0-9_.:-]{1,64}$/),
+  app: pattern(/^[a-z][a-z0-9-]{0,23}$/),
+  view: pattern(/^[A-Za-z0-9_-]{22}$/),
+  resource: pattern(/^ui:\/\/[!-~]{1,1024}$/),
+  code: pattern(/^[a-z][a-z0-9-]{0,63}$/),
+  reason: pattern(/^.{0,256}$/su),
+  detail: pattern(/^.{0,1024}$/su),
+  age: (value: Json) => Number.isInteger(value) && (value as number) >= 0 && (value as number) <= 5000,
+  links: (value: Json) => Array.isArray(value) && value.every((link) => typeof link === "string"),
+} satisfies Record<string, Check>;
+
+type Member = keyof typeof CHECKS;
+
+const MEMBERS: ReadonlyMap<string, { needed: readonly Member[]; either?: readonly [Member, Member] }> = new Map([
+  ["hello", { needed: ["ticket"] }],
+  ["open", { needed: ["ref", "app"] }],
+  ["opened", { needed: ["ref", "view", "resource", "links", "resume"] }],
+  ["gesture", { needed: ["view", "age"] }],
+  ["focus", { needed: ["view"] }],
+  ["close", { needed: ["view", "reason"] }],
+  ["resume", { needed: ["view", "token"] }],
+  ["error", { needed: ["code", "detail"], either: ["ref", "view"] }],
+]);
+
+/** The text of a frame. Throws MuxError `too-large`. */
+export function encode(frame: Frame): string {
+  const { type, ...members } = frame;
+  const text = JSON.stringify(type === "message" ? members : { [type]: members });
+  checkSize(text);
+  return text;
+}
+
+/** The frame in `text`. Throws MuxError `too-large`, `bad-json` or `bad-frame`; does not look into the message. */
+export function decode(text: string): Frame {
+  checkSize(text);
+  const value = parse(text);
+  if (!isObject(value)) throw bad("a frame is a JSON object");
+  const names = Object.keys(value);
+  if (names.length === 3 && ["view", "channel", "message"].every((name) => names.includes(name))) return message(value);
+  const [name] = names;
+  if (name === undefined || names.length !== 1) throw bad("a frame is a message, or has one member");
+  return content(name, value[name] as Json);
+}
+
+function message(value: JsonObject): MessageFrame {
+  const { view, channel, message } = value;
+  if (channel !== "ui" && channel !== "webmcp") throw bad("channel: ui or webmcp");
+  if (!isObject(message)) throw new MuxError("bad-message", "not one JSON-RPC 2.0 object");
+  check("view", view as Json, "view");
+  return { type: "message", view: view as string, channel, message };
+}
+
+function content(type: string, value: Json): Frame {
+  const members = MEMBERS.get(type);
+  if (!members) throw bad(`a frame is a message, or has one member of ${[...MEMBERS.keys()].join(", ")}`);
+  const names: readonly string[] = [...members.needed, ...(members.either ?? [])];
+  if (!isObject(value) || !Object.keys(value).every((name) => names.includes(name))) throw bad(`${type}: an object of ${names.join(", ")}`);
+  for (const name of members.needed) check(`${type}.${name}`, value[name], name);
+  const given = (members.either ?? []).filter((name) => Object.hasOwn(value, name));
+  if (given.length > 1) throw bad(`${type}: ${given.join(" or ")}, not both`);
+  for (const name of given) check(`${type}.${name}`, value[name], name);
+  return { type, ...value } as unknown as Frame;
+}
+
+function check(where: string, value: Json | undefined, member: Member): void {
+  if (value === undefined || !CHECKS[member](value)) throw bad(`${where}: not of the form that it has`);
+}
+
+function pattern(form: RegExp): Check {
+  return (value) => typeof value === "string" && form.test(value);
+}
+
+function checkSize(text: string): void {
+  if (text.length > FRAME_LIMIT || (text.length > FRAME_LIMIT / 3 && byteLength(text) > FRAME_LIMIT)) {
+    throw new MuxError("too-large", `a frame holds at most ${FRAME_LIMIT} bytes`);
+  }
+}
+
+function bad(detail: string): MuxError {
+  return new MuxError("bad-frame", detail);
+}

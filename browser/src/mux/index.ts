@@ -1,0 +1,11 @@
+/** The bridge protocol without I/O; `gateway/mux` is the same in Python, and `tests/mux/vectors.json` holds the two together. */
+export { BODY_LIMIT, bodyNamed, isLarge, joinBody, splitBody } from "./bodies";
+export { Connection } from "./connection";
+export { MuxError } from "./errors";
+export { decode, encode, FRAME_LIMIT } from "./frames";
+export type { Channel, Frame, MessageFrame } from "./frames";
+export { failure, idOf, readMessage } from "./jsonrpc";
+export type { Id, MessageKind } from "./jsonrpc";
+export { IN_FLIGHT_LIMIT } from "./rules";
+export type { Role } from "./rules";
+export type { Json, JsonObject } from "./text";

@@ -1,0 +1,87 @@
+/** One JSON-RPC object: a call, a notice or an answer, in strict shape. */
+import { MuxError } from "./errors";
+import { isObject, type Json, type JsonObject } from "./text";
+
+export const BUSY = -32000;
+export const BAD_MESSAGE = -32600;
+export const NO_METHOD = -32601;
+export const INTERNAL = -32603;
+
+/** The id of a call; the text `"1"` and the number `1` are two ids. */
+export type Id = string | number;
+
+export type MessageKind =
+  | { kind: "call"; id: Id; method: string }
+  /** `cancels` is the id that a `notifications/cancelled` names. */
+  | { kind: "notice"; method: string; cancels: Id | null }
+  /** `id` is null for an error that could name no call. */
+  | { kind: "answer"; id: Id | null };
+
+const LONGEST = 256;
+
+/** What kind of message this is. Throws MuxError `bad-message`; a batch is one. */
+export function readMessage(message: unknown): MessageKind {
+  if (!isObject(message) || message["jsonrpc"] !== "2.0") throw bad("not one JSON-RPC 2.0 object");
+  return has(message, "method") ? readMethod(message) : readAnswer(message);
+}
+
+/** An error answer to `call`. */
+export function failure(call: Id, code: number, message: string): JsonObject {
+  return { jsonrpc: "2.0", id: call, error: { code, message } };
+}
+
+/** The id in `message`, null where there is none that could be answered. */
+export function idOf(message: JsonObject): Id | null {
+  const id = message["id"];
+  return isId(id) ? id : null;
+}
+
+export function has(value: JsonObject, name: string): boolean {
+  return Object.hasOwn(value, name);
+}
+
+function readMethod(message: JsonObject): MessageKind {
+  only(message, ["jsonrpc", "id", "method", "params"]);
+  const method = message["method"];
+  const params = has(message, "params") ? message["params"] : {};
+  if (typeof method !== "string" || !isObject(params)) throw bad("method must be a string, params an object");
+  if (has(message, "id")) return { kind: "call", id: readId(message["id"]), method };
+  return { kind: "notice", method, cancels: method === "notifications/cancelled" ? idOrNull(params["requestId"]) : null };
+}
+
+function readAnswer(message: JsonObject): MessageKind {
+  if (has(message, "result")) {
+    only(message, ["jsonrpc", "id", "result"]);
+    if (!isObject(message["result"])) throw bad("result must be an object");
+    return { kind: "answer", id: readId(message["id"]) };
+  }
+  only(message, ["jsonrpc", "id", "error"]);
+  const error = message["error"];
+  if (!isObject(error)) throw bad("neither method, result nor error");
+  only(error, ["code", "message", "data"]);
+  if (!Number.isSafeInteger(error["code"]) || typeof error["message"] !== "string") {
+    throw bad("error.code must be an integer, error.message a string");
+  }
+  return { kind: "answer", id: idOrNull(message["id"]) };
+}
+
+function idOrNull(value: Json | undefined): Id | null {
+  return value === undefined || value === null ? null : readId(value);
+}
+
+function readId(value: Json | undefined): Id {
+  if (isId(value)) return value;
+  throw bad(`id must be a string of at most ${LONGEST} characters or a safe integer`);
+}
+
+function isId(value: Json | undefined): value is Id {
+  return typeof value === "string" ? value.length <= LONGEST || [...value].length <= LONGEST : Number.isSafeInteger(value);
+}
+
+function only(value: JsonObject, names: readonly string[]): void {
+  if (Object.keys(value).some((name) => !names.includes(name))) throw bad(`only ${names.join(", ")} may stand here`);
+}
+
+function bad(detail: string): MuxError {
+  return new MuxError("bad-message", detail);
+}

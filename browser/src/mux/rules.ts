@@ -1,0 +1,85 @@
+/** Who may say what, when: the transitions of a view and the methods of its channels, as tables. */
+import type { Channel, Frame } from "./frames";
+
+/** Calls in flight per view, channel and direction. */
+export const IN_FLIGHT_LIMIT = 64;
+
+/** Closed views whose late frames are known to have crossed with the close. */
+export const CLOSED_REMEMBERED = 256;
+
+/** An end of the bridge: the page that shows views, or the gateway. */
+export type Role = "host" | "gateway";
+
+/** How far a view is on this connection. */
+export type State = "absent" | "opening" | "resuming" | "open" | "closed";
+
+type Kind = Frame["type"];
+
+/**
+ * What a view is after a frame of the role; a frame that is not here breaks the protocol.
+ * In state `closed` a frame has crossed with the close, and is dropped.
+ */
+export const TRANSITIONS: Record<Role, Partial<Record<State, Partial<Record<Kind, State>>>>> = {
+  host: {
+    absent: { open: "opening", resume: "resuming" },
+    resuming: { close: "closed" },
+    open: { message: "open", gesture: "open", focus: "open", close: "closed" },
+    closed: { message: "closed", gesture: "closed", focus: "closed", close: "closed" },
+  },
+  gateway: {
+    opening: { opened: "open", error: "absent" },
+    resuming: { resume: "open", error: "absent" },
+    open: { message: "open", error: "open", close: "closed" },
+    closed: { message: "closed", resume: "closed", error: "closed", close: "closed" },
+  },
+};
+
+/** The methods that one end may use on one channel. */
+export interface Methods {
+  calls: ReadonlySet<string>;
+  notices: ReadonlySet<string>;
+}
+
+/** On ui the host is the client; on webmcp the gateway is the client and the page, through its host, the server. */
+export const METHODS: Record<Channel, Record<Role, Methods>> = {
+  ui: {
+    host: {
+      calls: new Set([
+        "tools/call",
+        "resources/read",
+        "resources/list",
+        "resources/templates/list",
+        "prompts/list",
+        "prompts/get",
+        "ping",
+      ]),
+      notices: new Set(["notifications/cancelled", "notifications/progress"]),
+    },
+    gateway: {
+      calls: new Set(["ping"]),
+      notices: new Set([
+        "notifications/progress",
+        "notifications/cancelled",
+        "notifications/message",
+        "notifications/tools/list_changed",
+        "notifications/resources/list_changed",
+        "notifications/prompts/list_changed",
+      ]),
+    },
+  },
+  webmcp: {
+    gateway: {
+      calls: new Set(["initialize", "tools/list", "tools/call", "ping"]),
+      notices: new Set(["notifications/initialized", "notifications/cancelled"]),
+    },
+    host: {
+      calls: new Set(["ping"]),
+      notices: new Set(["notifications/tools/list_changed", "notifications/progress", "notifications/message"]),
+    },
+  },
+};
+
+/** The end across. */
+export function other(role: Role): Role {
+  return role === "host" ? "gateway" : "host";
+}

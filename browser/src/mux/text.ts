@@ -1,0 +1,51 @@
+/** JSON text to values and back, the same in Python and in a browser: no overflow, a cap on depth. */
+import { MuxError } from "./errors";
+
+export type Json = { [name: string]: Json } | Json[] | string | number | boolean | null;
+export type JsonObject = { [name: string]: Json };
+
+/** How many arrays and objects may stand inside each other, the outermost counted. */
+export const DEPTH_LIMIT = 64;
+
+/** The value of `text`. Throws MuxError `bad-json`. */
+export function parse(text: string): Json {
+  let value: Json;
+  try {
+    value = JSON.parse(text) as Json;
+  } catch {
+    throw new MuxError("bad-json", "this is no JSON");
+  }
+  if (isDeep(value)) throw new MuxError("bad-json", `nested deeper than ${DEPTH_LIMIT}`);
+  if (!isFinite(value)) throw new MuxError("bad-json", "a number that no double can hold");
+  return value;
+}
+
+/** Whether `value` nests deeper than the cap; does not recurse. */
+export function isDeep(value: unknown): boolean {
+  let layer: unknown[] = [value];
+  for (let depth = 0; depth < DEPTH_LIMIT; depth++) {
+    layer = layer.flatMap(containers);
+    if (layer.length === 0) return false;
+  }
+  return true;
+}
+
+export function isObject(value: unknown): value is JsonObject {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** The size of a text in bytes of UTF-8. */
+export function byteLength(text: string): number {
+  return new TextEncoder().encode(text).length;
+}
+
+function containers(value: unknown): unknown[] {
+  if (typeof value !== "object" || value === null) return [];
+  return Object.values(value).filter((child) => typeof child === "object" && child !== null);
+}
+
+/** Whether every number is one: `1e400` reads as infinity. Called for shallow values alone. */
+function isFinite(value: Json): boolean {
+  if (typeof value === "number") return Number.isFinite(value);
+  return typeof value !== "object" || value === null || Object.values(value).every(isFinite);
+}
