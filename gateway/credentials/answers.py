@@ -1,0 +1,72 @@
+"""What all auth flows share: how a server is asked, what counts as an answer, and how a failure is told."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Generator
+from typing import TypeAlias, TypeVar
+
+from gateway.errors import Reason, Refusal
+from gateway.model import Json, Outbound, Response
+
+T = TypeVar("T")
+Flow: TypeAlias = Generator[Outbound, Response, T]
+"""Requests out, responses in, a result at the end; a `Refusal` thrown in means that there was no response."""
+
+ANSWER_BYTES = 256 * 1024
+
+_URL = re.compile(r"(?P<origin>(?P<scheme>https?)://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?)/[!-~]*\Z")
+_LOOPBACK = re.compile(r"(.+\.)?localhost|127(\.\d{1,3}){3}|\[::1\]")
+
+
+def ask(credential: str, request: Outbound) -> Flow[Response]:
+    """One request; a refusal of the connection becomes a refusal of the credential."""
+    try:
+        return (yield request)
+    except Refusal as refusal:
+        raise failed(credential, refusal.detail) from refusal
+
+
+def failed(credential: str, why: str) -> Refusal:
+    """The refusal that ends a flow; `why` must hold nothing that was sent, nor free text of the server."""
+    return Refusal(Reason.CREDENTIAL_FAILED, f"credential {credential!r}: {why}")
+
+
+def json_object(answer: Response) -> dict[str, Json]:
+    """The body as a JSON object. Raises ValueError: for another media type, duplicate names, NaN, and the like."""
+    media_type = (answer.header("content-type") or "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        raise ValueError("is not application/json")
+    try:
+        found: Json = json.loads(answer.body.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise ValueError("is not JSON") from None  # the cause would quote the body
+    if not isinstance(found, dict):
+        raise ValueError("is no JSON object")
+    return found
+
+
+def is_secure(url: str) -> bool:
+    """Whether secrets may go there: https, or http to this machine; a path, no userinfo and no fragment."""
+    parts = _URL.match(url)
+    if parts is None or "#" in url:
+        return False
+    return parts["scheme"] == "https" or _LOOPBACK.fullmatch(parts["host"].lower()) is not None
+
+
+def origin_of(url: str) -> str:
+    """Scheme, host and port of a URL for which `is_secure` holds."""
+    parts = _URL.match(url)
+    return parts["origin"] if parts else ""
+
+
+def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("duplicate names")
+    return found
+
+
+def _no_constant(name: str) -> Json:
+    raise ValueError(name)

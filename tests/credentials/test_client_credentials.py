@@ -1,0 +1,317 @@
+"""Tests of `gateway.credentials`: the flow is driven by hand, request by request."""
+
+from __future__ import annotations
+
+import base64
+import json
+from urllib.parse import parse_qs, unquote_plus
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.backends.connect import Connections
+from gateway.backends.http import HttpBackend
+from gateway.credentials import ClientCredentials, Token, client_credentials
+from gateway.errors import Reason, Refusal
+from gateway.model import Json, Outbound, Response, Secret
+
+NOW = 1_800_000_000.0
+SECRET = "s3cret/+ &=:é"
+GOOD: dict[str, Json] = {"access_token": "abc.def", "token_type": "Bearer", "expires_in": 300}
+
+
+class Everywhere:
+    """A network without limits; the flow itself never looks at it."""
+
+    def allows(self, ip: str) -> bool:
+        return True
+
+
+def spec(
+    token_endpoint: str | None = "https://login.example/token",
+    issuer: str = "https://login.example",
+    scope: tuple[str, ...] = ("cart", "read"),
+) -> ClientCredentials:
+    return ClientCredentials("shop-service", issuer, token_endpoint, "gate:way", Secret(SECRET), scope, Everywhere())
+
+
+def answer(body: Json | bytes, status: int = 200, content_type: str = "application/json") -> Response:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return Response(status, (("content-type", content_type),), raw)
+
+
+def drive(credential: ClientCredentials, *answers: Response | Refusal) -> tuple[Token, list[Outbound]]:
+    """Run the flow with these answers; gives the token and the requests that it made."""
+    flow = client_credentials(credential, NOW)
+    requests = [next(flow)]
+    for given_answer in answers:
+        try:
+            if isinstance(given_answer, Refusal):
+                requests.append(flow.throw(given_answer))
+            else:
+                requests.append(flow.send(given_answer))
+        except StopIteration as stop:
+            token = stop.value
+            assert isinstance(token, Token)
+            return token, requests
+    raise AssertionError(f"the flow asks for more: {requests[-1].url}")
+
+
+def failure(credential: ClientCredentials, *answers: Response | Refusal) -> str:
+    """The detail of the refusal in which the flow ends, after a look that it holds no secret."""
+    with pytest.raises(Refusal) as caught:
+        drive(credential, *answers)
+    assert caught.value.reason is Reason.CREDENTIAL_FAILED
+    for secret in (SECRET, "abc.def", "s3cret"):
+        assert secret not in caught.value.detail
+    assert caught.value.detail.startswith("credential 'shop-service': ")
+    return caught.value.detail
+
+
+def test_token() -> None:
+    """A good answer gives a token that is fresh until shortly before its end."""
+    token, _ = drive(spec(), answer(GOOD))
+    assert token.header() == ("authorization", "Bearer abc.def")
+    assert token.expires_at == NOW + 300
+    assert token.fresh(NOW + 269, margin=30)
+    assert not token.fresh(NOW + 270, margin=30)
+    assert "abc" not in repr(token)
+
+
+def test_token_without_end() -> None:
+    """A token whose life the server does not tell stays fresh."""
+    token, _ = drive(spec(), answer({"access_token": "abc", "token_type": "bearer"}))
+    assert token.fresh(NOW * 2, margin=30)
+
+
+def test_request() -> None:
+    """The request is a form, with client id and secret form-urlencoded inside Basic (RFC 6749 2.3.1)."""
+    _, (request,) = drive(spec(), answer(GOOD))
+    headers = dict(request.headers)
+    assert (request.method, request.url) == ("POST", "https://login.example/token")
+    assert parse_qs(request.body.decode()) == {"grant_type": ["client_credentials"], "scope": ["cart read"]}
+    assert headers["content-type"] == "application/x-www-form-urlencoded"
+    pair = base64.b64decode(headers["authorization"].removeprefix("Basic ")).decode()
+    assert [unquote_plus(part) for part in pair.split(":")] == ["gate:way", SECRET]
+
+
+def test_no_scope() -> None:
+    """Without scopes the parameter is left out."""
+    _, (request,) = drive(spec(scope=()), answer(GOOD))
+    assert b"scope" not in request.body
+
+
+METADATA: dict[str, Json] = {"issuer": "https://login.example", "token_endpoint": "https://tokens.example/get"}
+
+
+def test_discovery() -> None:
+    """Without token_endpoint the issuer's metadata name it."""
+    _, requests = drive(spec(None), answer(METADATA), answer(GOOD))
+    assert [(request.method, request.url) for request in requests] == [
+        ("GET", "https://login.example/.well-known/oauth-authorization-server"),
+        ("POST", "https://tokens.example/get"),
+    ]
+
+
+@pytest.mark.parametrize("issuer", ["https://login.example/tenant", "https://login.example/tenant/"])
+def test_discovery_with_a_path(issuer: str) -> None:
+    """The well-known part goes between host and path, and OpenID's own place is asked last."""
+    metadata: Json = METADATA | {"issuer": issuer}
+    _, requests = drive(spec(None, issuer), answer(b"", 404), answer(b"", 404), answer(metadata), answer(GOOD))
+    assert [request.url for request in requests[:3]] == [
+        "https://login.example/.well-known/oauth-authorization-server/tenant",
+        "https://login.example/.well-known/openid-configuration/tenant",
+        "https://login.example/tenant/.well-known/openid-configuration",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("methods", "in_header"),
+    [
+        (None, True),
+        (["client_secret_post", "client_secret_basic"], True),
+        (["private_key_jwt", "client_secret_post"], False),
+    ],
+)
+def test_client_authentication(methods: Json, in_header: bool) -> None:
+    """The secret goes into the body only where the metadata offer nothing better."""
+    metadata = METADATA if methods is None else METADATA | {"token_endpoint_auth_methods_supported": methods}
+    _, requests = drive(spec(None), answer(metadata), answer(GOOD))
+    form = parse_qs(requests[1].body.decode())
+    assert ("authorization" in dict(requests[1].headers)) is in_header
+    assert form.get("client_secret") == (None if in_header else [SECRET])
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        METADATA | {"issuer": "https://login.example/"},
+        METADATA | {"issuer": "https://evil.example"},
+        METADATA | {"issuer": None},
+        METADATA | {"token_endpoint": "http://tokens.example/get"},
+        METADATA | {"token_endpoint": "https://user@tokens.example/get"},
+        METADATA | {"token_endpoint": "https://tokens.example/get#x"},
+        METADATA | {"token_endpoint": "/get"},
+        METADATA | {"token_endpoint": ["https://tokens.example/get"]},
+        METADATA | {"token_endpoint_auth_methods_supported": ["private_key_jwt"]},
+        METADATA | {"token_endpoint_auth_methods_supported": "client_secret_basic"},
+        [],
+        b"<html>",
+        b'{"issuer": "https://login.example", "issuer": "https://evil.example"}',
+        b"[" * 100_000,
+    ],
+)
+def test_metadata_that_are_refused(metadata: Json | bytes) -> None:
+    """Metadata of another issuer, or that would send the secret astray, end the flow."""
+    assert "metadata" in failure(spec(None), answer(metadata))
+
+
+@pytest.mark.parametrize("status", [301, 302, 500, 503, 204])
+def test_metadata_that_cannot_be_read(status: int) -> None:
+    """A redirect is not followed, and an error of the server is no reason to look elsewhere."""
+    assert str(status) in failure(spec(None), answer(b"", status))
+
+
+def test_no_metadata() -> None:
+    """An issuer without metadata: the remedy is named."""
+    assert "token_endpoint" in failure(spec(None), answer(b"", 404), answer(b"", 403))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://login.example/token",
+        "http://localhost.evil.example/token",
+        "http://127.0.0.1.evil.example/token",
+        "http://10.0.0.1/token",
+        "https://login.example",
+        "https://a@login.example/token",
+        "https://login.example/to ken",
+        "https://login.example\\@evil.example/token",
+        "ftp://login.example/token",
+        "",
+    ],
+)
+def test_endpoints_that_are_refused(url: str) -> None:
+    """A secret goes over https alone, and only to where it is plain who gets it."""
+    with pytest.raises(Refusal, match="https"):
+        next(client_credentials(spec(url), NOW))
+
+
+@pytest.mark.parametrize(
+    "issuer", ["http://login.example", "https://login.example?x", "https://login.example/#x", "https://a@b.example", ""]
+)
+def test_issuers_that_are_refused(issuer: str) -> None:
+    """Metadata are read over https alone, from an issuer without query and fragment."""
+    with pytest.raises(Refusal, match="https"):
+        next(client_credentials(spec(None, issuer), NOW))
+
+
+@pytest.mark.parametrize("host", ["localhost:9000", "127.0.0.1:1", "127.8.8.8", "[::1]:8080", "auth.localhost:80"])
+def test_loopback_needs_no_https(host: str) -> None:
+    """On this machine a token endpoint may speak plain http."""
+    assert next(client_credentials(spec(f"http://{host}/token"), NOW)).url == f"http://{host}/token"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"token_type": "Bearer"},
+        GOOD | {"access_token": ""},
+        GOOD | {"access_token": None},
+        GOOD | {"access_token": 5},
+        GOOD | {"access_token": "a b"},
+        GOOD | {"access_token": "a\r\nx: y"},
+        GOOD | {"access_token": "a" * 20_000},
+        GOOD | {"token_type": "mac"},
+        GOOD | {"token_type": None},
+        GOOD | {"expires_in": "300"},
+        GOOD | {"expires_in": True},
+        GOOD | {"expires_in": 0},
+        GOOD | {"expires_in": -1},
+        [GOOD],
+        "abc.def",
+        b"abc.def",
+        b"\xff\xfe",
+        b'{"access_token": "abc.def", "token_type": "Bearer", "expires_in": NaN}',
+        b'{"access_token": "abc.def", "token_type": "Bearer", "expires_in": 1e999}',
+        b'{"access_token": "abc.def", "access_token": "abc.def", "token_type": "Bearer"}',
+    ],
+)
+def test_answers_that_are_refused(body: Json | bytes) -> None:
+    """An answer that is not exactly a bearer token is none, and its words are not repeated."""
+    assert "https://login.example" in failure(spec(), answer(body))
+
+
+def test_answer_of_another_media_type() -> None:
+    """A token in something that does not say that it is JSON is none."""
+    assert "application/json" in failure(spec(), answer(GOOD, content_type="text/html"))
+
+
+def test_very_long_life() -> None:
+    """A life beyond all measure does not end in an infinite date."""
+    token, _ = drive(spec(), answer(GOOD | {"expires_in": 10**300}))
+    assert token.expires_at is not None
+    assert token.expires_at < NOW * 2
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({"error": "invalid_client", "error_description": SECRET}, "401 invalid_client"),
+        ({"error": "s3cret"}, "401"),
+        ({"error": {"a": 1}}, "401"),
+        (b"s3cret", "401"),
+    ],
+)
+def test_refused_by_the_server(body: Json | bytes, told: str) -> None:
+    """The status and a known error code are told; the server's own words, which may echo the secret, are not."""
+    assert failure(spec(), answer(body, 401)).endswith(f" answered {told}")
+
+
+def test_unreachable() -> None:
+    """A refusal of the connection, thrown in by the driver, is a failure of the credential."""
+    down = Refusal(Reason.BACKEND_UNREACHABLE, "login.example:443: no connection")
+    assert "no connection" in failure(spec(None), down)
+    assert "no connection" in failure(spec(), down)
+
+
+@given(body=st.binary(max_size=300), status=st.sampled_from([200, 400, 401, 500]))
+def test_any_answer(body: bytes, status: int) -> None:
+    """Whatever a server says, the flow ends in a token or a refusal."""
+    flow = client_credentials(spec(), NOW)
+    next(flow)
+    with pytest.raises((StopIteration, Refusal)):
+        flow.send(answer(body, status))
+
+
+async def test_over_http() -> None:
+    """The whole flow against a real server."""
+    seen = []
+
+    async def metadata(request: web.Request) -> web.Response:
+        issuer = str(server.make_url("")).rstrip("/")
+        return web.json_response({"issuer": issuer, "token_endpoint": f"{issuer}/token"})
+
+    async def token(request: web.Request) -> web.Response:
+        seen.append(dict(await request.post()))
+        return web.json_response(GOOD)
+
+    app = web.Application()
+    app.router.add_get("/.well-known/oauth-authorization-server", metadata)
+    app.router.add_post("/token", token)
+    server = TestServer(app)
+    async with server, Connections() as connections:
+        credential = spec(None, str(server.make_url("")).rstrip("/"))
+        backend = HttpBackend(credential, connections)
+        flow = client_credentials(credential, NOW)
+        request = next(flow)
+        request = flow.send(await backend.send(request))
+        response = await backend.send(request)
+        with pytest.raises(StopIteration) as stop:
+            flow.send(response)
+    assert stop.value.value.expires_at == NOW + 300
+    assert seen == [{"grant_type": "client_credentials", "scope": "cart read"}]
