@@ -1,2 +1,125 @@
 /** The view runtime: single owner of the page's connection to its host. */
-export {};
+
+import { createActivity } from "./activity";
+import { createAddresses } from "./addresses";
+import { createAppTools } from "./app-tools";
+import { toBase64Url } from "./base64";
+import { createCalls } from "./calls";
+import { readConfig, type Config } from "./config";
+import { createEnvelope } from "./envelope";
+import { createFetch } from "./fetch";
+import { createHandshake, type Host } from "./handshake";
+import { watchBlobs } from "./local";
+import { createModelContext, installModelContext } from "./model-context";
+import { mirrorNatively, type NativeContext } from "./native-mirror";
+import { takeNatives, type Natives } from "./natives";
+import { createNotice } from "./notice";
+import { createProof } from "./proof";
+import { createRegistry, type Registry } from "./registry";
+import { rebasedRequest } from "./request";
+import { createRequests } from "./requests";
+import { watchSize } from "./size";
+import { createUi } from "./ui";
+import { openWire, type Receivers, type Wire } from "./wire";
+
+/** How long a page may take to initialize by itself once it is parsed, in milliseconds. */
+const PAGE_FIRST = 50;
+/** A host that writes into the document may never close it. */
+const PARSED_AT_LAST = 2000;
+
+function whenParsed(run: () => void): void {
+  if (document.readyState !== "loading") return run();
+  let done = false;
+  const once = (): void => {
+    if (!done) run();
+    done = true;
+  };
+  addEventListener("DOMContentLoaded", once, { once: true });
+  setTimeout(once, PARSED_AT_LAST);
+}
+
+function connect(wire: Wire, natives: Natives, config: Config, registry: Registry, native: NativeContext | undefined): Receivers {
+  const { later, cancel, warn, now } = natives;
+  const activity = createActivity(now);
+  const requests = createRequests({ prefix: `wg-${toBase64Url(natives.random())}-`, post: wire.toHost, later, cancel });
+  const handshake = createHandshake({
+    app: config.app,
+    toHost: wire.toHost,
+    toPage: wire.toPage,
+    ask: (method, params) => requests.send(method, params),
+    later,
+  });
+  let host: Host | undefined;
+
+  const proof = createProof({
+    crypto: natives,
+    attach: (launch, timeout, read) =>
+      requests.send(
+        "tools/call",
+        { name: "webmcp_attach", arguments: { ...(launch !== undefined && { launch }), capabilities: { pending: true } } },
+        { timeout, read },
+      ),
+    later,
+    cancel,
+    warn,
+    changed: () => past(),
+  });
+  const appTools = createAppTools(registry, {
+    send: wire.toHost,
+    offered: proof.offered,
+    settled: proof.settled,
+    pageHasTools: handshake.pageHasTools,
+    began: activity.begin,
+  });
+  const envelope = createEnvelope(registry, {
+    app: config.app,
+    send: wire.toHost,
+    // Only our own host leads to the gateway, which enforces the rules of tools and knows of its calls.
+    offered: (tool) => host?.bridge === true || proof.offered(tool.definition.name),
+    began: () => (host?.bridge ? () => undefined : activity.begin()),
+  });
+  const mirror = native && mirrorNatively(registry, native, proof.offered, activity.begin);
+  function past(): void {
+    if (host && !host.bridge) appTools.changed();
+    mirror?.();
+  }
+  registry.onChange(past);
+
+  const open = async (url: string): Promise<boolean> => {
+    if (!host?.capabilities["openLinks"]) return false;
+    const result = await requests.send("ui/open-link", { url }).catch(() => ({ isError: true }));
+    return !result["isError"];
+  };
+  const calls = createCalls({
+    handshake, proof, activity, requests, pending: { notice: createNotice(open), later }, toHost: wire.toHost, toPage: wire.toPage,
+  });
+
+  handshake.opened((found) => {
+    host = found;
+    proof.start(found.bridge);
+    envelope.ready();
+    if (!handshake.pageSpeaks()) watchSize((size) => requests.notify("ui/notifications/size-changed", { ...size }));
+  });
+  whenParsed(() => later(handshake.begin, PAGE_FIRST));
+
+  const addresses = createAddresses(config.app, config.base, document.baseURI);
+  window.Request = rebasedRequest(natives.Request, addresses.resolve);
+  window.fetch = createFetch({ addresses, calls, Request: window.Request, blobs: watchBlobs(URL), digest: natives.digest, warn });
+  return createUi(wire, { appTools, calls, envelope, handshake, proof, requests });
+}
+
+function start(): void {
+  const registry = createRegistry();
+  const native = (document as { modelContext?: NativeContext }).modelContext;
+  if (window.parent === window) {
+    // An ordinary web site: the browser's own fetch, and its own tools where it has them.
+    if (!native) installModelContext(createModelContext(registry, window));
+    return;
+  }
+  const natives = takeNatives(window);
+  const config = readConfig(document);
+  installModelContext(createModelContext(registry, window));
+  openWire(window, natives, (wire) => connect(wire, natives, config, registry, native));
+}
+
+start();

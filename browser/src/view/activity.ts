@@ -1,0 +1,28 @@
+/** Whether a model's call runs in the page that the gateway did not forward, and so cannot know of. */
+
+/** How long after such a call the page's requests still count as the model's, in milliseconds. */
+const GRACE = 2000;
+
+export interface Activity {
+  /** Marks the start of a call; the function it gives marks the end. */
+  begin(): () => void;
+  active(): boolean;
+}
+
+export function createActivity(now: () => number): Activity {
+  let running = 0;
+  let until = -Infinity;
+  return {
+    begin() {
+      running += 1;
+      let open = true;
+      return () => {
+        if (!open) return;
+        open = false;
+        running -= 1;
+        until = now() + GRACE;
+      };
+    },
+    active: () => running > 0 || now() < until,
+  };
+}

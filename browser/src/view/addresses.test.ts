@@ -1,0 +1,34 @@
+import { expect, test } from "vitest";
+import { createAddresses } from "./addresses";
+
+const wireOf = (base: string, documentBase: string) => {
+  const { resolve, wire } = createAddresses("cart", base, documentBase);
+  return (input: string) => wire(resolve(input));
+};
+
+test("relative URLs are the app's, whatever document they stand in", () => {
+  for (const documentBase of ["about:srcdoc", "blob:null/1-2-3", "https://host.example/sandbox/proxy.html"]) {
+    const wire = wireOf("/", documentBase);
+    expect([wire("/api/cart?a=1#x"), wire("api/cart"), wire("?q"), wire("./a/../b")]).toEqual(["/api/cart?a=1", "/api/cart", "/?q", "/b"]);
+  }
+});
+
+test("what was resolved against the embedder's document means the app", () => {
+  const wire = wireOf("/shop/", "https://host.example/sandbox/proxy.html");
+  expect(wire("https://host.example/api/cart")).toBe("/api/cart");
+  expect(wire("https://host.example/sandbox/api/cart?x=1")).toBe("/shop/api/cart?x=1");
+});
+
+test("URLs of other origins stay absolute, without fragment", () => {
+  expect(wireOf("/", "about:srcdoc")("https://api.example/x?y#z")).toBe("https://api.example/x?y");
+});
+
+test("an app's own site as base makes its absolute URLs the app's", () => {
+  const wire = wireOf("http://cart.localhost:8080/", "http://sandbox.localhost:8080/proxy.html");
+  expect(wire("http://cart.localhost:8080/api/cart")).toBe("/api/cart");
+  expect(wire("/api/cart")).toBe("/api/cart");
+});
+
+test("percent-encoding is left as the page wrote it", () => {
+  expect(wireOf("/", "about:srcdoc")("/a%2Fb/%7e?q=%20")).toBe("/a%2Fb/%7e?q=%20");
+});

@@ -1,0 +1,34 @@
+/** Which URL the page means: its document lies at no address of its own, or at one of its host's. */
+
+export interface Addresses {
+  /** `input` as an absolute URL. Throws a TypeError where it is none. */
+  resolve(input: string): string;
+  /** The `url` argument of `http_request`: path and query for the app's own, else the absolute URL without fragment. */
+  wire(url: string): string;
+  /** The absolute URL of what an `http_request` result gives as `url`. */
+  absolute(url: string): string;
+}
+
+/** `documentBase` is `document.baseURI`: in `about:srcdoc` the embedder's, in `blob:` one that nothing resolves against. */
+export function createAddresses(app: string, base: string, documentBase: string): Addresses {
+  // `.invalid` can never be reached (RFC 6761): where the app's site is unknown, it only stands for "the app's own".
+  const home = new URL(base, `https://${app}.invalid/`);
+  const embedder = /^https?:/.test(documentBase) ? new URL(documentBase) : undefined;
+
+  function rebased(url: URL): URL {
+    if (!embedder || url.origin !== embedder.origin || url.origin === home.origin) return url;
+    // Already resolved against the embedder's document: undo that, and resolve again.
+    const folder = embedder.pathname.replace(/[^/]*$/, "");
+    const path = url.pathname.startsWith(folder) && folder !== "/" ? url.pathname.slice(folder.length) : url.pathname;
+    return new URL(path + url.search + url.hash, home);
+  }
+
+  return {
+    resolve: (input) => rebased(new URL(input, home)).href,
+    wire(address) {
+      const url = new URL(address);
+      return url.origin === home.origin ? url.pathname + url.search : url.href.slice(0, url.href.length - url.hash.length);
+    },
+    absolute: (url) => new URL(url, home).href,
+  };
+}

@@ -1,0 +1,70 @@
+/** A `Request` of the page as the arguments of `http_request`. */
+
+import { toBase64 } from "./base64";
+import type { Params } from "./json-rpc";
+
+interface Body {
+  bodyType: string;
+  body?: unknown;
+}
+
+const JSON_TYPE = /^(application\/json|[^;]+\+json)\s*(;|$)/i;
+const FORM_TYPE = /^application\/x-www-form-urlencoded\s*(;|$)/i;
+const PARTS_TYPE = /^multipart\/form-data\s*(;|$)/i;
+const TEXT_TYPE = /^(text\/|application\/(xml|javascript|[^;]+\+xml)\s*(;|$))/i;
+const OTHER_CHARSET = /charset\s*=\s*"?(?!utf-?8\b)/i;
+
+function asText(bytes: Uint8Array): string | undefined {
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    return undefined;
+  }
+}
+
+function isJson(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+async function parts(bytes: Uint8Array<ArrayBuffer>, type: string): Promise<Body | undefined> {
+  try {
+    const form = await new Response(bytes, { headers: { "content-type": type } }).formData();
+    const body = [...form].map(async ([name, value]) =>
+      typeof value === "string"
+        ? { name, value }
+        : { name, data: toBase64(new Uint8Array(await value.arrayBuffer())), filename: value.name, contentType: value.type },
+    );
+    return { bodyType: "formData", body: await Promise.all(body) };
+  } catch {
+    return undefined;
+  }
+}
+
+/** The body in the form whose decoding gives exactly `bytes`; multipart is rebuilt by the gateway from its parts. */
+export async function encodeBody(bytes: Uint8Array<ArrayBuffer>, type: string): Promise<Body> {
+  const form = PARTS_TYPE.test(type) ? await parts(bytes, type) : undefined;
+  if (form) return form;
+  const text = OTHER_CHARSET.test(type) ? undefined : asText(bytes);
+  if (text !== undefined) {
+    if (JSON_TYPE.test(type)) return { bodyType: isJson(text) ? "json" : "text", body: text };
+    if (FORM_TYPE.test(type)) return { bodyType: "urlEncoded", body: text };
+    if (TEXT_TYPE.test(type)) return { bodyType: "text", body: text };
+  }
+  return { bodyType: "base64", body: toBase64(bytes) };
+}
+
+/** Reads the body of `request` once. `url` is as the gateway takes it. */
+export async function readArguments(request: Request, url: string): Promise<Params> {
+  const { method, redirect, cache, credentials, body } = request;
+  const args: Params = { url, method, headers: Object.fromEntries(request.headers) };
+  if (body) Object.assign(args, await encodeBody(new Uint8Array(await request.arrayBuffer()), request.headers.get("content-type") ?? ""));
+  if (redirect !== "follow") args["redirect"] = redirect;
+  if (cache !== "default") args["cache"] = cache;
+  if (credentials !== "same-origin") args["credentials"] = credentials;
+  return args;
+}

@@ -1,0 +1,138 @@
+import { beforeEach, expect, test } from "vitest";
+import { createActivity, type Activity } from "./activity";
+import { createCalls, NoHost, type Calls } from "./calls";
+import { createHandshake, type Handshake } from "./handshake";
+import type { Answer, Message, Params } from "./json-rpc";
+import type { Proof } from "./proof";
+import { createRequests, type Requests } from "./requests";
+
+let now: number;
+let toHost: Message[];
+let toPage: Message[];
+let notices: string[];
+let requests: Requests;
+let handshake: Handshake;
+let calls: Calls;
+let number: number;
+let activity: Activity;
+
+const moment = () => new Promise((resolve) => setTimeout(resolve, 5));
+const pending = { status: 202, headers: { "gateway-pending": "p1" }, body: { id: "p1", message: "Delete it?", url: "http://c/approvals/p1" } };
+const last = (): Message & { params: Params & { name: string; arguments: Params } } => toHost.at(-1) as never;
+const reply = (structuredContent: Params) =>
+  requests.settle({ jsonrpc: "2.0", id: last().id as string, result: { content: [], structuredContent } });
+
+beforeEach(() => {
+  now = 0;
+  activity = createActivity(() => now);
+  number = 0;
+  toHost = [];
+  toPage = [];
+  notices = [];
+  const later = (run: () => void, milliseconds: number) => (milliseconds < 1000 && setTimeout(run, 1), 0);
+  requests = createRequests({ prefix: "own-", post: (message) => toHost.push(message), later, cancel: () => undefined });
+  handshake = createHandshake({
+    app: "cart",
+    toHost: (message) => toHost.push(message),
+    toPage: (message) => toPage.push(message),
+    ask: async () => ({ hostCapabilities: { serverTools: {} }, hostContext: {} }),
+    later,
+  });
+  handshake.begin();
+  const proof = { sign: async () => `v.${++number}.s` } as Proof;
+  const notice = ({ message }: { message: string }) => {
+    notices.push(message);
+    return () => void notices.pop();
+  };
+  calls = createCalls({ handshake, proof, activity, requests, pending: { notice, later }, toHost: (m) => toHost.push(m), toPage: (m) => toPage.push(m) });
+});
+
+test("a request carries the proof, and nothing that the page put in its place", async () => {
+  void calls.http({ url: "/x", _view: "forged", _initiator: "person" });
+  await moment();
+  expect(last()).toMatchObject({ method: "tools/call", params: { name: "http_request", arguments: { url: "/x", _view: "v.1.s" } } });
+  expect(last().params.arguments["_initiator"]).toBeUndefined();
+});
+
+test("while a model's call runs, and two seconds after, requests say so", async () => {
+  const marks: unknown[] = [];
+  const ask = async () => {
+    void calls.http({ url: "/x" });
+    await moment();
+    marks.push(last().params.arguments["_initiator"]);
+  };
+  const ended = activity.begin();
+  await ask();
+  ended();
+  now += 1999;
+  await ask();
+  now += 2;
+  await ask();
+  expect(marks).toEqual(["model", "model", undefined]);
+});
+
+test("an answer that waits for an approval is asked for until it is the real one", async () => {
+  const running = calls.http({ url: "/x" });
+  await moment();
+  reply(pending);
+  await moment();
+  expect(notices).toEqual(["Delete it?"]);
+  expect(last().params).toEqual({ name: "http_stream", arguments: { id: "p1", _view: "v.2.s" } });
+  reply(pending);
+  await moment();
+  await moment();
+  reply({ status: 200, body: "done" });
+  expect((await running)["structuredContent"]).toMatchObject({ status: 200 });
+  expect(notices).toEqual([]);
+});
+
+test("an abort while a person is asked gives the question up", async () => {
+  const controller = new AbortController();
+  const running = calls.http({ url: "/x" }, controller.signal);
+  await moment();
+  reply(pending);
+  await moment();
+  controller.abort("no more");
+  await expect(running).rejects.toBe("no more");
+  await moment();
+  expect(last().params).toMatchObject({ name: "http_stream", arguments: { id: "p1", cancel: true } });
+  expect(notices).toEqual([]);
+});
+
+test("an abort on the way cancels the host's call", async () => {
+  const controller = new AbortController();
+  const running = calls.http({ url: "/x" }, controller.signal);
+  await moment();
+  const { id } = last();
+  controller.abort();
+  await expect(running).rejects.toMatchObject({ name: "AbortError" });
+  expect(last()).toMatchObject({ method: "notifications/cancelled", params: { requestId: id } });
+});
+
+test("the page's own call is proven too, and waits for its approval", async () => {
+  const message = { jsonrpc: "2.0" as const, id: 7, method: "tools/call", params: { name: "http_request", arguments: { url: "/x" }, _meta: { progressToken: 7 } } };
+  calls.fromPage(message);
+  await moment();
+  expect(last()).toEqual({ ...message, params: { ...message.params, arguments: { url: "/x", _view: "v.1.s" } } });
+  const waiting: Answer = { jsonrpc: "2.0", id: 7, result: { content: [], structuredContent: pending } };
+  expect(calls.holds(waiting)).toBe(true);
+  await moment();
+  reply({ status: 204 });
+  await moment();
+  expect(toPage).toMatchObject([{ id: 7, result: { structuredContent: { status: 204 } } }]);
+});
+
+test("a call of the page that it cancels before it left never leaves", async () => {
+  calls.fromPage({ jsonrpc: "2.0", id: 8, method: "tools/call", params: { name: "http_request", arguments: {} } });
+  expect(calls.cancelled(8)).toBe(true);
+  const before = toHost.length;
+  await moment();
+  expect(toHost.length).toBe(before);
+});
+
+test("a host without serverTools is no host for requests", async () => {
+  const bare = createHandshake({ app: "a", toHost: () => 0, toPage: () => 0, ask: async () => ({ hostCapabilities: {} }), later: () => 0 });
+  bare.begin();
+  const alone = createCalls({ handshake: bare, proof: {} as Proof, activity, requests, pending: { notice: () => () => undefined, later: () => 0 }, toHost: () => 0, toPage: () => 0 });
+  await expect(alone.http({ url: "/x" })).rejects.toBeInstanceOf(NoHost);
+});

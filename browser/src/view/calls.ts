@@ -1,0 +1,118 @@
+/** Calls of `http_request`, of the page's `fetch` and of the page's own client: proven, marked, and held while a person is asked. */
+
+import type { Activity } from "./activity";
+import type { Handshake } from "./handshake";
+import { answer, failure, isObject, PeerError, type Answer, type Id, type Message, type Params, type Request } from "./json-rpc";
+import { approvalOf, settle, type Ends as PendingEnds } from "./pending";
+import type { Proof } from "./proof";
+import type { Requests } from "./requests";
+
+export const TOOL = "http_request";
+
+/** There is nobody who could carry a request: the reason `no-host`. */
+export class NoHost extends Error {}
+
+export interface Calls {
+  /** The tool result for `args`, the real one. Rejects with `NoHost`, a `PeerError`, or the signal's reason. */
+  http(args: Params, signal?: AbortSignal): Promise<Params>;
+  /** Sends the page's own call on its way. */
+  fromPage(message: Request): void;
+  /** True if the page's own call `id` had not left yet, or waits for an approval: then the host need not hear of it. */
+  cancelled(id: unknown): boolean;
+  /** True if `message` answers the page's own call and waits for an approval first. */
+  holds(message: Answer): boolean;
+}
+
+interface Ends {
+  handshake: Handshake;
+  proof: Proof;
+  activity: Activity;
+  requests: Requests;
+  pending: Omit<PendingEnds, "stream">;
+  toHost(message: Message): void;
+  toPage(message: Message): void;
+}
+
+function unlessAborted<Value>(value: Promise<Value>, signal?: AbortSignal): Promise<Value> {
+  if (!signal) return value;
+  return new Promise((resolve, reject) => {
+    const abort = (): void => reject(signal.reason);
+    if (signal.aborted) return abort();
+    signal.addEventListener("abort", abort, { once: true });
+    value.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort));
+  });
+}
+
+export function createCalls({ handshake, proof, activity, requests, pending, toHost, toPage }: Ends): Calls {
+  const departing = new Set<unknown>();
+  const away = new Set<Id>();
+  const held = new Map<unknown, AbortController>();
+  const ends: PendingEnds = { ...pending, stream: (params, signal) => call("http_stream", proven(params), signal) };
+
+  async function proven(args: Params): Promise<Params> {
+    const view = await proof.sign();
+    return view ? { ...args, _view: view } : args;
+  }
+
+  /** `_view` and `_initiator` are ours to say: what the page wrote there goes. `marked` is how it was when the page asked. */
+  async function provenRequest(args: Params, marked: boolean): Promise<Params> {
+    const { _view: _, _initiator: __, ...own } = args;
+    const full = await proven(own);
+    return marked || activity.active() ? { ...full, _initiator: "model" } : full;
+  }
+
+  async function host(signal?: AbortSignal): Promise<void> {
+    const found = await unlessAborted(handshake.host(), signal);
+    if (!found) throw new NoHost("no MCP Apps host answered");
+    if (!found.capabilities["serverTools"]) throw new NoHost("the host carries no tool calls (serverTools)");
+  }
+
+  async function call(name: string, args: Promise<Params>, signal?: AbortSignal): Promise<Params> {
+    const params = { name, arguments: await unlessAborted(args, signal) };
+    return requests.send("tools/call", params, signal && { signal });
+  }
+
+  async function depart(message: Request): Promise<void> {
+    const args = message.params?.["arguments"];
+    departing.add(message.id);
+    const marked = activity.active();
+    await handshake.host();
+    const full = await provenRequest(isObject(args) ? args : {}, marked);
+    if (!departing.delete(message.id)) return;
+    away.add(message.id);
+    toHost({ ...message, params: { ...message.params, arguments: full } });
+  }
+
+  async function hold(id: Id, result: Params, controller: AbortController): Promise<void> {
+    let message: Answer;
+    try {
+      message = answer(id, await settle(result, ends, controller.signal));
+    } catch (error) {
+      message = failure(id, error instanceof PeerError ? error.code : -32000, String(error));
+    }
+    if (held.delete(id)) toPage(message);
+  }
+
+  return {
+    async http(args, signal) {
+      const marked = activity.active();
+      await host(signal);
+      return settle(await call(TOOL, provenRequest(args, marked), signal), ends, signal);
+    },
+    fromPage: (message) => void depart(message),
+    cancelled(id) {
+      const controller = held.get(id);
+      held.delete(id);
+      controller?.abort();
+      return departing.delete(id) || controller !== undefined;
+    },
+    holds({ id, result }) {
+      if (!away.delete(id) || !result) return false;
+      if (!approvalOf(result)) return false;
+      const controller = new AbortController();
+      held.set(id, controller);
+      void hold(id, result, controller);
+      return true;
+    },
+  };
+}

@@ -1,0 +1,177 @@
+import { beforeEach, expect, test } from "vitest";
+import { createAddresses } from "./addresses";
+import { NoHost, type Calls } from "./calls";
+import { createFetch } from "./fetch";
+import type { Params } from "./json-rpc";
+import { watchBlobs } from "./local";
+import { rebasedRequest } from "./request";
+
+const addresses = createAddresses("cart", "/", "about:srcdoc");
+const Rebased = rebasedRequest(Request, addresses.resolve);
+const blobs = watchBlobs(URL);
+
+let asked: Params[];
+let warned: string[];
+let give: (args: Params, signal?: AbortSignal) => unknown;
+
+const calls = {
+  async http(args: Params, signal?: AbortSignal) {
+    asked.push(args);
+    const given = await give(args, signal);
+    return { content: [], structuredContent: given } as Params;
+  },
+} as Calls;
+const fetch = createFetch({
+  addresses, calls, Request: Rebased, blobs, digest: crypto.subtle.digest.bind(crypto.subtle), warn: (line) => warned.push(line),
+});
+const ok = (more: Params = {}) => ({ status: 200, statusText: "OK", headers: {}, bodyType: "none", url: "/x", redirected: false, ok: true, ...more });
+
+beforeEach(() => {
+  asked = [];
+  warned = [];
+  give = () => ok();
+});
+
+async function sent(init: RequestInit, url = "/api/x"): Promise<Params> {
+  await fetch(url, init);
+  return asked.pop() as Params;
+}
+
+test("each kind of body leaves in the form that keeps it", async () => {
+  const post = (body: BodyInit, type?: string) => sent({ method: "POST", body, ...(type && { headers: { "content-type": type } }) });
+  expect(await post('{"a": 1}', "application/json")).toMatchObject({ bodyType: "json", body: '{"a": 1}' });
+  expect(await post("{broken", "application/json")).toMatchObject({ bodyType: "text", body: "{broken" });
+  expect(await post("grüße")).toMatchObject({ bodyType: "text", body: "grüße", headers: { "content-type": "text/plain;charset=UTF-8" } });
+  expect(await post(new URLSearchParams({ a: "1 2" }))).toMatchObject({ bodyType: "urlEncoded", body: "a=1+2" });
+  expect(await post(new Uint8Array([255, 0, 1]))).toMatchObject({ bodyType: "base64", body: "/wAB" });
+  expect(await post(new Uint8Array([0xff]), "text/plain")).toMatchObject({ bodyType: "base64", body: "/w==" });
+  expect(await post("é", "text/plain;charset=latin1")).toMatchObject({ bodyType: "base64" });
+  expect(await post(new Blob(["a,b"], { type: "text/csv" }))).toMatchObject({ bodyType: "text", body: "a,b" });
+});
+
+test("a form goes as its parts, files with their bytes", async () => {
+  const form = new FormData();
+  form.append("name", "tea");
+  form.append("file", new Blob([new Uint8Array([1, 2])], { type: "image/png" }), "a.png");
+  expect(await sent({ method: "POST", body: form })).toMatchObject({
+    bodyType: "formData",
+    body: [{ name: "name", value: "tea" }, { name: "file", data: "AQI=", filename: "a.png", contentType: "image/png" }],
+  });
+});
+
+test("streams are read, and a read body is used", async () => {
+  const body = new Blob(["streamed"]).stream();
+  expect(await sent({ method: "POST", body, duplex: "half" } as RequestInit)).toMatchObject({ bodyType: "base64", body: btoa("streamed") });
+  const request = new Rebased("/x", { method: "POST", body: "b" });
+  await fetch(request);
+  expect(request.bodyUsed).toBe(true);
+  await expect(fetch(request)).rejects.toBeInstanceOf(TypeError);
+});
+
+test("method, headers and modes are as the page gave them", async () => {
+  const args = await sent({ method: "patch", headers: { "X-A": "1" }, body: "", redirect: "manual", cache: "no-store", credentials: "omit" });
+  expect(args).toMatchObject({ url: "/api/x", method: "patch", headers: { "x-a": "1" }, redirect: "manual", cache: "no-store", credentials: "omit" });
+  expect(await sent({ method: "post" })).toEqual({ url: "/api/x", method: "POST", headers: {} });
+  expect(await sent({ headers: { a: "2" } }, new Rebased("/y", { headers: { a: "1" } }) as unknown as string)).toMatchObject({ url: "/y", headers: { a: "2" } });
+});
+
+test("argument errors are rejections", async () => {
+  for (const [url, init] of [["/x", { method: "TRACE" }], ["/x", { body: "b" }], ["http://[", {}], ["http://a:b@c/", {}]] as const) {
+    const result = fetch(url, init);
+    await expect(result).rejects.toBeInstanceOf(TypeError);
+  }
+  expect(asked).toEqual([]);
+  expect(fetch.length).toBe(1);
+});
+
+test("the response shows url, redirected and type, on a clone too", async () => {
+  give = () => ok({ url: "/other?x=1", redirected: true, bodyType: "json", body: { a: 1 }, headers: { "content-type": "application/json", "set-cookie": "a=b" } });
+  const response = await fetch("/x");
+  for (const one of [response.clone().clone(), response]) {
+    expect([one.url, one.redirected, one.type]).toEqual(["https://cart.invalid/other?x=1", true, "basic"]);
+    expect(one.headers.get("set-cookie")).toBeNull();
+    expect(await one.json()).toEqual({ a: 1 });
+  }
+});
+
+test("a JSON string stays a JSON text, bytes stay bytes, null bodies stay null", async () => {
+  give = () => ok({ bodyType: "json", body: "word" });
+  expect(await (await fetch("/x")).text()).toBe('"word"');
+  give = () => ok({ bodyType: "base64", body: "/wAB" });
+  expect(new Uint8Array(await (await fetch("/x")).arrayBuffer())).toEqual(new Uint8Array([255, 0, 1]));
+  for (const status of [204, 205, 304]) {
+    give = () => ok({ status, bodyType: "text", body: "no" });
+    expect((await fetch("/x")).body).toBeNull();
+  }
+});
+
+test("HTTP errors resolve, and a refusal is printed with the command that explains it", async () => {
+  give = () => ok({
+    status: 403, bodyType: "json", body: { detail: "No rule allows it." },
+    headers: { "content-type": "application/problem+json", "gateway-reason": "policy-denied" },
+  });
+  const response = await fetch("/api/admin?a=1&b=2", { method: "DELETE" });
+  expect([response.status, response.ok]).toEqual([403, false]);
+  expect(warned).toEqual([
+    "webmcp-gateway: DELETE /api/admin?a=1&b=2: 403 policy-denied: No rule allows it.\nwebmcp-gateway policy explain DELETE '/api/admin?a=1&b=2'",
+  ]);
+});
+
+test("without an answer fetch rejects with a cause; without a host it answers 503", async () => {
+  give = () => { throw new Error("gone"); };
+  await expect(fetch("/x")).rejects.toMatchObject({ name: "TypeError", message: "Failed to fetch", cause: { message: "gone" } });
+  give = () => ({ status: 101 });
+  await expect(fetch("/x")).rejects.toThrow("Failed to fetch");
+  give = () => { throw new NoHost("nobody"); };
+  const response = await fetch("/x");
+  expect([response.status, response.headers.get("gateway-reason")]).toEqual([503, "no-host"]);
+});
+
+test("an abort before, during and while reading rejects with its reason", async () => {
+  await expect(fetch("/x", { signal: AbortSignal.abort("early") })).rejects.toBe("early");
+  expect(asked).toEqual([]);
+  const controller = new AbortController();
+  give = (_, signal) => new Promise((_, reject) => signal?.addEventListener("abort", () => reject(signal.reason)));
+  const running = fetch("/x", { signal: controller.signal });
+  setTimeout(() => controller.abort("midway"), 5);
+  await expect(running).rejects.toBe("midway");
+  const late = new AbortController();
+  give = () => ok({ bodyType: "text", body: "never read" });
+  const response = await fetch("/x", { signal: late.signal });
+  late.abort("late");
+  await expect(response.text()).rejects.toBe("late");
+});
+
+test("redirects: manual shows nothing but the fact, error rejects", async () => {
+  give = () => ok({ status: 302, headers: { location: "/y" } });
+  const response = await fetch("/x", { redirect: "manual" });
+  expect([response.type, response.status, response.url, response.headers.get("location")]).toEqual(["opaqueredirect", 0, "https://cart.invalid/x", null]);
+  await expect(fetch("/x", { redirect: "error" })).rejects.toThrow("Failed to fetch");
+});
+
+test("integrity is verified", async () => {
+  give = () => ok({ bodyType: "text", body: "hello" });
+  const right = "sha256-LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ=";
+  expect(await (await fetch("/x", { integrity: right })).text()).toBe("hello");
+  await expect(fetch("/x", { integrity: right.replace("L", "M") })).rejects.toThrow("Failed to fetch");
+});
+
+test("data: and blob: URLs are read without the host", async () => {
+  expect(await (await fetch("data:text/plain;charset=utf-8;base64,aMOk#x")).text()).toBe("hä");
+  const plain = await fetch("data:,a%20b");
+  expect([await plain.text(), plain.headers.get("content-type"), plain.url]).toEqual(["a b", "text/plain;charset=us-ascii", "data:,a%20b"]);
+  const url = URL.createObjectURL(new Blob(["inside"], { type: "text/x" }));
+  expect(await (await fetch(url)).text()).toBe("inside");
+  URL.revokeObjectURL(url);
+  await expect(fetch(url)).rejects.toThrow("Failed to fetch");
+  await expect(fetch("ftp://a/b")).rejects.toThrow("Failed to fetch");
+  expect(asked).toEqual([]);
+});
+
+test("Request is the same class, with the app's base", () => {
+  const request = new Rebased("/x?y");
+  expect(request.url).toBe("https://cart.invalid/x?y");
+  expect([request instanceof Rebased, request instanceof Request, request.constructor === Rebased]).toEqual([true, true, true]);
+  class Mine extends Rebased {}
+  expect(new Mine("/z") instanceof Mine).toBe(true);
+});

@@ -1,0 +1,111 @@
+/** `fetch` over `http_request`: what the page sees is what the browser's own would have shown it. */
+
+import type { Addresses } from "./addresses";
+import { readArguments } from "./arguments";
+import { NoHost, type Calls } from "./calls";
+import { intact } from "./integrity";
+import { isObject } from "./json-rpc";
+import { readLocal } from "./local";
+import { createResponse, opaqueRedirect, readAnswer, type Answer } from "./response";
+import { answerOf } from "./results";
+
+const REDIRECTS = [301, 302, 303, 307, 308];
+
+interface Ends {
+  addresses: Addresses;
+  calls: Calls;
+  Request: typeof Request;
+  blobs(url: string): Blob | undefined;
+  digest: ((algorithm: string, bytes: BufferSource) => Promise<ArrayBuffer>) | undefined;
+  warn(line: string): void;
+}
+
+function failed(cause: unknown): TypeError {
+  return new TypeError("Failed to fetch", { cause });
+}
+
+/** What the gateway itself would answer, had the request reached it. */
+function noHost(url: string, detail: string): Answer {
+  const problem = { type: "about:blank", title: "Service Unavailable", status: 503, detail };
+  return {
+    status: 503,
+    statusText: "Service Unavailable",
+    headers: [["content-type", "application/problem+json"], ["gateway-reason", "no-host"]],
+    body: new TextEncoder().encode(JSON.stringify(problem)),
+    url,
+    redirected: false,
+  };
+}
+
+/** `word` for a shell. */
+function quoted(word: string): string {
+  return /^[\w./:@%+,=-]+$/.test(word) ? word : `'${word.replace(/'/g, "'\\''")}'`;
+}
+
+function detailOf({ body }: Answer): string {
+  try {
+    const problem: unknown = JSON.parse(new TextDecoder().decode(body ?? new Uint8Array()));
+    return isObject(problem) ? String(problem["detail"] ?? "") : "";
+  } catch {
+    return "";
+  }
+}
+
+export function createFetch({ addresses, calls, Request, blobs, digest, warn }: Ends): typeof fetch {
+  function explain(answer: Answer, method: string, url: string): void {
+    const reason = answer.headers.find(([name]) => name.toLowerCase() === "gateway-reason")?.[1];
+    if (!reason) return;
+    const command = `webmcp-gateway policy explain ${method} ${quoted(url)}`;
+    warn(`webmcp-gateway: ${method} ${url}: ${answer.status} ${reason}: ${detailOf(answer)}\n${command}`);
+  }
+
+  async function ask(request: Request, url: string): Promise<Answer> {
+    const args = await readArguments(request, url);
+    try {
+      const result = await calls.http(args, request.signal);
+      if (result["isError"]) throw new Error(JSON.stringify(result["content"]));
+      return readAnswer(answerOf(result));
+    } catch (error) {
+      if (error instanceof NoHost) return noHost(url, error.message);
+      throw error;
+    }
+  }
+
+  async function local(request: Request, blob: Blob): Promise<Response> {
+    if (request.method !== "GET") throw failed("local URLs are only read");
+    const body = new Uint8Array(await blob.arrayBuffer());
+    const headers: [string, string][] = [["content-type", blob.type], ["content-length", String(body.length)]];
+    return createResponse({ status: 200, statusText: "OK", headers, body, url: "", redirected: false }, request.url, request.signal);
+  }
+
+  async function remote(request: Request, url: string): Promise<Response> {
+    const answer = await ask(request, url);
+    explain(answer, request.method, url);
+    const refused = answer.headers.some(([name, value]) => name === "gateway-reason" && value === "redirect-denied");
+    const redirects = REDIRECTS.includes(answer.status);
+    if (request.redirect === "error" && (redirects || refused)) throw failed("the answer is a redirect");
+    if (request.redirect === "manual" && redirects) return opaqueRedirect(request.url);
+    if (!(await intact(answer.body ?? new Uint8Array(), request.integrity, digest))) throw failed("integrity does not match");
+    return createResponse(answer, addresses.absolute(answer.url || url), request.signal);
+  }
+
+  async function run(request: Request): Promise<Response> {
+    request.signal.throwIfAborted();
+    const address = addresses.resolve(request.url);
+    const blob = readLocal(address, blobs);
+    if (blob) return local(request, blob);
+    if (!/^https?:/.test(address)) throw failed(`URL scheme of ${address} is not supported`);
+    return remote(request, addresses.wire(address));
+  }
+
+  // One declared parameter: `fetch.length` is 1. Argument errors become rejections, as the function is async.
+  return async function fetch(input: RequestInfo | URL, ...rest: [RequestInit?]): Promise<Response> {
+    const request = new Request(input, ...rest);
+    try {
+      return await run(request);
+    } catch (error) {
+      if (request.signal.aborted) throw request.signal.reason;
+      throw error instanceof TypeError && error.message === "Failed to fetch" ? error : failed(error);
+    }
+  };
+}

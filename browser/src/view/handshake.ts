@@ -1,0 +1,139 @@
+/** The one `ui/initialize` of this view: the page's own where it speaks ui itself, else the runtime's. */
+
+import { answer, isObject, notification, type Answer, type Id, type Message, type Notification, type Params, type Request } from "./json-rpc";
+
+/** What the runtime reads of the host's answer. */
+export interface Host {
+  capabilities: Params;
+  /** The host is ours: its socket is the proof, and it forwards the webmcp channel to the gateway. */
+  bridge: boolean;
+}
+
+export interface Handshake {
+  /** The host, as soon as `initialized` was sent to it; undefined after five seconds of silence. */
+  host(): Promise<Host | undefined>;
+  /** `run` is called once, with `host()`'s answer. */
+  opened(run: (host: Host) => void): void;
+  /** The page speaks ui itself: what the host asks of a view is the page's to answer. */
+  pageSpeaks(): boolean;
+  /** The page declared app tools of its own. */
+  pageHasTools(): boolean;
+  isOpen(): boolean;
+  /** Initializes unless the page did. */
+  begin(): void;
+  pageInitializes(message: Request): void;
+  pageInitialized(message: Notification): void;
+  /** Looks at an answer that goes to the page. */
+  observe(message: Answer): void;
+  /** Keeps what hosts send once, for a page that starts to listen late. */
+  keep(message: Notification): void;
+}
+
+interface Ends {
+  app: string;
+  toHost(message: Message): void;
+  toPage(message: Message): void;
+  ask(method: string, params: Params): Promise<Params>;
+  later(run: () => void, milliseconds: number): unknown;
+}
+
+const PROTOCOL = "2026-01-26";
+const SILENCE = 5000;
+const ONCE = /^ui\/notifications\/(tool-(input|result|cancelled)|host-context-changed)$/;
+
+function readHost(result: Params): Host {
+  const given = result["hostContext"];
+  const ours = isObject(given) ? given["webmcp-gateway"] : undefined;
+  const capabilities = result["hostCapabilities"];
+  return { capabilities: isObject(capabilities) ? capabilities : {}, bridge: isObject(ours) && ours["bridge"] === true };
+}
+
+function withTools(capabilities: unknown): Params {
+  const given = isObject(capabilities) ? capabilities : {};
+  return { ...given, tools: { ...(isObject(given["tools"]) ? given["tools"] : {}), listChanged: true } };
+}
+
+function deferred<Value>(): { promise: Promise<Value>; resolve: (value: Value) => void } {
+  let resolve!: (value: Value) => void;
+  const promise = new Promise<Value>((settle) => (resolve = settle));
+  return { promise, resolve };
+}
+
+export function createHandshake({ app, toHost, toPage, ask, later }: Ends): Handshake {
+  const answered = deferred<Params>();
+  const opened = deferred<Host>();
+  const silence = deferred<undefined>();
+  const kept: Notification[] = [];
+  let state: "idle" | "asked" | "answered" | "open" = "idle";
+  let pageAsked: Id | undefined;
+  let speaks = false;
+  let hasTools = false;
+
+  later(() => silence.resolve(undefined), SILENCE);
+
+  function take(result: Params): void {
+    state = "answered";
+    answered.resolve(result);
+  }
+
+  function open(): void {
+    state = "open";
+    void answered.promise.then((result) => opened.resolve(readHost(result)));
+  }
+
+  return {
+    host: () => Promise.race([opened.promise, silence.promise]),
+    opened: (run) => void opened.promise.then(run),
+    pageSpeaks: () => speaks,
+    pageHasTools: () => hasTools,
+    isOpen: () => state === "open",
+
+    begin() {
+      if (state !== "idle") return;
+      state = "asked";
+      const params = { appInfo: { name: app, version: "1" }, appCapabilities: withTools(undefined), protocolVersion: PROTOCOL };
+      ask("ui/initialize", params).then(
+        (result) => {
+          take(result);
+          toHost(notification("ui/notifications/initialized"));
+          open();
+        },
+        // No host of MCP Apps: the same as silence, and the page may still try by itself.
+        () => (state = "idle"),
+      );
+    },
+
+    pageInitializes(message) {
+      speaks = true;
+      const capabilities = message.params?.["appCapabilities"];
+      hasTools ||= isObject(capabilities) && isObject(capabilities["tools"]);
+      if (state === "idle") {
+        state = "asked";
+        pageAsked = message.id;
+        toHost({ ...message, params: { ...message.params, appCapabilities: withTools(capabilities) } });
+      } else {
+        void answered.promise.then((result) => toPage(answer(message.id, result)));
+      }
+    },
+
+    pageInitialized(message) {
+      if (state === "answered") {
+        toHost(message);
+        open();
+      } else {
+        kept.splice(0).forEach(toPage);
+      }
+    },
+
+    observe(message) {
+      if (state !== "asked" || pageAsked !== message.id) return;
+      pageAsked = undefined;
+      if (message.result) take(message.result);
+      else state = "idle";
+    },
+
+    keep(message) {
+      if (!speaks && ONCE.test(message.method)) kept.push(message);
+    },
+  };
+}

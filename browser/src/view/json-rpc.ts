@@ -1,0 +1,81 @@
+/** The shape of JSON-RPC 2.0 messages, as far as the runtime reads them. */
+
+export type Id = string | number;
+export type Params = { [name: string]: unknown };
+
+export interface RpcError {
+  code: number;
+  message: string;
+  data?: unknown;
+}
+
+export interface Message {
+  jsonrpc: "2.0";
+  id?: Id;
+  method?: string;
+  params?: Params;
+  result?: Params;
+  error?: RpcError;
+}
+
+export type Request = Message & { id: Id; method: string };
+export type Notification = Message & { method: string };
+export type Answer = Message & { id: Id };
+
+export const METHOD_NOT_FOUND = -32601;
+export const INVALID_PARAMS = -32602;
+export const INVALID_REQUEST = -32600;
+
+// Taken now: a page that replaces it later would be shown each message, secrets and all.
+const { isArray } = Array;
+
+export function isObject(value: unknown): value is Params {
+  return typeof value === "object" && value !== null && !isArray(value);
+}
+
+function isId(value: unknown): value is Id {
+  return typeof value === "string" || typeof value === "number";
+}
+
+export function isMessage(value: unknown): value is Message {
+  return isObject(value) && value["jsonrpc"] === "2.0";
+}
+
+export function isRequest(message: Message): message is Request {
+  return typeof message.method === "string" && isId(message.id);
+}
+
+export function isNotification(message: Message): message is Notification {
+  return typeof message.method === "string" && message.id === undefined;
+}
+
+export function isAnswer(message: Message): message is Answer {
+  return message.method === undefined && isId(message.id) && (isObject(message.result) || isObject(message.error));
+}
+
+export function request(id: Id, method: string, params: Params): Request {
+  return { jsonrpc: "2.0", id, method, params };
+}
+
+export function notification(method: string, params: Params = {}): Notification {
+  return { jsonrpc: "2.0", method, params };
+}
+
+export function answer(id: Id, result: Params): Answer {
+  return { jsonrpc: "2.0", id, result };
+}
+
+export function failure(id: Id, code: number, message: string): Answer {
+  return { jsonrpc: "2.0", id, error: { code, message } };
+}
+
+/** An error that the peer answered with, as an exception. */
+export class PeerError extends Error {
+  readonly code: number;
+
+  constructor(error: RpcError) {
+    super(String(error.message));
+    this.name = "PeerError";
+    this.code = error.code;
+  }
+}

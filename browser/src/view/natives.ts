@@ -1,0 +1,59 @@
+/** The browser's own functions, taken before a script of the page can replace them. */
+
+type Scope = Window & typeof globalThis;
+
+export type Natives = ReturnType<typeof takeNatives>;
+
+/** `method` as a function of its `this`, which no later change of `Function.prototype` can reach. */
+function uncurried<This, Arguments extends unknown[], Result>(
+  method: (this: This, ...rest: Arguments) => Result,
+): (self: This, ...rest: Arguments) => Result {
+  return Function.prototype.call.bind(method) as (self: This, ...rest: Arguments) => Result;
+}
+
+function getter<Owner extends object, Key extends keyof Owner & string>(owner: Owner, key: Key): (self: Owner) => Owner[Key] {
+  const descriptor = Object.getOwnPropertyDescriptor(owner, key);
+  if (!descriptor?.get) throw new Error(`webmcp-gateway: this browser has no ${key} getter`);
+  return uncurried(descriptor.get) as (self: Owner) => Owner[Key];
+}
+
+/** All undefined where the page is no secure context. */
+function takeCrypto(subtle: SubtleCrypto | undefined) {
+  if (!subtle) return { importKey: undefined, sign: undefined, digest: undefined };
+  const importKey = subtle.importKey.bind(subtle);
+  const sign = subtle.sign.bind(subtle);
+  return {
+    importKey: (key: BufferSource) => importKey("raw", key, { name: "HMAC", hash: "SHA-256" }, false, ["sign"]),
+    sign: (key: CryptoKey, message: BufferSource) => sign("HMAC", key, message),
+    digest: subtle.digest.bind(subtle),
+  };
+}
+
+/** Everything that handles a secret or decides who speaks goes through these. */
+export function takeNatives(scope: Scope) {
+  const parent = scope.parent;
+  const event = scope.MessageEvent.prototype;
+  return {
+    parent,
+    postToParent: (message: unknown, ...rest: unknown[]) =>
+      (parent.postMessage as (message: unknown, ...rest: unknown[]) => void)(message, ...rest),
+    // Looked up when it is called: one host wraps it, and delivers through its wrapper alone.
+    listen: (listener: (event: MessageEvent) => void) => scope.addEventListener("message", listener, true),
+    dispatch: uncurried(scope.EventTarget.prototype.dispatchEvent),
+    stop: uncurried(scope.Event.prototype.stopImmediatePropagation),
+    eventMessage: getter(event, "data"),
+    eventSource: getter(event, "source"),
+    eventOrigin: getter(event, "origin"),
+    eventPorts: getter(event, "ports"),
+    ownProperty: Object.getOwnPropertyDescriptor,
+    isMember: uncurried(WeakSet.prototype.has as (this: WeakSet<object>, value: object) => boolean),
+    MessageEvent: scope.MessageEvent,
+    Request: scope.Request,
+    ...takeCrypto(scope.crypto?.subtle),
+    now: scope.performance.now.bind(scope.performance),
+    later: (run: () => void, milliseconds: number) => scope.setTimeout(run, milliseconds),
+    cancel: (timer: number) => scope.clearTimeout(timer),
+    warn: scope.console.warn.bind(scope.console),
+    random: () => scope.crypto.getRandomValues(new Uint8Array(9)),
+  };
+}

@@ -1,0 +1,51 @@
+/** An answer that waits for a person's approval: asked for again until it is the real one. */
+
+import { isObject, type Params } from "./json-rpc";
+import { answerOf } from "./results";
+
+export interface Approval {
+  id: string;
+  message: string;
+  url: string;
+}
+
+/** A host that answers the long poll at once must not be asked without a pause, in milliseconds. */
+const PAUSE = 500;
+
+export function approvalOf(result: Params): Approval | undefined {
+  if (result["isError"]) return undefined;
+  const given = answerOf(result);
+  const headers = given?.["headers"];
+  const id = given?.["status"] === 202 && isObject(headers) ? headers["gateway-pending"] : undefined;
+  if (typeof id !== "string") return undefined;
+  const body = isObject(given?.["body"]) ? given["body"] : {};
+  return { id, message: String(body["message"] ?? ""), url: String(body["url"] ?? "") };
+}
+
+export interface Ends {
+  stream(params: Params, signal?: AbortSignal): Promise<Params>;
+  /** Shows that `approval` waits; what it gives takes that away. */
+  notice(approval: Approval): () => void;
+  later(run: () => void, milliseconds: number): number;
+}
+
+/** `result`, or the one that comes once a person has answered. An abort gives the question up. */
+export async function settle(result: Params, { stream, notice, later }: Ends, signal?: AbortSignal): Promise<Params> {
+  let approval = approvalOf(result);
+  if (!approval) return result;
+  const hide = notice(approval);
+  const { id } = approval;
+  try {
+    for (let next = result; ; next = await stream({ id: approval.id }, signal)) {
+      signal?.throwIfAborted();
+      approval = approvalOf(next);
+      if (!approval) return next;
+      await new Promise<void>((resolve) => later(resolve, next === result ? 0 : PAUSE));
+    }
+  } catch (error) {
+    if (signal?.aborted) stream({ id, cancel: true }).catch(() => undefined);
+    throw error;
+  } finally {
+    hide();
+  }
+}

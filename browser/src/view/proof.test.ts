@@ -1,0 +1,99 @@
+import { beforeEach, expect, test } from "vitest";
+import { toBase64Url } from "./base64";
+import type { Params } from "./json-rpc";
+import { createProof, type Proof } from "./proof";
+
+const bytes = crypto.getRandomValues(new Uint8Array(32));
+const hmac = { name: "HMAC", hash: "SHA-256" };
+
+let proof: Proof;
+let launches: (string | undefined)[];
+let timers: (() => void)[];
+let refuse: boolean;
+
+function create(subtle: SubtleCrypto | undefined): Proof {
+  return createProof({
+    crypto: {
+      importKey: subtle && ((key) => subtle.importKey("raw", key, hmac, false, ["sign"])),
+      sign: subtle && ((key, message) => subtle.sign("HMAC", key, message)),
+    },
+    attach: async (launch, _, read) => {
+      launches.push(launch);
+      const values = { view: `v${launches.length}`, key: toBase64Url(bytes), proven: true, held: ["clear_cart"] };
+      return read({ content: [], structuredContent: values, isError: refuse } as Params);
+    },
+    later: (run) => timers.push(run),
+    cancel: () => undefined,
+    warn: () => undefined,
+    changed: () => undefined,
+  });
+}
+
+beforeEach(() => {
+  launches = [];
+  timers = [];
+  refuse = false;
+  proof = create(crypto.subtle);
+});
+
+async function verified(view: string | undefined, id: string, number: string): Promise<boolean> {
+  const key = await crypto.subtle.importKey("raw", bytes, hmac, false, ["sign"]);
+  const signature = await crypto.subtle.sign("HMAC", key, new TextEncoder().encode(number));
+  return view === `${id}.${number}.${toBase64Url(new Uint8Array(signature))}`;
+}
+
+test("calls are signed with increasing numbers, in their order", async () => {
+  proof.launched("L");
+  proof.start(false);
+  const signed = await Promise.all([proof.sign(), proof.sign(), proof.sign()]);
+  expect(launches).toEqual(["L"]);
+  for (const index of [0, 1, 2]) expect(await verified(signed[index], "v1", String(index + 1))).toBe(true);
+});
+
+test("without a launch value it waits, then attaches unproven", async () => {
+  proof.start(false);
+  const signed = proof.sign();
+  expect(launches).toEqual([]);
+  timers[0]?.();
+  expect(await verified(await signed, "v1", "1")).toBe(true);
+  expect(launches).toEqual([undefined]);
+});
+
+test("a launch value that comes late makes a new view, whose numbers begin again", async () => {
+  proof.start(false);
+  timers[0]?.();
+  await proof.sign();
+  proof.launched("late");
+  expect(await verified(await proof.sign(), "v2", "1")).toBe(true);
+  expect(launches).toEqual([undefined, "late"]);
+});
+
+test("in our own host there is neither attach nor signature", async () => {
+  proof.launched("L");
+  const early = proof.sign();
+  proof.start(true);
+  proof.launched("L2");
+  expect([await early, await proof.sign(), launches]).toEqual([undefined, undefined, []]);
+});
+
+test("without crypto.subtle the launch value is not used up, and the view stays unproven", async () => {
+  proof = create(undefined);
+  proof.launched("L");
+  proof.start(false);
+  expect(await proof.sign()).toBeUndefined();
+  expect(launches).toEqual([undefined]);
+});
+
+test("held tools are not offered; where attach failed, none is", async () => {
+  expect(proof.offered("add")).toBe(false);
+  proof.launched("L");
+  proof.start(false);
+  await proof.settled();
+  expect([proof.offered("add"), proof.offered("clear_cart")]).toEqual([true, false]);
+  proof = create(crypto.subtle);
+  refuse = true;
+  proof.launched("L");
+  proof.start(false);
+  await proof.settled();
+  expect([proof.offered("add"), await proof.sign()]).toEqual([false, undefined]);
+});

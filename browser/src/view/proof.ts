@@ -1,0 +1,124 @@
+/** View proof: the launch value against a key, and the key's signature under each call. */
+
+import { fromBase64, toBase64Url } from "./base64";
+import type { Params } from "./json-rpc";
+import { answerOf } from "./results";
+
+export const LAUNCH = "webmcp-gateway/launch";
+
+/** How long a host may take to bring the launch value, after `initialized`, in milliseconds. */
+const PATIENCE = 3000;
+const ATTACH_TIMEOUT = 15000;
+
+export interface Proof {
+  /** The handshake is done. In our own host the socket is the proof: no attach, no signature. */
+  start(bridge: boolean): void;
+  /** The host brought a launch value. */
+  launched(value: string): void;
+  /** The `_view` of one call, once attach was answered; undefined in our own host, and where there is no key. */
+  sign(): Promise<string | undefined>;
+  /** Whether a tool may be offered past the gateway; answered once attach was, false where that failed. */
+  offered(name: string): boolean;
+  settled(): Promise<void>;
+}
+
+interface View {
+  id: string;
+  key: Promise<CryptoKey> | undefined;
+  held: Set<unknown>;
+}
+
+export interface Crypto {
+  /** HMAC-SHA-256, not extractable: what a page might steal of it signs here, and nowhere else. */
+  importKey: ((key: BufferSource) => Promise<CryptoKey>) | undefined;
+  sign: ((key: CryptoKey, message: BufferSource) => Promise<ArrayBuffer>) | undefined;
+}
+
+interface Ends {
+  crypto: Crypto;
+  attach<Value>(launch: string | undefined, timeout: number, read: (result: Params) => Value): Promise<Value>;
+  later(run: () => void, milliseconds: number): number;
+  cancel(timer: number): void;
+  warn(line: string): void;
+  /** The set of tools that may be offered past the gateway is known, or changed. */
+  changed(): void;
+}
+
+export function createProof({ crypto, attach, later, cancel, warn, changed }: Ends): Proof {
+  const { importKey, sign } = crypto;
+  let view: View | undefined;
+  let launch: string | undefined;
+  let started: "no" | "bridge" | "yes" = "no";
+  let timer: number | undefined;
+  let sequence = 0;
+  let attempt = 0;
+  let release: (() => void) | undefined;
+  let settled = new Promise<void>((resolve) => (release = resolve));
+  let line: Promise<unknown> = Promise.resolve();
+
+  function readView(result: Params): View {
+    const given = result["isError"] ? undefined : answerOf(result);
+    if (typeof given?.["view"] !== "string") throw new Error("webmcp_attach was refused");
+    const { view: id, key, held } = given as { view: string; key?: unknown; held?: unknown };
+    return {
+      id,
+      key: typeof key === "string" ? importKey?.(fromBase64(key)) : undefined,
+      held: new Set(Array.isArray(held) ? held : []),
+    };
+  }
+
+  function run(): void {
+    const mine = ++attempt;
+    if (timer !== undefined) cancel(timer);
+    if (!release) settled = new Promise<void>((resolve) => (release = resolve));
+    // Without crypto.subtle a key would be of no use: attach as an unproven view, for the list of held tools.
+    const value = sign && importKey ? launch : undefined;
+    launch = undefined;
+    const end = (next: View | undefined): void => {
+      if (mine !== attempt) return;
+      view = next ?? view;
+      if (next) sequence = 0;
+      release?.();
+      release = undefined;
+      changed();
+    };
+    attach(value, ATTACH_TIMEOUT, readView).then(end, (error: unknown) => {
+      warn(`webmcp-gateway: this view is unproven: ${String(error)}`);
+      end(undefined);
+    });
+  }
+
+  async function next(): Promise<string | undefined> {
+    await settled;
+    if (!view?.key || !sign) return undefined;
+    const { id, key } = view;
+    const number = String(++sequence);
+    const signature = await sign(await key, new TextEncoder().encode(number));
+    return `${id}.${number}.${toBase64Url(new Uint8Array(signature))}`;
+  }
+
+  return {
+    start(bridge) {
+      started = bridge ? "bridge" : "yes";
+      if (bridge) {
+        release?.();
+        release = undefined;
+      } else if (launch !== undefined) run();
+      else timer = later(run, PATIENCE);
+    },
+    launched(value) {
+      if (started === "bridge") return;
+      launch = value;
+      if (started === "yes") run();
+    },
+    sign() {
+      if (started === "bridge") return Promise.resolve(undefined);
+      // One after the other: the numbers go out in their order.
+      const signed = line.then(next);
+      line = signed.catch(() => undefined);
+      return signed;
+    },
+    offered: (name) => view !== undefined && !view.held.has(name),
+    settled: () => settled,
+  };
+}

@@ -1,0 +1,70 @@
+/** The tools that the page registered, by name. */
+
+import { isObject, type Params } from "./json-rpc";
+import { toolFailure, toolResult, type ToolResult } from "./results";
+
+export type Execute = (input: Params, client: { signal: AbortSignal; requestUserInteraction: (ask: () => unknown) => unknown }) => unknown;
+
+/** A tool as `tools/list` of MCP describes it. */
+export interface Definition {
+  name: string;
+  title?: string;
+  description: string;
+  inputSchema: Params;
+  annotations?: Params;
+}
+
+export interface Tool {
+  definition: Definition;
+  execute: Execute;
+}
+
+export interface Registry {
+  has(name: string): boolean;
+  get(name: string): Tool | undefined;
+  all(): Tool[];
+  add(tool: Tool): void;
+  remove(tool: Tool): void;
+  /** `listener` is called after each change. */
+  onChange(listener: () => void): void;
+}
+
+export function createRegistry(): Registry {
+  const tools = new Map<string, Tool>();
+  const listeners: (() => void)[] = [];
+  const changed = (): void => listeners.forEach((listener) => listener());
+  return {
+    has: (name) => tools.has(name),
+    get: (name) => tools.get(name),
+    all: () => [...tools.values()],
+    add(tool) {
+      tools.set(tool.definition.name, tool);
+      changed();
+    },
+    remove(tool) {
+      if (tools.get(tool.definition.name) !== tool) return;
+      tools.delete(tool.definition.name);
+      changed();
+    },
+    onChange: (listener) => void listeners.push(listener),
+  };
+}
+
+/** What the page's function gives for `input`, raw. Rejects with the signal's reason as soon as that is aborted. */
+export function execute(tool: Tool, input: Params, signal: AbortSignal): Promise<unknown> {
+  return new Promise((resolve, reject) => {
+    if (signal.aborted) return reject(signal.reason);
+    signal.addEventListener("abort", () => reject(signal.reason), { once: true });
+    const run = async (): Promise<unknown> => tool.execute(input, { signal, requestUserInteraction: (ask) => ask() });
+    run().then(resolve, reject);
+  });
+}
+
+/** The same as an MCP result; what the page throws becomes `isError`. */
+export async function call(tool: Tool, input: unknown, signal: AbortSignal): Promise<ToolResult> {
+  try {
+    return toolResult(await execute(tool, isObject(input) ? input : {}, signal));
+  } catch (error) {
+    return toolFailure(error);
+  }
+}

@@ -1,0 +1,102 @@
+/** An answer as the `Response` that `fetch` would have given. */
+
+import { fromBase64 } from "./base64";
+import { isObject, type Params } from "./json-rpc";
+
+/** What an `http_request` result says, after `answerOf`. */
+export interface Answer {
+  status: number;
+  statusText: string;
+  headers: [string, string][];
+  body: Uint8Array<ArrayBuffer> | null;
+  url: string;
+  redirected: boolean;
+}
+
+const NULL_BODY = [101, 204, 205, 304];
+const REASON = /^[\t\x20-\x7e\x80-\xff]*$/;
+
+function bytesOf(type: unknown, body: unknown): Uint8Array<ArrayBuffer> | null {
+  const text = (value: string): Uint8Array<ArrayBuffer> => new TextEncoder().encode(value);
+  if (type === "none" || body === undefined) return null;
+  if (type === "base64") return fromBase64(String(isObject(body) ? body["data"] : body));
+  if (type === "json") return text(JSON.stringify(body));
+  if (type === "urlEncoded" && isObject(body)) return text(new URLSearchParams(body as Record<string, string>).toString());
+  return text(String(body));
+}
+
+/** Throws where `given` is no answer that a `Response` could carry. */
+export function readAnswer(given: Params | undefined): Answer {
+  const status = given?.["status"];
+  if (!given || typeof status !== "number" || !(status >= 200 && status <= 599)) throw new Error("the gateway gave no HTTP answer");
+  const headers = isObject(given["headers"]) ? given["headers"] : {};
+  const { statusText = "", url = "", redirected, bodyType, body } = given as { [key: string]: unknown };
+  return {
+    status,
+    statusText: REASON.test(String(statusText)) ? String(statusText) : "",
+    headers: Object.entries(headers)
+      .filter(([name]) => !/^set-cookie2?$/i.test(name))
+      .map(([name, value]) => [name, String(value)]),
+    body: NULL_BODY.includes(status) ? null : bytesOf(bodyType, body),
+    url: String(url),
+    redirected: redirected === true,
+  };
+}
+
+/** A stream of `bytes` that fails with the signal's reason when that is aborted before they were read. */
+function stream(bytes: Uint8Array<ArrayBuffer>, signal: AbortSignal | undefined): ReadableStream<Uint8Array<ArrayBuffer>> {
+  let abort: (() => void) | undefined;
+  const end = (): void => {
+    if (abort) signal?.removeEventListener("abort", abort);
+  };
+  return new ReadableStream({
+    type: "bytes",
+    start(controller) {
+      abort = () => controller.error(signal?.reason);
+      signal?.addEventListener("abort", abort, { once: true });
+    },
+    pull(controller) {
+      end();
+      if (bytes.length) controller.enqueue(bytes);
+      controller.close();
+      controller.byobRequest?.respond(0);
+    },
+    cancel: end,
+  });
+}
+
+interface Shown {
+  url: string;
+  redirected: boolean;
+  type: ResponseType;
+}
+
+/** `response` with what its constructor cannot be told; `clone()` keeps it. */
+function shown(response: Response, { url, redirected, type }: Shown): Response {
+  const clone = (): Response => shown(Response.prototype.clone.call(response), { url, redirected, type });
+  return Object.defineProperties(response, {
+    url: { value: url, configurable: true },
+    redirected: { value: redirected, configurable: true },
+    type: { value: type, configurable: true },
+    clone: { value: clone, configurable: true, writable: true },
+  });
+}
+
+/** `url` is absolute, without fragment. */
+export function createResponse(answer: Answer, url: string, signal?: AbortSignal): Response {
+  const { status, statusText, headers, body, redirected } = answer;
+  const response = new Response(body && stream(body, signal), { status, statusText });
+  for (const [name, value] of headers) {
+    try {
+      response.headers.append(name, value);
+    } catch {
+      // What is no header is left out: the rest of the answer is worth having.
+    }
+  }
+  return shown(response, { url, redirected, type: "basic" });
+}
+
+/** What `redirect: "manual"` gives for a redirect: nothing but the fact. */
+export function opaqueRedirect(url: string): Response {
+  return shown(Response.error(), { url, redirected: false, type: "opaqueredirect" });
+}

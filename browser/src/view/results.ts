@@ -1,0 +1,47 @@
+/** `CallToolResult` of MCP: made of whatever a tool of the page gave, and read where it is the gateway's. */
+
+import { isObject, type Params } from "./json-rpc";
+
+export type ToolResult = Params & { content: unknown[]; isError?: boolean };
+
+function text(value: string): unknown[] {
+  return [{ type: "text", text: value }];
+}
+
+function isContent(value: unknown): value is unknown[] {
+  return Array.isArray(value) && value.every((block) => isObject(block) && typeof block["type"] === "string");
+}
+
+/** `value` is taken through JSON first, so that what cannot be sent fails here and not in `postMessage`. */
+export function toolResult(value: unknown): ToolResult {
+  if (value === undefined || value === null) return { content: [] };
+  if (typeof value === "string") return { content: text(value) };
+  const json = JSON.stringify(value);
+  if (json === undefined) return { content: [] };
+  const plain: unknown = JSON.parse(json);
+  if (!isObject(plain)) return { content: text(json) };
+  if (isContent(plain["content"])) return plain as ToolResult;
+  if (isObject(plain["structuredContent"])) return { ...plain, content: text(JSON.stringify(plain["structuredContent"])) };
+  return { content: text(json), structuredContent: plain };
+}
+
+export function toolFailure(error: unknown): ToolResult {
+  const message = error instanceof Error ? error.message || error.name : String(error);
+  return { content: text(message), isError: true };
+}
+
+// Taken now: the view key comes through here.
+const { parse } = JSON;
+
+/** The values in a result of the gateway: structured, or as JSON in its text for hosts that drop the former. */
+export function answerOf(result: Params): Params | undefined {
+  const structured = result["structuredContent"];
+  if (isObject(structured)) return structured;
+  const { content } = result as { content?: { 0?: Params } };
+  try {
+    const parsed: unknown = parse(content?.[0]?.["text"] as string);
+    return isObject(parsed) ? parsed : undefined;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,73 @@
+/** The tool methods of an MCP server over one channel: `tools/list`, `tools/call` with cancellation, list changes. */
+
+import { answer, failure, INVALID_PARAMS, notification, type Id, type Message, type Request } from "./json-rpc";
+import { call, type Definition, type Registry, type Tool } from "./registry";
+
+export interface ToolChannel {
+  definitions(): Definition[];
+  offers(name: unknown): boolean;
+  call(message: Request): void;
+  /** Ends the call that runs under `id`; false where none does. */
+  cancel(id: unknown, reason?: unknown): boolean;
+  /** Tells the peer that the list changed, once for all changes of a moment. */
+  changed(): void;
+  /** Ends all calls; the peer has gone, or starts anew. */
+  reset(): void;
+}
+
+interface Ends {
+  send(message: Message): void;
+  offered(tool: Tool): boolean;
+  /** Called when a call starts; what it gives, when that ends. */
+  began(): () => void;
+}
+
+export function createToolChannel(registry: Registry, { send, offered, began }: Ends): ToolChannel {
+  const running = new Map<Id, AbortController>();
+  let announced = false;
+
+  function find(name: unknown): Tool | undefined {
+    const tool = typeof name === "string" ? registry.get(name) : undefined;
+    return tool && offered(tool) ? tool : undefined;
+  }
+
+  async function run(id: Id, tool: Tool, input: unknown): Promise<void> {
+    const controller = new AbortController();
+    running.set(id, controller);
+    const ended = began();
+    const result = await call(tool, input, controller.signal);
+    ended();
+    // A cancelled call is not answered (MCP 2025-11-25, Cancellation).
+    if (controller.signal.aborted) return;
+    running.delete(id);
+    send(answer(id, result));
+  }
+
+  return {
+    definitions: () => registry.all().filter(offered).map((tool) => tool.definition),
+    offers: (name) => find(name) !== undefined,
+    call({ id, params }) {
+      const tool = find(params?.["name"]);
+      if (!tool) return send(failure(id, INVALID_PARAMS, `Unknown tool: ${String(params?.["name"])}`));
+      if (running.has(id)) return send(failure(id, INVALID_PARAMS, `A call with the id ${id} is running`));
+      void run(id, tool, params?.["arguments"]);
+    },
+    cancel(id, reason) {
+      const controller = running.get(id as Id);
+      running.delete(id as Id);
+      controller?.abort(new DOMException(typeof reason === "string" ? reason : "The call was cancelled", "AbortError"));
+      return controller !== undefined;
+    },
+    changed() {
+      if (announced) return;
+      announced = true;
+      queueMicrotask(() => {
+        announced = false;
+        send(notification("notifications/tools/list_changed"));
+      });
+    },
+    reset() {
+      for (const id of [...running.keys()]) this.cancel(id);
+    },
+  };
+}

@@ -1,0 +1,104 @@
+/** The ui channel: which message is the runtime's, which the page's, and what each may see of it. */
+
+import type { AppTools } from "./app-tools";
+import type { Calls } from "./calls";
+import { TOOL } from "./calls";
+import { isEnvelope, type Envelope } from "./envelope";
+import type { Handshake } from "./handshake";
+import {
+  answer, failure, isAnswer, isMessage, isNotification, isObject, isRequest, METHOD_NOT_FOUND,
+  type Answer, type Notification, type Params, type Request,
+} from "./json-rpc";
+import { LAUNCH, type Proof } from "./proof";
+import type { Requests } from "./requests";
+import { SWALLOWED, type Receivers, type Wire } from "./wire";
+
+export interface Parts {
+  appTools: AppTools;
+  calls: Calls;
+  envelope: Envelope;
+  handshake: Handshake;
+  proof: Proof;
+  requests: Requests;
+}
+
+/** `holder` without the launch value in its `_meta`, and that value. */
+function withoutLaunch(holder: Params | undefined): { rest: Params | undefined; launch: unknown } {
+  const meta = holder?.["_meta"];
+  if (!isObject(meta) || !(LAUNCH in meta)) return { rest: holder, launch: undefined };
+  const { [LAUNCH]: launch, ...others } = meta;
+  return { rest: { ...holder, _meta: others }, launch };
+}
+
+export function createUi(wire: Wire, parts: Parts): Receivers {
+  const { appTools, calls, envelope, handshake, proof, requests } = parts;
+
+  function hostAnswers(message: Answer): unknown {
+    if (requests.settle(message)) return SWALLOWED;
+    handshake.observe(message);
+    if (calls.holds(message)) return SWALLOWED;
+    const { rest, launch } = withoutLaunch(message.result);
+    return launch === undefined ? message : { ...message, result: rest };
+  }
+
+  function hostNotifies(message: Notification): unknown {
+    if (message.method === "notifications/cancelled" && appTools.cancel(message.params?.["requestId"], message.params?.["reason"])) {
+      return SWALLOWED;
+    }
+    const { rest, launch } = withoutLaunch(message.params);
+    const seen: Notification = launch === undefined ? message : { ...message, params: rest ?? {} };
+    if (typeof launch === "string" && message.method === "ui/notifications/tool-result") proof.launched(launch);
+    handshake.keep(seen);
+    return seen;
+  }
+
+  /** Where the page has a client of its own, that answers all but the tools. */
+  function hostAsks(message: Request): unknown {
+    if (!handshake.isOpen()) return message;
+    if (message.method === "tools/list" || message.method === "tools/call") return appTools.receive(message) ? SWALLOWED : message;
+    if (handshake.pageSpeaks()) return message;
+    const known = message.method === "ping" || message.method === "ui/resource-teardown";
+    wire.toHost(known ? answer(message.id, {}) : failure(message.id, METHOD_NOT_FOUND, `Method not found: ${message.method}`));
+    return SWALLOWED;
+  }
+
+  function pageAsks(message: Request): boolean {
+    if (message.method === "ui/initialize") handshake.pageInitializes(message);
+    else if (message.method === "tools/call" && message.params?.["name"] === TOOL) calls.fromPage(message);
+    else return false;
+    return true;
+  }
+
+  function pageNotifies(message: Notification): boolean {
+    if (message.method === "ui/notifications/initialized") handshake.pageInitialized(message);
+    else return message.method === "notifications/cancelled" && calls.cancelled(message.params?.["requestId"]);
+    return true;
+  }
+
+  function pageAnswers(message: Answer): boolean {
+    const merged = appTools.merged(message);
+    if (merged) wire.toHost(merged);
+    return merged !== undefined;
+  }
+
+  return {
+    fromHost(message) {
+      if (isEnvelope(message)) {
+        envelope.receive(message);
+        return SWALLOWED;
+      }
+      if (!isMessage(message)) return message;
+      if (isAnswer(message)) return hostAnswers(message);
+      if (isRequest(message)) return hostAsks(message);
+      return isNotification(message) ? hostNotifies(message) : message;
+    },
+    fromPage(message) {
+      // The webmcp channel has one speaker. A server that the page brought along is heard through modelContext.
+      if (isEnvelope(message)) return true;
+      if (!isMessage(message)) return false;
+      if (isRequest(message)) return pageAsks(message);
+      if (isNotification(message)) return pageNotifies(message);
+      return isAnswer(message) && pageAnswers(message as Answer);
+    },
+  };
+}

@@ -1,0 +1,71 @@
+/** Both ends of the page's connection: the real parent on one side, what the page takes for its parent on the other. */
+
+import type { Natives } from "./natives";
+
+/** What `fromHost` gives for a message that the page must not see. */
+export const SWALLOWED = Symbol("swallowed");
+
+export interface Wire {
+  toHost(message: unknown): void;
+  toPage(message: unknown): void;
+}
+
+export interface Receivers {
+  /** What the page may see of `message`, or `SWALLOWED`. */
+  fromHost(message: unknown): unknown;
+  /** True if `message` has been dealt with; else it goes to the host as it is. */
+  fromPage(message: unknown): boolean;
+}
+
+/**
+ * Replaces `window.parent`, which is `[Replaceable]`. Only messages of the real parent, or of what a host put in its
+ * place, count; they reach the page from the replaced one, so that `event.source === window.parent` holds there.
+ */
+export function openWire(scope: Window, natives: Natives, receivers: (wire: Wire) => Receivers): void {
+  const own = new WeakSet<Event>();
+  let hostOrigin = "";
+
+  function dispatch(message: unknown, origin: string, ports: readonly MessagePort[] = []): void {
+    const event = new natives.MessageEvent("message", { data: message, origin, ports: [...ports] });
+    Object.defineProperty(event, "source", { value: parent });
+    own.add(event);
+    natives.dispatch(scope, event);
+  }
+
+  function sourceOf(event: MessageEvent): unknown {
+    // A wrapper that makes events of its own can give them a source only in this way.
+    const given = natives.ownProperty(event, "source");
+    return given ? given.value : natives.eventSource(event);
+  }
+
+  const wire: Wire = {
+    // An opaque host has no origin that could be named; before its first message none is known.
+    toHost: (message) => natives.postToParent(message, hostOrigin && hostOrigin !== "null" ? hostOrigin : "*"),
+    toPage: (message) => dispatch(message, hostOrigin),
+  };
+  const { fromHost, fromPage } = receivers(wire);
+
+  natives.listen((event) => {
+    if (natives.isMember(own, event)) return;
+    const source = sourceOf(event);
+    if (source !== natives.parent && source !== parent) return;
+    natives.stop(event);
+    hostOrigin = natives.eventOrigin(event);
+    const seen = fromHost(natives.eventMessage(event));
+    if (seen !== SWALLOWED) dispatch(seen, hostOrigin, natives.eventPorts(event));
+  });
+
+  const parent = new Proxy(Object.create(null) as Window, {
+    get(_, key) {
+      if (key === "postMessage") return post;
+      const value: unknown = Reflect.get(natives.parent, key);
+      return typeof value === "function" ? value.bind(natives.parent) : value;
+    },
+    set: (_, key, value) => Reflect.set(natives.parent, key, value),
+    has: (_, key) => Reflect.has(natives.parent, key),
+  });
+  function post(message: unknown, ...rest: unknown[]): void {
+    if (!fromPage(message)) natives.postToParent(message, ...rest);
+  }
+  Object.defineProperty(scope, "parent", { value: parent, configurable: true, enumerable: true, writable: true });
+}
