@@ -9,6 +9,7 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
+from hatchling.builders.config import BuilderConfig
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 NODE = "v24."
@@ -16,7 +17,7 @@ BUILT = ("console/index.html", "sandbox/proxy.html", "view/runtime.js")
 BUNDLED = ("plugins", "policies")
 
 
-class BrowserBuild(BuildHookInterface):
+class BrowserBuild(BuildHookInterface[BuilderConfig]):
     """`npm ci` and `npm run build` in browser/, for wheels and editable installs; an sdist carries the sources."""
 
     PLUGIN_NAME = "custom"

@@ -1,0 +1,19 @@
+"""gateway.yaml and the environment become one frozen Config; what is wrong in it or its policies is named at once."""
+
+from gateway.config.load import load_config
+from gateway.config.nouns import App, Approvals, Audit, Config, Host, Origins, Server, Unproven
+from gateway.config.settings import SETTINGS, Setting
+
+__all__ = [
+    "SETTINGS",
+    "App",
+    "Approvals",
+    "Audit",
+    "Config",
+    "Host",
+    "Origins",
+    "Server",
+    "Setting",
+    "Unproven",
+    "load_config",
+]

@@ -1,0 +1,81 @@
+"""Addresses in gateway.yaml: where to listen, origins, URLs."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from urllib.parse import urlsplit
+
+from gateway.documents import Section
+from gateway.policy.backends import canonical_url, parse_origin
+
+_LISTEN = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+):([0-9]{1,5})", re.ASCII)
+_APP = "{app}"
+
+
+def listen(section: Section, key: str, default: str) -> tuple[str, int]:
+    """Host and port of `127.0.0.1:8080` or `[::1]:8080`; the host without brackets."""
+    for text in (section.text(key, default), default):
+        match = _LISTEN.fullmatch(text)
+        if match is not None and 0 < int(match[2]) < 65536:
+            return match[1].strip("[]").lower(), int(match[2])
+        section.problem("write an address and a port from 1 to 65535, such as 127.0.0.1:8080 or [::1]:8080", key)
+    raise ValueError(default)
+
+
+def origin(section: Section, key: str, default: str = "") -> str:
+    """Scheme, host and port in their one form. Without a value `default`, which may be empty."""
+    text = section.text(key, default)
+    try:
+        return parse_origin(text) if text else ""
+    except ValueError as error:
+        section.problem(str(error), key)
+        return ""
+
+
+def app_origin(section: Section, key: str, default: str) -> str:
+    """An origin for each app: `{app}` stands in the first label of its host."""
+    text = section.text(key, default)
+    scheme, separator, authority = text.partition("://")
+    first, dot, rest = authority.partition(".")
+    if not dot or first.count(_APP) != 1:
+        section.problem(
+            f"each app needs a site of its own: write {_APP} in the host, as in http://{_APP}.localhost", key
+        )
+        return ""
+    try:
+        parse_origin(f"{scheme}{separator}{first.replace(_APP, 'app')}.{rest}")
+        plain = parse_origin(f"{scheme}{separator}{rest}")
+    except ValueError as error:
+        section.problem(str(error), key)
+        return ""
+    scheme, separator, rest = plain.partition("://")
+    return f"{scheme}{separator}{first}.{rest}"
+
+
+def url(section: Section, key: str) -> str:
+    """An absolute URL as it is written, without query and fragment; `https`, or `http` on this machine."""
+    text = section.text(key)
+    try:
+        form = urlsplit(canonical_url(text)) if text else None
+    except ValueError as error:
+        section.problem(str(error), key)
+        return ""
+    if form is not None and form.scheme == "http" and not is_loopback(form.hostname or ""):
+        section.problem("write https: secrets go over this connection, and http is for this machine alone", key)
+    return text
+
+
+def host_of(text: str) -> str:
+    """The host of an origin, without its port."""
+    return urlsplit(text).hostname or ""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` is this machine, by its form alone: nothing is resolved."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

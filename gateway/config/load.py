@@ -1,0 +1,252 @@
+"""Reads gateway.yaml, and the policies that it names; every problem of all these files is reported together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+
+from gateway.config import addresses
+from gateway.config.nouns import App, Approvals, Audit, Config, Host, Origins, Server, Unproven
+from gateway.config.secrets import misplaced, secret
+from gateway.config.settings import DEFAULTS, UNAVAILABLE
+from gateway.credentials import ClientCredentials
+from gateway.documents import Section, parse_duration, read, suggestion
+from gateway.errors import DocumentError, Problem
+from gateway.policy import Network, Policy, load_policy, parse_network
+
+RESERVED = ("http", "open", "list", "call", "webmcp")
+"""Not an app's id: its tools could not be told from the gateway's own."""
+
+_APP_ID = re.compile(r"[a-z][a-z0-9-]{0,23}", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_REDACT = re.compile(r"""\$(\.{1,2}([A-Za-z_][\w-]*|\*)|\[\*\]|\['[^']+'\])+""")
+_AUTH_PLANNED = ("oauth", "token")
+
+
+def load_config(path: Path, environ: Mapping[str, str]) -> Config:
+    """The configuration in `path`. Raises DocumentError with all problems of it and of its policies."""
+    reader = _Reader(path.resolve(), environ)
+    text = _text(path)
+    try:
+        with read(text, str(path)) as root:
+            config = reader.config(root)
+    except DocumentError as error:
+        raise DocumentError([*error.problems, *reader.elsewhere]) from error
+    if reader.elsewhere:
+        raise DocumentError(reader.elsewhere)
+    return config
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise DocumentError([Problem(str(path), 1, 1, f"cannot be read: {reason}")]) from error
+
+
+@dataclass(slots=True)
+class _Reader:
+    """One reading of one file. `elsewhere` are the problems of the files that it names."""
+
+    path: Path
+    environ: Mapping[str, str]
+    elsewhere: list[Problem] = field(default_factory=list)
+
+    @property
+    def folder(self) -> Path:
+        return self.path.parent
+
+    def config(self, root: Section) -> Config:
+        root.unavailable(*UNAVAILABLE[""])
+        for node in misplaced(root.node, "client_secret"):
+            root.report.add(
+                node, "${env:…} and ${file:…} are for secrets: only client_secret of a credential takes them"
+            )
+        auth = _auth(root)
+        section = root.section("server")
+        server = _server(section, auth)
+        credentials = {name: self._credential(name, section) for name, section in root.named("credentials").items()}
+        root.require("apps")
+        named = root.named("apps")
+        apps = [self._app(name, section, credentials) for name, section in named.items()]
+        if "apps" in root and not named:
+            root.problem("name at least one app", "apps")
+        _check_sites(section, server.origins, list(named))
+        database, journal = self._stores(root.section("stores"))
+        return Config(
+            path=self.path,
+            server=server,
+            hosts=tuple(_host(section, list(named)) for section in root.sections("hosts")),
+            auth=auth,
+            apps={app.id: app for app in apps if app is not None},
+            credentials=credentials,
+            database=database,
+            journal=journal,
+            approvals=_approvals(root.section("approvals")),
+            audit=_audit(root.section("audit")),
+            plugins=root.texts("plugins"),
+        )
+
+    def _app(self, name: str, section: Section, credentials: Mapping[str, ClientCredentials]) -> App | None:
+        if not _APP_ID.fullmatch(name):
+            section.problem(f"the app id {name!r} must be a lower-case letter, then up to 23 of a-z, 0-9 and -")
+        elif name in RESERVED:
+            section.problem(f"the app id {name!r} is reserved ({', '.join(RESERVED)})")
+        section.require("source", "policy")
+        source, policy = self._source(section), self._policy(section, credentials)
+        unproven = Unproven(section.choice("unproven", list(Unproven), DEFAULTS["apps.<name>.unproven"]))
+        title = section.text("title", name[:1].upper() + name[1:])
+        trusted = section.flag("trust_view_gestures")
+        return App(name, source, policy, unproven, title, trusted) if policy is not None else None
+
+    def _source(self, section: Section) -> Path:
+        node = section.get("source")
+        if node is not None and isinstance(node.value, Mapping):
+            section.problem("an app of an upstream is not available in this version; name a folder or a file", "source")
+            return self.folder
+        source = self.folder / section.text("source")
+        if node is not None and not source.exists():
+            section.problem(f"there is no file or folder {source}", "source")
+        return source
+
+    def _policy(self, section: Section, credentials: Mapping[str, ClientCredentials]) -> Policy | None:
+        name = section.text("policy")
+        try:
+            policy = load_policy(self.folder / name) if name else None
+        except DocumentError as error:
+            self.elsewhere += [problem for problem in error.problems if problem not in self.elsewhere]
+            return None
+        for backend in policy.backends.values() if policy is not None else ():
+            if backend.credential is not None and backend.credential not in credentials:
+                known = f"there is {', '.join(credentials)}" if credentials else "there is none"
+                near = suggestion(backend.credential, credentials)
+                section.problem(
+                    f'backend "{backend.name}" of {name} names the credential "{backend.credential}", '
+                    f"which is not under credentials{near} ({known})",
+                    "policy",
+                )
+        return policy
+
+    def _credential(self, name: str, section: Section) -> ClientCredentials:
+        if not _NAME.fullmatch(name):
+            section.problem(f"the name {name!r} must be of letters, digits, '.', '_' and '-'")
+        section.require("type", "issuer", "client_id", "client_secret")
+        if section.text("type") == "authorization_code":
+            section.problem("authorization_code is not available in this version; use client_credentials", "type")
+        else:
+            section.choice("type", ["client_credentials"])
+        return ClientCredentials(
+            name=name,
+            issuer=addresses.url(section, "issuer"),
+            token_endpoint=addresses.url(section, "token_endpoint") or None,
+            client_id=section.text("client_id"),
+            client_secret=secret(section, "client_secret", self.folder, self.environ),
+            scope=section.texts("scope"),
+            network=_network(section),
+        )
+
+    def _stores(self, section: Section) -> tuple[str, Path]:
+        section.unavailable(*UNAVAILABLE["stores"])
+        database = section.text("database", DEFAULTS["stores.database"])
+        scheme, _, place = database.partition(":///")
+        if scheme != "sqlite" or not place or place == ":memory:":
+            section.problem("only sqlite:///path is available in this version", "database")
+        journal = self.folder / section.text("journal", DEFAULTS["stores.journal"])
+        for key, path in (("database", self.folder / place), ("journal", journal)):
+            if not path.parent.is_dir():
+                section.problem(f"there is no folder {path.parent}", key)
+        return f"sqlite:///{self.folder / place}", journal
+
+
+def _server(section: Section, auth: tuple[str, ...]) -> Server:
+    section.unavailable(*UNAVAILABLE["server"])
+    host, port = addresses.listen(section, "listen", DEFAULTS["server.listen"])
+    if auth == ("none",) and not addresses.is_loopback(host):
+        section.problem(
+            f"other machines can reach {host}, and there is no authentication: listen on 127.0.0.1 "
+            "(other types of auth are not available in this version)",
+            "listen",
+        )
+    origins = section.section("origins")
+    return Server(
+        host=host,
+        port=port,
+        public_url=addresses.origin(section, "public_url", _default("server.public_url", port)),
+        origins=Origins(
+            console=addresses.origin(origins, "console", _default("server.origins.console", port)),
+            apps=addresses.app_origin(origins, "apps", _default("server.origins.apps", port)),
+            sandbox=addresses.origin(origins, "sandbox", _default("server.origins.sandbox", port)),
+        ),
+    )
+
+
+def _default(key: str, port: int) -> str:
+    return DEFAULTS[key].replace("PORT", str(port))
+
+
+def _check_sites(section: Section, origins: Origins, apps: Sequence[str]) -> None:
+    """Cookies ignore ports, so the sites must differ in their hosts."""
+    sites = {"console": origins.console, "sandbox": origins.sandbox}
+    sites |= {f"the app {name}": origins.app(name) for name in apps}
+    for (one, first), (other, second) in combinations(sites.items(), 2):
+        host = addresses.host_of(first)
+        if host and host == addresses.host_of(second):
+            section.problem(f"{one} and {other} need hosts of their own, and both are at {host}", "origins")
+
+
+def _auth(root: Section) -> tuple[str, ...]:
+    if "auth" not in root:
+        root.get("auth")
+        return ("none",)
+    for node in root.nodes("auth"):
+        kind = node.value.get("type") if isinstance(node.value, Mapping) else node
+        name = kind.value if kind is not None else None
+        if name in _AUTH_PLANNED:
+            root.report.add(node, f"auth: {name} is not available in this version; leave auth out, or write [none]")
+        elif node.value != "none":
+            root.report.add(node, f"auth: must be none, not {node.kind}")
+    return ("none",)
+
+
+def _host(section: Section, apps: Sequence[str]) -> Host:
+    section.require("origin", "apps")
+    names = section.texts("apps")
+    for name in names:
+        if name not in apps:
+            section.problem(f"there is no app {name!r}{suggestion(name, apps)}", "apps")
+    return Host(
+        origin=addresses.origin(section, "origin"),
+        apps=names,
+        may_approve=section.flag("may_approve"),
+        attest=section.flag("attest"),
+    )
+
+
+def _approvals(section: Section) -> Approvals:
+    section.unavailable(*UNAVAILABLE["approvals"])
+    return Approvals(timeout=section.duration("timeout", parse_duration(DEFAULTS["approvals.timeout"])))
+
+
+def _audit(section: Section) -> Audit:
+    section.unavailable(*UNAVAILABLE["audit"])
+    redact = section.texts("redact")
+    for path in redact:
+        if not _REDACT.fullmatch(path):
+            section.problem(f"{path!r} is not a path such as $.password, $..token or $.items[*].name", "redact")
+    failures = ("refuse-unsafe", "refuse", "continue")
+    return Audit(on_failure=section.choice("on_failure", failures, DEFAULTS["audit.on_failure"]), redact=redact)
+
+
+def _network(section: Section) -> Network:
+    node = section.get("network")
+    listed = node is not None and isinstance(node.value, tuple)
+    words = section.texts("network") if listed else (section.text("network", DEFAULTS["credentials.<name>.network"]),)
+    try:
+        return parse_network(words)
+    except ValueError as error:
+        section.problem(str(error), "network")
+        return Network()

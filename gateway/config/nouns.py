@@ -1,0 +1,95 @@
+"""What gateway.yaml says, as frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from gateway.credentials import ClientCredentials
+from gateway.policy import Policy
+
+
+class Unproven(StrEnum):
+    """What a call without view proof is worth."""
+
+    AS_MODEL = "as-model"
+    DENY = "deny"
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """Three sites that share nothing; `apps` holds `{app}`."""
+
+    console: str
+    apps: str
+    sandbox: str
+
+    def app(self, name: str) -> str:
+        """The origin of the app `name`."""
+        return self.apps.replace("{app}", name)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where the gateway listens, and under which names it is known. `public_url` has no slash at its end."""
+
+    host: str
+    port: int
+    public_url: str
+    origins: Origins
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A page of others that may embed views of `apps`."""
+
+    origin: str
+    apps: tuple[str, ...]
+    may_approve: bool
+    attest: bool
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    """One app: a folder or an HTML file, and the policy under which it runs."""
+
+    id: str
+    source: Path
+    policy: Policy
+    unproven: Unproven
+    title: str
+    trust_view_gestures: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Approvals:
+    """How people are asked. `timeout` is in seconds."""
+
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What the record does. `on_failure` is `refuse-unsafe`, `refuse` or `continue`."""
+
+    on_failure: str
+    redact: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The whole configuration; all paths are absolute. `database` is an SQLAlchemy URL."""
+
+    path: Path
+    server: Server
+    hosts: tuple[Host, ...]
+    auth: tuple[str, ...]
+    apps: Mapping[str, App]
+    credentials: Mapping[str, ClientCredentials]
+    database: str
+    journal: Path
+    approvals: Approvals
+    audit: Audit
+    plugins: tuple[str, ...]

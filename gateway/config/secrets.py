@@ -1,0 +1,57 @@
+"""`${env:NAME}` and `${file:path}`: where a secret comes from, and nowhere else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from gateway.documents import Node, Section
+from gateway.model import Secret
+
+_REFERENCE = re.compile(r"\$\{(env|file):([^{}]+)\}")
+
+
+def secret(section: Section, key: str, folder: Path, environ: Mapping[str, str]) -> Secret:
+    """The secret under `key`: the text itself, or what it refers to; paths are relative to `folder`."""
+    text = section.text(key)
+    match = _REFERENCE.fullmatch(text)
+    if match is None:
+        if "${" in text:
+            section.problem("write ${env:NAME} or ${file:path} as the whole value, with nothing around it", key)
+        return Secret(text)
+    found = _variable(match[2], environ) if match[1] == "env" else _content(folder / match[2])
+    if isinstance(found, Secret):
+        return found
+    section.problem(found, key)
+    return Secret("")
+
+
+def misplaced(root: Node, allowed: str) -> Iterator[Node]:
+    """The texts that refer to a secret under another key than `allowed`."""
+    pending: list[tuple[Node, str]] = [(root, "")]
+    while pending:
+        node, key = pending.pop()
+        match node.value:
+            case str() as text:
+                if key != allowed and _REFERENCE.search(text):
+                    yield node
+            case Mapping() as entries:
+                pending.extend((child, name) for name, child in entries.items())
+            case tuple() as items:
+                pending.extend((child, "") for child in items)
+            case _:
+                pass
+
+
+def _variable(name: str, environ: Mapping[str, str]) -> Secret | str:
+    value = environ.get(name)
+    return Secret(value) if value else f"the environment variable {name} is not set: export it before you start"
+
+
+def _content(path: Path) -> Secret | str:
+    try:
+        value = path.read_text(encoding="utf-8").strip("\r\n")
+    except (OSError, UnicodeError) as error:
+        return f"the file {path} cannot be read: {getattr(error, 'strerror', None) or error}"
+    return Secret(value) if value else f"the file {path} is empty"

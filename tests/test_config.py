@@ -1,0 +1,335 @@
+"""gateway.yaml: what it may say, and what is said of a wrong one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from gateway.config import SETTINGS, Config, load_config
+from gateway.config.settings import UNAVAILABLE
+from gateway.errors import DocumentError
+
+POLICY = """\
+version: 1
+backends:
+  shop: {url: https://shop.example.com, credential: shop-service}
+routes:
+  - {path: /api/cart, methods: [GET]}
+"""
+
+CREDENTIAL = """\
+credentials:
+  shop-service: {type: client_credentials, issuer: https://login.example, client_id: cart, client_secret: "${env:S}"}
+"""
+
+APPS = "apps: {cart: {source: web, policy: cart.yaml}}\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a web app and its policy."""
+    (tmp_path / "web").mkdir()
+    (tmp_path / "web" / "index.html").write_text("<!doctype html>")
+    (tmp_path / "cart.yaml").write_text(POLICY)
+    return tmp_path
+
+
+def load(folder: Path, text: str, environ: Mapping[str, str] | None = None) -> Config:
+    """The configuration that `text` is."""
+    (folder / "gateway.yaml").write_text(text)
+    return load_config(folder / "gateway.yaml", {"S": "s3cret"} if environ is None else environ)
+
+
+def problems(folder: Path, text: str, environ: Mapping[str, str] | None = None) -> list[str]:
+    """What is said of a wrong configuration: `file:line:column: message`, the file's folder left out."""
+    with pytest.raises(DocumentError) as raised:
+        load(folder, text, environ)
+    return [str(problem).removeprefix(f"{folder}/") for problem in raised.value.problems]
+
+
+def test_the_smallest_configuration_has_the_documented_defaults(folder: Path) -> None:
+    """An app and its policy are enough."""
+    config = load(folder, APPS + CREDENTIAL)
+    assert (config.server.host, config.server.port) == ("127.0.0.1", 8080)
+    assert config.server.public_url == "http://localhost:8080"
+    assert config.server.origins.console == "http://gateway.localhost:8080"
+    assert config.server.origins.app("cart") == "http://cart.localhost:8080"
+    assert config.server.origins.sandbox == "http://sandbox.localhost:8080"
+    assert (config.auth, config.hosts, config.plugins) == (("none",), (), ())
+    assert config.database == f"sqlite:///{folder}/gateway.db"
+    assert config.journal == folder / "gateway.journal"
+    assert config.approvals.timeout == 120.0
+    assert (config.audit.on_failure, config.audit.redact) == ("refuse-unsafe", ())
+    app = config.apps["cart"]
+    assert (app.id, app.title, app.unproven, app.trust_view_gestures) == ("cart", "Cart", "as-model", False)
+    assert app.source == folder / "web"
+    assert list(app.policy.backends) == ["shop"]
+
+
+def test_everything_can_be_set(folder: Path) -> None:
+    """Every setting but the defaults arrives."""
+    config = load(
+        folder,
+        """\
+server:
+  listen: "[::1]:9000"
+  public_url: https://gateway.example.com
+  origins:
+    console: https://gateway.example.com
+    apps: https://{app}.apps.example.net
+    sandbox: https://sandbox.example.org:8443
+hosts:
+  - {origin: https://chat.example.com, apps: [cart], may_approve: true, attest: true}
+auth: [none]
+apps:
+  cart: {source: web/index.html, policy: cart.yaml, title: The cart, unproven: deny, trust_view_gestures: true}
+credentials:
+  shop-service:
+    type: client_credentials
+    issuer: http://127.0.0.1:9999
+    token_endpoint: http://auth.localhost:9999/token
+    client_id: cart
+    client_secret: "${env:S}"
+    scope: [cart, orders]
+    network: [10.0.0.0/8, private]
+stores: {database: "sqlite:///web/record.db", journal: web/record.journal}
+approvals: {timeout: 30s}
+audit: {on_failure: refuse, redact: ["$.password", "$..card_number"]}
+plugins: [my_package.approver, plugins/mock.py]
+""",
+    )
+    assert (config.server.host, config.server.port) == ("::1", 9000)
+    assert config.server.public_url == "https://gateway.example.com"
+    assert config.server.origins.app("cart") == "https://cart.apps.example.net"
+    assert config.hosts[0].origin == "https://chat.example.com"
+    assert (config.hosts[0].apps, config.hosts[0].may_approve, config.hosts[0].attest) == (("cart",), True, True)
+    app = config.apps["cart"]
+    assert (app.title, app.unproven, app.trust_view_gestures) == ("The cart", "deny", True)
+    credential = config.credentials["shop-service"]
+    assert (credential.name, credential.issuer) == ("shop-service", "http://127.0.0.1:9999")
+    assert credential.token_endpoint == "http://auth.localhost:9999/token"
+    assert credential.scope == ("cart", "orders")
+    assert credential.network.allows("10.1.2.3")
+    assert credential.network.allows("127.0.0.1")
+    assert not credential.network.allows("93.184.216.34")
+    assert config.database == f"sqlite:///{folder}/web/record.db"
+    assert config.journal == folder / "web/record.journal"
+    assert config.approvals.timeout == 30.0
+    assert (config.audit.on_failure, config.audit.redact) == ("refuse", ("$.password", "$..card_number"))
+    assert config.plugins == ("my_package.approver", "plugins/mock.py")
+
+
+def test_a_secret_comes_from_the_environment_and_does_not_show(folder: Path) -> None:
+    """`${env:NAME}` is read from the environment that is handed in."""
+    config = load(folder, APPS + CREDENTIAL, {"S": "hush"})
+    assert config.credentials["shop-service"].client_secret.reveal() == "hush"
+    assert "hush" not in repr(config)
+
+
+def test_a_secret_comes_from_a_file(folder: Path) -> None:
+    """`${file:path}` is relative to the configuration, and a closing line break is no part of the secret."""
+    (folder / "secret.txt").write_text("from file\n")
+    config = load(folder, APPS + CREDENTIAL.replace("${env:S}", "${file:secret.txt}"))
+    assert config.credentials["shop-service"].client_secret.reveal() == "from file"
+
+
+def test_a_missing_variable_is_named(folder: Path) -> None:
+    """The message names the variable and the place."""
+    assert problems(folder, APPS + CREDENTIAL, {}) == [
+        "gateway.yaml:3:107: client_secret: the environment variable S is not set: export it before you start"
+    ]
+
+
+def test_a_missing_secret_file_is_named(folder: Path) -> None:
+    """The message names the file and why it cannot be read."""
+    (found,) = problems(folder, APPS + CREDENTIAL.replace("${env:S}", "${file:gone.txt}"))
+    assert found.endswith(f"the file {folder}/gone.txt cannot be read: No such file or directory")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        APPS.replace("web,", "'${env:S}',") + CREDENTIAL,
+        APPS + CREDENTIAL + "plugins: ['${file:web/index.html}']\n",
+        APPS + CREDENTIAL.replace("client_id: cart", "client_id: '${env:S}'"),
+    ],
+)
+def test_secrets_are_read_only_where_secrets_belong(folder: Path, text: str) -> None:
+    """Anywhere else a reference is refused, and its value does not show."""
+    found = problems(folder, text)
+    assert any("are for secrets: only client_secret" in problem for problem in found)
+    assert "s3cret" not in "".join(found)
+
+
+def test_a_reference_is_the_whole_secret(folder: Path) -> None:
+    """Text around a reference would be taken for a part of the secret."""
+    (found,) = problems(folder, APPS + CREDENTIAL.replace("${env:S}", "x${env:S}"))
+    assert "as the whole value" in found
+
+
+def test_all_problems_come_at_once_with_their_places(folder: Path) -> None:
+    """Unknown keys, wrong types and wrong values in one go, in the order of the file."""
+    text = """\
+server: {listen: 8080, ports: 1}
+apps:
+  Cart_1: {source: web, policy: cart.yaml}
+  open: {source: nowhere, policy: cart.yaml, unproven: maybe}
+credentials:
+  shop-service: {type: password, issuer: http://login.example.com, client_id: cart, client_secret: x}
+approvals: {timeout: 2}
+audit: {on_failure: ignore, redact: [password]}
+"""
+    places = [problem.split(": ", 1)[0] for problem in problems(folder, text)]
+    assert places == [
+        "gateway.yaml:1:18",
+        "gateway.yaml:1:24",
+        "gateway.yaml:3:11",
+        "gateway.yaml:4:9",
+        "gateway.yaml:4:18",
+        "gateway.yaml:4:56",
+        "gateway.yaml:6:24",
+        "gateway.yaml:6:42",
+        "gateway.yaml:7:22",
+        "gateway.yaml:8:21",
+        "gateway.yaml:8:37",
+    ]
+
+
+def test_problems_of_policies_come_with_those_of_the_configuration(folder: Path) -> None:
+    """One run names what is wrong in every file."""
+    (folder / "cart.yaml").write_text(POLICY + "nonsense: 1\n")
+    found = problems(folder, APPS + CREDENTIAL + "nonsense: 1\n")
+    assert [problem.split(": ", 1)[0] for problem in found] == ["gateway.yaml:4:1", "cart.yaml:6:1"]
+
+
+def test_a_policy_alone_can_be_wrong(folder: Path) -> None:
+    """A right gateway.yaml does not hide a wrong policy."""
+    (folder / "cart.yaml").write_text(POLICY + "nonsense: 1\n")
+    (found,) = problems(folder, APPS + CREDENTIAL)
+    assert found.startswith("cart.yaml:6:1: ")
+
+
+def test_a_missing_policy_file_is_named(folder: Path) -> None:
+    """The message names the file that is not there."""
+    (folder / "cart.yaml").unlink()
+    assert "cart.yaml" in problems(folder, APPS + CREDENTIAL)[0]
+
+
+def test_a_policy_may_only_name_credentials_that_exist(folder: Path) -> None:
+    """The message names backend, credential and what there is."""
+    assert problems(folder, APPS) == [
+        'gateway.yaml:1:36: policy: backend "shop" of cart.yaml names the credential "shop-service", '
+        "which is not under credentials (there is none)"
+    ]
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:8080", "192.168.1.4:8080", "[::]:8080", "gateway.example.com:80"])
+def test_other_machines_cannot_reach_a_gateway_without_authentication(folder: Path, address: str) -> None:
+    """Only loopback is taken while auth is none."""
+    (found,) = problems(folder, f'server: {{listen: "{address}"}}\n' + APPS + CREDENTIAL)
+    assert "there is no authentication: listen on 127.0.0.1" in found
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.1:0", "127.0.0.1:65536", "a b:80", "::1:80", ":80"])
+def test_a_wrong_address_is_refused_with_an_example(folder: Path, address: str) -> None:
+    """The message shows how an address is written."""
+    (found,) = problems(folder, f'server: {{listen: "{address}"}}\n' + APPS + CREDENTIAL)
+    assert "such as 127.0.0.1:8080" in found
+
+
+@pytest.mark.parametrize("auth", ["[{type: oauth, issuer: x}]", "[{type: token}]", "[token, none]"])
+def test_planned_authentication_is_refused_by_name(folder: Path, auth: str) -> None:
+    """Nobody believes in a login that is not there."""
+    (found,) = problems(folder, APPS + CREDENTIAL + f"auth: {auth}\n")
+    assert "is not available in this version" in found
+
+
+@pytest.mark.parametrize("auth", ["[basic]", "[{user: x}]", "none", "[1]"])
+def test_unknown_authentication_is_refused(folder: Path, auth: str) -> None:
+    """What is no type of authentication is said so."""
+    (found,) = problems(folder, APPS + CREDENTIAL + f"auth: {auth}\n")
+    assert "auth: must be" in found
+
+
+@pytest.mark.parametrize(("section", "key"), [(section, key) for section, keys in UNAVAILABLE.items() for key in keys])
+def test_planned_keys_are_refused_by_name(folder: Path, section: str, key: str) -> None:
+    """A key that does nothing yet is never silently taken."""
+    extra = f"{section}: {{{key}: x}}\n" if section else f"{key}: x\n"
+    (found,) = problems(folder, APPS + CREDENTIAL + extra)
+    assert found.endswith(f'"{key}" is not available in this version')
+
+
+@pytest.mark.parametrize(
+    "app",
+    ["Cart", "1cart", "my_cart", "cart.a", "a" * 25, "http", "open", "list", "call", "webmcp", "gateway", "sandbox"],
+)
+def test_an_app_id_that_could_be_mistaken_is_refused(folder: Path, app: str) -> None:
+    """Ids make tool names and host names: no other characters, no reserved words, no site of the gateway's own."""
+    assert problems(folder, f'apps: {{"{app}": {{source: web, policy: cart.yaml}}}}\n' + CREDENTIAL)
+
+
+def test_an_app_id_may_be_24_characters_long(folder: Path) -> None:
+    """The longest id that is taken."""
+    assert list(load(folder, APPS.replace("cart:", f"c{'-' * 22}9:") + CREDENTIAL).apps) == [f"c{'-' * 22}9"]
+
+
+@pytest.mark.parametrize("text", ["", "apps: {}\n", "apps:\n"])
+def test_a_gateway_without_apps_is_refused(folder: Path, text: str) -> None:
+    """There is nothing to serve."""
+    assert any("apps" in problem for problem in problems(folder, text))
+
+
+@pytest.mark.parametrize(
+    "origins",
+    [
+        "console: http://x.example, sandbox: http://x.example:81",
+        "console: http://gateway.localhost:8080/console",
+        "console: gateway.localhost",
+        "apps: http://apps.localhost:8080",
+        "apps: 'http://{app}.{app}.localhost'",
+        "sandbox: ftp://sandbox.localhost",
+        "console: http://CART.localhost",
+    ],
+)
+def test_origins_are_origins_and_differ_in_their_hosts(folder: Path, origins: str) -> None:
+    """Cookies ignore ports; a path is no part of an origin."""
+    assert problems(folder, f"server: {{origins: {{{origins}}}}}\n" + APPS + CREDENTIAL)
+
+
+def test_a_host_may_only_embed_apps_that_exist(folder: Path) -> None:
+    """The message suggests the nearest app."""
+    (found,) = problems(folder, APPS + CREDENTIAL + "hosts: [{origin: https://chat.example.com, apps: [card]}]\n")
+    assert "there is no app 'card', did you mean \"cart\"?" in found
+
+
+@pytest.mark.parametrize("database", ["postgresql://db/gateway", "sqlite://", "sqlite:///:memory:", "gateway.db"])
+def test_only_an_sqlite_file_is_a_database_in_this_version(folder: Path, database: str) -> None:
+    """A database that would be forgotten or cannot be reached is refused."""
+    (found,) = problems(folder, APPS + CREDENTIAL + f'stores: {{database: "{database}"}}\n')
+    assert "only sqlite:///path is available" in found
+
+
+def test_a_file_that_is_not_there_is_a_problem_like_others(tmp_path: Path) -> None:
+    """No traceback for a wrong path."""
+    with pytest.raises(DocumentError, match="cannot be read: No such file or directory"):
+        load_config(tmp_path / "gateway.yaml", {})
+
+
+@pytest.mark.parametrize("section", sorted({setting.key.rpartition(".")[0] for setting in SETTINGS}))
+def test_every_key_that_is_read_is_declared_and_every_declared_key_is_read(folder: Path, section: str) -> None:
+    """The table of settings, from which the documentation is made, says what the reader takes."""
+    text = "zz: 1"
+    for part in reversed(section.split(".") if section else []):
+        name = part.removesuffix("[]").replace("<name>", "cart")
+        text = f"{name}: [{{{text}}}]" if part.endswith("[]") else f"{name}: {{{text}}}"
+    listed = [problem for problem in problems(folder, text) if 'unknown key "zz"' in problem]
+    taken = re.search(r"allowed: (.*)\)", listed[0])
+    prefix = f"{section}." if section else ""
+    declared = {
+        s.key.removeprefix(prefix).partition(".")[0].removesuffix("[]") for s in SETTINGS if s.key.startswith(prefix)
+    }
+    assert taken is not None
+    assert set(taken[1].split(", ")) == declared
