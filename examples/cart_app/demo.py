@@ -1,0 +1,238 @@
+"""The whole example with one command: authorization server, shop and gateway as child processes, until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import webbrowser
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import yaml
+
+HERE = Path(__file__).resolve().parent
+AUTH_PORT, SHOP_PORT, GATEWAY_PORT = 9400, 9401, 8080  # as in gateway.yaml and policy.yaml
+PAGE = f"http://localhost:{GATEWAY_PORT}"
+READY_WITHIN = 60.0
+END_WITHIN = 15.0  # the gateway lets running requests finish for ten seconds
+LAST_LINES = 20
+
+say = partial(print, flush=True)
+
+
+class DemoError(Exception):
+    """The demo cannot go on; the message is for the person who started it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of the programs; `probe` is a path that answers 200 once it is ready."""
+
+    name: str
+    port: int
+    probe: str
+    command: Sequence[str]
+
+
+@dataclass(slots=True)
+class Child:
+    """A part that runs; what it prints goes into a file."""
+
+    part: Part
+    process: subprocess.Popen[bytes]
+    output: Path
+
+    def last_words(self) -> str:
+        """The end of what it printed."""
+        lines = self.output.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:]
+        return "\n".join(f"    {line}" for line in lines) or "    (it printed nothing)"
+
+
+@dataclass(slots=True)
+class Signals:
+    """Counts the requests to end, so that nothing is interrupted half-way."""
+
+    count: int = 0
+
+    def listen(self) -> None:
+        """Take Ctrl-C, SIGTERM and, where there is one, the end of the terminal."""
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            if hasattr(signal, name):
+                signal.signal(getattr(signal, name), self._take)
+
+    def _take(self, number: int, frame: object) -> None:
+        self.count += 1
+
+
+@dataclass(slots=True)
+class Demo:
+    """The running parts, in the order in which they were started."""
+
+    data: Path
+    signals: Signals
+    children: list[Child] = field(default_factory=list)
+
+    def start(self, part: Part, environ: dict[str, str]) -> None:
+        """Start a part and wait until it is ready. Raises `DemoError`."""
+        output = self.data / f"{part.name.replace(' ', '-')}.log"
+        with output.open("wb") as file:
+            # a session of its own: a terminal sends Ctrl-C to all, and whoever hears it twice ends at once
+            process = subprocess.Popen(
+                part.command, env=environ, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
+            )
+        self.children.append(Child(part, process, output))
+        say(f"  {part.name:22} port {part.port}  ", end="")
+        deadline = time.monotonic() + READY_WITHIN
+        while not answers(part):
+            if self.signals.count:
+                return
+            self.check()
+            if time.monotonic() > deadline:
+                say("not ready")
+                raise DemoError(
+                    f"The {part.name} was not ready within {READY_WITHIN:.0f} seconds. Its last output:\n"
+                    + self.children[-1].last_words()
+                )
+            time.sleep(0.1)
+        say("ready")
+
+    def check(self) -> None:
+        """Raise `DemoError` if a part has ended."""
+        for child in self.children:
+            code = child.process.poll()
+            if code is not None:
+                raise DemoError(
+                    f"The {child.part.name} ended (exit code {code}). Its last output:\n{child.last_words()}"
+                )
+
+    def watch(self) -> None:
+        """Wait for a signal. Raises `DemoError` if a part ends before."""
+        while not self.signals.count:
+            self.check()
+            time.sleep(0.2)
+
+    def end(self) -> None:
+        """End all parts, the last one first, and wait for them; another signal ends them at once."""
+        heard = self.signals.count
+        for child in reversed(self.children):
+            if child.process.poll() is None:
+                child.process.terminate()
+            deadline = time.monotonic() + END_WITHIN
+            while child.process.poll() is None:
+                if time.monotonic() > deadline or self.signals.count > heard:
+                    child.process.kill()
+                time.sleep(0.05)
+
+
+def answers(part: Part) -> bool:
+    """Whether the part answers its probe with 200."""
+    connection = http.client.HTTPConnection("127.0.0.1", part.port, timeout=2)
+    try:
+        connection.request("GET", part.probe)
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def check_port(part: Part) -> None:
+    """Raise `DemoError` if another program listens on the part's port."""
+    try:
+        socket.create_server(("127.0.0.1", part.port)).close()
+    except OSError as error:
+        raise DemoError(
+            f"Port {part.port}, which the {part.name} needs, is not free: {os.strerror(error.errno or 0)}.\n"
+            "End the program that uses it (perhaps another demo), and start again."
+        ) from error
+
+
+def write_config(data: Path) -> Path:
+    """gateway.yaml with the same content in `data`: the gateway writes its record beside its configuration."""
+    config = yaml.safe_load((HERE / "gateway.yaml").read_text(encoding="utf-8"))
+    for app in config["apps"].values():
+        app |= {key: str(HERE / app[key]) for key in ("source", "policy")}
+    path = data / "gateway.yaml"
+    path.write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    return path
+
+
+def parts(data: Path) -> list[Part]:
+    """The three programs, in the order in which they need each other. Raises `DemoError`."""
+    command = shutil.which("webmcp-gateway", path=str(Path(sys.executable).parent))
+    if command is None:
+        raise DemoError(f"There is no webmcp-gateway beside {sys.executable}: install it with `pip install .` first.")
+    auth = [sys.executable, str(HERE / "auth_server.py"), "--port", str(AUTH_PORT), "--keys", str(data / "keys.json")]
+    shop = [sys.executable, str(HERE / "shop.py"), "--port", str(SHOP_PORT), "--database", str(data / "shop.db")]
+    gateway = [command, "serve", "--config", str(write_config(data))]
+    return [
+        Part("authorization server", AUTH_PORT, "/.well-known/oauth-authorization-server", auth),
+        Part("shop", SHOP_PORT, "/healthz", [*shop, "--issuer", f"http://localhost:{AUTH_PORT}"]),
+        Part("gateway", GATEWAY_PORT, "/readyz", gateway),
+    ]
+
+
+def show_page(open_browser: bool) -> None:
+    """Print where the page is, and open it where there is a display."""
+    frame = f"  +{'-' * (len(PAGE) + 8)}+"
+    say(f"\n{frame}\n  |    {PAGE}    |\n{frame}\n\n  Ctrl-C ends everything.\n")
+    has_display = sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+    if open_browser and has_display:
+        webbrowser.open(PAGE)
+
+
+def run(data: Path, open_browser: bool) -> None:
+    """Start all, show the page, and end all when told to. Raises `DemoError`."""
+    signals = Signals()
+    signals.listen()
+    demo = Demo(data, signals)
+    environ = {**os.environ, "SHOP_SECRET": secrets.token_urlsafe(32), "PYTHONUNBUFFERED": "1"}
+    try:
+        needed = parts(data)
+        for part in needed:
+            check_port(part)
+        say(f"Starting the cart example; its files are in {data}")
+        for part in needed:
+            demo.start(part, environ)
+            if signals.count:
+                return
+        show_page(open_browser)
+        demo.watch()
+    finally:
+        if demo.children:
+            say("\nEnding …", end="")
+        demo.end()
+        if demo.children:
+            say(" done.")
+
+
+def main() -> None:
+    """Read the command line, and run."""
+    parser = argparse.ArgumentParser(description="Start the cart example: authorization server, shop and gateway.")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="keep cart, keys and record here [a temporary folder]")
+    parser.add_argument("--no-open", action="store_true", help="do not open the page in a browser")
+    given = parser.parse_args()
+    try:
+        if given.data is not None:
+            given.data.mkdir(parents=True, exist_ok=True)
+            run(given.data.resolve(), not given.no_open)
+        else:
+            with tempfile.TemporaryDirectory(prefix="cart-demo-", ignore_cleanup_errors=True) as folder:
+                run(Path(folder), not given.no_open)
+    except DemoError as error:
+        sys.exit(f"\n{error}")
+
+
+if __name__ == "__main__":
+    main()
