@@ -1,0 +1,162 @@
+"""An ASGI application behind an aiohttp handler: one request in, one answer out, whole or as a stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import cast
+
+from aiohttp import web
+from multidict import CIMultiDict
+from starlette.authentication import AuthCredentials
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Scope
+
+from gateway.mcp.identity import User
+
+HOP_BY_HOP = frozenset(
+    (b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te", b"trailer",
+     b"transfer-encoding", b"upgrade")
+)  # fmt: skip
+"""Fields that belong to one connection (RFC 9110, 7.6.1)."""
+
+ENDING = "webmcp-gateway.ending"
+
+GRACE = 5.0
+"""Seconds that the application has to end after its client is gone."""
+
+
+class Ending:
+    """When an exchange with a client ends: its connection is gone, or the gateway ends its stream."""
+
+    def __init__(self) -> None:
+        self._ended = asyncio.Event()
+        self._callbacks: set[Callable[[], None]] = set()
+
+    def end(self) -> None:
+        """It ends now; ending it again does nothing."""
+        self._ended.set()
+        while self._callbacks:
+            self._callbacks.pop()()
+
+    async def wait(self) -> None:
+        """Until it ends."""
+        await self._ended.wait()
+
+    @contextmanager
+    def calling(self, callback: Callable[[], None]) -> Iterator[None]:
+        """Call `callback` if it ends within the block."""
+        self._callbacks.add(callback)
+        try:
+            yield
+        finally:
+            self._callbacks.discard(callback)
+
+
+def ending_of(request: Request | None) -> Ending:
+    """The ending of the exchange that `request` belongs to; one that never comes where there is no request."""
+    return cast(Ending, request.scope[ENDING]) if request is not None else Ending()
+
+
+async def serve(app: ASGIApp, request: web.Request, user: User, ending: Ending) -> web.StreamResponse:
+    """The answer of `app` to `request`.
+
+    The server must run with `handler_cancellation=True`: a client that goes away is noticed by that alone. The
+    application is then told so, as ASGI says, and not cancelled: the SDK takes a cancelled opening request for one that
+    failed, and clients close that stream as soon as they have read its one event.
+    """
+    exchange = _Exchange(request, ending)
+    running = asyncio.ensure_future(app(_scope(request, user, ending), exchange.receive, exchange.send))
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        ending.end()
+        await asyncio.wait({running}, timeout=GRACE)
+        raise
+    finally:
+        ending.end()
+        if not running.done():
+            running.cancel()
+            await asyncio.wait({running})
+    return await exchange.answer()
+
+
+def _scope(request: web.Request, user: User, ending: Ending) -> Scope:
+    peer = request.transport.get_extra_info("peername") if request.transport is not None else None
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": f"{request.version.major}.{request.version.minor}",
+        "method": request.method,
+        "scheme": request.scheme,
+        "path": request.path,
+        "raw_path": request.rel_url.raw_path.encode("ascii"),
+        "query_string": request.rel_url.raw_query_string.encode("ascii"),
+        "root_path": "",
+        "headers": [(n.lower(), v) for n, v in request.raw_headers if n.lower() not in HOP_BY_HOP],
+        "client": tuple(peer[:2]) if isinstance(peer, tuple) else None,
+        "server": None,
+        "user": user,
+        "auth": AuthCredentials(user.scopes),
+        ENDING: ending,
+    }
+
+
+class _Exchange:
+    """The two ends that an ASGI application is given."""
+
+    def __init__(self, request: web.Request, ending: Ending) -> None:
+        self._request = request
+        self._ending = ending
+        self._read = False
+        self._response: web.StreamResponse | None = None
+        self._whole: bytearray | None = None
+
+    async def receive(self) -> Message:
+        if not self._read:
+            body = await self._request.content.readany()
+            self._read = self._request.content.at_eof()
+            return {"type": "http.request", "body": body, "more_body": not self._read}
+        # Answered only at the end: an application that is told nothing new at once would ask for ever.
+        await self._ending.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        try:
+            if message["type"] == "http.response.start":
+                await self._start(message["status"], message["headers"])
+            else:
+                await self._body(message.get("body", b""), message.get("more_body", False))
+        except ConnectionError:
+            self._ending.end()  # ASGI: what is sent to a client that is gone is lost without an error
+
+    async def answer(self) -> web.StreamResponse:
+        if self._response is None:
+            return web.Response(status=500)
+        if self._whole is None:
+            return self._response
+        return web.Response(status=self._response.status, headers=self._response.headers, body=bytes(self._whole))
+
+    async def _start(self, status: int, raw: list[tuple[bytes, bytes]]) -> None:
+        headers = CIMultiDict(
+            (name.decode("latin-1"), value.decode("latin-1"))
+            for name, value in raw
+            if name.lower() not in HOP_BY_HOP and name.lower() != b"content-length"
+        )
+        self._response = web.StreamResponse(status=status, headers=headers)
+        if any(name.lower() == b"content-length" for name, _ in raw) or status in (204, 304):
+            self._whole = bytearray()  # its length is known: head and body leave in one write
+        else:
+            await self._response.prepare(self._request)  # a stream's head must not wait for its first event
+
+    async def _body(self, part: bytes, more: bool) -> None:
+        if self._response is None:
+            raise RuntimeError("The application sent a body before its head.")
+        if self._whole is not None:
+            self._whole += part
+            return
+        if part:
+            await self._response.write(part)
+        if not more:
+            await self._response.write_eof()

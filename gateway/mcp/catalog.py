@@ -1,0 +1,213 @@
+"""The tools and resources of one mount, and what their calls do, whatever the transport."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+
+from gateway.contract import parse_arguments, problem
+from gateway.errors import Reason, Refusal
+from gateway.mcp import arguments as read
+from gateway.mcp import tools as define
+from gateway.mcp.ports import Client, Exchange, Forwarder, PackedApp, Views
+from gateway.mcp.results import of_refusal, of_response, of_values
+from gateway.model import Caller, Door, Initiator, Json, Principal, Response, ViewTool
+from gateway.views.registry import LiveView
+
+log = logging.getLogger(__name__)
+
+LAUNCH = "webmcp-gateway/launch"
+"""The `_meta` key under which the result of `open_<app>` carries the launch value."""
+
+WAIT = 50.0
+"""Seconds that a call of a client without the view runtime waits for an approval."""
+
+POLL = 20.0
+"""Seconds that one `http_stream` call waits."""
+
+Arguments = Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A tool of the gateway's own, and what a call of it does."""
+
+    tool: types.Tool
+    run: Callable[[Arguments, Client], Awaitable[types.CallToolResult]]
+
+    @property
+    def visibility(self) -> frozenset[str]:
+        """Who may call it: `model`, `app`, or both, which is what MCP Apps means by saying nothing."""
+        ui = (self.tool.meta or {}).get("ui", {})
+        return frozenset(ui.get("visibility", ("model", "app")))
+
+
+class Catalog:
+    """What one mount offers: of the app `app`, or of all `apps` where it is None."""
+
+    def __init__(
+        self,
+        app: str | None,
+        *,
+        apps: Mapping[str, PackedApp],
+        views: Views,
+        forwarder: Forwarder,
+        exchange: Exchange,
+    ) -> None:
+        self._app = app
+        self._apps = dict(apps) if app is None else {app: apps[app]}
+        self._views = views
+        self._forwarder = forwarder
+        self._exchange = exchange
+        self._own = {entry.tool.name: entry for entry in self._entries()}
+        self._resources = {packed.resource.uri: packed for packed in self._apps.values()}
+
+    def list_tools(self, client: Client) -> list[types.Tool]:
+        """The gateway's own tools that `client` may use, and those of its live views."""
+        own = [entry.tool for entry in self._own.values() if client.is_app or "model" in entry.visibility]
+        return own + [define.live_tool(tool) for tool in self._views.tools(client.principal, self._app)]
+
+    def input_schema(self, name: str, principal: Principal) -> Mapping[str, Any] | None:
+        """The input schema of the tool `name`, None where there is no such tool."""
+        if name in self._own:
+            return self._own[name].tool.input_schema
+        live = self._views.tools(principal, self._app)
+        return next((define.input_schema(tool) for tool in live if tool.name == name), None)
+
+    def open_to_apps(self, name: str) -> bool:
+        """Whether an app may call the tool `name`; the model's tools, live ones among them, are closed to it."""
+        return name in self._own and "app" in self._own[name].visibility
+
+    async def call_tool(self, name: str, arguments: Arguments, client: Client) -> types.CallToolResult:
+        """The result of a call; refusals are results too. Raises `MCPError` for a tool that there is not."""
+        try:
+            return await self._call(name, arguments, client)
+        except Refusal as refusal:
+            return of_refusal(refusal)
+        except MCPError:
+            raise
+        except Exception:  # the contract has a result for this
+            log.exception("the call of %s failed", name)
+            return of_refusal(Refusal(Reason.INTERNAL, "The gateway failed at this call; its log says why."))
+
+    def list_resources(self) -> list[types.Resource]:
+        """The packed apps."""
+        return [define.app_resource(packed) for packed in self._apps.values()]
+
+    def read_resource(self, uri: str) -> types.ReadResourceResult:
+        """One packed app. Raises `MCPError` for a resource that there is not."""
+        packed = self._resources.get(uri)
+        if packed is None:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown resource: {uri[:200]}", {"uri": uri[:200]})
+        return types.ReadResourceResult(contents=[define.app_contents(packed)])
+
+    def _entries(self) -> list[_Entry]:
+        return [
+            *(_Entry(define.open_tool(packed), self._opening(packed)) for packed in self._apps.values()),
+            _Entry(define.http_request(), self._http_request),
+            _Entry(define.http_stream(), self._http_stream),
+            _Entry(define.webmcp_attach(), self._attach),
+            _Entry(define.list_view_tools(), self._list_view_tools),
+            _Entry(define.call_view_tool(), self._call_view_tool),
+        ]
+
+    async def _call(self, name: str, arguments: Arguments, client: Client) -> types.CallToolResult:
+        entry = self._own.get(name)
+        if entry is not None:
+            if "model" not in entry.visibility and not client.is_app:
+                raise Refusal(Reason.NOT_AN_APP, f"{name} serves MCP Apps; this client did not say that it shows them.")
+            return await entry.run(arguments, client)
+        # The tool of a view that closed is still the app's name: the views say what to do then.
+        if any(name.startswith(f"{app}_") for app in self._apps):
+            return await self._forwarder.call(client.principal, name, arguments, app=self._app)
+        raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name[:128]}")
+
+    def _opening(self, packed: PackedApp) -> Callable[[Arguments, Client], Awaitable[types.CallToolResult]]:
+        async def run(arguments: Arguments, client: Client) -> types.CallToolResult:
+            read.refuse_others(arguments)
+            opened = self._views.open(client.principal, packed.id)
+            text = (
+                f"{packed.title} is open as view {opened.view}. Its tools are listed as {packed.id}_… once its page "
+                f"has registered them; list_view_tools and call_view_tool reach this one by its handle."
+            )
+            # A client that shows no apps would only show the launch value to its model.
+            meta: dict[str, Json] | None = {LAUNCH: opened.launch.reveal()} if client.is_app else None
+            return of_values({"view": opened.view}, text, meta)
+
+        return run
+
+    async def _http_request(self, arguments: Arguments, client: Client) -> types.CallToolResult:
+        url = arguments.get("url")
+        try:
+            caller = self._caller(arguments, client)
+            request = parse_arguments({key: arguments[key] for key in arguments if not key.startswith("_")})
+            response = await self._exchange.run(request, caller, wait=0.0 if caller.proven else WAIT)
+        except Refusal as refusal:
+            response = problem(refusal, "", url if isinstance(url, str) else "")
+        return _answer(response, client)
+
+    async def _http_stream(self, arguments: Arguments, client: Client) -> types.CallToolResult:
+        try:
+            caller = self._caller(arguments, client)
+            cancel = read.flag(arguments, "cancel")
+            response = await self._exchange.resume(read.text(arguments, "id"), caller, wait=POLL, cancel=cancel)
+        except Refusal as refusal:
+            response = problem(refusal, "", "")
+        return _answer(response, client)
+
+    async def _attach(self, arguments: Arguments, client: Client) -> types.CallToolResult:
+        if client.caller is not None:
+            raise Refusal(Reason.BAD_REQUEST, "This view needs no proof: its connection is one.")
+        launch = read.optional_text(arguments, "launch")
+        attached = self._views.attach(client.principal, self._app, launch, read.mapping(arguments, "capabilities"))
+        return of_values(
+            {"view": attached.view, "key": attached.key, "proven": attached.proven, "held": list(attached.held)}
+        )
+
+    async def _list_view_tools(self, arguments: Arguments, client: Client) -> types.CallToolResult:
+        read.refuse_others(arguments, "view")
+        wanted = read.optional_text(arguments, "view")
+        views = self._views.live(client.principal, self._app)
+        return of_values({"views": [_view(view) for view in views if wanted in (None, view.id)]})
+
+    async def _call_view_tool(self, arguments: Arguments, client: Client) -> types.CallToolResult:
+        read.refuse_others(arguments, "view", "tool", "arguments")
+        view, tool = read.text(arguments, "view"), read.text(arguments, "tool")
+        values = read.mapping(arguments, "arguments")
+        return await self._forwarder.call(client.principal, tool, values, app=self._app, view=view)
+
+    def _caller(self, arguments: Arguments, client: Client) -> Caller:
+        """Who calls, as the connection or the view proof says. Raises `Refusal`."""
+        reported_model = arguments.get("_initiator") == Initiator.MODEL
+        if client.caller is None:
+            proof = read.optional_text(arguments, "_view")
+            return self._views.caller(client.principal, self._app, proof, reported_model=reported_model)
+        caller = client.caller()
+        if reported_model and caller.initiator is not Initiator.MODEL:
+            return replace(caller, initiator=Initiator.MODEL, evidence="reported by the view")
+        return caller
+
+
+def _answer(response: Response, client: Client) -> types.CallToolResult:
+    return of_response(response, structured_arrives=client.door is Door.BRIDGE)
+
+
+def _view(view: LiveView) -> dict[str, Json]:
+    tools: list[Json] = [_view_tool(tool) for tool in view.tools]
+    return {"view": view.id, "app": view.app, "title": view.title, "opened": view.opened, "tools": tools}
+
+
+def _view_tool(tool: ViewTool) -> dict[str, Json]:
+    return {
+        "tool": tool.page_name,
+        "name": tool.name,
+        "title": tool.title,
+        "description": tool.description,
+        "inputSchema": dict(tool.input_schema),
+        "annotations": dict(tool.annotations),
+    }

@@ -1,0 +1,42 @@
+"""The principal of a request in the form in which the MCP SDK binds sessions to it."""
+
+from __future__ import annotations
+
+from mcp.server.auth.middleware.auth_context import auth_context_var
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_REQUEST
+from starlette.requests import Request
+
+from gateway.model import Principal
+
+
+class User(AuthenticatedUser):
+    """A principal as the SDK's authenticated user; the SDK compares client, issuer and subject."""
+
+    def __init__(self, principal: Principal) -> None:
+        super().__init__(
+            AccessToken(
+                token="",  # the SDK asks for one and only ever compares the three below
+                client_id=principal.client,
+                scopes=sorted(principal.capabilities),
+                subject=principal.subject,
+                claims={"iss": principal.issuer},
+            )
+        )
+        self.principal = principal
+
+
+def principal_of(request: Request | None) -> Principal:
+    """Who sent `request`. Raises `MCPError` for one that came by no door of ours."""
+    user = request.scope.get("user") if request is not None else None
+    if not isinstance(user, User):
+        raise MCPError(INVALID_REQUEST, "This request came without a principal.")
+    return user.principal
+
+
+def current_principal() -> Principal | None:
+    """Who sent the request that runs now, where the SDK hands on no request."""
+    user = auth_context_var.get()
+    return user.principal if isinstance(user, User) else None

@@ -1,0 +1,183 @@
+"""The gateway's end of a view's ui channel: a small JSON-RPC server over whatever carries the messages."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any, Self, TypeGuard
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp_types.methods import serialize_server_result
+from mcp_types.version import LATEST_HANDSHAKE_VERSION
+from pydantic import BaseModel
+
+from gateway.errors import Refusal
+from gateway.mcp.ports import Client
+from gateway.mcp.server import Face
+from gateway.model import Caller, Door, Json
+
+log = logging.getLogger(__name__)
+
+MAX_CALLS = 64
+"""Calls of one view in flight."""
+
+BUSY = -32000
+"""The JSON-RPC error code for one call too many."""
+
+Message = Mapping[str, Json]
+Id = str | int
+
+
+class UiPeer:
+    """Answers what a view asks of the gateway. `face` is the mount of the view's app.
+
+    `caller` gives the view as the connection proves it and raises `Refusal` once it is gone; `send` takes answers.
+    An async context manager: leaving it cancels what is in flight.
+    """
+
+    def __init__(
+        self, face: Face, caller: Callable[[], Caller], send: Callable[[dict[str, Any]], Awaitable[None]]
+    ) -> None:
+        self._catalog = face.catalog
+        self._caller = caller
+        self._send = send
+        self._tasks = asyncio.TaskGroup()
+        self._running: set[asyncio.Task[None]] = set()
+        self._calls: dict[Id, asyncio.Task[None]] = {}
+        self._methods: dict[str, Callable[[Message], Awaitable[BaseModel]]] = {
+            "tools/call": self._call_tool,
+            "resources/list": self._list_resources,
+            "resources/read": self._read_resource,
+            "resources/templates/list": _list_resource_templates,
+            "prompts/list": _list_prompts,
+            "prompts/get": _get_prompt,
+            "ping": _ping,
+        }
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: Any) -> None:
+        self.cancel_all()
+        await self._tasks.__aexit__(*exc)
+
+    def cancel_all(self) -> None:
+        """Cancel every call in flight; none of them is answered."""
+        for task in list(self._running):
+            task.cancel()
+
+    async def receive(self, message: Message) -> None:
+        """Take one message of the view. Nothing that it says raises."""
+        method, id, params = message.get("method"), message.get("id"), message.get("params", {})
+        if method is None and ("result" in message or "error" in message):
+            return  # the gateway asks nothing on this channel, so this answers nothing
+        if message.get("jsonrpc") != "2.0" or not isinstance(method, str):
+            await self._fail(None, types.INVALID_REQUEST, "This is no JSON-RPC 2.0 request.")
+        elif "id" not in message:
+            self._notified(method, params)
+        elif not _is_id(id):
+            await self._fail(None, types.INVALID_REQUEST, "An id must be a string or an integer.")
+        elif not isinstance(params, dict):
+            await self._fail(id, types.INVALID_PARAMS, "`params` must be an object.")
+        else:
+            await self._request(id, method, params)
+
+    async def _request(self, id: Id, method: str, params: Message) -> None:
+        handler = self._methods.get(method)
+        if id in self._calls:
+            await self._fail(id, types.INVALID_REQUEST, "A call with this id is in flight.")
+        elif handler is None:
+            await self._fail(id, types.METHOD_NOT_FOUND, f"Method not found: {method[:128]}")
+        elif len(self._running) >= MAX_CALLS:
+            await self._fail(id, BUSY, "busy")
+        else:
+            task = self._tasks.create_task(self._answer(id, method, handler, params))
+            self._calls[id] = task
+            self._running.add(task)
+            task.add_done_callback(lambda task: self._ended(id, task))
+
+    def _ended(self, id: Id, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if self._calls.get(id) is task:
+            del self._calls[id]
+
+    def _notified(self, method: str, params: Json) -> None:
+        if method == "notifications/cancelled" and isinstance(params, dict):
+            id = params.get("requestId")
+            task = self._calls.get(id) if _is_id(id) else None
+            if task is not None:
+                task.cancel()
+
+    async def _answer(
+        self, id: Id, method: str, handler: Callable[[Message], Awaitable[BaseModel]], params: Message
+    ) -> None:
+        outcome = await _outcome(method, handler, params)
+        del self._calls[id]  # before the answer leaves: from then on the view may use the id again
+        await self._deliver({"jsonrpc": "2.0", "id": id, **outcome})
+
+    async def _fail(self, id: Id | None, code: int, message: str) -> None:
+        await self._deliver({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}})
+
+    async def _deliver(self, message: dict[str, Any]) -> None:
+        with suppress(ConnectionError):  # the view is gone, and with it who asked
+            await self._send(message)
+
+    async def _call_tool(self, params: Message) -> BaseModel:
+        name, arguments = params.get("name"), params.get("arguments", {})
+        if not isinstance(name, str) or not isinstance(arguments, dict):
+            raise MCPError(types.INVALID_PARAMS, "`name` must be a string and `arguments` an object.")
+        if not self._catalog.open_to_apps(name):
+            raise MCPError(types.INVALID_PARAMS, f"There is no tool {name[:128]!r} for apps.")
+        try:
+            principal = self._caller().principal
+        except Refusal as refusal:
+            raise MCPError(types.INTERNAL_ERROR, refusal.detail) from refusal
+        client = Client(principal, door=Door.BRIDGE, is_app=True, caller=self._caller)
+        return await self._catalog.call_tool(name, arguments, client)
+
+    async def _list_resources(self, _: Message) -> BaseModel:
+        return types.ListResourcesResult(resources=self._catalog.list_resources())
+
+    async def _read_resource(self, params: Message) -> BaseModel:
+        uri = params.get("uri")
+        if not isinstance(uri, str):
+            raise MCPError(types.INVALID_PARAMS, "`uri` must be a string.")
+        return self._catalog.read_resource(uri)
+
+
+async def _outcome(method: str, handler: Callable[[Message], Awaitable[BaseModel]], params: Message) -> dict[str, Any]:
+    """The `result` or the `error` of a call."""
+    try:
+        result = await handler(params)
+        dumped = result.model_dump(by_alias=True, mode="json", exclude_none=True)
+        return {"result": serialize_server_result(method, LATEST_HANDSHAKE_VERSION, dumped)}
+    except MCPError as error:
+        return {"error": {"code": error.error.code, "message": error.error.message}}
+    except Exception:  # one call must not end the others of its view
+        log.exception("%s of a view failed", method)
+        message = "The gateway failed at this call; its log says why."
+        return {"error": {"code": types.INTERNAL_ERROR, "message": message}}
+
+
+def _is_id(value: Json) -> TypeGuard[Id]:
+    return isinstance(value, str | int) and not isinstance(value, bool)
+
+
+async def _list_resource_templates(_: Message) -> BaseModel:
+    return types.ListResourceTemplatesResult(resource_templates=[])
+
+
+async def _list_prompts(_: Message) -> BaseModel:
+    return types.ListPromptsResult(prompts=[])
+
+
+async def _get_prompt(params: Message) -> BaseModel:
+    raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {str(params.get('name'))[:128]}")
+
+
+async def _ping(_: Message) -> BaseModel:
+    return types.EmptyResult()

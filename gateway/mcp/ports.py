@@ -1,0 +1,77 @@
+"""What a mount of the MCP server needs of the rooms below it, and who calls through it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import mcp_types as types
+
+from gateway.model import Caller, Door, Principal, Request, Resource, Response, ViewTool
+from gateway.views.registry import Attached, LiveView, Opened
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Who calls through a mount.
+
+    `is_app` says that the client shows MCP Apps, so that its calls may come from one. `caller` gives the view that
+    calls, where the connection itself proves it; it raises `Refusal` once that view is gone.
+    """
+
+    principal: Principal
+    door: Door = Door.MCP
+    is_app: bool = False
+    caller: Callable[[], Caller] | None = None
+
+
+class PackedApp(Protocol):
+    """An app as it is offered: its id, what people call it, and the one HTML file that it was packed into."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def resource(self) -> Resource: ...
+
+
+class Views(Protocol):
+    """The live views: `gateway.views.registry.Views`, as much of it as a mount needs. `app` None is every app."""
+
+    def tools(self, principal: Principal, app: str | None) -> tuple[ViewTool, ...]: ...
+
+    def live(self, principal: Principal, app: str | None) -> tuple[LiveView, ...]: ...
+
+    def open(self, principal: Principal, app: str) -> Opened: ...
+
+    def attach(
+        self, principal: Principal, app: str | None, launch: str | None, capabilities: Mapping[str, Any]
+    ) -> Attached: ...
+
+    def caller(self, principal: Principal, app: str | None, proof: str | None, *, reported_model: bool) -> Caller: ...
+
+    def watch(self, callback: Callable[[Principal], None]) -> Callable[[], None]: ...
+
+
+class Forwarder(Protocol):
+    """The way into a page: `gateway.views.forward.Forwarder`. It tells refusals in the result."""
+
+    async def call(
+        self,
+        principal: Principal,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        app: str | None,
+        view: str | None = None,
+    ) -> types.CallToolResult: ...
+
+
+class Exchange(Protocol):
+    """The way to the backends: `gateway.exchange.pipeline.Exchange`. `wait` is in seconds."""
+
+    async def run(self, request: Request, caller: Caller, *, wait: float) -> Response: ...
+
+    async def resume(self, id: str, caller: Caller, *, wait: float, cancel: bool = False) -> Response: ...

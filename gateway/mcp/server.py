@@ -1,0 +1,225 @@
+"""One mount of the gateway's MCP server, `/mcp` or `/mcp/<app>`, for both eras of the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, Self
+
+import anyio
+import mcp_types as types
+from aiohttp import web
+from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, REQUEST_CANCELLED
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.subscriptions import ListenHandler, ServerEvent, ToolsListChanged
+from mcp.server.transport_security import TransportSecuritySettings
+from mcp.shared.exceptions import MCPError
+
+from gateway.mcp.asgi import Ending, ending_of, serve
+from gateway.mcp.catalog import Catalog
+from gateway.mcp.changes import Changes
+from gateway.mcp.identity import User, current_principal, principal_of
+from gateway.mcp.ports import Client, Exchange, Forwarder, PackedApp, Views
+from gateway.mcp.tools import UI_EXTENSION, shows_apps
+from gateway.model import LOCAL, Principal
+
+BODY_LIMIT = 16 * 1024 * 1024
+"""Bytes of one MCP request; larger ones are answered with 413. The policy's own limits are for bodies within it."""
+
+MAX_LISTENERS = 1024
+"""Open `subscriptions/listen` streams of one mount."""
+
+INSTRUCTIONS = (
+    "open_<app> shows an app to the person. While it is open, the tools that its page offers are listed here as "
+    "<app>_…; list_view_tools and call_view_tool reach them too, for clients that do not refresh their list of tools."
+)
+
+Context = ServerRequestContext[Any, Any]
+
+
+class Face:
+    """One mount. `hosts` and `origins` are the `Host` and `Origin` values that it answers to, ports included.
+
+    `principal` says who sent a request, as the guard before this found it: the one of a loopback gateway by default.
+    An async context manager; requests are served within it. `app` None is the mount of every app.
+    """
+
+    def __init__(
+        self,
+        app: str | None,
+        *,
+        apps: Mapping[str, PackedApp],
+        views: Views,
+        forwarder: Forwarder,
+        exchange: Exchange,
+        version: str,
+        hosts: Sequence[str],
+        origins: Sequence[str],
+        principal: Callable[[web.Request], Principal] = lambda _: LOCAL,
+        body_limit: int = BODY_LIMIT,
+    ) -> None:
+        self.catalog = Catalog(app, apps=apps, views=views, forwarder=forwarder, exchange=exchange)
+        self._views = views
+        self._principal = principal
+        self._changes = Changes()
+        self._followed: set[str] = set()
+        self._listeners: set[ListenHandler] = set()
+        self._streams: set[Ending] = set()
+        self._leave = asyncio.Event()
+        self._stack = AsyncExitStack()
+        server = _Server(
+            "webmcp-gateway",
+            version=version,
+            instructions=INSTRUCTIONS,
+            get_tool_input_schema=self._input_schema,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=_list_resource_templates,
+            on_read_resource=self._read_resource,
+            on_subscriptions_listen=self._listen,
+        )
+        server.extensions = {UI_EXTENSION: {}}
+        server.add_notification_handler("notifications/initialized", types.NotificationParams, self._follow)
+        self._manager = StreamableHTTPSessionManager(
+            server,
+            security_settings=TransportSecuritySettings(allowed_hosts=list(hosts), allowed_origins=list(origins)),
+            max_request_body_size=body_limit,
+        )
+        self._asgi = AuthContextMiddleware(self._manager.handle_request)
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            tasks = await stack.enter_async_context(asyncio.TaskGroup())
+            started = asyncio.Event()
+            tasks.create_task(self._run_manager(started))
+            stack.callback(self._leave.set)
+            await started.wait()
+            stack.callback(self._views.watch(self._changes.changed))
+            stack.callback(self.drain)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """The aiohttp handler."""
+        ending = Ending()
+        standing = request.method == "GET"
+        if standing:
+            self._streams.add(ending)
+        try:
+            return await serve(self._asgi, request, User(self._principal(request)), ending)
+        finally:
+            self._streams.discard(ending)
+
+    def drain(self) -> None:
+        """End the streams that would stay open for ever; calls in flight go on."""
+        for listener in list(self._listeners):
+            listener.close()
+        for ending in list(self._streams):
+            ending.end()
+
+    async def _run_manager(self, started: asyncio.Event) -> None:
+        """The SDK's task group must be entered and left by one task."""
+        async with self._manager.run():
+            started.set()
+            await self._leave.wait()
+
+    async def _list_tools(self, context: Context, _: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=self.catalog.list_tools(_client(context)))
+
+    async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        # A legacy session would run a call to its end for a client that is gone; no answer could reach it.
+        with anyio.CancelScope() as scope, ending_of(context.request).calling(scope.cancel):
+            return await self.catalog.call_tool(params.name, params.arguments or {}, _client(context))
+        raise MCPError(REQUEST_CANCELLED, "The connection of this call is gone.")
+
+    async def _list_resources(self, _: Context, __: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
+        return types.ListResourcesResult(resources=self.catalog.list_resources())
+
+    async def _read_resource(self, _: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        return self.catalog.read_resource(str(params.uri))
+
+    def _input_schema(self, name: str) -> Mapping[str, Any] | None:
+        principal = current_principal()
+        return self.catalog.input_schema(name, principal) if principal is not None else None
+
+    async def _listen(
+        self, context: Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        """The stream of changes, protocol 2026-07-28: one for each principal's own tools."""
+        if len(self._listeners) >= MAX_LISTENERS:
+            raise MCPError(types.INTERNAL_ERROR, "Too many clients listen already.")
+        listener = ListenHandler(_Bus(self._changes, principal_of(context.request)))
+        self._listeners.add(listener)
+        try:
+            return await listener(context, params)
+        finally:
+            self._listeners.discard(listener)
+
+    async def _follow(self, context: Context, _: types.NotificationParams | None) -> None:
+        """The changes of a session of the handshake protocols, told for as long as it lives.
+
+        The session runs this handler in its own task group, and cancels it when it ends.
+        """
+        principal = principal_of(context.request)
+        session = context.request.headers.get(MCP_SESSION_ID_HEADER, "") if context.request is not None else ""
+        if session in self._followed:
+            return
+        changed = asyncio.Event()
+        stop = self._changes.listen(principal, changed.set)
+        self._followed.add(session)
+        try:
+            while True:
+                await changed.wait()
+                changed.clear()
+                await context.session.send_tool_list_changed()
+        finally:
+            self._followed.discard(session)
+            stop()
+
+
+class _Server(Server[Any]):
+    """The SDK's server, which says to sessions of the handshake protocols that its list of tools changes."""
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        return super().create_initialization_options(
+            notification_options or NotificationOptions(tools_changed=True), experimental_capabilities, extensions
+        )
+
+
+class _Bus:
+    """The changes of one principal as the SDK's subscription bus."""
+
+    def __init__(self, changes: Changes, principal: Principal) -> None:
+        self._changes = changes
+        self._principal = principal
+
+    async def publish(self, event: ServerEvent) -> None:
+        if isinstance(event, ToolsListChanged):
+            self._changes.changed(self._principal)
+
+    def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
+        return self._changes.listen(self._principal, lambda: listener(ToolsListChanged()))
+
+
+async def _list_resource_templates(
+    _: Context, __: types.PaginatedRequestParams | None
+) -> types.ListResourceTemplatesResult:
+    return types.ListResourceTemplatesResult(resource_templates=[])
+
+
+def _client(context: Context) -> Client:
+    return Client(principal_of(context.request), is_app=shows_apps(context.session.client_capabilities))

@@ -1,0 +1,189 @@
+"""The definitions of the tools and resources that a mount offers, as MCP writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import mcp_types as types
+from pydantic import ValidationError
+
+from gateway.contract import INPUT_SCHEMA, OUTPUT_SCHEMA
+from gateway.mcp.ports import PackedApp
+from gateway.model import ViewTool
+
+UI_EXTENSION = "io.modelcontextprotocol/ui"
+APP_MIME_TYPE = "text/html;profile=mcp-app"
+
+_APP_ONLY: dict[str, Any] = {"ui": {"visibility": ["app"]}}
+_MODEL_ONLY: dict[str, Any] = {"ui": {"visibility": ["model"]}}
+_VIEW = {"type": "string", "description": "The handle of a view, as open_<app> or list_view_tools gave it."}
+
+
+def shows_apps(capabilities: types.ClientCapabilities | None) -> bool:
+    """Whether a client said that it shows MCP Apps."""
+    settings = ((capabilities.extensions if capabilities else None) or {}).get(UI_EXTENSION)
+    mime_types = settings.get("mimeTypes") if settings else None
+    return isinstance(mime_types, list) and APP_MIME_TYPE in mime_types
+
+
+def open_tool(app: PackedApp) -> types.Tool:
+    """`open_<app>`. Only the model may call it: its result carries a new launch value."""
+    return types.Tool(
+        name=f"open_{app.id}",
+        title=f"Open {app.title}",
+        description=f"Shows {app.title} to the person and gives the handle of the new view. What the app can do then "
+        f"appears as tools named {app.id}_….",
+        input_schema={"type": "object", "properties": {}, "additionalProperties": False},
+        output_schema=_object({"view": _VIEW}),
+        # Some hosts know only the older flat key.
+        _meta={"ui": {"resourceUri": app.resource.uri, "visibility": ["model"]}, "ui/resourceUri": app.resource.uri},
+    )
+
+
+def http_request() -> types.Tool:
+    """The tool that carries every request of an app to its backend."""
+    return types.Tool(
+        name="http_request",
+        title="HTTP request",
+        description="Carries a request of the app to its backend, under the policy.",
+        input_schema=dict(INPUT_SCHEMA),
+        output_schema=dict(OUTPUT_SCHEMA),
+        _meta=_APP_ONLY,
+    )
+
+
+def http_stream() -> types.Tool:
+    """The tool that asks for an answer which was not there yet."""
+    properties = {
+        "id": {"type": "string", "description": "What the header gateway-pending said."},
+        "cancel": {"type": "boolean", "description": "Give the request up."},
+        "_view": {"type": "string", "description": "View proof."},
+    }
+    return types.Tool(
+        name="http_stream",
+        title="HTTP request, continued",
+        description="The answer of a request that waits for an approval.",
+        input_schema={"type": "object", "properties": properties, "required": ["id"]},
+        output_schema=dict(OUTPUT_SCHEMA),
+        _meta=_APP_ONLY,
+    )
+
+
+def webmcp_attach() -> types.Tool:
+    """The tool by which a view proves that it is the one that was opened."""
+    properties = {
+        "launch": {"type": "string", "description": "The launch value of the result that opened the view."},
+        "capabilities": {"type": "object", "description": "What the view and its host can do."},
+    }
+    output = {
+        "view": _VIEW,
+        "key": {"type": "string"},
+        "proven": {"type": "boolean"},
+        "held": {"type": "array", "items": {"type": "string"}},
+    }
+    return types.Tool(
+        name="webmcp_attach",
+        title="Attach the view",
+        description="Connects a view that a host shows with the gateway.",
+        input_schema={"type": "object", "properties": properties},
+        output_schema=_object(output),
+        _meta=_APP_ONLY,
+    )
+
+
+def list_view_tools() -> types.Tool:
+    """The tool that tells what the open views can do, for models whose list of tools is fixed."""
+    return types.Tool(
+        name="list_view_tools",
+        title="List the tools of open views",
+        description="The views that are open now, with the tools that each of them offers. Call one with "
+        "call_view_tool.",
+        input_schema={"type": "object", "properties": {"view": _VIEW}, "additionalProperties": False},
+        output_schema=_object({"views": {"type": "array", "items": {"type": "object"}}}),
+        annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
+        _meta=_MODEL_ONLY,
+    )
+
+
+def call_view_tool() -> types.Tool:
+    """The tool that calls a tool of one view by the page's own name."""
+    properties = {
+        "view": _VIEW,
+        "tool": {"type": "string", "description": "A name that list_view_tools gave."},
+        "arguments": {"type": "object", "description": "As the input schema of that tool says."},
+    }
+    return types.Tool(
+        name="call_view_tool",
+        title="Call a tool of a view",
+        description="Calls a tool that the page in an open view offers.",
+        input_schema={
+            "type": "object",
+            "properties": properties,
+            "required": ["view", "tool"],
+            "additionalProperties": False,
+        },
+        _meta=_MODEL_ONLY,
+    )
+
+
+def live_tool(tool: ViewTool) -> types.Tool:
+    """A tool of a live view."""
+    return types.Tool(
+        name=tool.name,
+        title=tool.title or None,
+        description=tool.description,
+        input_schema=input_schema(tool),
+        annotations=_annotations(tool.annotations),
+        _meta=_MODEL_ONLY,
+    )
+
+
+def input_schema(tool: ViewTool) -> dict[str, Any]:
+    """The page's schema; what MCP cannot say of arguments is left out, so that one tool never spoils the list."""
+    schema = {**tool.input_schema, "type": "object"}
+    properties = schema.get("properties")
+    if properties is not None and not (
+        isinstance(properties, dict) and all(isinstance(value, dict | bool) for value in properties.values())
+    ):
+        del schema["properties"]
+    required = schema.get("required")
+    if required is not None and not (isinstance(required, list) and all(isinstance(name, str) for name in required)):
+        del schema["required"]
+    if not isinstance(schema.get("$schema", ""), str):
+        del schema["$schema"]
+    return schema
+
+
+def app_resource(app: PackedApp) -> types.Resource:
+    """The packed app in a list of resources."""
+    return types.Resource(
+        uri=app.resource.uri,
+        name=app.id,
+        title=app.title,
+        mime_type=APP_MIME_TYPE,
+        size=len(app.resource.html.encode()),
+        _meta=_meta(app),
+    )
+
+
+def app_contents(app: PackedApp) -> types.TextResourceContents:
+    """The packed app itself. Hosts differ in where they look for `_meta.ui`, so it is in both places."""
+    return types.TextResourceContents(
+        uri=app.resource.uri, mime_type=APP_MIME_TYPE, text=app.resource.html, _meta=_meta(app)
+    )
+
+
+def _meta(app: PackedApp) -> dict[str, Any]:
+    return {"ui": dict(app.resource.meta)}
+
+
+def _annotations(values: Mapping[str, Any]) -> types.ToolAnnotations | None:
+    try:
+        return types.ToolAnnotations.model_validate(dict(values), by_name=False) if values else None
+    except ValidationError:
+        return None  # a page that annotates in another way than MCP gets no annotations
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties)}

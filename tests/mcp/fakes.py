@@ -1,0 +1,224 @@
+"""Small working views, pages and backends behind a mount, and a real server in front of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import mcp_types as types
+from aiohttp import web
+from mcp import Client
+from mcp.client import advertise
+
+from gateway.errors import Reason, Refusal
+from gateway.mcp import Face
+from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
+from gateway.model import LOCAL, Caller, Door, Initiator, Principal, Request, Resource, Response, Secret, ViewTool
+from gateway.views.registry import Attached, LiveView, Opened
+
+MODES = ["legacy", "2026-07-28"]
+UI = [advertise(UI_EXTENSION, {"mimeTypes": [APP_MIME_TYPE]})]
+ADD = ViewTool(
+    name="cart_add_to_cart",
+    page_name="add_to_cart",
+    title="Add to cart",
+    description="Adds an item.",
+    input_schema={"type": "object", "properties": {"item_id": {"type": "string"}}, "required": ["item_id"]},
+    annotations={"destructiveHint": False},
+)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A packed app."""
+
+    id: str
+    title: str
+    resource: Resource
+
+
+def packed(id: str) -> Packed:
+    """An app of one line of HTML."""
+    return Packed(id, id.title(), Resource(f"ui://{id}/app.html", f"<p>{id}</p>", {"csp": {"connectDomains": []}}))
+
+
+class FakeViews:
+    """One live view of each principal that has tools; `proof` is the proof of a view that is proven."""
+
+    def __init__(self) -> None:
+        self._tools: dict[Principal, tuple[ViewTool, ...]] = {}
+        self._watchers: set[Callable[[Principal], None]] = set()
+
+    def offer(self, principal: Principal, *tools: ViewTool) -> None:
+        """The page of `principal` offers other tools now."""
+        self._tools[principal] = tools
+        for watcher in list(self._watchers):
+            watcher(principal)
+
+    def tools(self, principal: Principal, app: str | None) -> tuple[ViewTool, ...]:
+        return self._tools.get(principal, ())
+
+    def live(self, principal: Principal, app: str | None) -> tuple[LiveView, ...]:
+        tools = self.tools(principal, app)
+        return (LiveView("view-1", "cart", "Cart", 1.0, tools),) if tools else ()
+
+    def open(self, principal: Principal, app: str) -> Opened:
+        return Opened("view-1", Secret("launch-value"))
+
+    def attach(
+        self, principal: Principal, app: str | None, launch: str | None, capabilities: Mapping[str, Any]
+    ) -> Attached:
+        if launch not in (None, "launch-value"):
+            raise Refusal(Reason.VIEW_UNPROVEN, "unknown launch value")
+        return Attached("view-1", "a2V5", launch is not None, ("checkout",))
+
+    def caller(self, principal: Principal, app: str | None, proof: str | None, *, reported_model: bool) -> Caller:
+        if proof not in (None, "proof"):
+            raise Refusal(Reason.VIEW_UNPROVEN, "wrong proof")
+        initiator = Initiator.PAGE if proof and not reported_model else Initiator.MODEL
+        return Caller(principal, app or "cart", Door.MCP, initiator, "fake", proven=proof is not None)
+
+    def watch(self, callback: Callable[[Principal], None]) -> Callable[[], None]:
+        self._watchers.add(callback)
+        return lambda: self._watchers.discard(callback)
+
+
+class FakePages:
+    """Pages whose tools answer with what they were called with; `raising` is what they fail with."""
+
+    def __init__(self) -> None:
+        self.raising: Exception | None = None
+
+    async def call(
+        self,
+        principal: Principal,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        app: str | None,
+        view: str | None = None,
+    ) -> types.CallToolResult:
+        if self.raising is not None:
+            raise self.raising
+        said = json.dumps({"name": name, "arguments": dict(arguments), "view": view, "principal": principal.subject})
+        return types.CallToolResult(content=[types.TextContent(type="text", text=said)])
+
+
+class EchoExchange:
+    """A backend that answers with what it was asked; `/slow` never answers, `/big` answers with 100,000 letters."""
+
+    def __init__(self) -> None:
+        self.started = asyncio.Event()
+        self.cancelled = asyncio.Event()
+        self.cancels: list[str] = []
+
+    async def run(self, request: Request, caller: Caller, *, wait: float) -> Response:
+        match request.url:
+            case "/slow":
+                return await self._hang()
+            case "/bug":
+                raise ZeroDivisionError
+            case "/internal":
+                return Response(500, (("gateway-reason", "internal"),), b"", request.url)
+            case "/big":
+                return Response(200, (("content-type", "text/plain"),), b"x" * 100_000, request.url)
+            case _:
+                return Response(200, (("content-type", "application/json"),), _echo(request, caller, wait), request.url)
+
+    async def resume(self, id: str, caller: Caller, *, wait: float, cancel: bool = False) -> Response:
+        if cancel:
+            self.cancels.append(id)
+        return Response(202, (("gateway-pending", id), ("content-type", "application/json")), b'{"id":"q"}', "/")
+
+    async def _hang(self) -> Response:
+        self.started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.cancelled.set()
+        return Response(200)
+
+
+def _echo(request: Request, caller: Caller, wait: float) -> bytes:
+    said = {
+        "method": request.method,
+        "url": request.url,
+        "body": request.body.decode(),
+        "nothing": None,
+        "initiator": caller.initiator,
+        "door": caller.door,
+        "wait": wait,
+    }
+    return json.dumps(said).encode()
+
+
+@dataclass
+class Served:
+    """A mount that is served at `url`."""
+
+    url: str
+    face: Face
+    views: FakeViews
+    pages: FakePages
+    exchange: EchoExchange
+
+
+@dataclass
+class Mount:
+    """What a mount is made of; `ada` is who requests with the header `x-user: ada` come from."""
+
+    app: str | None = None
+    apps: dict[str, Packed] = field(default_factory=lambda: {id: packed(id) for id in ("cart", "todo")})
+    ada: Principal = field(default_factory=lambda: Principal("issuer", "client", "ada"))
+
+    @asynccontextmanager
+    async def face(self) -> AsyncIterator[Served]:
+        """The mount without a server in front of it."""
+        views, pages, exchange = FakeViews(), FakePages(), EchoExchange()
+        face = Face(
+            self.app,
+            apps=self.apps,
+            views=views,
+            forwarder=pages,
+            exchange=exchange,
+            version="1.2.3",
+            hosts=["127.0.0.1:*"],
+            origins=["http://console.test"],
+            principal=lambda request: self.ada if request.headers.get("x-user") == "ada" else LOCAL,
+        )
+        async with face:
+            yield Served("", face, views, pages, exchange)
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator[Served]:
+        """The mount at a free port of this machine."""
+        async with self.face() as served:
+            app = web.Application()
+            app.router.add_route("*", "/mcp", served.face.handle)
+            runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=5.0)
+            await runner.setup()
+            try:
+                site = web.TCPSite(runner, "127.0.0.1", 0)
+                await site.start()
+                served.url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
+                yield served
+            finally:
+                served.face.drain()
+                await runner.cleanup()
+
+
+def as_app(url: str, mode: str, **options: Any) -> Client:
+    """A client that shows MCP Apps."""
+    return Client(url, mode=mode, extensions=UI, **options)
+
+
+def said(result: types.CallToolResult) -> str:
+    """The text of a result."""
+    return "".join(block.text for block in result.content if isinstance(block, types.TextContent))
+
+
+__all__ = ["ADD", "LOCAL", "MODES", "Mount", "Packed", "Served", "as_app", "packed", "said"]

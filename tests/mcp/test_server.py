@@ -1,0 +1,417 @@
+"""A mount over real HTTP, with the SDK's own client in both eras of the protocol."""
+
+import asyncio
+import io
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import mcp_types as types
+import pytest
+from mcp import Client, MCPError
+from mcp.client.subscriptions import ToolsListChanged
+
+from tests.mcp.fakes import ADD, LOCAL, MODES, Mount, Served, as_app, said
+
+MODEL_TOOLS = ["open_cart", "open_todo", "list_view_tools", "call_view_tool"]
+APP_TOOLS = ["http_request", "http_stream", "webmcp_attach"]
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    """The mount of two apps."""
+    async with Mount().serve() as served:
+        yield served
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_client_without_apps_sees_no_tool_of_apps(served: Served, mode: str) -> None:
+    """App-only tools are neither listed for nor callable by a client that shows no apps."""
+    async with Client(served.url, mode=mode) as client:
+        listed = await client.list_tools()
+        refused = await client.call_tool("http_request", {"url": "/api/cart"})
+    assert sorted(tool.name for tool in listed.tools) == sorted(MODEL_TOOLS)
+    assert refused.is_error
+    assert "not-an-app" in said(refused)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_client_with_apps_sees_them_marked_for_apps_only(served: Served, mode: str) -> None:
+    """The tools of apps are there for a host, with the visibility that keeps the model from them."""
+    async with as_app(served.url, mode) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+    assert sorted(tools) == sorted(MODEL_TOOLS + APP_TOOLS)
+    assert {(tools[name].meta or {})["ui"]["visibility"][0] for name in APP_TOOLS} == {"app"}
+    assert (tools["open_cart"].meta or {})["ui/resourceUri"] == "ui://cart/app.html"
+    assert (tools["open_cart"].meta or {})["ui"]["resourceUri"] == "ui://cart/app.html"
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_the_launch_value_is_in_meta_alone_and_for_hosts_alone(served: Served, mode: str) -> None:
+    """`open_cart` tells the handle to everyone and the launch value to nobody but a host, outside what models read."""
+    async with as_app(served.url, mode) as client:
+        opened = await client.call_tool("open_cart", {})
+    async with Client(served.url, mode=mode) as client:
+        plain = await client.call_tool("open_cart", {})
+    assert (opened.meta or {})["webmcp-gateway/launch"] == "launch-value"
+    assert opened.structured_content == plain.structured_content == {"view": "view-1"}
+    assert "view-1" in said(opened)
+    assert "launch-value" not in said(opened) + plain.model_dump_json()
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_request_of_an_app_is_carried_and_answered(served: Served, mode: str) -> None:
+    """`http_request` comes back with structured content and the same in text, null values kept."""
+    arguments = {"url": "/api/cart", "method": "POST", "body": {"a": None}, "_view": "proof"}
+    async with as_app(served.url, mode) as client:
+        result = await client.call_tool("http_request", arguments)
+    assert result.structured_content is not None
+    assert json.loads(said(result)) == result.structured_content
+    body = result.structured_content["body"]
+    assert (body["method"], json.loads(body["body"]), body["nothing"]) == ("POST", {"a": None}, None)
+    assert (body["initiator"], body["door"], body["wait"]) == ("page", "mcp", 0.0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_an_unproven_request_waits_in_the_call_and_is_the_models(served: Served, mode: str) -> None:
+    """Without a proof the call itself waits for an approval, and a wrong proof is a 403 that `fetch()` sees."""
+    async with as_app(served.url, mode) as client:
+        unproven = await client.call_tool("http_request", {"url": "/api/cart"})
+        wrong = await client.call_tool("http_request", {"url": "/api/cart", "_view": "other"})
+    assert unproven.structured_content is not None
+    assert unproven.structured_content["body"]["initiator"] == "model"
+    assert unproven.structured_content["body"]["wait"] == 50.0
+    assert wrong.structured_content is not None
+    assert not wrong.is_error
+    assert wrong.structured_content["headers"]["gateway-reason"] == "view-unproven"
+    assert wrong.structured_content["status"] == 403
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_failures_of_the_gateway_reject_the_fetch(served: Served, mode: str) -> None:
+    """`internal` is an error result, whether the exchange says it or breaks; what broke is not told."""
+    async with as_app(served.url, mode) as client:
+        told = await client.call_tool("http_request", {"url": "/internal"})
+        broken = await client.call_tool("http_request", {"url": "/bug"})
+    assert told.is_error
+    assert broken.is_error
+    assert said(broken).startswith("internal:")
+    assert "Zero" not in said(broken)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_the_tools_of_a_view_are_listed_and_called(served: Served, mode: str) -> None:
+    """A live tool has the page's own words and schema, and its call reaches the page."""
+    served.views.offer(LOCAL, ADD)
+    async with Client(served.url, mode=mode) as client:
+        tool = next(tool for tool in (await client.list_tools()).tools if tool.name == ADD.name)
+        result = await client.call_tool(ADD.name, {"item_id": "7"})
+    assert (tool.description, tool.input_schema) == (ADD.description, ADD.input_schema)
+    assert tool.annotations is not None
+    assert tool.annotations.destructive_hint is False
+    assert json.loads(said(result)) == {
+        "name": ADD.name,
+        "arguments": {"item_id": "7"},
+        "view": None,
+        "principal": "local",
+    }
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_the_two_fixed_tools_reach_a_view_by_its_handle(served: Served, mode: str) -> None:
+    """`list_view_tools` names the page's tools, `call_view_tool` calls one by that name."""
+    served.views.offer(LOCAL, ADD)
+    async with Client(served.url, mode=mode) as client:
+        listed = await client.call_tool("list_view_tools", {})
+        call = {"view": "view-1", "tool": "add_to_cart", "arguments": {"item_id": "7"}}
+        result = await client.call_tool("call_view_tool", call)
+        missing = await client.call_tool("call_view_tool", {"view": "view-1"})
+    assert listed.structured_content is not None
+    assert listed.structured_content["views"][0]["tools"][0]["tool"] == "add_to_cart"
+    assert json.loads(said(result))["view"] == "view-1"
+    assert missing.is_error
+    assert "`tool`" in said(missing)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_view_attaches(served: Served, mode: str) -> None:
+    """`webmcp_attach` gives the key to who has the launch value, and refuses a wrong one."""
+    async with as_app(served.url, mode) as client:
+        attached = await client.call_tool("webmcp_attach", {"launch": "launch-value", "capabilities": {}})
+        refused = await client.call_tool("webmcp_attach", {"launch": "guess"})
+    assert attached.structured_content == {"view": "view-1", "key": "a2V5", "proven": True, "held": ["checkout"]}
+    assert refused.is_error
+    assert "view-unproven" in said(refused)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_packed_apps_are_resources(served: Served, mode: str) -> None:
+    """List and read give the HTML with the MIME type of MCP Apps and `_meta.ui` in both."""
+    async with Client(served.url, mode=mode) as client:
+        listed = (await client.list_resources()).resources[0]
+        contents = (await client.read_resource("ui://cart/app.html")).contents[0]
+        with pytest.raises(MCPError, match="Unknown resource"):
+            await client.read_resource("ui://cart/other.html")
+    assert isinstance(contents, types.TextResourceContents)
+    assert contents.text == "<p>cart</p>"
+    assert listed.mime_type == contents.mime_type == "text/html;profile=mcp-app"
+    assert listed.meta == contents.meta == {"ui": {"csp": {"connectDomains": []}}}
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_an_unknown_tool_is_a_protocol_error(served: Served, mode: str) -> None:
+    """A name that no app could have is refused as MCP says; a tool of a view that is gone is the views' to answer."""
+    async with Client(served.url, mode=mode) as client:
+        with pytest.raises(MCPError, match="Unknown tool"):
+            await client.call_tool("shop_add", {})
+        gone = await client.call_tool("cart_gone", {})
+    assert json.loads(said(gone))["name"] == "cart_gone"
+
+
+async def test_a_mount_of_one_app_offers_that_app_alone() -> None:
+    """`/mcp/<app>` has neither the tool nor the resource of another app."""
+    async with Mount(app="todo").serve() as served, Client(served.url, mode="2026-07-28") as client:
+        names = [tool.name for tool in (await client.list_tools()).tools]
+        resources = [resource.name for resource in (await client.list_resources()).resources]
+    assert names == ["open_todo", "list_view_tools", "call_view_tool"]
+    assert resources == ["todo"]
+
+
+async def test_a_page_with_an_odd_schema_does_not_spoil_the_list(served: Served) -> None:
+    """A schema that MCP cannot carry is trimmed; the other tools stay listed in both eras."""
+    odd: dict[str, Any] = {"properties": [1], "required": "all", "$schema": 5, "description": "kept"}
+    tool = type(ADD)("cart_odd", "odd", "", "", odd, {"readOnlyHint": {"no": "bool"}})
+    served.views.offer(LOCAL, tool, ADD)
+    for mode in MODES:
+        async with Client(served.url, mode=mode) as client:
+            tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert tools["cart_odd"].input_schema == {"type": "object", "description": "kept"}
+        assert ADD.name in tools
+
+
+# ── list_changed ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_legacy_session_is_told_that_tools_changed(served: Served) -> None:
+    """The handshake advertises listChanged, and the notification comes on the session's own stream."""
+    told = asyncio.Event()
+
+    async def hear(message: Any) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            told.set()
+
+    async with Client(served.url, mode="legacy", message_handler=hear) as client:
+        assert client.server_capabilities.tools is not None
+        assert client.server_capabilities.tools.list_changed
+        await _offered_until(served, told)
+
+
+async def _offered_until(served: Served, told: asyncio.Event) -> None:
+    """Change tools until it is heard: the client opens its stream some time after the handshake."""
+    async with asyncio.timeout(10):
+        while not told.is_set():
+            served.views.offer(LOCAL, ADD)
+            await asyncio.sleep(0.05)
+
+
+async def test_a_modern_listener_is_told_that_tools_changed(served: Served) -> None:
+    """A `subscriptions/listen` stream carries the change, which discovery advertises."""
+    async with Client(served.url, mode="auto") as client:
+        assert client.protocol_version == "2026-07-28"
+        assert client.server_capabilities.tools is not None
+        assert client.server_capabilities.tools.list_changed
+        async with client.listen(tools_list_changed=True) as changes:
+            served.views.offer(LOCAL, ADD)
+            async with asyncio.timeout(5):
+                assert await anext(aiter(changes)) == ToolsListChanged()
+
+
+async def test_another_principals_tools_are_neither_told_nor_listed(served: Served) -> None:
+    """A listener hears of its own principal's tools alone."""
+    async with Client(served.url, mode="2026-07-28") as client, client.listen(tools_list_changed=True) as changes:
+        served.views.offer(Mount().ada, ADD)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await anext(aiter(changes))
+        assert ADD.name not in [tool.name for tool in (await client.list_tools()).tools]
+
+
+async def test_draining_ends_standing_streams_and_lets_calls_finish(served: Served) -> None:
+    """Listeners end gracefully at a drain; a call made then still gets its answer."""
+    async with Client(served.url, mode="2026-07-28") as client:
+        async with client.listen(tools_list_changed=True) as changes:
+            served.face.drain()
+            async with asyncio.timeout(5):
+                assert [event async for event in changes] == []
+        assert not (await client.call_tool("list_view_tools", {})).is_error
+
+
+async def test_a_session_that_ends_is_no_longer_followed(served: Served) -> None:
+    """What a legacy session costs is given back when it is deleted."""
+    async with Client(served.url, mode="legacy") as client:
+        await client.list_tools()
+        async with asyncio.timeout(5):
+            while not served.face._followed:
+                await asyncio.sleep(0.01)
+    async with asyncio.timeout(5):
+        while served.face._followed:
+            await asyncio.sleep(0.01)
+
+
+# ── cancellation ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_cancelled_call_cancels_the_exchange(served: Served, mode: str) -> None:
+    """A client that gives a call up (`notifications/cancelled`, or the closed stream) ends its request."""
+    async with as_app(served.url, mode) as client:
+        call = asyncio.create_task(client.call_tool("http_request", {"url": "/slow"}))
+        await served.exchange.started.wait()
+        call.cancel()
+        async with asyncio.timeout(5):
+            await served.exchange.cancelled.wait()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_lost_connection_cancels_the_exchange(served: Served, mode: str) -> None:
+    """A client that vanishes ends its request, in both eras."""
+    async with aiohttp.ClientSession() as session:
+        call = asyncio.create_task(_post_slow(session, served.url, mode))
+        await served.exchange.started.wait()
+        call.cancel()
+        async with asyncio.timeout(5):
+            await served.exchange.cancelled.wait()
+
+
+async def _post_slow(session: aiohttp.ClientSession, url: str, mode: str) -> None:
+    call = {"name": "http_request", "arguments": {"url": "/slow"}}
+    if mode != "legacy":
+        async with session.post(url, json=_modern("tools/call", call), headers=_headers("tools/call", "http_request")):
+            return
+    second = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call}
+    async with session.post(url, json=second, headers=await _opened(session, url, {})) as answer:
+        await answer.read()
+
+
+async def _opened(session: aiohttp.ClientSession, url: str, headers: dict[str, str]) -> dict[str, str]:
+    """The headers of a new session of the handshake protocol."""
+    hello = {"protocolVersion": "2025-11-25", "capabilities": _UI, "clientInfo": {"name": "t", "version": "1"}}
+    first = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+    async with session.post(url, json=first, headers={**_ACCEPT, **headers}) as answer:
+        return {**_ACCEPT, **headers, "mcp-session-id": answer.headers["mcp-session-id"]}
+
+
+# ── bad input ────────────────────────────────────────────────────────────────────────────────────────────────
+
+_ACCEPT = {"accept": "application/json, text/event-stream"}
+_UI = {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}}
+
+
+def _modern(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": _UI,
+    }
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
+
+
+def _headers(method: str, name: str) -> dict[str, str]:
+    return {**_ACCEPT, "mcp-protocol-version": "2026-07-28", "mcp-method": method, "mcp-name": name}
+
+
+async def _post(url: str, body: Any, headers: dict[str, str]) -> tuple[int, Any]:
+    async with aiohttp.ClientSession() as session, session.post(url, json=body, headers=headers) as answer:
+        text = await answer.text()
+        return answer.status, json.loads(text) if text.startswith("{") else text
+
+
+@pytest.mark.parametrize(
+    ("method", "name"), [("tools/list", "list_view_tools"), ("tools/call", "open_cart")], ids=["method", "name"]
+)
+async def test_headers_that_say_otherwise_than_the_body_are_refused(served: Served, method: str, name: str) -> None:
+    """What a proxy would have decided by the headers never differs from what runs."""
+    body = _modern("tools/call", {"name": "list_view_tools", "arguments": {}})
+    status, answer = await _post(served.url, body, _headers(method, name))
+    assert status == 400
+    assert answer["error"]["code"] == types.HEADER_MISMATCH
+
+
+async def test_a_parameter_header_must_agree_with_the_argument(served: Served) -> None:
+    """Where a page's schema asks for `Mcp-Param-*`, the header is compared with the argument of the body."""
+    marked = {"type": "object", "properties": {"item_id": {"type": "string", "x-mcp-header": "Item"}}}
+    served.views.offer(LOCAL, type(ADD)(ADD.name, ADD.page_name, "", "", marked))
+    body = _modern("tools/call", {"name": ADD.name, "arguments": {"item_id": "7"}})
+    agreeing = {**_headers("tools/call", ADD.name), "mcp-param-item": "7"}
+    assert (await _post(served.url, body, agreeing))[0] == 200
+    status, answer = await _post(served.url, body, {**agreeing, "mcp-param-item": "8"})
+    assert (status, answer["error"]["code"]) == (400, types.HEADER_MISMATCH)
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [({"host": "evil.example"}, 421), ({"origin": "http://evil.example"}, 403), ({"origin": "null"}, 403)],
+)
+async def test_a_foreign_host_or_origin_is_refused(served: Served, header: dict[str, str], status: int) -> None:
+    """A web page elsewhere, and a name that was rebound to this machine, cannot use the mount."""
+    assert (await _post(served.url, _modern("tools/list", {}), {**_headers("tools/list", ""), **header}))[0] == status
+
+
+async def test_the_configured_origin_is_served(served: Served) -> None:
+    """The console's page is a client like any other."""
+    headers = {k: v for k, v in _headers("tools/list", "").items() if k != "mcp-name"}
+    body = _modern("tools/list", {})
+    assert (await _post(served.url, body, {**headers, "origin": "http://console.test"}))[0] == 200
+
+
+async def test_another_principal_cannot_use_a_session(served: Served) -> None:
+    """A legacy session belongs to who opened it; for another it does not exist."""
+    listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+    async with aiohttp.ClientSession() as session:
+        adas = await _opened(session, served.url, {"x-user": "ada"})
+        async with session.post(served.url, json=listing, headers={**adas, "x-user": "bob"}) as answer:
+            assert answer.status == 404
+        async with session.post(served.url, json=listing, headers=adas) as answer:
+            assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ([], 400),
+        ({"jsonrpc": "2.0", "id": None, "method": "tools/list"}, 400),
+        ({"jsonrpc": "2.0", "id": 1.5, "method": "tools/list"}, 400),
+        (5, 400),
+    ],
+)
+async def test_what_is_no_single_request_is_refused(served: Served, body: Any, status: int) -> None:
+    """Batches and malformed envelopes get an error, and the mount lives on."""
+    assert (await _post(served.url, body, _headers("tools/list", "")))[0] == status
+    async with Client(served.url, mode="2026-07-28") as client:
+        assert (await client.list_tools()).tools
+
+
+async def test_a_body_over_the_limit_is_refused_before_it_is_read(served: Served) -> None:
+    """More than 16 MiB is 413."""
+    async with aiohttp.ClientSession() as session:
+        data = io.BytesIO(b" " * (16 * 1024 * 1024 + 1))
+        headers = {**_headers("tools/list", ""), "content-type": "application/json"}
+        async with session.post(served.url, data=data, headers=headers) as answer:
+            assert answer.status == 413
+
+
+async def test_a_call_runs_as_the_principal_of_its_request(served: Served) -> None:
+    """Calls run as the principal that the guard found."""
+    body = _modern("tools/call", {"name": "cart_x", "arguments": {}})
+    _, answer = await _post(served.url, body, {**_headers("tools/call", "cart_x"), "x-user": "ada"})
+    assert json.loads(answer["result"]["content"][0]["text"])["principal"] == "ada"
+
+
+async def test_the_head_of_a_stream_does_not_wait_for_its_first_event(served: Served) -> None:
+    """A legacy GET is answered at once, though nothing has happened yet."""
+    async with aiohttp.ClientSession() as session:
+        headers = await _opened(session, served.url, {})
+        async with asyncio.timeout(2), session.get(served.url, headers=headers) as stream:
+            assert (stream.status, stream.content_type) == (200, "text/event-stream")
