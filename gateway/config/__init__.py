@@ -1,6 +1,6 @@
 """gateway.yaml and the environment become one frozen Config; what is wrong in it or its policies is named at once."""
 
-from gateway.config.load import load_config
+from gateway.config.load import app_id_problem, load_config
 from gateway.config.nouns import App, Approvals, Audit, Config, Host, Origins, Server, Unproven
 from gateway.config.settings import SETTINGS, Setting
 
@@ -15,5 +15,6 @@ __all__ = [
     "Server",
     "Setting",
     "Unproven",
+    "app_id_problem",
     "load_config",
 ]

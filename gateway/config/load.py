@@ -28,7 +28,7 @@ _AUTH_PLANNED = ("oauth", "token")
 
 def load_config(path: Path, environ: Mapping[str, str]) -> Config:
     """The configuration in `path`. Raises DocumentError with all problems of it and of its policies."""
-    reader = _Reader(path.resolve(), environ)
+    reader = _Reader(path.resolve(), path.parent, environ)
     text = _text(path)
     try:
         with read(text, str(path)) as root:
@@ -38,6 +38,13 @@ def load_config(path: Path, environ: Mapping[str, str]) -> Config:
     if reader.elsewhere:
         raise DocumentError(reader.elsewhere)
     return config
+
+
+def app_id_problem(name: str) -> str | None:
+    """Why `name` cannot be the id of an app; None if it can."""
+    if not _APP_ID.fullmatch(name):
+        return f"the app id {name!r} must be a lower-case letter, then up to 23 of a-z, 0-9 and -"
+    return f"the app id {name!r} is reserved ({', '.join(RESERVED)})" if name in RESERVED else None
 
 
 def _text(path: Path) -> str:
@@ -50,9 +57,10 @@ def _text(path: Path) -> str:
 
 @dataclass(slots=True)
 class _Reader:
-    """One reading of one file. `elsewhere` are the problems of the files that it names."""
+    """One reading. `shown` is the file's folder as the user wrote it, `elsewhere` what is wrong in files it names."""
 
     path: Path
+    shown: Path
     environ: Mapping[str, str]
     elsewhere: list[Problem] = field(default_factory=list)
 
@@ -92,10 +100,8 @@ class _Reader:
         )
 
     def _app(self, name: str, section: Section, credentials: Mapping[str, ClientCredentials]) -> App | None:
-        if not _APP_ID.fullmatch(name):
-            section.problem(f"the app id {name!r} must be a lower-case letter, then up to 23 of a-z, 0-9 and -")
-        elif name in RESERVED:
-            section.problem(f"the app id {name!r} is reserved ({', '.join(RESERVED)})")
+        if problem := app_id_problem(name):
+            section.problem(problem)
         section.require("source", "policy")
         source, policy = self._source(section), self._policy(section, credentials)
         unproven = Unproven(section.choice("unproven", list(Unproven), DEFAULTS["apps.<name>.unproven"]))
@@ -116,7 +122,7 @@ class _Reader:
     def _policy(self, section: Section, credentials: Mapping[str, ClientCredentials]) -> Policy | None:
         name = section.text("policy")
         try:
-            policy = load_policy(self.folder / name) if name else None
+            policy = load_policy(self.shown / name) if name else None
         except DocumentError as error:
             self.elsewhere += [problem for problem in error.problems if problem not in self.elsewhere]
             return None

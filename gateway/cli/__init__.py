@@ -1,0 +1,18 @@
+"""The command `webmcp-gateway`: each command is a file of this package, loaded when it is called."""
+
+from __future__ import annotations
+
+from gateway.cli.group import CommandGroup
+
+main = CommandGroup(
+    name="webmcp-gateway",
+    purpose="Lets a normal web app run as an MCP App, under one policy and one record.",
+    commands_in={
+        "init": "gateway.cli.init:init",
+        "serve": "gateway.cli.serve:serve",
+        "policy": "gateway.cli.policy:policy",
+        "version": "gateway.cli.version:version",
+    },
+)
+
+__all__ = ["main"]

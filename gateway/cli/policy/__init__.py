@@ -1,0 +1,17 @@
+"""`policy`: what a policy says, before anyone tries."""
+
+from __future__ import annotations
+
+from gateway.cli.group import CommandGroup
+
+policy = CommandGroup(
+    name="policy",
+    purpose="Check, test and explain policies.",
+    commands_in={
+        "check": "gateway.cli.policy.check:check",
+        "test": "gateway.cli.policy.test:test",
+        "explain": "gateway.cli.policy.explain:explain",
+    },
+)
+
+__all__ = ["policy"]

@@ -1,0 +1,108 @@
+"""`serve`: run the gateway until a signal ends it, and let running exchanges finish."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib
+import logging
+import os
+import signal
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+from aiohttp import web
+
+import gateway
+from gateway.app import build_app
+from gateway.config import Config, load_config
+from gateway.errors import StartError
+
+DRAIN = 10.0
+"""Seconds that running exchanges have after SIGTERM or Ctrl-C."""
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@click.command()
+@click.option(
+    "--config",
+    "-c",
+    "path",
+    type=click.Path(path_type=Path),
+    default=Path("gateway.yaml"),
+    show_default=True,
+    help="The configuration.",
+)
+@click.option("--verbose", "-v", is_flag=True, help="Log what happens, not only what goes wrong.")
+def serve(path: Path, verbose: bool) -> None:
+    """Run the gateway until Ctrl-C or SIGTERM."""
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    config = load_config(path, os.environ)
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_serve(config))
+
+
+async def _serve(config: Config) -> None:
+    stop = _stop_on_signals(asyncio.get_running_loop())
+    runner = web.AppRunner(
+        build_app(config), access_log=None, handler_cancellation=True, shutdown_timeout=DRAIN, keepalive_timeout=75
+    )
+    try:
+        await runner.setup()
+        await _listen(runner, config.server.host, config.server.port)
+        _freeze()
+        click.echo(_ready(config))
+        await stop.wait()
+        click.echo("Stopping: running exchanges have 10 seconds; a second signal ends them.")
+    finally:
+        await runner.cleanup()
+
+
+def _stop_on_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
+    """Set at the first signal; the second one has its usual effect."""
+    stop = asyncio.Event()
+
+    def first() -> None:
+        stop.set()
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, first)
+    return stop
+
+
+async def _listen(runner: web.AppRunner, host: str, port: int) -> None:
+    try:
+        await web.TCPSite(runner, host, port).start()
+    except OSError as error:
+        raise StartError(f"cannot listen on {host}:{port}: {error.strerror}; set server.listen") from error
+
+
+def _freeze() -> None:
+    # what lives now lives on: without it each full collection walks all of it, and the slowest answers show that
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20000, 50, 100)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if find_spec("uvloop") is None:  # the extra `speed`
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
+    return factory
+
+
+def _ready(config: Config) -> str:
+    server = config.server
+    rows = [("console", server.origins.console), ("MCP", f"{server.public_url}/mcp")]
+    for app in config.apps.values():
+        rows += [(app.id, server.origins.app(app.id)), ("", f"{server.public_url}/mcp/{app.id} (MCP, this app alone)")]
+    width = max(len(name) for name, _ in rows)
+    lines = (f"  {name:{width}}  {url}" for name, url in rows)
+    return "\n".join((f"webmcp-gateway {gateway.__version__} is ready; Ctrl-C ends it", *lines))

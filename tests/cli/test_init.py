@@ -1,0 +1,145 @@
+"""`init`: a first configuration that works as it is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gateway.cli import main
+from gateway.config import load_config
+from gateway.policy import load_policy
+
+PAGE = """\
+<script type="module">
+  const cart = await (await fetch('/api/cart?full=1')).json()
+  await fetch(`/api/cart/${encodeURIComponent(item.id)}`, {method: 'DELETE'})
+  await fetch("/api/cart/" + other)
+  await fetch(`/api/orders/${year}/items/${id}`)
+  await fetch(`/api/half-${id}`)
+  await fetch('https://elsewhere.example/api')
+  document.modelContext.registerTool({
+    name: 'get_cart',
+    description: 'What is in the cart', execute: show
+  })
+</script>
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in, with a web app in shop/web."""
+    web = tmp_path / "shop" / "web"
+    web.mkdir(parents=True)
+    (web / "index.html").write_text(PAGE)
+    (web / "node_modules").mkdir()
+    (web / "node_modules" / "other.js").write_text("fetch('/api/not-ours')")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    """The command, in this process."""
+    return CliRunner().invoke(main, arguments)
+
+
+def test_the_written_files_pass_their_own_checks(folder: Path) -> None:
+    """What init writes is a right configuration whose tests pass."""
+    result = run("init", "shop/web", "--backend", "http://127.0.0.1:3000")
+    assert result.exit_code == 0, result.output
+    config = load_config(Path("gateway.yaml"), {})
+    assert config.apps["shop"].source == folder / "shop" / "web"
+    assert run("policy", "check").exit_code == 0
+    assert run("policy", "test").exit_code == 0
+
+
+def test_the_policy_reads_what_the_files_fetch_and_nothing_else(folder: Path) -> None:
+    """Paths come from fetch('/…'), holes become parameters; only GET is allowed."""
+    run("init", "shop/web", "--backend", "http://127.0.0.1:3000")
+
+    def outcome(method: str, url: str) -> int:
+        return run("policy", "explain", method, url).exit_code
+
+    reads = ["/api/cart", "/api/cart/7", "/api/orders/2025/items/1"]
+    assert [outcome("GET", url) for url in reads] == [0, 0, 0]
+    others = ["/api/orders", "/api/not-ours", "/api/half-1", "/"]
+    assert [outcome("GET", url) for url in others] == [1, 1, 1, 1]
+    assert [outcome("DELETE", url) for url in reads] == [1, 1, 1]
+
+
+def test_the_same_path_with_another_name_for_its_hole_is_written_once(folder: Path) -> None:
+    """`/api/cart/{id}` and `/api/cart/{item}` are one route."""
+    run("init", "shop/web", "--backend", "http://127.0.0.1:3000")
+    assert Path("policies/shop.yaml").read_text().count('{path: "/api/cart/{') == 1
+
+
+def test_the_tools_that_the_files_register_are_listed(folder: Path) -> None:
+    """A model sees the page's tools at once; what they fetch is held by the routes."""
+    run("init", "shop/web", "--backend", "http://127.0.0.1:3000")
+    assert list(load_policy(Path("policies/shop.yaml")).tools) == ["get_cart"]
+
+
+def test_without_any_fetch_the_app_may_read_below_api(folder: Path) -> None:
+    """The starter policy then says why it allows /api/**."""
+    (folder / "shop" / "web" / "index.html").write_text("<h1>hello</h1>")
+    result = run("init", "shop/web", "--backend", "https://api.example.com/v2")
+    assert "No fetch('/…') was found" in result.output
+    assert run("policy", "explain", "GET", "/api/anything/below").exit_code == 0
+    assert run("policy", "explain", "POST", "/api/anything/below").exit_code == 1
+    assert run("policy", "test").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("backend", "private"),
+    [
+        ("http://127.0.0.1:3000", True),
+        ("http://localhost:3000", True),
+        ("http://[::1]:3000", True),
+        ("http://10.1.2.3", True),
+        ("https://api.example.com", False),
+        ("https://93.184.216.34", False),
+    ],
+)
+def test_the_network_of_the_backend_fits_its_address(folder: Path, backend: str, private: bool) -> None:
+    """A backend on this machine works without a second look at the policy."""
+    run("init", "shop/web", "--backend", backend)
+    network = load_policy(Path("policies/shop.yaml")).backends["app"].network
+    assert (network.private, network.public) == (private, not private)
+
+
+def test_nothing_is_overwritten_without_force(folder: Path) -> None:
+    """A policy that someone has written is worth more than a starter."""
+    Path("gateway.yaml").write_text("mine")
+    result = run("init", "shop/web", "--backend", "http://127.0.0.1:3000")
+    assert result.exit_code == 2
+    assert "gateway.yaml would be overwritten" in result.output
+    assert Path("gateway.yaml").read_text() == "mine"
+    assert not Path("policies").exists()
+    assert run("init", "shop/web", "--backend", "http://127.0.0.1:3000", "--force").exit_code == 0
+
+
+@pytest.mark.parametrize("backend", ["127.0.0.1:3000", "ftp://x.example", "http://", "http://[::1"])
+def test_a_backend_that_is_no_url_is_refused(folder: Path, backend: str) -> None:
+    """Nothing is written for it."""
+    assert run("init", "shop/web", "--backend", backend).exit_code == 2
+    assert not Path("gateway.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "app"),
+    [("My Shop_2", "my-shop-2"), ("2048", "app"), ("ünïcode", "n-code"), ("a" * 40, "a" * 24), ("open", "app")],
+)
+def test_the_app_id_comes_from_the_folder(folder: Path, name: str, app: str) -> None:
+    """Whatever the folder is called, the id can be used."""
+    (folder / "shop" / "web").rename(folder / name)
+    assert run("init", name, "--backend", "http://127.0.0.1:3000").exit_code == 0
+    assert list(load_config(Path("gateway.yaml"), {}).apps) == [app]
+
+
+def test_the_app_id_can_be_chosen(folder: Path) -> None:
+    """A wrong one is refused before anything is written."""
+    assert run("init", "shop/web", "--backend", "http://127.0.0.1:3000", "--app", "Shop").exit_code == 2
+    assert not Path("gateway.yaml").exists()
+    assert run("init", "shop/web", "--backend", "http://127.0.0.1:3000", "--app", "till").exit_code == 0
+    assert list(load_config(Path("gateway.yaml"), {}).apps) == ["till"]
