@@ -17,7 +17,8 @@ export class Api {
   readonly root: string;
   /** Seconds by which the gateway's clock is ahead of this machine's; 0 where they agree within two seconds. */
   clockOffset = 0;
-  private csrf = "";
+  /** The token that calls which change something carry; known after `state()`. */
+  csrf = "";
 
   constructor(root: string) {
     this.root = root;
@@ -33,12 +34,6 @@ export class Api {
     this.csrf = state.csrf;
     this.clockOffset = offset(response.headers.get("date"), Date.now());
     return state;
-  }
-
-  /** A ticket for the bridge, for one use. */
-  async ticket(apps: readonly string[]): Promise<string> {
-    const response = await this.send("bridge/tickets", this.post({ apps: [...apps] }));
-    return ((await response.json()) as { ticket: string }).ticket;
   }
 
   async answer(approval: string, answer: Answer): Promise<void> {

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { count, countdown, duration, size } from "./format";
+import { count, countdown, duration, size, visible } from "./format";
 
 test.each([
   [0.2, "<1 ms"],
@@ -22,4 +22,8 @@ test.each([
 test("sizes and counts have their unit", () => {
   expect([size(12), size(2048), size(3 * 1024 * 1024)]).toEqual(["12 B", "2.0 KiB", "3.0 MiB"]);
   expect([count(1, "tool", "tools"), count(0, "tool", "tools")]).toEqual(["1 tool", "0 tools"]);
+});
+
+test("hidden and direction-changing characters are shown as their code", () => {
+  expect(visible("pay\u202e 1€\u200b\n")).toBe("pay⟨U+202E⟩ 1€⟨U+200B⟩\n");
 });

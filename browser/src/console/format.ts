@@ -31,3 +31,12 @@ export function dateTime(seconds: number): string {
 export function count(number: number, one: string, many: string): string {
   return `${number} ${number === 1 ? one : many}`;
 }
+
+const HIDDEN = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}]/gu;
+
+/** Text of which nothing is hidden: control, invisible and direction-changing characters are written as their code. */
+export function visible(source: string): string {
+  return source.replace(HIDDEN, (char) =>
+    char === "\n" || char === "\t" ? char : `⟨U+${(char.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}⟩`,
+  );
+}

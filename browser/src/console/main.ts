@@ -1,12 +1,15 @@
-/** The console page. */
-import { LitElement, html } from "lit";
-import { customElement, property } from "lit/decorators.js";
+/** Builds the page: the gateway's interfaces, and the element that shows them. */
+import { Api } from "./api";
+import { ConsoleApp } from "./console-app";
+import { mounter } from "./mount";
+import { rootOf } from "./route";
+import { Store } from "./store";
+import type { GatewayState } from "./types";
 
-@customElement("gateway-console")
-export class GatewayConsole extends LitElement {
-  @property() heading = "webmcp-gateway";
-
-  override render(): unknown {
-    return html`<h1>${this.heading}</h1>`;
-  }
+const page = document.querySelector("gateway-console");
+if (page instanceof ConsoleApp) {
+  const api = new Api(rootOf(location));
+  const store = new Store(api);
+  page.mount = mounter({ api, state: () => store.state as GatewayState, showApprovals: () => page.showApprovals() });
+  page.store = store;
 }

@@ -50,7 +50,7 @@ test("an error ends the story with its words", async () => {
 test("a step that foresees an error goes on with another caption", async () => {
   const told = await played(stageOf(["remove"]).stage);
   expect(told.slice(-2)).toEqual([
-    { state: "running", step: 2, note: "kept" },
+    { state: "running", step: 2, note: "kept no" },
     { state: "done", step: 2 },
   ]);
 });

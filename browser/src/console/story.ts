@@ -8,7 +8,7 @@ export interface Step {
   list?: true;
   tool?: string;
   arguments?: JsonObject;
-  /** What the person has to do meanwhile, and the caption if the tool then answers with an error. */
+  /** What the person has to do meanwhile, and the caption if the tool then answers with an error, told after it. */
   needs?: string;
   otherwise?: string;
 }
@@ -54,7 +54,7 @@ export async function play(
       .catch((error: unknown) => (error instanceof Error ? error.message : String(error)));
     if (signal.aborted) return tell({ state: "stopped", step: index });
     if (problem && !step.otherwise) return tell({ state: "failed", step: index, problem });
-    if (problem && step.otherwise) tell({ state: "running", step: index, note: step.otherwise });
+    if (problem && step.otherwise) tell({ state: "running", step: index, note: `${step.otherwise} ${problem}` });
     await pause(LOOK, signal).catch(() => {});
     if (signal.aborted) return tell({ state: "stopped", step: index });
   }

@@ -11,14 +11,14 @@ function line(id: string, phase: Line["phase"], time: number, fields: { [key: st
 const CALL = [
   line("t1", "intent", 10, { kind: "tool", initiator: "model", tool: "add_to_cart", view: "v" }),
   line("h1", "intent", 10.1, { kind: "http", initiator: "model", cause: "t1", method: "POST", url: "/api/cart", view: "v" }),
-  line("h1", "outcome", 10.3, { kind: "http", initiator: "model", cause: "t1", status: 201, timing: { send: 150 } }),
+  line("h1", "outcome", 10.3, { kind: "http", initiator: "model", cause: "t1", status: 201, timing: { decide: 1, send: 150 } }),
   line("t1", "outcome", 10.4, { kind: "tool", initiator: "model", tool: "add_to_cart", decision: "allow" }),
 ];
 
 test("intent and outcome of one exchange are one entry", () => {
   const [, http] = entriesOf(CALL, NOW);
   expect(http).toMatchObject({ id: "h1", status: "ok", code: 201, started: 10.1, fields: { method: "POST", url: "/api/cart" } });
-  expect(http?.took).toBeCloseTo(200);
+  expect(http?.took).toBe(151);
 });
 
 test("a request stands under the model's call that caused it", () => {
@@ -69,6 +69,16 @@ test("a pending question waits under the running call of its view", () => {
 test("a pending question that the record knows gets no second entry", () => {
   const entries = entriesOf([line("h1", "intent", 10, { approval: "q1" })], 11);
   expect(groupsOf(entries, [question({ id: "q1" })])).toHaveLength(1);
+});
+
+test("an answer stands with the call that it answers, before and after that call is in the record", () => {
+  const intent = line("t1", "intent", 10, { kind: "tool", initiator: "model", view: "v" });
+  const answer = line("a1", "outcome", 12, { kind: "approval", initiator: "person", cause: "q1", approval: "q1", decision: "approved" });
+  const sent = line("h1", "outcome", 13, { kind: "http", initiator: "model", cause: "t1", approval: "q1", status: 200 });
+  const [group, ...others] = groupsOf(entriesOf([intent, answer, sent], 14));
+  expect(others).toEqual([]);
+  expect(group?.entries.map((entry) => [entry.id, entry.status])).toEqual([["a1", "ok"], ["h1", "ok"]]);
+  expect(groupsOf(entriesOf([intent, answer], 12), [question({ id: "q1", view: "v" })])).toHaveLength(1);
 });
 
 test("the filter keeps a call with its requests and leaves the others out", () => {

@@ -75,10 +75,14 @@ export function entriesOf(lines: readonly Line[], now: number): Entry[] {
 export function groupsOf(entries: readonly Entry[], pending: readonly Question[] = []): Group[] {
   const groups = new Map<string, Group>();
   let last: Group | undefined;
-  const tools = new Set(entries.filter((entry) => entry.kind === "tool").map((entry) => entry.id));
-  for (const entry of withPending(entries, pending)) {
-    const key = keyOf(entry, tools) ?? breath(entry, last) ?? `alone:${entry.id}`;
-    const group = groups.get(key) ?? { key, initiator: entry.initiator, head: undefined, entries: [], started: entry.started };
+  const all = withPending(entries, pending);
+  const tools = new Set(all.filter((entry) => entry.kind === "tool").map((entry) => entry.id));
+  const asking = new Map(all.filter((entry) => entry.kind !== "approval").map((entry) => [approvalOf(entry) ?? "", entry]));
+  for (const entry of all) {
+    // An answer stands with the call that it answers.
+    const placed = (entry.kind === "approval" && asking.get(approvalOf(entry) ?? entry.id)) || entry;
+    const key = keyOf(placed, tools) ?? breath(placed, last) ?? `alone:${placed.id}`;
+    const group = groups.get(key) ?? { key, initiator: placed.initiator, head: undefined, entries: [], started: entry.started };
     if (entry.kind === "tool" && key === `call:${entry.id}`) Object.assign(group, { head: entry, initiator: entry.initiator });
     else group.entries.push(entry);
     groups.set(key, group);
@@ -125,6 +129,7 @@ function entryOf(lines: readonly Line[], now: number): Entry {
 function statusOf(fields: JsonObject, done: boolean, age: number): Status {
   if (!done && fields["kind"] === "approval") return "waiting";
   if (!done) return age > LOST_AFTER ? "unknown" : "running";
+  if (fields["kind"] === "approval") return fields["decision"] === "approved" ? "ok" : "refused";
   const reason = text(fields["reason"]);
   if (reason) return FAILED.has(reason) ? "failed" : "refused";
   if (fields["decision"] === "deny") return "refused";
@@ -132,8 +137,9 @@ function statusOf(fields: JsonObject, done: boolean, age: number): Status {
 }
 
 function tookOf(intent: Line | undefined, outcome: Line, steps: Entry["steps"]): number {
-  const sum = steps.reduce((total, step) => total + step.took, 0);
-  return intent ? Math.max(0, (outcome.time - intent.time) * 1000) : sum;
+  // The steps begin before the intent is written; without them, what lies between the two lines is known.
+  if (steps.length > 0) return steps.reduce((total, step) => total + step.took, 0);
+  return intent ? Math.max(0, (outcome.time - intent.time) * 1000) : 0;
 }
 
 function stepsOf(fields: JsonObject): Entry["steps"] {
@@ -166,7 +172,7 @@ function breath(entry: Entry, last: Group | undefined): string | undefined {
 
 /** A question waits before its request is in the record: until then it has an entry of its own. */
 function withPending(entries: readonly Entry[], pending: readonly Question[]): Entry[] {
-  const asked = new Set(entries.flatMap((entry) => [entry.id, text(entry.fields["approval"]) ?? ""]));
+  const asked = new Set(entries.filter((entry) => entry.kind !== "approval").map(approvalOf));
   const waiting = pending.filter((question) => !asked.has(question.id)).map((question) => waitingEntry(question, entries));
   return [...entries, ...waiting].sort((one, other) => one.started - other.started);
 }
@@ -190,8 +196,12 @@ function waitingEntry(question: Question, entries: readonly Entry[]): Entry {
     started: question.created,
     took: undefined,
     steps: [],
-    fields: { method: question.method, url: question.target, message: question.message },
+    fields: { method: question.method, url: question.target, message: question.message, approval: question.id },
   };
+}
+
+function approvalOf(entry: Entry): string | undefined {
+  return text(entry.fields["approval"]);
 }
 
 /** What the policy said, in words. */

@@ -1,0 +1,222 @@
+/** The app in its sandboxed frame, with the toolbar above it. */
+import { css, html, LitElement, nothing, type PropertyValues, type TemplateResult } from "lit";
+import { customElement, property, query, state } from "lit/decorators.js";
+import { icon } from "./icons";
+import { base, buttons } from "./styles";
+import type { AppInfo } from "./types";
+
+/** A view that is shown; `view` is its handle, which a reload changes. */
+export interface Mounted {
+  readonly view: string;
+  reload(): Promise<void>;
+  close(): void;
+}
+
+export interface MountOptions {
+  container: HTMLElement;
+  app: AppInfo;
+  /** The view was opened, under this handle. */
+  opened(view: string): void;
+  /** The view is gone, though nobody here closed it. */
+  lost(reason: string): void;
+}
+
+export type Mount = (options: MountOptions) => Promise<Mounted>;
+
+type Phase = { is: "opening" | "open" | "closed" } | { is: "failed"; problem: string };
+
+@customElement("gateway-frame")
+export class AppFrame extends LitElement {
+  static override styles = [
+    base,
+    buttons,
+    css`
+      :host {
+        display: flex;
+        flex-direction: column;
+        min-height: 0;
+      }
+      .toolbar {
+        display: flex;
+        align-items: center;
+        gap: 2px;
+        min-height: 46px;
+        padding: 6px 8px 6px 16px;
+        border-bottom: 1px solid var(--line);
+      }
+      .title {
+        font-weight: 600;
+        white-space: nowrap;
+        overflow: hidden;
+        text-overflow: ellipsis;
+      }
+      .handle {
+        flex: 1;
+        min-width: 0;
+        margin-left: 10px;
+        overflow: hidden;
+        text-overflow: ellipsis;
+        white-space: nowrap;
+        color: var(--muted);
+        font-size: 12px;
+      }
+      .toolbar button,
+      .toolbar a {
+        min-width: 32px;
+      }
+      .stage {
+        position: relative;
+        flex: 1;
+        min-height: 0;
+        background: var(--sunken);
+      }
+      .frame {
+        position: absolute;
+        inset: 0;
+      }
+      .frame[inert] {
+        visibility: hidden;
+      }
+      .frame iframe {
+        display: block;
+        width: 100%;
+        height: 100%;
+        border: 0;
+      }
+      .cover {
+        position: absolute;
+        inset: 0;
+        display: grid;
+        place-content: center;
+        justify-items: center;
+        gap: 10px;
+        padding: 24px;
+        background: var(--sunken);
+        text-align: center;
+      }
+      .cover p {
+        max-width: 46ch;
+        color: var(--muted);
+        text-wrap: balance;
+      }
+      .spinner {
+        width: 26px;
+        height: 26px;
+        border: 2.5px solid var(--line-strong);
+        border-top-color: var(--accent);
+        border-radius: 50%;
+        animation: turn 0.9s linear infinite;
+      }
+      @keyframes turn {
+        to {
+          transform: rotate(360deg);
+        }
+      }
+    `,
+  ];
+
+  @property({ attribute: false }) app!: AppInfo;
+  @property({ attribute: false }) mount: Mount | undefined;
+
+  @state() private phase: Phase = { is: "opening" };
+  @state() private view = "";
+
+  @query(".frame") private container!: HTMLElement;
+  private mounted: Mounted | undefined;
+  /** Counts openings, so that a late answer of an earlier one is dropped. */
+  private turn = 0;
+
+  override disconnectedCallback(): void {
+    super.disconnectedCallback();
+    this.end("opening");
+  }
+
+  protected override updated(changed: PropertyValues): void {
+    const before = changed.get("app") as AppInfo | undefined;
+    if (changed.has("mount") || (changed.has("app") && before?.id !== this.app.id)) void this.openView();
+  }
+
+  protected override render(): TemplateResult {
+    const open = this.phase.is === "open";
+    return html`<div class="toolbar" role="toolbar" aria-label="View">
+        <span class="title">${this.app.title}</span>
+        <span class="handle mono" title="View handle" data-testid="view">${open ? this.view : nothing}</span>
+        <button class="bare" data-testid="reload" title="Reload the view" aria-label="Reload the view" ?disabled=${this.phase.is === "opening"} @click=${() => void this.reload()}>${icon("reload")}</button>
+        <a class="button bare" href=${this.app.site} target="_blank" rel="noopener noreferrer" title="Open as a web site" aria-label="Open as a web site">${icon("open")}</a>
+        <button class="bare" data-testid="close" title="Close the view" aria-label="Close the view" ?disabled=${!open} @click=${() => this.end("closed")}>${icon("close")}</button>
+      </div>
+      <div class="stage">
+        <div class="frame" data-testid="app-frame" ?inert=${this.phase.is === "closed" || this.phase.is === "failed"}></div>
+        ${this.cover()}
+      </div>`;
+  }
+
+  private cover(): TemplateResult | typeof nothing {
+    const { phase } = this;
+    const again = (word: string): TemplateResult => html`<button @click=${() => void this.openView()}>${icon("reload")} ${word}</button>`;
+    switch (phase.is) {
+      case "open":
+        return nothing;
+      case "opening":
+        return html`<div class="cover" role="status"><span class="spinner"></span><p>Opening ${this.app.title}…</p></div>`;
+      case "closed":
+        return html`<div class="cover"><strong>The view is closed</strong><p>Its tools are gone with it.</p>${again("Open again")}</div>`;
+      case "failed":
+        return html`<div class="cover" role="alert"><strong>${this.app.title} cannot be shown</strong><p>${phase.problem}</p>${again("Try again")}</div>`;
+    }
+  }
+
+  private async openView(): Promise<void> {
+    this.end("opening");
+    const turn = this.turn;
+    const mine = (): boolean => turn === this.turn;
+    if (!this.mount) return;
+    try {
+      const mounted = await this.mount({
+        container: this.container,
+        app: this.app,
+        opened: (view) => mine() && this.show(view),
+        lost: (reason) => mine() && this.fail(reason),
+      });
+      if (!mine()) return mounted.close();
+      this.mounted = mounted;
+      this.show(mounted.view);
+    } catch (error) {
+      if (mine()) this.fail(error instanceof Error ? error.message : String(error));
+    }
+  }
+
+  private async reload(): Promise<void> {
+    if (!this.mounted) return this.openView();
+    try {
+      await this.mounted.reload();
+      if (this.mounted) this.show(this.mounted.view);
+    } catch (error) {
+      this.fail(error instanceof Error ? error.message : String(error));
+    }
+  }
+
+  private end(phase: "opening" | "closed"): void {
+    this.turn++;
+    this.mounted?.close();
+    this.mounted = undefined;
+    this.phase = { is: phase };
+    this.tell("");
+  }
+
+  private show(view: string): void {
+    this.phase = { is: "open" };
+    this.tell(view);
+  }
+
+  private fail(problem: string): void {
+    this.end("closed");
+    this.phase = { is: "failed", problem };
+  }
+
+  private tell(view: string): void {
+    if (view === this.view) return;
+    this.view = view;
+    this.dispatchEvent(new CustomEvent<string>("view", { detail: view }));
+  }
+}

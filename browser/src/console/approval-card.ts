@@ -1,0 +1,281 @@
+/** One question to the person, with its two answers; when they count is decided by the answer guard. */
+import { css, html, LitElement, nothing, type PropertyValues, type TemplateResult } from "lit";
+import { customElement, property, query, state } from "lit/decorators.js";
+import { AnswerGuard, type Sight } from "./answer-guard";
+import { ApiError } from "./api";
+import { countdown, visible } from "./format";
+import { icon } from "./icons";
+import { evidenceWords, initiatorMark } from "./initiators";
+import { pretty } from "./json";
+import { base, buttons, chips } from "./styles";
+import type { Answer, Question } from "./types";
+
+/** Milliseconds between two looks at where the card is and whether the page has the focus. */
+const LOOK = 100;
+
+@customElement("gateway-approval")
+export class ApprovalCard extends LitElement {
+  static override styles = [
+    base,
+    buttons,
+    chips,
+    css`
+      article {
+        display: grid;
+        gap: 10px;
+        padding: 14px 16px 16px;
+      }
+      .top,
+      .actions {
+        display: flex;
+        align-items: center;
+        gap: 10px;
+        flex-wrap: wrap;
+      }
+      .top {
+        font-size: 12.5px;
+        color: var(--muted);
+      }
+      .time {
+        margin-left: auto;
+        font-variant-numeric: tabular-nums;
+      }
+      .time.short {
+        color: var(--bad);
+        font-weight: 600;
+      }
+      h3 {
+        max-height: 9em;
+        overflow: auto;
+        font-size: 15.5px;
+        font-weight: 600;
+        line-height: 1.35;
+        letter-spacing: -0.01em;
+        overflow-wrap: anywhere;
+        unicode-bidi: isolate;
+        white-space: pre-wrap;
+      }
+      .request {
+        display: flex;
+        gap: 8px;
+        align-items: baseline;
+        min-width: 0;
+        overflow-wrap: anywhere;
+      }
+      .why {
+        font-size: 12.5px;
+      }
+      details {
+        border: 1px solid var(--line);
+        border-radius: 9px;
+        background: var(--raised);
+      }
+      summary {
+        display: flex;
+        align-items: center;
+        gap: 6px;
+        padding: 6px 10px;
+        cursor: pointer;
+        font-size: 12.5px;
+        color: var(--muted);
+        list-style: none;
+      }
+      summary::-webkit-details-marker {
+        display: none;
+      }
+      summary .icon {
+        transition: transform 0.12s;
+      }
+      details[open] summary .icon {
+        transform: rotate(90deg);
+      }
+      pre {
+        max-height: 220px;
+        overflow: auto;
+        padding: 2px 12px 10px;
+        font-size: 12.5px;
+        line-height: 1.5;
+      }
+      .actions button {
+        position: relative;
+        flex: 1;
+        min-height: 38px;
+        overflow: hidden;
+      }
+      .actions button::before {
+        content: "";
+        position: absolute;
+        inset: 0;
+        background: currentColor;
+        opacity: 0.12;
+        transform: scaleX(0);
+        transform-origin: left;
+      }
+      .actions.arming button::before {
+        transform: scaleX(1);
+        transition: transform 0.8s linear;
+      }
+      .actions.ready button::before {
+        opacity: 0;
+        transform: none;
+      }
+      .hint {
+        font-size: 12.5px;
+        min-height: 1.4em;
+      }
+      .hint.bad {
+        color: var(--bad);
+      }
+    `,
+  ];
+
+  @property({ attribute: false }) question!: Question;
+  @property({ attribute: false }) appTitle = "";
+  @property({ attribute: false }) now: () => number = () => Date.now() / 1000;
+  @property({ attribute: false }) answer: (id: string, answer: Answer) => Promise<void> = () => Promise.resolve();
+  /** Another value when other questions came or went, so that what lies under the pointer may have changed. */
+  @property({ attribute: false }) neighbours = "";
+
+  @state() private ready = false;
+  @state() private arming = false;
+  @state() private left = 0;
+  @state() private sending: Answer | undefined;
+  @state() private hint = "";
+  @state() private problem = "";
+
+  @query("h3") private message!: HTMLElement;
+  @query(".actions") private actions!: HTMLElement;
+
+  private readonly guard = new AnswerGuard();
+  private readonly seen = new Map<Element, boolean>();
+  private observer: IntersectionObserver | undefined;
+  private timer = 0;
+  private place = "";
+
+  override connectedCallback(): void {
+    super.connectedCallback();
+    this.timer = window.setInterval(() => this.look(), LOOK);
+  }
+
+  override disconnectedCallback(): void {
+    super.disconnectedCallback();
+    clearInterval(this.timer);
+    this.observer?.disconnect();
+    this.observer = undefined;
+    this.guard.restart();
+  }
+
+  protected override updated(changed: PropertyValues): void {
+    if (changed.has("neighbours") || changed.get("question")?.id !== undefined) this.guard.restart();
+    if (!this.observer) this.watch();
+  }
+
+  protected override render(): TemplateResult {
+    const { message, method, target, body, initiator, evidence } = this.question;
+    return html`<article data-testid="approval" data-id=${this.question.id} aria-label="Approval needed">
+      <div class="top">
+        ${initiatorMark(initiator)}<span>in ${this.appTitle}</span>
+        <span class="time ${this.left < 20 ? "short" : ""}">${icon("clock")} ${countdown(this.left)} left</span>
+      </div>
+      <h3>${visible(message)}</h3>
+      <p class="request"><span class="chip mono">${visible(method)}</span><code>${visible(target)}</code></p>
+      <p class="muted why">Why you are asked: ${evidenceWords(evidence)}.</p>
+      <details>
+        <summary>${icon("chevron")} Raw request</summary>
+        <pre>${visible(method)} ${visible(target)}${body ? html`\n\n${visible(pretty(body))}` : html`\n\n(no body)`}</pre>
+      </details>
+      ${this.buttons()}
+      <p class="hint ${this.problem ? "bad" : "muted"}" role="status">${this.problem || this.hint || this.wait()}</p>
+    </article>`;
+  }
+
+  private buttons(): TemplateResult {
+    const off = !this.ready || this.sending !== undefined;
+    const button = (answer: Answer, word: string, kind: string): TemplateResult => html`<button
+      class=${kind}
+      data-testid=${answer}
+      ?disabled=${off}
+      @pointerdown=${(event: PointerEvent) => this.press(event)}
+      @click=${(event: PointerEvent) => this.chosen(event, answer)}
+      @keydown=${(event: KeyboardEvent) => this.key(event)}
+    >
+      ${icon(answer === "approve" ? "check" : "cross")} ${this.sending === answer ? "Sending…" : word}
+    </button>`;
+    const phase = this.ready ? "ready" : this.arming ? "arming" : "";
+    return html`<div class="actions ${phase}">
+      ${button("decline", "Decline", "")}${button("approve", "Approve", "primary")}
+    </div>`;
+  }
+
+  private wait(): string | typeof nothing {
+    if (this.ready || this.sending) return nothing;
+    return this.arming ? "Read first: the buttons work in a moment." : "The buttons work once this is in sight and the window is active.";
+  }
+
+  private watch(): void {
+    this.observer = new IntersectionObserver(
+      (entries) => {
+        for (const entry of entries) this.seen.set(entry.target, entry.intersectionRatio >= 0.95);
+        this.look();
+      },
+      { threshold: [0, 0.95, 1] },
+    );
+    this.observer.observe(this.message);
+    this.observer.observe(this.actions);
+  }
+
+  private sight(): Sight {
+    const pip = (window as { documentPictureInPicture?: { window: Window | null } }).documentPictureInPicture;
+    return {
+      inView: this.seen.size === 2 && [...this.seen.values()].every(Boolean),
+      focused: document.hasFocus() && document.visibilityState === "visible",
+      uncovered: !document.fullscreenElement && !document.pictureInPictureElement && !pip?.window,
+    };
+  }
+
+  private look(): void {
+    if (!this.question || !this.actions) return;
+    const { left, top } = this.actions.getBoundingClientRect();
+    const place = `${Math.round(left)},${Math.round(top)}`;
+    if (place !== this.place) this.guard.restart();
+    this.place = place;
+    const now = performance.now();
+    this.guard.see(this.sight(), now);
+    this.ready = this.guard.armed(now);
+    this.arming = this.guard.wait(now) !== undefined;
+    this.left = this.question.expires - this.now();
+  }
+
+  private press(event: PointerEvent): void {
+    this.look();
+    this.guard.press(event, performance.now());
+  }
+
+  private chosen(event: PointerEvent, answer: Answer): void {
+    this.look();
+    if (!this.guard.accepts(event, performance.now())) return this.explain();
+    void this.send(answer);
+  }
+
+  private key(event: KeyboardEvent): void {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    this.explain();
+  }
+
+  private explain(): void {
+    this.hint = "Answer with the mouse or by touch: a key pressed in passing must not approve anything.";
+  }
+
+  private async send(answer: Answer): Promise<void> {
+    this.sending = answer;
+    this.problem = "";
+    try {
+      await this.answer(this.question.id, answer);
+      this.dispatchEvent(new CustomEvent("answered", { detail: answer }));
+    } catch (error) {
+      this.problem = error instanceof ApiError ? error.message : String(error);
+      this.sending = undefined;
+    }
+  }
+}

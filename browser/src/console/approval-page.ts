@@ -1,0 +1,106 @@
+/** One approval alone on the page: where the notice in an app links to. */
+import { css, html, LitElement, type PropertyValues, type TemplateResult } from "lit";
+import { customElement, property, state } from "lit/decorators.js";
+import "./approval-card";
+import { icon } from "./icons";
+import { base, buttons } from "./styles";
+import type { Answer, Question } from "./types";
+
+@customElement("gateway-approval-page")
+export class ApprovalPage extends LitElement {
+  static override styles = [
+    base,
+    buttons,
+    css`
+      main {
+        display: grid;
+        gap: 16px;
+        max-width: 520px;
+        margin: clamp(16px, 8vh, 96px) auto;
+        padding: 0 16px;
+      }
+      h1 {
+        font-size: 20px;
+        letter-spacing: -0.015em;
+      }
+      .card {
+        background: var(--surface);
+        border: 1px solid var(--line);
+        border-radius: var(--radius);
+        box-shadow: var(--shadow);
+        overflow: hidden;
+      }
+      .done {
+        display: grid;
+        gap: 6px;
+        justify-items: center;
+        padding: 40px 24px;
+        text-align: center;
+      }
+      .done .icon {
+        width: 36px;
+        height: 36px;
+        padding: 8px;
+        border-radius: 50%;
+        background: var(--raised);
+        color: var(--muted);
+      }
+      .done.approve .icon {
+        color: var(--ok);
+      }
+      .button {
+        justify-self: start;
+      }
+    `,
+  ];
+
+  @property({ attribute: false }) questions: readonly Question[] = [];
+  @property({ attribute: false }) approval = "";
+  @property({ attribute: false }) titles: ReadonlyMap<string, string> = new Map();
+  @property({ attribute: false }) loading = false;
+  @property({ attribute: false }) now: () => number = () => Date.now() / 1000;
+  @property({ attribute: false }) answer: (id: string, answer: Answer) => Promise<void> = () => Promise.resolve();
+  @property({ attribute: false }) home = "#/";
+
+  @state() private answered: Answer | undefined;
+  @state() private known: Question | undefined;
+
+  protected override willUpdate(changed: PropertyValues): void {
+    if (changed.has("approval")) this.answered = this.known = undefined;
+    this.known = this.questions.find((question) => question.id === this.approval) ?? this.known;
+  }
+
+  protected override render(): TemplateResult {
+    return html`<main>
+      <h1>Approval</h1>
+      <div class="card">${this.content()}</div>
+      <a class="button bare" href=${this.home}>Back to the console</a>
+    </main>`;
+  }
+
+  private content(): TemplateResult {
+    const question = this.questions.find((one) => one.id === this.approval);
+    if (this.answered === "approve") return done("check", "Approved", "The call goes on. You can close this page.", "approve");
+    if (this.answered) return done("cross", "Declined", "The call was refused; nothing was sent.");
+    if (question) return this.card(question);
+    if (this.loading) return done("clock", "One moment", "Asking the gateway for this approval.");
+    if (this.known) return done("clock", "No longer open", "It was answered elsewhere, expired, or its caller gave up.");
+    return done("unknown", "No such approval", "It was answered already, has expired, or never existed.");
+  }
+
+  private card(question: Question): TemplateResult {
+    return html`<gateway-approval
+      .question=${question}
+      .appTitle=${this.titles.get(question.app) ?? question.app}
+      .now=${this.now}
+      .answer=${this.answer}
+      @answered=${(event: CustomEvent<Answer>) => (this.answered = event.detail)}
+    ></gateway-approval>`;
+  }
+}
+
+function done(name: "check" | "cross" | "clock" | "unknown", heading: string, words: string, kind = ""): TemplateResult {
+  return html`<div class="done ${kind}" role="status">
+    ${icon(name)}<strong>${heading}</strong><span class="muted">${words}</span>
+  </div>`;
+}

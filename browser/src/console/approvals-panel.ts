@@ -1,0 +1,73 @@
+/** The pending approvals of the principal. */
+import { css, html, LitElement, nothing, type TemplateResult } from "lit";
+import { customElement, property } from "lit/decorators.js";
+import { repeat } from "lit/directives/repeat.js";
+import "./approval-card";
+import { icon } from "./icons";
+import { base, panel } from "./styles";
+import type { Answer, Question } from "./types";
+
+@customElement("gateway-approvals")
+export class ApprovalsPanel extends LitElement {
+  static override styles = [
+    base,
+    panel,
+    css`
+      .panel.asks {
+        border-color: color-mix(in srgb, var(--glow) 70%, var(--line));
+        box-shadow:
+          0 0 0 3px color-mix(in srgb, var(--glow) 22%, transparent),
+          var(--shadow);
+      }
+      .asks header .icon {
+        color: var(--warn);
+      }
+      .asks .count {
+        background: var(--warn);
+        border-color: transparent;
+        color: var(--surface);
+        font-weight: 650;
+      }
+      header .none {
+        margin-left: auto;
+        color: var(--muted);
+        font-size: 13px;
+      }
+      gateway-approval + gateway-approval {
+        border-top: 1px solid var(--line);
+      }
+    `,
+  ];
+
+  @property({ attribute: false }) questions: readonly Question[] = [];
+  @property({ attribute: false }) titles: ReadonlyMap<string, string> = new Map();
+  @property({ attribute: false }) now: () => number = () => Date.now() / 1000;
+  @property({ attribute: false }) answer: (id: string, answer: Answer) => Promise<void> = () => Promise.resolve();
+
+  protected override render(): TemplateResult {
+    const asks = this.questions.length > 0;
+    return html`<section class="panel ${asks ? "asks" : ""}" aria-labelledby="title">
+      <header>
+        ${icon("shield")}
+        <h2 id="title">Approvals</h2>
+        ${asks ? html`<span class="count">${this.questions.length}</span>` : html`<span class="none">Nothing waits for you</span>`}
+      </header>
+      ${asks ? html`<div class="body">${this.cards()}</div>` : nothing}
+    </section>`;
+  }
+
+  private cards(): unknown {
+    const neighbours = this.questions.map((question) => question.id).join(" ");
+    return repeat(
+      this.questions,
+      (question) => question.id,
+      (question) => html`<gateway-approval
+        .question=${question}
+        .appTitle=${this.titles.get(question.app) ?? question.app}
+        .now=${this.now}
+        .answer=${this.answer}
+        .neighbours=${neighbours}
+      ></gateway-approval>`,
+    );
+  }
+}

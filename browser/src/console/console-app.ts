@@ -1,0 +1,208 @@
+/** The page: its parts in their places, and what goes on between them. */
+import { html, LitElement, nothing, type PropertyValues, type TemplateResult } from "lit";
+import { customElement, property, query, state } from "lit/decorators.js";
+import "./app-frame";
+import type { Mount } from "./app-frame";
+import "./approval-page";
+import "./approvals-panel";
+import { titleFor, uncover } from "./attention";
+import { callTool, stageOf, toolsOf, type Target } from "./callers";
+import "./console-header";
+import { count } from "./format";
+import { icon } from "./icons";
+import { layout } from "./layout-styles";
+import { Model, type ToolResult } from "./model";
+import { appHash, parseRoute, type Route } from "./route";
+import type { Store } from "./store";
+import { STORIES } from "./stories";
+import { storyFor, type Story } from "./story";
+import "./story-bar";
+import { base, buttons } from "./styles";
+import "./timeline-panel";
+import "./tools-panel";
+import type { Answer, AppInfo, JsonObject, ViewTool } from "./types";
+
+const NAME = "webmcp-gateway";
+
+@customElement("gateway-console")
+export class ConsoleApp extends LitElement {
+  static override styles = [base, buttons, layout];
+
+  @property({ attribute: false }) store: Store | undefined;
+  @property({ attribute: false }) mount: Mount | undefined;
+
+  @state() private route: Route = parseRoute(location);
+  @state() private view = "";
+  /** What a screen reader is told. */
+  @state() private news = "";
+  @state() private approvalsInView = true;
+
+  @query("gateway-approvals") private panel!: HTMLElement | null;
+
+  private following: AbortController | undefined;
+  private known: ReadonlySet<string> = new Set();
+  private titles: ReadonlyMap<string, string> = new Map();
+  private model: Model | undefined;
+  private modelOf = "";
+  private offered: { app: string; story: Story } | undefined;
+  private readonly sight = new IntersectionObserver(([entry]) => (this.approvalsInView = entry?.isIntersecting ?? true));
+
+  override connectedCallback(): void {
+    super.connectedCallback();
+    window.addEventListener("hashchange", this.onHash);
+    window.addEventListener("popstate", this.onHash);
+  }
+
+  override disconnectedCallback(): void {
+    super.disconnectedCallback();
+    window.removeEventListener("hashchange", this.onHash);
+    window.removeEventListener("popstate", this.onHash);
+    this.sight.disconnect();
+    this.following?.abort();
+  }
+
+  showApprovals(): void {
+    this.panel?.scrollIntoView({ behavior: "smooth", block: "nearest" });
+  }
+
+  protected override willUpdate(changed: PropertyValues): void {
+    if (changed.has("store") && this.store) this.follow(this.store);
+  }
+
+  protected override updated(): void {
+    this.sight.disconnect();
+    if (this.panel) this.sight.observe(this.panel);
+  }
+
+  protected override render(): TemplateResult | typeof nothing {
+    const { store, route } = this;
+    if (!store) return nothing;
+    const app = route.page === "app" ? this.appOf(route.app) : undefined;
+    return html`<gateway-header
+        .gateway=${store.state}
+        .app=${app?.id}
+        .link=${store.link}
+        .problem=${store.problem}
+        @pick=${(event: CustomEvent<string>) => (location.hash = appHash(event.detail))}
+      ></gateway-header>
+      ${store.state && store.link === "lost" ? this.banner(store) : nothing}
+      <div class="quiet" role="alert">${this.news}</div>
+      ${route.page === "approval" ? this.approval(store, route.id) : app ? this.main(store, app) : this.noApp(store)}`;
+  }
+
+  private main(store: Store, app: AppInfo): TemplateResult {
+    const { questions } = store;
+    const live = store.link === "open";
+    const tools = toolsOf(this.target());
+    const story = this.storyOf(app, tools);
+    return html`<main>
+      <section class="app" aria-label=${app.title}>
+        <gateway-frame .app=${app} .mount=${this.mount} @view=${(event: CustomEvent<string>) => (this.view = event.detail)}></gateway-frame>
+        ${story ? html`<gateway-story .story=${story} .stage=${this.stage} .enabled=${live && tools.length > 0} .asks=${questions.length > 0}></gateway-story>` : nothing}
+      </section>
+      <div class="side">
+        <gateway-approvals
+          class=${questions.length ? "asks" : ""}
+          .questions=${questions}
+          .titles=${this.titles}
+          .now=${this.now}
+          .answer=${this.answer}
+        ></gateway-approvals>
+        <gateway-tools .tools=${tools} .view=${this.view} .call=${this.call} .enabled=${live}></gateway-tools>
+        <gateway-timeline .lines=${store.lines} .questions=${questions} .app=${app.id} .now=${this.now}></gateway-timeline>
+      </div>
+      ${questions.length && !this.approvalsInView ? this.toast(questions.length) : nothing}
+    </main>`;
+  }
+
+  private approval(store: Store, id: string): TemplateResult {
+    return html`<gateway-approval-page
+      .questions=${store.questions}
+      .approval=${id}
+      .titles=${this.titles}
+      .loading=${!store.asked}
+      .now=${this.now}
+      .answer=${this.answer}
+      .home=${store.api.root}
+    ></gateway-approval-page>`;
+  }
+
+  private noApp({ state: gateway, link, problem }: Store): TemplateResult {
+    if (!gateway && link === "lost") return alone("The gateway does not answer", `${problem} Trying again…`);
+    if (!gateway) return alone("One moment", "Connecting to the gateway…");
+    if (gateway.apps.length === 0) return alone("No apps yet", "Name an app under apps: in gateway.yaml, then restart the gateway.");
+    const links = gateway.apps.map((app) => html`<li><a class="button" href=${appHash(app.id)}>${app.title}</a></li>`);
+    return alone("There is no such app here", "This gateway has:", html`<ul>${links}</ul>`);
+  }
+
+  private banner({ problem }: Store): TemplateResult {
+    return html`<div class="banner" role="status" data-testid="banner">${icon("alert")}<span>${problem} Trying again…</span></div>`;
+  }
+
+  private toast(waiting: number): TemplateResult {
+    return html`<button class="toast" @click=${() => this.showApprovals()}>
+      ${icon("shield")} ${count(waiting, "approval waits", "approvals wait")} for you
+    </button>`;
+  }
+
+  private follow(store: Store): void {
+    this.following?.abort();
+    this.following = new AbortController();
+    store.addEventListener("change", () => this.changed(store), { signal: this.following.signal });
+    void store.run(this.following.signal);
+  }
+
+  private changed(store: Store): void {
+    const fresh = store.questions.filter((question) => !this.known.has(question.id));
+    this.known = new Set(store.questions.map((question) => question.id));
+    this.titles = new Map(store.state?.apps.map((app) => [app.id, app.title]));
+    if (fresh.length) uncover();
+    if (fresh.length) this.news = `Approval needed: ${fresh.map((question) => question.message).join("; ")}`;
+    document.title = titleFor(store.questions.length, NAME);
+    this.requestUpdate();
+  }
+
+  private appOf(id: string | undefined): AppInfo | undefined {
+    const apps = this.store?.state?.apps ?? [];
+    return id === undefined ? apps[0] : apps.find((app) => app.id === id);
+  }
+
+  private target(): Target {
+    const app = this.route.page === "app" ? this.appOf(this.route.app) : undefined;
+    return { view: this.view, app: app?.id ?? "", views: this.store?.liveViews ?? [] };
+  }
+
+  /** A story once offered stays for this app: while its view reloads, the page has no tools for a moment. */
+  private storyOf(app: AppInfo, tools: readonly ViewTool[]): Story | undefined {
+    const found = storyFor(STORIES, tools.map((tool) => tool.page_name));
+    if (found) this.offered = { app: app.id, story: found };
+    return this.offered?.app === app.id ? this.offered.story : undefined;
+  }
+
+  /** The MCP client of the app that is shown. */
+  private client(): Model {
+    const { app } = this.target();
+    const store = this.store as Store;
+    if (!this.model || this.modelOf !== app) {
+      this.model = new Model(store.api.url(`mcp/${encodeURIComponent(app)}`), store.state?.version ?? "0");
+      this.modelOf = app;
+    }
+    return this.model;
+  }
+
+  private readonly onHash = (): void => {
+    this.route = parseRoute(location);
+  };
+  private readonly now = (): number => this.store?.api.now() ?? Date.now() / 1000;
+  private readonly answer = (id: string, answer: Answer): Promise<void> => (this.store as Store).answer(id, answer);
+  private readonly call = (tool: ViewTool, args: JsonObject, signal: AbortSignal): Promise<ToolResult> =>
+    callTool(this.client(), this.target(), tool, args, signal);
+  private readonly stage = stageOf(
+    () => this.client(),
+    () => this.target(),
+  );
+}
+
+function alone(heading: string, words: string, more: TemplateResult | typeof nothing = nothing): TemplateResult {
+  return html`<main class="alone"><strong>${heading}</strong><p>${words}</p>${more}</main>`;
+}

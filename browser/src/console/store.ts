@@ -1,0 +1,85 @@
+/** What the page knows of the gateway, kept up to date by the event stream; components are told by `change`. */
+import { Api, ApiError } from "./api";
+import { follow, type Listener } from "./events";
+import { withLine } from "./timeline";
+import type { Answer, Connection, GatewayState, Line, LiveView, Question } from "./types";
+
+export class Store extends EventTarget implements Listener {
+  readonly api: Api;
+  state: GatewayState | undefined;
+  link: Connection = "connecting";
+  /** Why there is no connection, in words. */
+  problem = "";
+  questions: readonly Question[] = [];
+  liveViews: readonly LiveView[] = [];
+  lines: readonly Line[] = [];
+  /** Whether the lists of questions and of the record have come once. */
+  asked = false;
+  private due = 0;
+
+  constructor(api: Api) {
+    super();
+    this.api = api;
+  }
+
+  /** Follow the gateway until `signal` aborts. */
+  run(signal: AbortSignal): Promise<void> {
+    return follow(this.api.url("api/events"), this, signal);
+  }
+
+  answer(approval: string, answer: Answer): Promise<void> {
+    return this.api.answer(approval, answer);
+  }
+
+  connection(link: Connection, detail: string): void {
+    // A gateway that was started again has another CSRF token, and maybe other apps.
+    if (link === "open") void this.load();
+    else this.set(link, detail);
+  }
+
+  approvals(questions: Question[]): void {
+    this.questions = questions;
+    this.asked = true;
+    this.dispatchEvent(new Event("change"));
+  }
+
+  views(views: LiveView[]): void {
+    this.liveViews = views;
+    this.changed();
+  }
+
+  record(line: Line): void {
+    this.lines = withLine(this.lines, line);
+    this.changed();
+  }
+
+  private async load(): Promise<void> {
+    try {
+      const state = await this.api.state();
+      // Another version has another page, and the bridge serves the apps that it was opened for.
+      if (this.state && identity(state) !== identity(this.state)) return location.reload();
+      this.state = state;
+      this.set("open", "");
+    } catch (error) {
+      this.set("lost", error instanceof ApiError ? error.message : String(error));
+    }
+  }
+
+  private set(link: Connection, problem: string): void {
+    this.link = link;
+    this.problem = problem;
+    this.dispatchEvent(new Event("change"));
+  }
+
+  /** Many lines at once are one change. */
+  private changed(): void {
+    this.due ||= window.setTimeout(() => {
+      this.due = 0;
+      this.dispatchEvent(new Event("change"));
+    }, 16);
+  }
+}
+
+function identity({ version, apps }: GatewayState): string {
+  return JSON.stringify([version, apps.map((app) => app.id)]);
+}

@@ -1,0 +1,72 @@
+/** Everything that the record says of one entry: who and why, the policy's decision, sizes, and the time of each step. */
+import { html, nothing, svg, type TemplateResult } from "lit";
+import { dateTime, duration, size, visible } from "./format";
+import { evidenceWords, initiatorWord } from "./initiators";
+import { number, text } from "./json";
+import { reasonsOf, type Entry } from "./timeline";
+import type { Json } from "./types";
+
+const PLAIN: readonly [field: string, label: string][] = [
+  ["route", "Route"],
+  ["tool", "Tool"],
+  ["backend", "Backend"],
+  ["credential", "Credential"],
+  ["approval", "Approval"],
+  ["answered_by", "Answered by"],
+  ["policy_version", "Policy"],
+  ["door", "Door"],
+  ["view", "View"],
+  ["principal", "Principal"],
+];
+
+export function detailsTemplate(entry: Entry): TemplateResult {
+  const { fields } = entry;
+  return html`<div class="details">
+    <dl>
+      ${row("When", dateTime(entry.started))}
+      ${row("Caused by", `${initiatorWord(entry.initiator)}${entry.evidence ? `: ${evidenceWords(entry.evidence)}` : ""}`)}
+      ${entry.kind === "tool" ? nothing : row("Address", [text(fields["method"]), text(fields["url"])].filter(Boolean).join(" "), true)}
+      ${row("Decision", [text(fields["decision"]), ...reasonsOf(entry)].filter(Boolean).join(" · "))}
+      ${row("Refused", entry.reason, true)} ${row("In words", text(fields["detail"]) ?? text(fields["message"]))}
+      ${PLAIN.map(([field, label]) => row(label, shown(fields[field]), true))}
+      ${row("Sizes", sizes(entry))} ${row("Arguments", shown(fields["arguments"]), true)} ${row("Record", entry.id, true)}
+    </dl>
+    ${entry.steps.length ? bars(entry) : nothing}
+  </div>`;
+}
+
+function row(label: string, value: string | undefined, code = false): TemplateResult | typeof nothing {
+  if (!value) return nothing;
+  return html`<div><dt>${label}</dt><dd class=${code ? "mono" : ""}>${visible(value)}</dd></div>`;
+}
+
+function shown(value: Json | undefined): string | undefined {
+  if (value === undefined || value === null || value === "") return undefined;
+  return typeof value === "string" ? value : JSON.stringify(value);
+}
+
+function sizes({ fields }: Entry): string | undefined {
+  const [sent, got] = [number(fields["request_size"]), number(fields["response_size"])];
+  return [sent === undefined ? "" : `${size(sent)} sent`, got === undefined ? "" : `${size(got)} received`]
+    .filter(Boolean)
+    .join(", ");
+}
+
+/** Each step as a bar from where it began to where it ended; the steps follow one another. */
+function bars(entry: Entry): TemplateResult {
+  const total = entry.steps.reduce((sum, step) => sum + step.took, 0) || 1;
+  let at = 0;
+  const rows = entry.steps.map((step) => {
+    const x = (at / total) * 100;
+    at += step.took;
+    const width = Math.max(0.6, (step.took / total) * 100);
+    return html`<div class="step">
+      <span>${step.name}</span>
+      <svg viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true">
+        ${svg`<rect class="track" width="100" height="6" rx="1"/><rect class="bar" x=${Math.min(x, 99.4)} width=${width} height="6" rx="1"/>`}
+      </svg>
+      <span class="took">${duration(step.took)}</span>
+    </div>`;
+  });
+  return html`<div class="steps" role="group" aria-label="Time of each step">${rows}</div>`;
+}

@@ -1,0 +1,96 @@
+/** One entry of the timeline as a line that opens. */
+import { html, nothing, type TemplateResult } from "lit";
+import { clock, duration, visible } from "./format";
+import { icon, type IconName } from "./icons";
+import { initiatorMark, initiatorWord } from "./initiators";
+import { text } from "./json";
+import type { Entry, Group, Status } from "./timeline";
+import { detailsTemplate } from "./timeline-details";
+
+const STATUS: Record<Status, { icon: IconName; word: string }> = {
+  running: { icon: "clock", word: "running" },
+  waiting: { icon: "shield", word: "waits for approval" },
+  ok: { icon: "check", word: "ok" },
+  refused: { icon: "bar", word: "refused" },
+  failed: { icon: "alert", word: "failed" },
+  unknown: { icon: "unknown", word: "result unknown" },
+};
+
+/** Which entries are open, by id. */
+export interface Opened {
+  has(id: string): boolean;
+  toggle(id: string, open: boolean): void;
+}
+
+export function groupTemplate(group: Group, opened: Opened): TemplateResult {
+  const { head, entries, initiator } = group;
+  return html`<li class="group ${initiator}">
+    ${head ? entryTemplate(head, opened, callLine(head)) : html`<div class="cause">${initiatorMark(initiator)}<span class="what">${causeWords(group)}</span><time>${clock(group.started)}</time></div>`}
+    ${entries.length
+      ? html`<ul>
+          ${entries.map((entry) => html`<li>${entryTemplate(entry, opened, requestLine(entry, initiator))}</li>`)}
+        </ul>`
+      : nothing}
+  </li>`;
+}
+
+function entryTemplate(entry: Entry, opened: Opened, line: TemplateResult): TemplateResult {
+  const open = opened.has(entry.id);
+  return html`<details
+    class="record ${entry.status}"
+    data-testid="record"
+    data-id=${entry.id}
+    data-kind=${entry.kind}
+    data-initiator=${entry.initiator}
+    data-status=${entry.status}
+    data-code=${entry.code ?? nothing}
+    data-reason=${entry.reason ?? nothing}
+    data-cause=${entry.cause ?? nothing}
+    ?open=${open}
+    @toggle=${(event: Event) => opened.toggle(entry.id, (event.target as HTMLDetailsElement).open)}
+  >
+    <summary>${line}</summary>
+    ${open ? detailsTemplate(entry) : nothing}
+  </details>`;
+}
+
+function callLine(entry: Entry): TemplateResult {
+  return html`<span class="line head">
+    ${initiatorMark(entry.initiator)}
+    <span class="what">called <code>${text(entry.fields["tool"]) ?? "a tool"}</code></span>
+    ${outcome(entry)}<time>${clock(entry.started)}</time>
+  </span>`;
+}
+
+function requestLine(entry: Entry, around: string): TemplateResult {
+  return html`<span class="line">
+    ${entry.initiator === around ? html`<span class="quiet">${initiatorWord(entry.initiator)}</span>` : initiatorMark(entry.initiator)}
+    <span class="method">${methodWord(entry)}</span>
+    <code class="url" title=${urlWord(entry)}>${visible(urlWord(entry))}</code>
+    ${outcome(entry)}
+  </span>`;
+}
+
+function outcome(entry: Entry): TemplateResult {
+  const { icon: name, word } = STATUS[entry.status];
+  const code = entry.kind === "http" && entry.code ? `${entry.code}` : (entry.kind === "approval" && text(entry.fields["decision"])) || "";
+  const words = entry.status === "ok" ? code || word : [code, entry.reason ?? (code ? "" : word)].filter(Boolean).join(" ");
+  return html`<span class="chip ${entry.status}" title=${word}>${icon(name)}<span class="quiet">${word}</span>${words}</span
+    >${entry.took === undefined || entry.kind === "approval" ? nothing : html`<span class="took">${duration(entry.took)}</span>`}`;
+}
+
+function methodWord(entry: Entry): string {
+  if (entry.kind === "approval" || entry.kind === "view") return entry.kind;
+  return text(entry.fields["method"]) ?? "";
+}
+
+function urlWord({ fields }: Entry): string {
+  const [message, url] = [text(fields["message"]), text(fields["url"])];
+  return (fields["kind"] === "approval" ? (message ?? url) : (url ?? message)) ?? text(fields["tool"]) ?? "";
+}
+
+function causeWords(group: Group): string {
+  if (group.key.startsWith("call:") || group.initiator === "model") return "caused this";
+  if (group.key.startsWith("cause:") && group.initiator === "person") return "clicked in the app";
+  return group.initiator === "page" ? "by itself" : "used the app";
+}

@@ -1,0 +1,85 @@
+/** The record as it happens, newest first. */
+import { html, LitElement, nothing, type TemplateResult } from "lit";
+import { customElement, property, state } from "lit/decorators.js";
+import { repeat } from "lit/directives/repeat.js";
+import { count } from "./format";
+import { icon } from "./icons";
+import { INITIATORS, initiatorWord } from "./initiators";
+import { base, chips, panel } from "./styles";
+import { entriesOf, groupsOf, onlyOf, type Entry } from "./timeline";
+import { groupTemplate, type Opened } from "./timeline-entry";
+import { timelineStyles } from "./timeline-styles";
+import type { Initiator, Line, Question } from "./types";
+
+@customElement("gateway-timeline")
+export class TimelinePanel extends LitElement {
+  static override styles = [base, panel, chips, timelineStyles];
+
+  @property({ attribute: false }) lines: readonly Line[] = [];
+  @property({ attribute: false }) questions: readonly Question[] = [];
+  /** The app whose entries are shown. */
+  @property({ attribute: false }) app: string | undefined;
+  @property({ attribute: false }) now: () => number = () => Date.now() / 1000;
+
+  @state() private only: Initiator | undefined;
+  @state() private opened: ReadonlySet<string> = new Set();
+
+  protected override render(): TemplateResult {
+    const mine = (of: { app: string }): boolean => !this.app || !of.app || of.app === this.app;
+    const entries = entriesOf(this.lines, this.now()).filter(mine);
+    const groups = onlyOf(groupsOf(entries, this.questions.filter(mine)), this.only);
+    return html`<section class="panel" aria-labelledby="title">
+      <header>
+        ${icon("list")}
+        <h2 id="title">Timeline</h2>
+        ${entries.length ? html`<span class="count" title=${count(entries.length, "entry", "entries")}>${entries.length}</span>` : nothing}
+        ${this.filter(entries)}
+      </header>
+      <div class="body" tabindex="0" role="region" aria-label="Record of calls and requests">
+        ${groups.length
+          ? html`<ol>
+              ${repeat(groups, (group) => group.key, (group) => groupTemplate(group, this.toggles))}
+            </ol>`
+          : this.empty(entries.length > 0)}
+      </div>
+    </section>`;
+  }
+
+  private readonly toggles: Opened = {
+    has: (id) => this.opened.has(id),
+    toggle: (id, open) => {
+      if (open === this.opened.has(id)) return;
+      const opened = new Set(this.opened);
+      if (open) opened.add(id);
+      else opened.delete(id);
+      this.opened = opened;
+    },
+  };
+
+  private filter(entries: readonly Entry[]): TemplateResult {
+    const choice = (initiator: Initiator | undefined, word: string): TemplateResult => html`<button
+      class=${initiator ?? ""}
+      data-testid="filter-${initiator ?? "all"}"
+      aria-pressed=${this.only === initiator}
+      aria-label=${`Show ${word.toLowerCase()}: ${of(entries, initiator)}`}
+      @click=${() => (this.only = initiator)}
+    >
+      ${initiator ? icon(initiator) : nothing}${word}
+    </button>`;
+    return html`<div class="filter" role="group" aria-label="Filter by who caused it">
+      ${choice(undefined, "All")}${INITIATORS.map((initiator) => choice(initiator, initiatorWord(initiator)))}
+    </div>`;
+  }
+
+  private empty(filtered: boolean): TemplateResult {
+    return filtered
+      ? html`<div class="empty"><strong>None of these</strong><span>Nothing was caused by this one so far.</span></div>`
+      : html`<div class="empty">
+          <strong>Quiet so far</strong><span>Each request of the app stands here, under the click or model call that caused it.</span>
+        </div>`;
+  }
+}
+
+function of(entries: readonly Entry[], initiator: Initiator | undefined): number {
+  return initiator ? entries.filter((entry) => entry.initiator === initiator).length : entries.length;
+}

@@ -1,0 +1,183 @@
+/** The look of the timeline. */
+import { css } from "lit";
+
+export const timelineStyles = css`
+  .filter {
+    display: flex;
+    margin-left: auto;
+    padding: 2px;
+    border-radius: 9px;
+    background: var(--sunken);
+    border: 1px solid var(--line);
+  }
+  .filter button {
+    display: inline-flex;
+    align-items: center;
+    gap: 4px;
+    min-height: 24px;
+    padding: 0 8px;
+    border: 0;
+    border-radius: 7px;
+    background: none;
+    color: var(--muted);
+    font: 500 12.5px/1 var(--sans);
+    cursor: pointer;
+  }
+  .filter button .icon {
+    color: var(--tone);
+    width: 13px;
+    height: 13px;
+  }
+  .filter button:hover {
+    color: var(--text);
+  }
+  .filter button[aria-pressed="true"] {
+    background: var(--surface);
+    color: var(--text);
+    box-shadow: 0 1px 2px light-dark(#10182820, #0008);
+  }
+  ol {
+    padding: 4px 0 12px;
+  }
+  .group {
+    position: relative;
+    padding: 4px 12px 4px 10px;
+    content-visibility: auto;
+    contain-intrinsic-size: auto 62px;
+  }
+  .group + .group {
+    border-top: 1px solid color-mix(in srgb, var(--line) 60%, transparent);
+  }
+  .group > ul {
+    margin: 0 0 4px 12px;
+    padding-left: 10px;
+    border-left: 2px solid color-mix(in srgb, var(--tone) 35%, transparent);
+  }
+  .cause,
+  .line {
+    display: flex;
+    flex: 1;
+    align-items: center;
+    gap: 8px;
+    min-width: 0;
+  }
+  .cause {
+    padding: 5px 6px;
+  }
+  .what {
+    flex: 1;
+    min-width: 0;
+    overflow: hidden;
+    text-overflow: ellipsis;
+    white-space: nowrap;
+    color: var(--muted);
+  }
+  .what code {
+    color: var(--text);
+    font-weight: 600;
+  }
+  time,
+  .took {
+    color: var(--muted);
+    font-size: 12px;
+    font-variant-numeric: tabular-nums;
+    white-space: nowrap;
+  }
+  .took {
+    min-width: 46px;
+    text-align: right;
+  }
+  .record > summary {
+    display: flex;
+    align-items: center;
+    padding: 4px 6px;
+    border-radius: 7px;
+    cursor: pointer;
+    list-style: none;
+  }
+  .record > summary::-webkit-details-marker {
+    display: none;
+  }
+  .record > summary:hover {
+    background: var(--raised);
+  }
+  .record[open] > summary {
+    background: var(--raised);
+    border-radius: 7px 7px 0 0;
+  }
+  .method {
+    min-width: 44px;
+    font: 600 11.5px/1 var(--mono);
+    color: var(--muted);
+  }
+  .url {
+    flex: 1;
+    min-width: 0;
+    overflow: hidden;
+    text-overflow: ellipsis;
+    white-space: nowrap;
+  }
+  .running .chip .icon {
+    animation: turn 1.4s linear infinite;
+  }
+  .waiting .chip .icon {
+    animation: breathe 1.4s ease-in-out infinite;
+  }
+  @keyframes turn {
+    to {
+      transform: rotate(360deg);
+    }
+  }
+  @keyframes breathe {
+    50% {
+      opacity: 0.35;
+    }
+  }
+  .details {
+    display: grid;
+    gap: 12px;
+    padding: 8px 10px 12px;
+    border-radius: 0 0 7px 7px;
+    background: var(--raised);
+    font-size: 12.5px;
+  }
+  dl {
+    display: grid;
+    gap: 3px;
+  }
+  dl > div {
+    display: grid;
+    grid-template-columns: 84px minmax(0, 1fr);
+    gap: 8px;
+  }
+  dt {
+    color: var(--muted);
+  }
+  dd {
+    overflow-wrap: anywhere;
+  }
+  dd.mono {
+    font-size: 12px;
+  }
+  .steps {
+    display: grid;
+    gap: 4px;
+  }
+  .step {
+    display: grid;
+    grid-template-columns: 84px minmax(0, 1fr) 56px;
+    align-items: center;
+    gap: 8px;
+    color: var(--muted);
+  }
+  .step svg {
+    width: 100%;
+    height: 6px;
+  }
+  .track {
+    fill: var(--line);
+  }
+  .bar {
+    fill: var(--accent);
+  }
+`;
