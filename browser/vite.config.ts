@@ -10,6 +10,14 @@ const bundles: Record<string, UserConfig> = {
       lib: { entry: "src/view/index.ts", formats: ["iife"], name: "webmcpGatewayRuntime", fileName: () => "runtime.js" },
     },
   },
+  /** For host pages of others: one module with `connectBridge` and `mountApp`. */
+  host: {
+    build: {
+      outDir: "../gateway/static/host",
+      target: "es2022",
+      lib: { entry: "src/host/index.ts", formats: ["es"], fileName: () => "host.js" },
+    },
+  },
   /** Fixed names: the gateway serves these two files alone. */
   sandbox: {
     root: "src/host/sandbox",

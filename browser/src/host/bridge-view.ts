@@ -1,0 +1,240 @@
+/** One view on the bridge: calls out on ui, messages both ways on webmcp. */
+import { bodyNamed, failure, idOf, isLarge, joinBody, readMessage, splitBody } from "../mux";
+import type { Channel, Frame, Id, JsonObject } from "../mux";
+import { randomId, type GatewayHttp } from "./gateway-http";
+
+/** A call that failed: refused, busy, or `connection-lost`. `code` is that of JSON-RPC. */
+export class BridgeError extends Error {
+  readonly code: number;
+  readonly data: unknown;
+
+  constructor(code: number, message: string, data?: unknown) {
+    super(message);
+    this.name = "BridgeError";
+    this.code = code;
+    this.data = data;
+  }
+}
+
+/** What the owner of a view is told. */
+export interface ViewEvents {
+  /** A message for the page's tools. */
+  webmcp(message: JsonObject): void;
+  /** A notification of the gateway on ui, such as `notifications/tools/list_changed`. */
+  notification(message: JsonObject): void;
+  /** The gateway closed the view. */
+  closed(reason: string): void;
+  /** The view could not be taken up again after the connection was lost: open another. */
+  lost(): void;
+}
+
+export interface CallOptions {
+  signal?: AbortSignal;
+  onprogress?: (params: JsonObject) => void;
+}
+
+/** What a view needs of its bridge. */
+export interface Wire {
+  /** Send on the present connection; where there is none, calls are answered `connection-lost`. */
+  send(frame: Frame): void;
+  /** Changes with every connection. */
+  readonly connection: object | null;
+  readonly http: GatewayHttp;
+}
+
+interface Waiting {
+  resolve(result: JsonObject): void;
+  reject(error: Error): void;
+  onprogress: ((params: JsonObject) => void) | undefined;
+}
+
+const CONNECTION_LOST = -32000;
+
+export class BridgeView {
+  readonly id: string;
+  readonly app: string;
+  readonly resource: string;
+  readonly links: readonly string[];
+  /** The token with which the bridge takes this view up again; each is good once. */
+  token: string;
+  private readonly wire: Wire;
+  private readonly events: ViewEvents;
+  private readonly prefix = randomId();
+  private readonly waiting = new Map<Id, Waiting>();
+  private readonly serving = new Set<Id>();
+  private count = 0;
+
+  constructor(wire: Wire, events: ViewEvents, opened: Extract<Frame, { type: "opened" }>, app: string) {
+    this.wire = wire;
+    this.events = events;
+    this.id = opened.view;
+    this.app = app;
+    this.resource = opened.resource;
+    this.links = opened.links;
+    this.token = opened.resume;
+  }
+
+  /** Call the gateway on ui. Rejects with BridgeError, or with the signal's reason. Never sent twice. */
+  call(method: string, params: JsonObject, { signal, onprogress }: CallOptions = {}): Promise<JsonObject> {
+    const id = `${this.prefix}-${(this.count += 1)}`;
+    const message = { jsonrpc: "2.0", id, method, params: onprogress ? withProgressToken(params, id) : params };
+    return new Promise<JsonObject>((resolve, reject) => {
+      signal?.throwIfAborted();
+      const abort = (): void => this.cancel(id, signal?.reason);
+      const settle = (): void => {
+        this.waiting.delete(id);
+        signal?.removeEventListener("abort", abort);
+      };
+      this.waiting.set(id, {
+        resolve: (result) => (settle(), resolve(result)),
+        reject: (error) => (settle(), reject(error)),
+        onprogress,
+      });
+      signal?.addEventListener("abort", abort);
+      this.post("ui", message, signal);
+    });
+  }
+
+  /** Send what the page's tools say; an answer to a call that is over ends here. */
+  sendWebmcp(message: JsonObject): void {
+    const id = idOf(message);
+    if (id !== null && !("method" in message)) this.serving.delete(id);
+    this.post("webmcp", message);
+  }
+
+  /** Attest that a person acted in the view at most `age` milliseconds ago. */
+  gesture(age: number): void {
+    this.wire.send({ type: "gesture", view: this.id, age });
+  }
+
+  /** Tell that the person looks at this view. */
+  focus(): void {
+    this.wire.send({ type: "focus", view: this.id });
+  }
+
+  /** Close the view; its calls in flight fail. */
+  close(reason: string): void {
+    this.wire.send({ type: "close", view: this.id, reason });
+    this.failAll("the view is closed");
+  }
+
+  /** Bridge: a message of the gateway arrived. */
+  async receive(channel: Channel, named: JsonObject): Promise<void> {
+    const body = bodyNamed(named);
+    const message = body === null ? named : await this.joined(named, body);
+    if (channel === "webmcp") this.receiveWebmcp(message);
+    else this.receiveUi(message);
+  }
+
+  /** Bridge: the connection is gone, and every call with it. */
+  drop(): void {
+    this.failAll("connection-lost");
+    for (const requestId of this.serving) {
+      const params = { requestId, reason: "connection-lost" };
+      this.events.webmcp({ jsonrpc: "2.0", method: "notifications/cancelled", params });
+    }
+    this.serving.clear();
+  }
+
+  /** Bridge: the gateway closed the view. */
+  closed(reason: string): void {
+    this.drop();
+    this.events.closed(reason);
+  }
+
+  /** Bridge: the gateway does not know the view any more. */
+  lost(): void {
+    this.drop();
+    this.events.lost();
+  }
+
+  private receiveUi(message: JsonObject): void {
+    const read = readMessage(message);
+    if (read.kind === "answer") {
+      this.settle(read.id, message);
+    } else if (read.kind === "call") {
+      this.post("ui", { jsonrpc: "2.0", id: read.id, result: {} }); // ping, the one call that may come
+    } else if (read.method === "notifications/progress") {
+      const params = message["params"] as JsonObject | undefined;
+      const token = params?.["progressToken"];
+      if (params && typeof token === "string") this.waiting.get(token)?.onprogress?.(params);
+    } else {
+      this.events.notification(message);
+    }
+  }
+
+  private receiveWebmcp(message: JsonObject): void {
+    const read = readMessage(message);
+    if (read.kind === "call") this.serving.add(read.id);
+    if (read.kind === "notice" && read.cancels !== null) this.serving.delete(read.cancels);
+    this.events.webmcp(message);
+  }
+
+  private settle(id: Id | null, message: JsonObject): void {
+    const waiting = id === null ? undefined : this.waiting.get(id);
+    const error = message["error"] as { code: number; message: string; data?: unknown } | undefined;
+    if (error) waiting?.reject(new BridgeError(error.code, error.message, error.data));
+    else waiting?.resolve(message["result"] as JsonObject);
+  }
+
+  private cancel(id: Id, reason: unknown): void {
+    const waiting = this.waiting.get(id);
+    if (!waiting) return;
+    const params = { requestId: id, reason: "aborted" };
+    this.wire.send(this.frame("ui", { jsonrpc: "2.0", method: "notifications/cancelled", params }));
+    waiting.reject(reason instanceof Error ? reason : new DOMException("aborted", "AbortError"));
+  }
+
+  private post(channel: Channel, message: JsonObject, signal?: AbortSignal): void {
+    if (isLarge(message)) void this.postLarge(channel, message, signal);
+    else this.wire.send(this.frame(channel, message));
+  }
+
+  /** Send a message whose body goes by HTTP; other messages overtake it. */
+  private async postLarge(channel: Channel, whole: JsonObject, signal?: AbortSignal): Promise<void> {
+    const { connection } = this.wire;
+    const body = randomId();
+    const { message, text } = splitBody(whole, body);
+    try {
+      await this.wire.http.putBody(body, text, signal);
+    } catch {
+      this.failLarge(channel, whole, "the body could not be handed over");
+      return;
+    }
+    if (signal?.aborted) return;
+    if (this.wire.connection === connection) this.wire.send(this.frame(channel, message));
+    else this.failLarge(channel, whole, "connection-lost");
+  }
+
+  /** A large call fails here; a large answer fails at its caller. */
+  private failLarge(channel: Channel, message: JsonObject, text: string): void {
+    const id = idOf(message);
+    if (id === null) return;
+    const error = failure(id, CONNECTION_LOST, text);
+    if ("method" in message) this.settle(id, error);
+    else this.wire.send(this.frame(channel, error));
+  }
+
+  private async joined(named: JsonObject, body: string): Promise<JsonObject> {
+    try {
+      return joinBody(named, await this.wire.http.takeBody(body));
+    } catch {
+      const id = idOf(named);
+      if (id === null || "method" in named) throw new BridgeError(CONNECTION_LOST, "a body could not be taken");
+      return failure(id, CONNECTION_LOST, "the body of the answer could not be taken");
+    }
+  }
+
+  private failAll(text: string): void {
+    for (const waiting of [...this.waiting.values()]) waiting.reject(new BridgeError(CONNECTION_LOST, text));
+  }
+
+  private frame(channel: Channel, message: JsonObject): Frame {
+    return { type: "message", view: this.id, channel, message };
+  }
+}
+
+function withProgressToken(params: JsonObject, token: string): JsonObject {
+  const meta = params["_meta"];
+  return { ...params, _meta: { ...(typeof meta === "object" ? meta : {}), progressToken: token } };
+}

@@ -1,0 +1,238 @@
+/** The host page's end of the bridge: one WebSocket for all views, taken up again when it drops. */
+import { Connection, MuxError, type Frame, type MessageFrame } from "../mux";
+import { BridgeError, BridgeView, type ViewEvents, type Wire } from "./bridge-view";
+import { gatewayHttp, type GatewayHttp } from "./gateway-http";
+
+export const SUBPROTOCOL = "webmcp-gateway.v1";
+
+/** Milliseconds after which a connection counts as good, and the next attempt is made at once. */
+const STABLE = 5000;
+
+/** `waiting`: between two attempts to connect. */
+export type BridgeState = "connecting" | "open" | "waiting" | "closed";
+
+/** The part of `WebSocket` that the bridge needs. */
+export type Socket = Pick<WebSocket, "send" | "close" | "onopen" | "onmessage" | "onclose">;
+
+export interface BridgeOptions {
+  /** The apps whose views this page shows. */
+  apps: readonly string[];
+  /** The console's CSRF token, from `GET /api/state`. */
+  csrf: string;
+  /** Where the gateway is; without it, where this page is. */
+  base?: string | URL;
+  onstate?: (state: BridgeState) => void;
+  /** For other ways to reach the gateway than `fetch` and `WebSocket`. */
+  http?: GatewayHttp;
+  connect?: (url: URL) => Socket;
+  /** Wait before attempt number `attempt`, which counts from 0. */
+  pause?: (attempt: number) => Promise<void>;
+}
+
+interface Opening {
+  app: string;
+  events: ViewEvents;
+  resolve(view: BridgeView): void;
+  reject(error: Error): void;
+}
+
+/** Connect, and stay connected until `close()`. */
+export function connectBridge(options: BridgeOptions): Bridge {
+  const base = new URL("./", options.base ?? document.baseURI);
+  const bridge = new Bridge({
+    http: gatewayHttp(base, options.csrf),
+    connect: (url) => new WebSocket(url, SUBPROTOCOL),
+    pause: backoff,
+    ...options,
+    base,
+  });
+  void bridge.run();
+  return bridge;
+}
+
+export class Bridge implements Wire {
+  readonly http: GatewayHttp;
+  /** The core of the present connection, null between two. */
+  connection: Connection | null = null;
+  private readonly options: Required<Pick<BridgeOptions, "connect" | "pause">> & BridgeOptions & { base: URL };
+  private readonly views = new Map<string, BridgeView>();
+  private readonly openings = new Map<string, Opening>();
+  private socket: Socket | null = null;
+  private state: BridgeState = "connecting";
+  private attempt = 0;
+  private connected = 0;
+  private references = 0;
+
+  constructor(options: Required<Pick<BridgeOptions, "http" | "connect" | "pause">> & BridgeOptions & { base: URL }) {
+    this.options = options;
+    this.http = options.http;
+  }
+
+  /** Open a view of `app`, as soon as there is a connection. Rejects with BridgeError where the gateway refuses. */
+  open(app: string, events: ViewEvents): Promise<BridgeView> {
+    if (this.state === "closed") return Promise.reject(new BridgeError(-32000, "the bridge is closed"));
+    const reference = String((this.references += 1));
+    return new Promise((resolve, reject) => {
+      this.openings.set(reference, { app, events, resolve, reject });
+      if (this.connection) this.send({ type: "open", ref: reference, app });
+    });
+  }
+
+  /** End the connection; the gateway closes the views. */
+  close(): void {
+    this.enter("closed");
+    this.socket?.close(1000);
+    for (const opening of this.openings.values()) opening.reject(new BridgeError(-32000, "the bridge is closed"));
+    this.openings.clear();
+  }
+
+  /** Connect again and again until `close()`. */
+  async run(): Promise<void> {
+    while (this.state !== "closed") {
+      this.enter("connecting");
+      await this.connectOnce().catch(() => undefined);
+      if (this.isClosed()) return;
+      this.enter("waiting");
+      await this.options.pause(this.attempt);
+      this.attempt += 1;
+    }
+  }
+
+  send(frame: Frame): void {
+    const { connection } = this;
+    if (frame.type === "close") this.views.delete(frame.view);
+    if (!connection) {
+      if (frame.type === "message") this.views.get(frame.view)?.drop();
+      return;
+    }
+    // A view that is being taken up again has nothing to attest, and one that was not taken up nothing to close.
+    if ((frame.type === "gesture" || frame.type === "focus" || frame.type === "close") && !connection.views.includes(frame.view)) return;
+    const replies = connection.send(frame);
+    this.flush(connection);
+    for (const reply of replies) this.take(reply);
+  }
+
+  /** One connection, from its ticket to its end. */
+  private async connectOnce(): Promise<void> {
+    const ticket = await this.http.ticket(this.options.apps);
+    if (this.isClosed()) return;
+    const url = new URL("bridge", this.options.base);
+    url.protocol = url.protocol.replace("http", "ws");
+    const socket = this.options.connect(url);
+    this.socket = socket;
+    await new Promise<void>((resolve) => {
+      socket.onopen = () => this.greet(ticket);
+      socket.onmessage = ({ data }: MessageEvent<unknown>) => this.receive(data);
+      socket.onclose = () => resolve();
+    });
+    this.dropConnection();
+  }
+
+  private greet(ticket: string): void {
+    this.connection = new Connection("host");
+    this.connected = performance.now();
+    this.enter("open");
+    this.send({ type: "hello", ticket });
+    for (const view of this.views.values()) this.send({ type: "resume", view: view.id, token: view.token });
+    for (const [ref, { app }] of this.openings) this.send({ type: "open", ref, app });
+  }
+
+  private receive(data: unknown): void {
+    const { connection } = this;
+    if (!connection) return;
+    try {
+      if (typeof data !== "string") throw new MuxError("bad-frame", "frames are text");
+      const events = connection.receiveData(data);
+      this.flush(connection);
+      for (const event of events) this.take(event);
+    } catch (error) {
+      if (!(error instanceof MuxError)) throw error;
+      console.error(`webmcp-gateway: the bridge ends: ${error.code}: ${error.message}`);
+      this.socket?.close(4400, error.code);
+    }
+  }
+
+  private take(event: Frame): void {
+    switch (event.type) {
+      case "opened":
+        return this.takeOpened(event);
+      case "resume":
+        return this.takeResume(event.view, event.token);
+      case "message":
+        return this.takeMessage(event);
+      case "close":
+        return this.takeOut(event.view)?.closed(event.reason);
+      case "error":
+        return this.takeError(event);
+      default:
+        return; // hello, open, gesture and focus are the host's own words, and never arrive
+    }
+  }
+
+  private takeOpened(opened: Extract<Frame, { type: "opened" }>): void {
+    const opening = this.openings.get(opened.ref);
+    this.openings.delete(opened.ref);
+    if (!opening) return this.send({ type: "close", view: opened.view, reason: "gone" });
+    const view = new BridgeView(this, opening.events, opened, opening.app);
+    this.views.set(view.id, view);
+    opening.resolve(view);
+  }
+
+  private takeResume(id: string, token: string): void {
+    const view = this.views.get(id);
+    if (view) view.token = token;
+    else this.send({ type: "close", view: id, reason: "gone" });
+  }
+
+  private takeMessage({ view, channel, message }: MessageFrame): void {
+    this.views
+      .get(view)
+      ?.receive(channel, message)
+      .catch((error: unknown) => console.warn("webmcp-gateway: a message of the gateway was lost:", error));
+  }
+
+  private takeError(event: Extract<Frame, { type: "error" }>): void {
+    if (event.ref !== undefined) {
+      this.openings.get(event.ref)?.reject(new BridgeError(-32000, `${event.code}: ${event.detail}`));
+      this.openings.delete(event.ref);
+    } else if (event.view === undefined) {
+      console.warn(`webmcp-gateway: the gateway ends the bridge: ${event.code}: ${event.detail}`);
+      this.socket?.close(1000);
+    } else if (!this.connection?.views.includes(event.view)) {
+      this.takeOut(event.view)?.lost();
+    }
+  }
+
+  private takeOut(id: string): BridgeView | undefined {
+    const view = this.views.get(id);
+    this.views.delete(id);
+    return view;
+  }
+
+  private dropConnection(): void {
+    if (performance.now() - this.connected > STABLE) this.attempt = 0;
+    this.connection = null;
+    this.socket = null;
+    for (const view of this.views.values()) view.drop();
+  }
+
+  private flush(connection: Connection): void {
+    for (const text of connection.pendingOutput()) this.socket?.send(text);
+  }
+
+  private enter(state: BridgeState): void {
+    if (this.state === "closed") return;
+    this.state = state;
+    this.options.onstate?.(state);
+  }
+
+  private isClosed(): boolean {
+    return this.state === "closed";
+  }
+}
+
+/** A quarter of a second, doubled up to half a minute, with half of it at random. */
+async function backoff(attempt: number): Promise<void> {
+  const longest = Math.min(30_000, 250 * 2 ** attempt);
+  await new Promise((resolve) => setTimeout(resolve, longest * (0.5 + Math.random() / 2)));
+}

@@ -1,0 +1,39 @@
+/** The bridge's three HTTP calls: a ticket before it opens, and bodies too large for a frame. */
+
+export interface GatewayHttp {
+  /** A ticket for one connection that may open views of `apps`. */
+  ticket(apps: readonly string[]): Promise<string>;
+  /** Hand over the text of a body that a message will name. */
+  putBody(id: string, text: string, signal?: AbortSignal): Promise<void>;
+  /** Take the text of a body that a message named; it is there once. */
+  takeBody(id: string): Promise<string>;
+}
+
+/** The calls to the gateway at `base`, with the console's CSRF token. */
+export function gatewayHttp(base: URL, csrf: string): GatewayHttp {
+  const headers = { "content-type": "application/json", "webmcp-gateway-csrf": csrf };
+  async function call(path: string, init: RequestInit): Promise<Response> {
+    const response = await fetch(new URL(path, base), { ...init, headers, cache: "no-store", redirect: "error" });
+    if (!response.ok) throw new Error(`${path}: the gateway answered ${response.status}`);
+    return response;
+  }
+  return {
+    async ticket(apps) {
+      const response = await call("bridge/tickets", { method: "POST", body: JSON.stringify({ apps }) });
+      const { ticket } = (await response.json()) as { ticket: string };
+      return ticket;
+    },
+    async putBody(id, text, signal) {
+      await call(`bridge/bodies/${id}`, { method: "PUT", body: text, ...(signal && { signal }) });
+    },
+    async takeBody(id) {
+      return (await call(`bridge/bodies/${id}`, { method: "GET" })).text();
+    },
+  };
+}
+
+/** 22 characters of base64url, unguessable. */
+export function randomId(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+}

@@ -1,0 +1,63 @@
+/** What a `postMessage` from the sandbox proxy is: the page's ui protocol, its webmcp envelope, or the proxy's own word. */
+import { MuxError, readMessage, type JsonObject } from "../mux";
+
+export type PageMessage =
+  /** Bare JSON-RPC of MCP Apps. */
+  | { kind: "ui"; message: JsonObject; initialize: boolean }
+  /** MCP of the page's tools, or a word of mcp-b's handshake. */
+  | { kind: "webmcp"; payload: JsonObject | "mcp-server-ready" | "mcp-server-stopped" }
+  /** The proxy: a person acted in the page at most `age` milliseconds ago. */
+  | { kind: "gesture"; age: number }
+  /** The proxy: it waits for the page. */
+  | { kind: "proxy-ready"; message: JsonObject }
+  | { kind: "garbage" };
+
+const GARBAGE: PageMessage = { kind: "garbage" };
+
+/** Sort a message of the proxy's window. The proxy lets no `ui/notifications/sandbox-…` of its page through. */
+export function sortPageMessage(data: unknown): PageMessage {
+  if (!isPlainObject(data)) return GARBAGE;
+  return data["channel"] === "mcp-iframe" ? sortEnvelope(data) : sortUi(data);
+}
+
+/** The envelope in which a message of the gateway reaches the page's tools. */
+export function envelope(payload: JsonObject | "mcp-check-ready"): JsonObject {
+  return { channel: "mcp-iframe", type: "mcp", direction: "client-to-server", payload };
+}
+
+function sortEnvelope(data: JsonObject): PageMessage {
+  const payload = data["payload"];
+  if (data["type"] !== "mcp" || data["direction"] !== "server-to-client") return GARBAGE;
+  if (payload === "mcp-server-ready" || payload === "mcp-server-stopped") return { kind: "webmcp", payload };
+  return isJsonRpc(payload) ? { kind: "webmcp", payload } : GARBAGE;
+}
+
+function sortUi(data: JsonObject): PageMessage {
+  if (!isJsonRpc(data)) return GARBAGE;
+  const method = data["method"];
+  if (method === "ui/notifications/sandbox-gesture") return sortGesture(data);
+  if (method === "ui/notifications/sandbox-proxy-ready") return { kind: "proxy-ready", message: data };
+  if (typeof method === "string" && method.startsWith("ui/notifications/sandbox-")) return GARBAGE;
+  return { kind: "ui", message: data, initialize: method === "ui/initialize" };
+}
+
+function sortGesture(data: JsonObject): PageMessage {
+  const params = data["params"];
+  const age = isPlainObject(params) ? params["age"] : null;
+  if (typeof age !== "number" || !(age >= 0)) return GARBAGE;
+  return { kind: "gesture", age: Math.min(Math.ceil(age), 5000) };
+}
+
+function isJsonRpc(value: unknown): value is JsonObject {
+  try {
+    readMessage(value);
+    return true;
+  } catch (error) {
+    if (error instanceof MuxError) return false;
+    throw error;
+  }
+}
+
+function isPlainObject(value: unknown): value is JsonObject {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}

@@ -1,0 +1,46 @@
+/** What the sandbox proxy lets through, and what it does not. */
+
+/** All that an app's frame may ever do: no origin of its own, no navigation of the page around it, no popups. */
+const SANDBOX = ["allow-scripts", "allow-forms"];
+
+/** The proxy's own words, which no page may say. */
+const OWN = "ui/notifications/sandbox-";
+
+/** The origin of the page that may speak to this proxy, null where the address names none, or not the one above. */
+export function hostOrigin(search: string, ancestor: string | undefined): string | null {
+  const named = new URLSearchParams(search).get("host");
+  if (named === null || !URL.canParse(named)) return null;
+  const { protocol, origin } = new URL(named);
+  if ((protocol !== "https:" && protocol !== "http:") || origin !== named) return null;
+  return ancestor === undefined || ancestor === origin ? origin : null;
+}
+
+/** The inner frame's sandbox: a wish may only take away. */
+export function narrowed(wish: unknown): string {
+  if (typeof wish !== "string") return SANDBOX.join(" ");
+  const wished = wish.toLowerCase().split(/\s+/);
+  return SANDBOX.filter((token) => wished.includes(token)).join(" ");
+}
+
+/** The method of a JSON-RPC message, null for anything else. */
+export function methodOf(data: unknown): string | null {
+  if (typeof data !== "object" || data === null || !("method" in data)) return null;
+  return typeof data.method === "string" ? data.method : null;
+}
+
+/** Whether a message is the proxy's or the host's alone, and ends here. */
+export function isOwn(data: unknown): boolean {
+  return methodOf(data)?.startsWith(OWN) ?? false;
+}
+
+/** The HTML that a first `sandbox-resource-ready` brings, with its wish; null for anything else. */
+export function resourceOf(data: unknown): { html: string; sandbox: string } | null {
+  if (methodOf(data) !== `${OWN}resource-ready`) return null;
+  const { params } = data as { params?: { html?: unknown; sandbox?: unknown } };
+  return typeof params?.html === "string" ? { html: params.html, sandbox: narrowed(params.sandbox) } : null;
+}
+
+/** A word of the proxy to its host. */
+export function notice(name: "proxy-ready" | "gesture", params: object): object {
+  return { jsonrpc: "2.0", method: OWN + name, params };
+}

@@ -1,0 +1,321 @@
+/** One app on a host page: a view on the bridge, a sandboxed iframe, and the two conversations between them. */
+import { AppBridge } from "@modelcontextprotocol/ext-apps/app-bridge";
+import type {
+  McpUiDownloadFileRequest,
+  McpUiHostCapabilities,
+  McpUiHostContext,
+  McpUiMessageRequest,
+  McpUiResourceMeta,
+  McpUiSizeChangedNotification,
+  McpUiUpdateModelContextRequest,
+} from "@modelcontextprotocol/ext-apps/app-bridge";
+import type { JsonObject } from "../mux";
+import type { BridgeView, ViewEvents } from "./bridge-view";
+import { answerPage } from "./answers";
+import { PageLink } from "./page-link";
+
+const TEARDOWN_TIMEOUT = 1000;
+const LARGEST_HEIGHT = 10_000;
+
+/** Why an app is no longer shown; `text` is for the person. */
+export interface Ending {
+  reason: "closed" | "closed-by-gateway" | "flooded" | "failed";
+  text: string;
+}
+
+export interface MountOptions {
+  /** Where the iframe goes. */
+  container: HTMLElement;
+  /** Opens views; see `connectBridge`. */
+  bridge: { open(app: string, events: ViewEvents): Promise<BridgeView> };
+  app: string;
+  /** The sandbox proxy's address as the gateway gave it, signed. */
+  sandboxUrl: string;
+  hostInfo?: { name: string; version: string };
+  /** Theme, locale and the like; `setHostContext` changes them. */
+  hostContext?: McpUiHostContext;
+  /** The view has this id from now on: at first, and after a reload or a restart of the gateway. */
+  onview?: (view: string) => void;
+  onToolsChanged?: () => void;
+  onended?: (ending: Ending) => void;
+  /** Without it the height of the iframe follows the page. */
+  onsizechange?: (size: McpUiSizeChangedNotification["params"]) => void;
+  /** Show a link, http or https; false where it was not opened. Without it the page is told that links do not open. */
+  onopenlink?: (url: URL) => boolean | Promise<boolean>;
+  /** The page speaks for the person; false where the message was refused. */
+  onmessage?: (params: McpUiMessageRequest["params"]) => boolean | Promise<boolean>;
+  onupdatemodelcontext?: (params: McpUiUpdateModelContextRequest["params"]) => void | Promise<void>;
+  ondownloadfile?: (params: McpUiDownloadFileRequest["params"]) => boolean | Promise<boolean>;
+  onlog?: (params: { level: string; logger?: string | undefined; data?: unknown }) => void;
+}
+
+/** Show an app. Rejects with BridgeError where the gateway refuses the view or its page. */
+export async function mountApp(options: MountOptions): Promise<MountedApp> {
+  const mounted = new MountedApp(options);
+  try {
+    await mounted.show();
+  } catch (error) {
+    mounted.end({ reason: "failed", text: `${options.app} could not be shown.` });
+    throw error;
+  }
+  return mounted;
+}
+
+export class MountedApp {
+  private readonly options: MountOptions;
+  private readonly origin: string;
+  private readonly url: URL;
+  private hostContext: McpUiHostContext;
+  private open: BridgeView | null = null;
+  private frame: HTMLIFrameElement | null = null;
+  private link: PageLink | null = null;
+  /** What the gateway said to the page's tools before there was a page. */
+  private early: JsonObject[] = [];
+  private apps: AppBridge | null = null;
+  private meta: McpUiResourceMeta = {};
+  private ended = false;
+  /** Counts what is shown: an answer for an older one is out of date. */
+  private generation = 0;
+
+  constructor(options: MountOptions) {
+    this.options = options;
+    this.url = new URL(options.sandboxUrl, document.baseURI);
+    // The proxy answers to this page alone; its frame-ancestors say whether this page may be that one.
+    if (!this.url.searchParams.has("host")) this.url.searchParams.set("host", location.origin);
+    this.origin = this.url.origin;
+    if (this.origin === location.origin) throw new TypeError("the sandbox must be of another origin than this page");
+    this.hostContext = { ...options.hostContext, "webmcp-gateway": { bridge: true } };
+    window.addEventListener("blur", this.noticeFocus);
+  }
+
+  /** The id of the view at this moment. */
+  get view(): string {
+    return this.open?.id ?? "";
+  }
+
+  get iframe(): HTMLIFrameElement | null {
+    return this.frame;
+  }
+
+  /** Open a view, and load its page. */
+  async show(): Promise<void> {
+    const generation = (this.generation += 1);
+    const open = await this.openView();
+    if (generation !== this.generation) return open.close("gone");
+    this.adopt(open);
+    const { html, meta } = await readPage(open);
+    if (generation !== this.generation) return;
+    await this.load(html, meta);
+  }
+
+  /** Show the app anew: another iframe, another view. */
+  async reload(): Promise<void> {
+    if (this.ended) return;
+    await this.takeDown("reload");
+    if (!this.ended) await this.show();
+  }
+
+  /** Let the page save what it has, then end it. */
+  async close(): Promise<void> {
+    if (this.ended) return;
+    await this.takeDown("gone");
+    this.end({ reason: "closed", text: "" });
+  }
+
+  /** Change theme, locale and the like. */
+  setHostContext(context: McpUiHostContext): void {
+    this.hostContext = { ...context, "webmcp-gateway": { bridge: true } };
+    this.apps?.setHostContext(this.hostContext);
+  }
+
+  /** End at once; a text is left in the iframe's place. */
+  end(ending: Ending): void {
+    if (this.ended) return;
+    this.ended = true;
+    this.generation += 1;
+    window.removeEventListener("blur", this.noticeFocus);
+    this.open?.close(ending.reason);
+    this.open = null;
+    this.dropFrame();
+    if (ending.text) this.leaveNotice(ending.text);
+    this.options.onended?.(ending);
+  }
+
+  private openView(): Promise<BridgeView> {
+    let mine: BridgeView | null = null;
+    const isMine = (): boolean => mine !== null && mine === this.open;
+    const opening = this.options.bridge.open(this.options.app, {
+      webmcp: (message) => isMine() && this.tellTools(message),
+      notification: (message) => isMine() && this.passNotification(message),
+      closed: (reason) => isMine() && this.closedByGateway(reason),
+      lost: () => isMine() && void this.reopen(),
+    });
+    return opening.then((view) => (mine = view));
+  }
+
+  private adopt(open: BridgeView): void {
+    this.open = open;
+    this.options.onview?.(open.id);
+  }
+
+  private tellTools(message: JsonObject): void {
+    if (this.link) this.link.sendWebmcp(message);
+    else this.early.push(message);
+  }
+
+  /** The page runs on; its view is another: it reloaded in place, or the gateway has forgotten the old one. */
+  private async reopen(): Promise<boolean> {
+    const generation = (this.generation += 1);
+    this.open = null;
+    this.link?.startChecking();
+    try {
+      const open = await this.openView();
+      if (generation === this.generation) this.adopt(open);
+      else open.close("gone");
+    } catch {
+      if (generation === this.generation) this.end({ reason: "failed", text: `${this.options.app} could not be opened again.` });
+    }
+    return generation === this.generation && this.open !== null;
+  }
+
+  private async load(html: string, meta: McpUiResourceMeta): Promise<void> {
+    const frame = document.createElement("iframe");
+    frame.title = this.options.app;
+    frame.style.cssText = "display:block;width:100%;border:0";
+    // The proxy needs its own origin; it is never this page's, and its inner frame is opaque.
+    frame.setAttribute("sandbox", "allow-scripts allow-same-origin allow-forms");
+    this.frame = frame;
+    this.options.container.append(frame);
+    const page = frame.contentWindow;
+    if (!page) throw new TypeError("the container must be in the document");
+    this.meta = meta;
+    this.link = this.linkTo(page);
+    await this.connect(this.link, html);
+    this.link.startChecking();
+    for (const message of this.early.splice(0)) this.link.sendWebmcp(message);
+    frame.src = this.url.href;
+  }
+
+  private linkTo(page: Window): PageLink {
+    return new PageLink(page, this.origin, {
+      webmcp: (message) => this.hearTools(message),
+      gesture: (age) => this.open?.gesture(age),
+      reloaded: () => void this.reloadedInPlace(),
+      emptied: () => void this.reload(),
+      flooded: () => this.end({ reason: "flooded", text: `${this.options.app} was closed: it sent too many messages.` }),
+    });
+  }
+
+  /** Speak the ui protocol; `html` is for a proxy that has no page yet. */
+  private async connect(link: PageLink, html: string | null): Promise<void> {
+    const { options } = this;
+    const capabilities = capabilitiesOf(options, this.meta);
+    const apps = new AppBridge(null, options.hostInfo ?? { name: "webmcp-gateway", version: "1" }, capabilities, {
+      hostContext: this.hostContext,
+    });
+    answerPage(apps, () => this.open, options);
+    apps.onsizechange = options.onsizechange ?? (({ height }) => this.follow(height));
+    apps.onrequestteardown = () => void this.close();
+    apps.addEventListener("initialized", () => void this.greet(apps));
+    if (html !== null) {
+      const loadOnce = (): void => {
+        apps.removeEventListener("sandboxready", loadOnce);
+        void apps.sendSandboxResourceReady({ html });
+      };
+      apps.addEventListener("sandboxready", loadOnce);
+    }
+    this.apps = apps;
+    await apps.connect(link.uiTransport());
+  }
+
+  /** What a host tells a page that the person opened, not a model. */
+  private async greet(apps: AppBridge): Promise<void> {
+    await apps.sendToolInput({ arguments: {} });
+    await apps.sendToolResult({ content: [] });
+  }
+
+  private async reloadedInPlace(): Promise<void> {
+    const { link } = this;
+    this.open?.close("reload");
+    void this.apps?.close();
+    this.apps = null;
+    const reopened = await this.reopen();
+    if (link && reopened) await this.connect(link, null);
+  }
+
+  private hearTools(message: JsonObject): void {
+    this.open?.sendWebmcp(message);
+    if (message["method"] === "notifications/tools/list_changed") this.options.onToolsChanged?.();
+  }
+
+  private passNotification(message: JsonObject): void {
+    switch (message["method"]) {
+      case "notifications/tools/list_changed":
+        return void this.apps?.sendToolListChanged();
+      case "notifications/resources/list_changed":
+        return void this.apps?.sendResourceListChanged();
+      case "notifications/prompts/list_changed":
+        return void this.apps?.sendPromptListChanged();
+    }
+  }
+
+  private closedByGateway(reason: string): void {
+    this.open = null;
+    this.end({ reason: "closed-by-gateway", text: `The gateway closed ${this.options.app}: ${reason}` });
+  }
+
+  private async takeDown(reason: string): Promise<void> {
+    this.generation += 1;
+    await this.apps?.teardownResource({}, { timeout: TEARDOWN_TIMEOUT }).catch(() => undefined);
+    this.open?.close(reason);
+    this.open = null;
+    this.dropFrame();
+  }
+
+  private dropFrame(): void {
+    void this.apps?.close();
+    this.link?.close();
+    this.frame?.remove();
+    this.apps = this.link = this.frame = null;
+    this.early = [];
+  }
+
+  private leaveNotice(text: string): void {
+    const notice = document.createElement("p");
+    notice.setAttribute("role", "alert");
+    notice.textContent = text;
+    this.options.container.append(notice);
+  }
+
+  private follow(height: number | undefined): void {
+    if (this.frame && height !== undefined) this.frame.style.height = `${Math.min(Math.max(0, height), LARGEST_HEIGHT)}px`;
+  }
+
+  /** A window that loses the focus to the iframe. */
+  private readonly noticeFocus = (): void => {
+    if (this.frame && document.activeElement === this.frame) this.open?.focus();
+  };
+}
+
+/** The app's page, read over its own view. */
+async function readPage(open: BridgeView): Promise<{ html: string; meta: McpUiResourceMeta }> {
+  const result = await open.call("resources/read", { uri: open.resource });
+  const contents = result["contents"];
+  const [content] = Array.isArray(contents) ? (contents as { text?: unknown; _meta?: { ui?: McpUiResourceMeta } }[]) : [];
+  if (typeof content?.text !== "string") throw new TypeError(`${open.resource} is no text`);
+  return { html: content.text, meta: content._meta?.ui ?? {} };
+}
+
+/** What this host really does; a page leaves the rest alone. */
+function capabilitiesOf(options: MountOptions, meta: McpUiResourceMeta): McpUiHostCapabilities {
+  return {
+    serverTools: { listChanged: true },
+    serverResources: { listChanged: true },
+    logging: {},
+    sandbox: { ...(meta.csp && { csp: meta.csp }) },
+    ...(options.onopenlink && { openLinks: {} }),
+    ...(options.ondownloadfile && { downloadFile: {} }),
+    ...(options.onmessage && { message: { text: {} } }),
+    ...(options.onupdatemodelcontext && { updateModelContext: { text: {}, structuredContent: {} } }),
+  };
+}
