@@ -1,0 +1,168 @@
+"""`serve` as a process: ready lines, what stops it, what keeps it from starting."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+import gateway
+from tests.world import bound
+
+ROOT = Path(gateway.__file__).parent.parent
+COMMAND = (sys.executable, "-c", "from gateway.cli import main; main()", "serve")
+
+
+def write(folder: Path, port: int, backend: int = 9) -> None:
+    """A configuration for one page, whose requests go to a port of this machine."""
+    (folder / "index.html").write_text("<!doctype html><title>one page</title>")
+    (folder / "policy.yaml").write_text(
+        f"version: 1\nbackends: {{api: {{url: 'http://127.0.0.1:{backend}', network: private}}}}\n"
+        "routes: [{path: /api/slow, methods: [GET]}]\n"
+    )
+    (folder / "gateway.yaml").write_text(
+        f"server: {{listen: 127.0.0.1:{port}}}\napps: {{page: {{source: index.html, policy: policy.yaml}}}}\n"
+    )
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+@asynccontextmanager
+async def process(folder: Path, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """The command in `folder`; killed at the end if it still runs."""
+    started = await asyncio.create_subprocess_exec(
+        *COMMAND,
+        *arguments,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield started
+    finally:
+        if started.returncode is None:
+            started.kill()
+        await started.communicate()
+
+
+async def ready(running: asyncio.subprocess.Process, lines: int) -> list[str]:
+    """The first `lines` lines that it prints."""
+    assert running.stdout is not None
+    async with asyncio.timeout(30):
+        return [(await running.stdout.readline()).decode().strip() for _ in range(lines)]
+
+
+async def ended(running: asyncio.subprocess.Process) -> tuple[int | None, str]:
+    """Its exit code and the rest of what it printed."""
+    async with asyncio.timeout(30):
+        out, err = await running.communicate()
+    return running.returncode, (out + err).decode()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_serve_says_where_it_is_and_ends_with_a_signal(tmp_path: Path, number: signal.Signals) -> None:
+    """The ready lines come when it answers; SIGTERM and Ctrl-C end it with exit code 0."""
+    port = free_port()
+    write(tmp_path, port)
+    async with process(tmp_path) as running, aiohttp.ClientSession() as http:
+        lines = await ready(running, 5)
+        assert lines[0].startswith("webmcp-gateway")
+        assert lines[1].endswith(f"http://gateway.localhost:{port}")
+        assert lines[2].endswith(f"http://localhost:{port}/mcp")
+        assert lines[3].endswith(f"http://page.localhost:{port}")
+        assert f"http://localhost:{port}/mcp/page" in lines[4]
+        async with http.get(f"http://127.0.0.1:{port}/readyz", headers={"webmcp-gateway-client": "1"}) as answer:
+            assert answer.status == 200
+        running.send_signal(number)
+        code, rest = await ended(running)
+    assert code == 0, rest
+    assert "Traceback" not in rest
+
+
+async def test_a_running_request_is_answered_after_sigterm(tmp_path: Path) -> None:
+    """SIGTERM stops accepting at once; what runs gets its answer."""
+    arrived, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: web.Request) -> web.Response:
+        arrived.set()
+        await go_on.wait()
+        return web.json_response({"late": True})
+
+    api = web.Application()
+    api.router.add_get("/api/slow", slow)
+    runner = web.AppRunner(api)
+    await runner.setup()
+    sock, port = bound(), free_port()
+    await web.SockSite(runner, sock).start()
+    write(tmp_path, port, sock.getsockname()[1])
+    headers = {"host": f"page.localhost:{port}", "webmcp-gateway-client": "1"}
+    try:
+        async with process(tmp_path) as running, aiohttp.ClientSession(headers=headers) as http:
+            await ready(running, 5)
+            call = asyncio.ensure_future(http.get(f"http://127.0.0.1:{port}/api/slow"))
+            async with asyncio.timeout(10):
+                await arrived.wait()
+            running.terminate()
+            await ready(running, 1)
+            with pytest.raises(aiohttp.ClientConnectorError):
+                await http.get(f"http://127.0.0.1:{port}/api/slow")
+            go_on.set()
+            answer = await call
+            assert (answer.status, await answer.json()) == (200, {"late": True})
+            answer.close()
+            code, rest = await ended(running)
+        assert code == 0, rest
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_port_that_is_taken_ends_with_2(tmp_path: Path) -> None:
+    """The message names the address and the setting."""
+    with bound() as taken:
+        write(tmp_path, taken.getsockname()[1])
+        async with process(tmp_path) as running:
+            code, output = await ended(running)
+    assert code == 2
+    assert "cannot listen on 127.0.0.1" in output
+    assert "server.listen" in output
+    assert "Traceback" not in output
+
+
+async def test_a_wrong_configuration_ends_with_2_and_its_places(tmp_path: Path) -> None:
+    """Problems of gateway.yaml and of the policy, and nothing else."""
+    write(tmp_path, 8080)
+    (tmp_path / "policy.yaml").write_text("version: 1\nroute: []\n")
+    with (tmp_path / "gateway.yaml").open("a") as file:
+        file.write("plugin: []\n")
+    async with process(tmp_path, "--config", "gateway.yaml") as running:
+        code, output = await ended(running)
+    assert code == 2
+    assert [line.split(": ")[0] for line in output.splitlines()] == ["gateway.yaml:3:1", "policy.yaml:2:1"]
+
+
+async def test_a_plugin_that_is_not_there_ends_with_2(tmp_path: Path) -> None:
+    """What keeps the gateway from starting is said without a traceback."""
+    write(tmp_path, free_port())
+    with (tmp_path / "gateway.yaml").open("a") as file:
+        file.write("plugins: [gone.py]\n")
+    async with process(tmp_path) as running:
+        code, output = await ended(running)
+    assert code == 2
+    assert "cannot start: plugin gone.py" in output
+    assert "Traceback" not in output
