@@ -1,0 +1,78 @@
+"""What of a backend's answer concerns the app: its headers, and where a redirect leads."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from urllib.parse import urljoin
+
+from gateway.model import CanonicalRequest, Headers
+from gateway.policy import paths
+from gateway.policy.canonical import canonical_origin
+from gateway.policy.headers import filter_response_headers, private_caching
+from gateway.policy.policy import Policy
+from gateway.policy.rules import METHODS, BackendSpec, Obligations
+
+_VISIBLE = re.compile(r"[\x21-\x7e]+")
+_ABSOLUTE = re.compile(r"([A-Za-z]+)://([^/?#\\@]+)([^?#]*)(?:\?([^#]*))?(?:#.*)?", re.ASCII)
+
+
+class Landing(NamedTuple):
+    """Where a redirect leads: a backend of the policy, and a URL relative to the app."""
+
+    backend: str
+    url: str
+
+
+def landing(policy: Policy, request: CanonicalRequest, location: str) -> Landing | None:
+    """Where `location` leads from `request`; None where it is broken or leaves the backends of the policy."""
+    spec = policy.backends.get(request.backend)
+    if spec is None or not _VISIBLE.fullmatch(location) or "\\" in location:
+        return None
+    try:
+        match = _ABSOLUTE.fullmatch(urljoin(spec.target(request), location))
+        if match is None:
+            return None
+        origin = canonical_origin(match[1], match[2])
+        path = paths.canonical_path(match[3] or "/")
+        query = paths.canonical_query(match[4] or "")
+    except ValueError:
+        return None
+    for candidate in (spec, *policy.backends.values()):
+        inside = _inside(candidate, origin, path)
+        if inside is not None:
+            return Landing(candidate.name, f"{inside}?{query}" if query else inside)
+    return None
+
+
+def answer_headers(
+    policy: Policy, request: CanonicalRequest, obligations: Obligations, headers: Headers, *, credentialed: bool
+) -> Headers:
+    """The headers of a backend's answer as the app gets them; `credentialed` says that a credential or jar was used."""
+    kept = filter_response_headers(headers, obligations.response_headers)
+    shown = tuple(
+        (name, value)
+        for name, raw in kept
+        if (value := _location(policy, request, raw) if name == "location" else raw) is not None
+    )
+    return private_caching(shown, credentialed=credentialed, confirmed=obligations.no_store)
+
+
+def _location(policy: Policy, request: CanonicalRequest, location: str) -> str | None:
+    """The location relative to the app, None where it is outside of the app's routes."""
+    found = landing(policy, request, location)
+    if found is None:
+        return None
+    path = found.url.partition("?")[0]
+    deciding = (policy.routes.find(method, path, found.backend) for method in METHODS)
+    inside = any(route is not None and route.deny is None for route in deciding)
+    # A relative URL can say which backend is meant only where there is one.
+    reachable = policy.only_backend is not None or found.backend == request.backend
+    return found.url if inside and reachable else None
+
+
+def _inside(spec: BackendSpec, origin: str, path: str) -> str | None:
+    prefix = spec.url.removeprefix(origin) if spec.url.startswith(origin) else None
+    if prefix is not None and (not prefix or prefix.startswith("/")) and (path + "/").startswith(prefix + "/"):
+        return path[len(prefix) :] or "/"
+    return path if origin in spec.origins else None

@@ -1,0 +1,126 @@
+"""A request becomes canonical: parsed once, then decided on and sent byte for byte.
+
+Raises `Refusal`: `bad-request` for what can be read in two ways, `policy-denied` for an origin that no backend has.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from gateway.errors import Reason, Refusal
+from gateway.model import BodyType, CanonicalRequest, Request
+from gateway.policy import paths
+from gateway.policy.headers import filter_request_headers
+from gateway.policy.overrides import method_override
+from gateway.policy.policy import Policy
+from gateway.policy.routes import opaque_segments
+from gateway.policy.rules import METHODS
+
+MAX_URL: Final = 8 * 1024
+
+_ABSOLUTE = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://([^/?#\\]*)", re.ASCII)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:", re.ASCII)
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", re.ASCII)
+_DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
+
+
+def canonicalise(policy: Policy, request: Request, backend: str | None = None) -> CanonicalRequest:
+    """The one form of `request`. `backend` is given where it is known already, as after a redirect."""
+    try:
+        return _canonicalise(policy, request, backend)
+    except ValueError as error:
+        raise Refusal(Reason.BAD_REQUEST, str(error)) from error
+
+
+def _canonicalise(policy: Policy, request: Request, backend: str | None) -> CanonicalRequest:
+    method = request.method if request.method in METHODS else canonical_method(request.method)
+    meant, path, query = target(policy, request.url)
+    path = paths.canonical_path(path)
+    query = paths.canonical_query(query) if query else query
+    backend = backend or meant or policy.only_backend
+    if "%" in path:
+        _check_ambiguous(policy, path)
+    if backend is None:
+        route = policy.routes.find(method, path, None)
+        backend = (route.backend if route else None) or ""
+    headers = filter_request_headers(request.headers)
+    bodiless = method in ("GET", "HEAD")
+    body = b"" if bodiless else request.body
+    if method == "POST" and (place := method_override(query, headers, body)):
+        raise ValueError(f"_method in the {place} is refused: send the method that you mean")
+    return CanonicalRequest(
+        method=method,
+        path=path,
+        query=query,
+        headers=headers,
+        body=body,
+        body_type=BodyType.NONE if bodiless else request.body_type,
+        backend=backend,
+        redirect=request.redirect,
+        timeout=request.timeout,
+    )
+
+
+def canonical_method(method: str) -> str:
+    """The method in upper case. Raises ValueError."""
+    if not _TOKEN.fullmatch(method):
+        raise ValueError(f"method: {method[:40]!r} is not an HTTP method")
+    upper = method.upper()
+    if upper not in METHODS:
+        raise ValueError(f"method: {upper[:40]} is not one of {', '.join(sorted(METHODS))}")
+    return upper
+
+
+def target(policy: Policy, url: str) -> tuple[str | None, str, str]:
+    """The backend that the URL itself names (None: none), path and query. The fragment is dropped."""
+    if len(url) > MAX_URL:
+        raise ValueError(f"url: longer than {MAX_URL} characters")
+    backend = None
+    if not url.startswith("/") or url.startswith(("//", "/\\")):
+        backend, url = _absolute(policy, url)
+    path, _, query = url.partition("#")[0].partition("?")
+    return backend, path, query
+
+
+def canonical_origin(scheme: str, authority: str) -> str:
+    """Scheme, host and port in lower case, without the scheme's own port."""
+    scheme = scheme.lower()
+    return f"{scheme}://{authority.lower().removesuffix(_DEFAULT_PORTS.get(scheme, ':'))}"
+
+
+def _absolute(policy: Policy, url: str) -> tuple[str, str]:
+    match = _ABSOLUTE.match(url)
+    if match is None:
+        raise ValueError(f"url: {url[:80]!r} {_relative_remedy(url)}")
+    scheme, authority = match[1], match[2]
+    if "@" in authority:
+        raise ValueError("url: a user name or password in the URL is refused: leave it out")
+    origin = canonical_origin(scheme, authority) if authority.isascii() else f"{scheme}://{authority}"
+    backend = policy.origins.get(origin)
+    if backend is None:
+        raise Refusal(
+            Reason.POLICY_DENIED,
+            f"no backend of the policy has the origin {ascii(origin[:80])[1:-1]}: "
+            "send a path such as /api/…, or add the origin to `origins` of the backend that it means",
+        )
+    rest = url[match.end() :]
+    return backend, rest if rest.startswith(("/", "\\")) else f"/{rest}"
+
+
+def _relative_remedy(url: str) -> str:
+    if not url:
+        return "is empty: send a path such as /api/…"
+    if url.startswith(("//", "/\\", "\\")):
+        return "names a host without a scheme: send a path such as /api/…"
+    if _SCHEME.match(url):
+        return "is no URL of a backend: send a path such as /api/…"
+    return 'must start with "/"'
+
+
+def _check_ambiguous(policy: Policy, path: str) -> None:
+    opaque = tuple(opaque_segments(path))
+    if opaque and not policy.routes.matching(path):
+        raise ValueError(f"the path has the ambiguous segment {opaque[0][:80]}: {paths.ENCODED_REMEDY}")
+    for segment in opaque:
+        paths.check_opaque(segment)

@@ -1,0 +1,81 @@
+"""What a person is asked: a text of the policy, filled with values that cannot disguise it."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+MAX_VALUE: Final = 120
+MAX_MESSAGE: Final = 500
+
+_PART = re.compile(r"\{([a-z]+(?:\.[A-Za-z0-9_\-]+)*)\}|([{}])", re.ASCII)
+# Letters that show as nothing; categories do not tell them from others.
+_BLANK: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0\u034f\u17b4\u17b5") | {
+    chr(code) for code in (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0), *range(0x180B, 0x1810))
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A text with places: texts and names in turn, beginning and ending with a text."""
+
+    texts: tuple[str, ...]
+    names: tuple[str, ...]
+
+    def fill(self, values: Mapping[str, object]) -> str:
+        """The message with the values of its names, on one line, at most `MAX_MESSAGE` characters."""
+        filled = [self.texts[0]]
+        for name, text in zip(self.names, self.texts[1:], strict=True):
+            filled += (_cut(visible(_shown(_find(values, name))), MAX_VALUE), text)
+        return _cut(visible("".join(filled)), MAX_MESSAGE)
+
+
+def parse_message(text: str) -> Message:
+    """The message in `text`, with places such as `{params.item}`. Raises ValueError."""
+    texts: list[str] = []
+    names: list[str] = []
+    end = 0
+    for match in _PART.finditer(text):
+        if match[2]:
+            raise ValueError(
+                f'"{text[:60]}" has a brace that names no value: write {{params.name}} or {{request.method}}'
+            )
+        texts.append(text[end : match.start()])
+        names.append(match[1])
+        end = match.end()
+    return Message((*texts, text[end:]), tuple(names))
+
+
+def visible(text: str) -> str:
+    """`text` without control, bidirectional and invisible characters; line breaks become spaces."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_visible(char) for char in text)
+
+
+def _visible(char: str) -> str:
+    category = unicodedata.category(char)
+    if category in ("Zs", "Zl", "Zp") or char in "\t\n\r":
+        return " "
+    return "" if category[0] == "C" or char in _BLANK else char
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    return "(none)" if value is None else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _find(values: Mapping[str, object], name: str) -> object:
+    found: object = values
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"

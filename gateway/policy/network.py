@@ -1,0 +1,149 @@
+"""Which addresses may be connected to: public ones, private ones, or the blocks that a policy names.
+
+Link-local and metadata addresses need their exact address (/32 or /128). IPv4-mapped addresses are judged as the IPv4
+address inside; NAT64 and 6to4 ones too, and these also need `private` or a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
+from typing import Final, TypeAlias
+
+Address: TypeAlias = IPv4Address | IPv6Address
+Block: TypeAlias = IPv4Network | IPv6Network
+
+
+def _blocks(*texts: str) -> tuple[Block, ...]:
+    return tuple(ip_network(text) for text in texts)
+
+
+_PRIVATE: Final = _blocks(
+    "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "127.0.0.0/8", "100.64.0.0/10", "::1/128", "fc00::/7"
+)
+_EXACT: Final = _blocks(
+    "169.254.0.0/16",
+    "fe80::/10",
+    "100.100.100.200/32",  # Alibaba Cloud
+    "168.63.129.16/32",  # Azure
+    "192.0.0.192/32",  # Oracle Cloud
+    "fd00:ec2::/32",  # AWS
+    "fd20:ce::/32",  # Google Cloud
+    "64:ff9b:1::/48",  # local NAT64: where the IPv4 address stands in it is unknown
+    "2001::/32",  # Teredo
+)
+_NOT_PUBLIC: Final = _blocks(
+    "0.0.0.0/8",
+    "192.0.0.0/24",
+    "192.0.2.0/24",
+    "192.88.99.0/24",
+    "198.18.0.0/15",
+    "198.51.100.0/24",
+    "203.0.113.0/24",
+    "240.0.0.0/4",
+    "2001::/23",
+    "2001:db8::/32",
+    "2002::/16",
+    "3fff::/20",
+)
+_GLOBAL_IPV6: Final = IPv6Network("2000::/3")
+_NAT64: Final = IPv6Network("64:ff9b::/96")
+_SIX_TO_FOUR: Final = IPv6Network("2002::/16")
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Addresses that may be connected to; with nothing set, none."""
+
+    public: bool = False
+    private: bool = False
+    blocks: tuple[Block, ...] = ()
+
+    def allows(self, ip: str) -> bool:
+        """Whether a connection to the address `ip` may be opened. What is no address in its usual form may not."""
+        try:
+            address = ip_address(ip)
+        except ValueError:
+            return False
+        return self._allows(_without_zone(address))
+
+    def _allows(self, address: Address) -> bool:
+        if isinstance(address, IPv6Address):
+            if address.ipv4_mapped is not None:
+                return self._allows(address.ipv4_mapped)
+            inner = _translated(address)
+            if inner is not None:
+                opened = self.private or self._listed(address) or self._listed(inner)
+                return opened and self._allows(inner)
+        if address.is_multicast or address.is_unspecified:
+            return False
+        if _within(address, _EXACT):
+            return self._listed_exactly(address)
+        return (
+            (self.public and _is_public(address))
+            or (self.private and _within(address, _PRIVATE))
+            or self._listed(address)
+        )
+
+    def _listed(self, address: Address) -> bool:
+        return _within(address, self.blocks)
+
+    def _listed_exactly(self, address: Address) -> bool:
+        return any(block.num_addresses == 1 and address in block for block in self.blocks)
+
+
+PUBLIC: Final = Network(public=True)
+
+
+def parse_network(words: Iterable[str]) -> Network:
+    """`public`, `private` and blocks such as `10.0.0.0/8` or `10.1.2.3`. Raises ValueError."""
+    public = private = False
+    blocks: list[Block] = []
+    for word in words:
+        if word == "public":
+            public = True
+        elif word == "private":
+            private = True
+        else:
+            blocks.append(_block(word))
+    return Network(public, private, tuple(blocks))
+
+
+def _block(word: str) -> Block:
+    try:
+        block = ip_network(word)
+    except ValueError as error:
+        raise ValueError(f'"{word}" is not public, private, or a block such as 10.0.0.0/8 ({error})') from None
+    if isinstance(block, IPv6Network) and block.network_address.ipv4_mapped is not None:
+        raise ValueError(f'"{word}" is an IPv4-mapped block: write the IPv4 block')
+    return block
+
+
+def _within(address: Address, blocks: Iterable[Block]) -> bool:
+    return any(address in block for block in blocks)
+
+
+def _is_public(address: Address) -> bool:
+    if _within(address, _PRIVATE) or _within(address, _NOT_PUBLIC):
+        return False
+    return address in _GLOBAL_IPV6 if isinstance(address, IPv6Address) else True
+
+
+def _translated(address: IPv6Address) -> IPv4Address | None:
+    if address in _NAT64:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    if address in _SIX_TO_FOUR:
+        return IPv4Address((int(address) >> 80) & 0xFFFFFFFF)
+    return None
+
+
+def _without_zone(address: Address) -> Address:
+    return IPv6Address(int(address)) if isinstance(address, IPv6Address) and address.scope_id else address

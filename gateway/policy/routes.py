@@ -1,0 +1,106 @@
+"""Routes in a trie of segments: finding one takes time with the depth of the path, not with their number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from gateway.policy import paths
+from gateway.policy.rules import Route
+
+
+@dataclass(slots=True)
+class _Branch:
+    """One place in the trie; `first` is the smallest index of a route at or below it."""
+
+    first: int
+    literals: dict[str, _Branch] = field(default_factory=dict)
+    parameter: _Branch | None = None
+    ends: list[Route] = field(default_factory=list)
+    rests: list[Route] = field(default_factory=list)
+
+
+class Routes:
+    """All routes of a policy, in the order of the file."""
+
+    __slots__ = ("_root", "all")
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self.all = tuple(routes)
+        self._root = _Branch(first=0)
+        for route in self.all:
+            self._add(route)
+
+    def find(self, method: str, path: str, backend: str | None) -> Route | None:
+        """The first route in the file that matches; `backend` None stands for any."""
+        best: Route | None = None
+        for route in self._matching(path):
+            if (
+                (best is None or route.index < best.index)
+                and (route.methods is None or method in route.methods)
+                and (backend is None or route.backend is None or route.backend == backend)
+            ):
+                best = route
+        return best
+
+    def matching(self, path: str) -> list[Route]:
+        """All routes that match the path, whatever their method and backend, in the order of the file."""
+        return sorted(self._matching(path), key=lambda route: route.index)
+
+    def nearest(self, path: str) -> Route | None:
+        """A route that shares as many first segments with the path as any."""
+        branch = self._root
+        for segment in path.split("/")[1:]:
+            below = branch.literals.get(paths.folded(segment)) or branch.parameter
+            if below is None:
+                break
+            branch = below
+        return self.all[branch.first] if self.all else None
+
+    def _add(self, route: Route) -> None:
+        branch = self._root
+        for segment in route.template.segments:
+            below = branch.parameter if segment is None else branch.literals.get(segment)
+            if below is None:
+                below = _Branch(first=route.index)
+                if segment is None:
+                    branch.parameter = below
+                else:
+                    branch.literals[segment] = below
+            branch = below
+        (branch.rests if route.template.rest else branch.ends).append(route)
+
+    def _matching(self, path: str) -> list[Route]:
+        segments = path.split("/")
+        opaque: tuple[int, ...] = ()
+        if "%" in path:
+            opaque = tuple(place for place, segment in enumerate(segments[1:]) if paths.is_ambiguous(segment))
+            segments = [paths.folded(segment) for segment in segments]
+        found: list[Route] = []
+        branches = [self._root]
+        for segment in segments[1:]:
+            below: list[_Branch] = []
+            for branch in branches:
+                found += branch.rests
+                literal = branch.literals.get(segment)
+                if literal is not None:
+                    below.append(literal)
+                if branch.parameter is not None and segment:
+                    below.append(branch.parameter)
+            if not below:
+                return _opaque_allowed(found, opaque) if opaque else found
+            branches = below
+        for branch in branches:
+            found += branch.ends
+            found += branch.rests
+        return _opaque_allowed(found, opaque) if opaque else found
+
+
+def _opaque_allowed(routes: list[Route], opaque: tuple[int, ...]) -> list[Route]:
+    """An ambiguous segment is taken by `{name:encoded}` alone; by rules that deny, wherever it stands."""
+    return [route for route in routes if route.deny is not None or route.template.encoded.issuperset(opaque)]
+
+
+def opaque_segments(path: str) -> Iterator[str]:
+    """The segments of a canonical path that are ambiguous."""
+    return (segment for segment in path.split("/") if paths.is_ambiguous(segment))

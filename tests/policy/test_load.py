@@ -1,0 +1,264 @@
+"""Policy files: what they may say, and every problem of a wrong one with its place and remedy."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import DocumentError
+from gateway.model import Initiator
+from gateway.policy import Limit, Per, Policy, Rate, load_policy, parse_policy, run_tests
+from gateway.policy.templates import parse_template
+
+POLICIES = Path(__file__).parents[2] / "policies"
+
+CART = """
+version: 1
+backends:
+  shop:
+    url: HTTPS://Shop.Example.com:443/v2/
+    credential: shop-service
+    origins: [https://www.shop.example.com]
+    network: [private, 203.0.113.7]
+limits: {timeout: 5s, request: 64KiB, response: 2MiB, rate: [20/second per view, 600/minute per principal]}
+routes:
+  - {path: "/api/products/**", methods: [GET]}
+  - {path: /api/cart, methods: [GET, POST], timeout: 1s, request: 1KiB, response: 1MiB, rate: 30/minute per route}
+  - path: "/api/cart/{item}"
+    methods: [PUT, DELETE]
+    confirm: {when: model, message: "Change {params.item} in the cart?"}
+  - {path: /api/checkout, methods: [POST], confirm: always}
+  - {path: "/api/admin/**", deny: "The admin API is not for apps"}
+responses: {headers: [Content-Type, etag]}
+tools:
+  add_to_cart: {rate: 30/minute per principal}
+  get_cart: {}
+  clear_cart: {confirm: always, description: "Empty the cart of this person."}
+  gone: {deny: "not any more"}
+tests:
+  - {request: GET /api/products/1, expect: allow}
+  - {request: DELETE /api/cart/7, initiator: model, expect: confirm}
+  - {request: DELETE /api/cart/7, initiator: person, as: ann, expect: allow}
+  - {request: GET /api/admin/users, expect: deny}
+"""
+
+
+def test_whole_policy() -> None:
+    """Each key of a policy arrives where it belongs."""
+    policy = parse_policy(CART, "cart.yaml")
+    shop = policy.backends["shop"]
+    assert (shop.url, shop.credential, shop.origins) == (
+        "https://shop.example.com/v2",
+        "shop-service",
+        ("https://www.shop.example.com",),
+    )
+    assert shop.network.allows("10.0.0.1")
+    assert shop.network.allows("203.0.113.7")
+    first, cart, *_ = [route.decided.obligations for route in policy.routes.all]
+    assert (first.timeout, first.request_limit, first.response_limit) == (5, 65536, 2 * 2**20)
+    assert first.limits == (Limit(Rate(20, 1), Per.VIEW), Limit(Rate(600, 60), Per.PRINCIPAL))
+    assert first.response_headers == {"content-type", "etag"}
+    assert (cart.timeout, cart.request_limit, cart.response_limit) == (1, 1024, 2**20)
+    assert [(limit.rate, limit.per) for limit in cart.limits] == [(Rate(30, 60), Per.ROUTE)]
+    assert {name: rule.held for name, rule in policy.tools.items()} == {
+        "add_to_cart": True,
+        "get_cart": False,
+        "clear_cart": True,
+        "gone": True,
+    }
+    assert policy.tools["clear_cart"].description == "Empty the cart of this person."
+    assert policy.tests[2].initiator is Initiator.PERSON
+    assert policy.version.startswith("sha256:")
+    assert len(policy.version) == 23
+    assert all(result.passed for result in run_tests(policy))
+
+
+BASE = "version: 1\nbackends: {shop: {url: https://shop.example.com}}\n"
+
+WRONG = [
+    ("", "must be a mapping, not nothing"),
+    ("backends: {}", '"version" is missing'),
+    ("version: 2", "whole number from 1 to 1"),
+    (BASE + "rutes: []", 'unknown key "rutes", did you mean "routes"?'),
+    (BASE + "links: {}", '"links" is not available in this version'),
+    (BASE + "mode: {}", '"mode" is not available in this version'),
+    (BASE + "responses: {mask: []}", '"mask" is not available in this version'),
+    (BASE + "responses: {headers: [set-cookie]}", '"set-cookie" never reaches an app'),
+    (BASE + "responses: {headers: ['a b']}", '"a b" never reaches an app'),
+    (BASE + "limits: {quota: 1/day per principal}", '"quota" is not available in this version'),
+    (BASE + "limits: {timeout: 10}", "is not a duration"),
+    (BASE + "limits: {request: 1M}", "is not a size"),
+    (BASE + "limits: {rate: 0/second per view}", "is not a rate"),
+    (BASE + "limits: {rate: [10 per second]}", "is not a rate"),
+    (BASE + "limits: {rate: 10/second per tenant}", "is not a rate"),
+    (BASE + "limits: {rate: 10}", "must be a list"),
+    *[
+        (BASE + f"routes: [{{path: /a, methods: [GET], {key}: x}}]", f'"{key}" is not available in this version')
+        for key in ("when", "body", "quota", "idempotent", "stream", "snapshot", "redirects")
+    ],
+    (BASE + "routes: [{methods: [GET]}]", '"path" is missing'),
+    (BASE + "routes: [{path: /a}]", '"methods" is missing'),
+    (BASE + "routes: [{path: /a, methods: []}]", "name at least one method"),
+    (BASE + "routes: [{path: /a, methods: [get]}]", 'write GET for "get"'),
+    (BASE + "routes: [{path: /a, methods: [TRACE]}]", "TRACE is not one of"),
+    (BASE + "routes: [{path: /a, methods: GET}]", "must be a list"),
+    (BASE + "routes: [{path: /a, methods: [GET], backend: shup}]", 'did you mean "shop"?'),
+    (BASE + "routes: [{path: /a, methods: [GET], deny: ~}]", "deny: must be text, not nothing"),
+    (BASE + "routes: [{path: /a, methods: [GET], deny: true}]", "deny: must be text"),
+    (BASE + "routes: [{path: /a, deny: no, confirm: always}]", 'has no meaning beside "deny"'),
+    (BASE + "routes: [{path: /a, methods: [GET], confirm: never}]", "must be one of always"),
+    (BASE + "routes: [{path: /a, methods: [GET], confirm: true}]", "must be a mapping"),
+    (BASE + "routes: [{path: /a, methods: [GET], confirm: {when: robot}}]", 'not "robot"'),
+    (BASE + "routes: [{path: /a, methods: [GET], confirm: {when: []}}]", "must be of always"),
+    (BASE + "routes: [{path: /a, methods: [GET], confirm: {message: '{params.x}'}}]", "{params.x} is unknown here"),
+    (BASE + "routes: [{path: /a, methods: [GET], confirm: {message: '{'}}]", "names no value"),
+    (BASE + "routes: [{path: /a, methods: [GET], confirm: {wen: model}}]", 'did you mean "when"?'),
+    (BASE + "tools: {a: {when: x}}", '"when" is not available in this version'),
+    (BASE + "tools: {a: {pin: x}}", '"pin" is not available in this version'),
+    (BASE + "tools: {a: ~}", "must be a mapping, not nothing"),
+    (BASE + "tools: {'a b': {}}", "not the name of a WebMCP tool"),
+    (BASE + "tools: {a: {confirm: {message: '{params.x}'}}}", "{params.x} is unknown here"),
+    (BASE + "tests: [{request: GET, expect: deny}]", "must be a method and a URL"),
+    (BASE + "tests: [{request: GET /, expect: no}]", "must be one of allow, deny, confirm"),
+    (BASE + "tests: [{request: GET /}]", '"expect" is missing'),
+    ("version: 1\nroutes: [{path: /a, methods: [GET]}]", "the policy has no backends"),
+    ("version: 1\nbackends: {a: {url: http://a}, b: {url: http://b}}\nroutes: [{path: /a, methods: [GET]}]", "of a, b"),
+    (
+        "version: 1\nbackends: {a: {url: http://a, origins: [http://x]}, b: {url: http://b, origins: [http://x]}}",
+        "of a and",
+    ),
+    ("version: 1\nbackends: {A b: {url: http://a}}", "is not a name"),
+    ("version: 1\nbackends: {a: {}}", '"url" is missing'),
+    ("version: 1\nbackends: {a: {type: asgi}}", '"asgi" is not available in this version'),
+    *[
+        (f"version: 1\nbackends: {{a: {{url: http://a, {key}: x}}}}", f'"{key}" is not available in this version')
+        for key in ("cookies", "retry", "circuit")
+    ],
+    ("version: 1\nbackends: {a: {url: http://a, network: everything}}", "is not public, private, or a block"),
+    ("version: 1\nbackends: {a: {url: http://a, network: []}}", "must name public, private"),
+    ("version: 1\nbackends: {a: {url: http://a, origins: [http://x/]}}", "is not an origin"),
+    ("version: 1\nbackends: {a: {url: http://a, origins: [http://x/y]}}", "is not an origin"),
+    ("version: 1\nbackends: {a: {url: http://a, origins: ['*']}}", "is not an http or https URL"),
+    *[
+        (f"version: 1\nbackends: {{a: {{url: '{url}'}}}}", message)
+        for url, message in [
+            ("ftp://a", "is not an http or https URL"),
+            ("//a", "is not an http or https URL"),
+            ("http://a?x", "is not an http or https URL"),
+            ("http://a/#x", "is not an http or https URL"),
+            ("http://user:pass@a", "has no valid host"),
+            ("http://a:0", "has no valid host"),
+            ("http://a:99999", "has no valid host"),
+            ("http://a:", "has no valid host"),
+            ("http://a.", "has no valid host"),
+            ("http://bücher.example", "has no valid host"),
+            ("http://127.1", "has no valid host"),
+            ("http://0x7f000001", "has no valid host"),
+            ("http://2130706433", "has no valid host"),
+            ("http://0177.0.0.1", "has no valid host"),
+            ("http://[::1", "has no valid host"),
+            ("http://[fe80::1%eth0]", "has no valid host"),
+            ("http://a/x//y", "empty segment"),
+            ("http://a/x%2fy", "ambiguous path"),
+        ]
+    ],
+]
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG, ids=range(len(WRONG)))
+def test_wrong_policies(text: str, message: str) -> None:
+    """A wrong policy is refused, with a message that names the place and what is allowed."""
+    with pytest.raises(DocumentError) as caught:
+        parse_policy(text, "p.yaml")
+    assert message in str(caught.value)
+    assert all(str(problem).startswith("p.yaml:") for problem in caught.value.problems)
+
+
+TEMPLATES = [
+    ("api", "must start with"),
+    ("/a/**/b", "only as the last segment"),
+    ("/a/*", "write {name} for one segment"),
+    ("/a/x*", "write {name} for one segment"),
+    ("/a/v{x}", "must be a whole segment"),
+    ("/a/{x", "must be a whole segment"),
+    ("/a/{}", "must be a whole segment"),
+    ("/a/{x:int}", "must be a whole segment"),
+    ("/a/{x}/{x}", "uses a parameter name twice"),
+    ("/a//b", "has an empty segment"),
+    ("/a//**", "has an empty segment"),
+    ("/a/../b", "not in its canonical form"),
+    ("/a/%61", "write a for %61"),
+    ("/a/b%2fc", "{name:encoded}"),
+    ("/a/é", "outside ASCII"),
+    ("/a/b;c", 'has a ";"'),
+    ("/a/b?c", "has a query or a fragment"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), TEMPLATES)
+def test_wrong_templates(text: str, message: str) -> None:
+    """A template that could never match, or not as it reads, is refused with the remedy."""
+    with pytest.raises(ValueError) as caught:
+        parse_template(text)
+    assert message in str(caught.value)
+
+
+def test_all_problems_at_once() -> None:
+    """One run names everything that is wrong in a file."""
+    text = BASE + "routes:\n  - {path: a, methods: [get], when: x}\n  - {path: /b}\ntools: {x: {pin: 1}}\n"
+    with pytest.raises(DocumentError) as caught:
+        parse_policy(text, "p.yaml")
+    assert [problem.line for problem in caught.value.problems] == [4, 4, 4, 5, 6]
+
+
+def test_backend_type_of_a_plugin() -> None:
+    """A type that we do not know is a plugin's, and its other keys are handed to it."""
+    policy = parse_policy("version: 1\nbackends: {m: {type: mock, file: a.json, deep: {x: [1]}}}", "p.yaml")
+    spec = policy.backends["m"]
+    assert (spec.type, spec.options, spec.url) == ("mock", {"file": "a.json", "deep": {"x": [1]}}, "http://m.invalid")
+
+
+def test_files(tmp_path: Path) -> None:
+    """A file that is missing or not UTF-8 is a DocumentError too; the version follows the text."""
+    file = tmp_path / "p.yaml"
+    with pytest.raises(DocumentError, match="cannot be read"):
+        load_policy(file)
+    file.write_bytes(b"version: 1 # \xff")
+    with pytest.raises(DocumentError, match="not UTF-8"):
+        load_policy(file)
+    file.write_text("version: 1")
+    first = load_policy(file).version
+    file.write_text("version: 1 ")
+    assert load_policy(file).version != first
+
+
+@pytest.mark.parametrize("file", sorted(POLICIES.glob("*.yaml")), ids=lambda file: file.stem)
+def test_shipped_policies(file: Path) -> None:
+    """Each policy that we ship has tests, and passes them."""
+    results = run_tests(load_policy(file))
+    assert results
+    assert [result for result in results if not result.passed] == []
+
+
+def test_many_routes_load_quickly() -> None:
+    """10,000 routes load in under two seconds."""
+    routes = "".join(f'  - {{path: "/api/r{i}/{{item}}", methods: [GET, PUT]}}\n' for i in range(10_000))
+    start = time.perf_counter()
+    policy = parse_policy(BASE + "routes:\n" + routes, "p.yaml")
+    assert time.perf_counter() - start < 2
+    assert len(policy.routes.all) == 10_000
+
+
+@given(st.text(max_size=80))
+def test_any_text_is_a_policy_or_problems(text: str) -> None:
+    """No text raises anything but DocumentError."""
+    for whole in (text, f"version: 1\nbackends: {{a: {{url: '{text}'}}}}", f"version: 1\ntools: {text}"):
+        try:
+            found = parse_policy(whole, "p.yaml")
+        except DocumentError:
+            continue
+        assert isinstance(found, Policy)

@@ -1,0 +1,56 @@
+"""What a person is asked cannot be disguised by the values in it."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.policy.messages import MAX_MESSAGE, MAX_VALUE, parse_message, visible
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "filled"),
+    [
+        ("Remove {params.item}?", {"params": {"item": "7"}}, "Remove 7?"),
+        ("{request.method} it", {"request": {"method": "PUT"}}, "PUT it"),
+        ("Pay {arguments.total}", {"arguments": {"total": 12.5}}, "Pay 12.5"),
+        ("Add {arguments.a.b}", {"arguments": {"a": {"b": "x"}}}, "Add x"),
+        ("Add {arguments.gone}", {"arguments": {}}, "Add (none)"),
+        ("Add {arguments.list}", {"arguments": {"list": [1, "é"]}}, 'Add [1, "é"]'),
+        ("Add {arguments.x}", {"arguments": {"x": "{arguments.y}", "y": "no"}}, "Add {arguments.y}"),
+        (
+            "Add {arguments.x}",
+            {"arguments": {"x": "a\u202etxt\u200b.exe\x1b[31m\n\ny\U000e0041\u2800"}},
+            "Add atxt.exe[31m  y",
+        ),
+    ],
+)
+def test_fill(text: str, values: dict[str, object], filled: str) -> None:
+    """Values are put in as plain visible text, once."""
+    assert parse_message(text).fill(values) == filled
+
+
+@pytest.mark.parametrize("text", ["{", "}", "{}", "{a b}", "{A}", "{a..b}", "{a.}", "{{a}}"])
+def test_broken_places(text: str) -> None:
+    """A brace that names nothing is an error in the policy."""
+    with pytest.raises(ValueError):
+        parse_message(text)
+
+
+@given(st.text(max_size=2000))
+def test_hostile_values(value: str) -> None:
+    """No value makes a message long, more than one line, or invisible in part."""
+    message = parse_message("Remove {arguments.x} of {arguments.x} now").fill({"arguments": {"x": value}})
+    assert len(message) <= MAX_MESSAGE
+    assert message.startswith("Remove ")
+    assert message.endswith(" now")
+    assert len(message) <= 2 * MAX_VALUE + 20
+    assert not any(unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") for char in message)
+
+
+def test_letters_of_the_world_stay() -> None:
+    """Ordinary text of any script is untouched."""
+    assert visible("Größe 日本語 עברית emoji 🛒") == "Größe 日本語 עברית emoji 🛒"
