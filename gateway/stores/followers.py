@@ -1,0 +1,62 @@
+"""Those who watch the journal as it grows: each with a buffer of its own, whose overflow harms nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from gateway.stores.lines import Line
+
+
+class Follower:
+    """An async iterator over lines as they are written; a context manager that ends it.
+
+    It ends when the journal closes, or when `limit` lines wait unread: then `lost` is True, and the lines that
+    still wait are given before the end.
+    """
+
+    def __init__(self, limit: int, leave: Callable[[Follower], None]) -> None:
+        self.lost = False
+        self._limit = limit
+        self._leave = leave
+        self._lines: deque[Line] = deque()
+        self._ended = False
+        self._wake = asyncio.Event()
+
+    def offer(self, line: Line) -> None:
+        """Take a line, or end as lost where the buffer is full."""
+        if len(self._lines) < self._limit:
+            self._lines.append(line)
+            self._wake.set()
+        else:
+            self.lost = True
+            self.end()
+
+    def end(self) -> None:
+        """Give no more than what waits already."""
+        self._ended = True
+        self._wake.set()
+        self._leave(self)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Line:
+        while not self._lines:
+            if self._ended:
+                raise StopAsyncIteration
+            self._wake.clear()
+            await self._wake.wait()
+        return self._lines.popleft()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lines.clear()
+        self.end()

@@ -1,0 +1,74 @@
+"""Values that must not be written down: named by JSON paths, replaced before a record is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gateway.model import Json
+
+REDACTED = "[redacted]"
+
+_STEP = re.compile(
+    r"(?P<deep>\.\.)(?P<below>[A-Za-z_][\w-]*|\*)|\.(?P<name>[A-Za-z_][\w-]*|\*)|\[(?P<any>\*)\]|\['(?P<quoted>[^']+)'\]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Into the member `name`, or into every member and item where it is None; `deep` means at any depth."""
+
+    name: str | None
+    deep: bool
+
+
+class Redaction:
+    """Replaces what `paths` name in the fields of a record, `$` being the fields.
+
+    Of JSONPath (RFC 9535) it takes `$.a.b`, `$['a']`, `$..name`, `$.*` and `$.items[*]`. Raises ValueError for others.
+    """
+
+    def __init__(self, paths: Sequence[str] = ()) -> None:
+        self._paths = tuple(_steps(path) for path in paths)
+
+    def __call__(self, fields: Mapping[str, Json]) -> Mapping[str, Json]:
+        """The fields with those values replaced; the given ones stay as they are."""
+        for steps in self._paths:
+            fields = {key: _member(key, value, steps) for key, value in fields.items()}
+        return fields
+
+
+def _steps(path: str) -> tuple[_Step, ...]:
+    steps: list[_Step] = []
+    at = 1
+    while at < len(path) and path.startswith("$"):
+        found = _STEP.match(path, at)
+        if found is None:
+            break
+        name = found["below"] or found["name"] or found["any"] or found["quoted"]
+        steps.append(_Step(None if name == "*" and not found["quoted"] else name, found["deep"] is not None))
+        at = found.end()
+    if not steps or at != len(path):
+        raise ValueError(f"{path!r} is not a path such as $.password, $..token or $.items[*].name")
+    return tuple(steps)
+
+
+def _redacted(value: Json, steps: tuple[_Step, ...]) -> Json:
+    match value:
+        case _ if not steps:
+            return REDACTED
+        case dict():
+            return {key: _member(key, inner, steps) for key, inner in value.items()}
+        case list():
+            return [_member(None, inner, steps) for inner in value]
+        case _:
+            return value
+
+
+def _member(key: str | None, value: Json, steps: tuple[_Step, ...]) -> Json:
+    """What becomes of a member, or of an item of a list, whose `key` is None."""
+    step = steps[0]
+    if step.deep:
+        value = _redacted(value, steps)
+    return _redacted(value, steps[1:]) if step.name is None or step.name == key else value

@@ -1,0 +1,73 @@
+"""The tables of the database, and how an older database becomes a newer one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Float,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    inspect,
+)
+
+METADATA: Final = MetaData()
+
+SCHEMA_VERSION: Final = Table("schema_version", METADATA, Column("version", Integer, nullable=False))
+
+AUDIT: Final = Table(
+    "audit",
+    METADATA,
+    Column("writer", String, primary_key=True),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("id", String, nullable=False),
+    Column("phase", String, nullable=False),
+    Column("opens", Boolean, nullable=False),
+    Column("time", Float, nullable=False),
+    Column("app", String),
+    Column("line", Text, nullable=False),
+    Index("audit_id", "id"),
+    Index("audit_newest", "opens", "time", "writer", "seq"),
+    Index("audit_newest_of_app", "opens", "app", "time", "writer", "seq"),
+)
+"""The lines of all journals: `line` as it stands there; `opens` marks the first line of an id, for paging."""
+
+FILLED: Final = Table(
+    "audit_filled",
+    METADATA,
+    Column("chain", String, primary_key=True),
+    Column("offset", BigInteger, nullable=False),
+    Column("hash", String, nullable=False),
+)
+"""How far each journal, known by the writer of its first line, is in the database: the byte after a line, its hash."""
+
+
+def migrate(connection: Connection) -> None:
+    """Bring the database to this version, in the transaction of `connection`. Raises ValueError if it is newer."""
+    found = 0
+    if inspect(connection).has_table(SCHEMA_VERSION.name):
+        found = connection.execute(SCHEMA_VERSION.select()).scalar() or 0
+    if found > len(MIGRATIONS):
+        raise ValueError(f"it has version {found}, this gateway knows up to {len(MIGRATIONS)}: update the gateway")
+    for step in MIGRATIONS[found:]:
+        step(connection)
+    if found < len(MIGRATIONS):
+        connection.execute(SCHEMA_VERSION.delete())
+        connection.execute(SCHEMA_VERSION.insert().values(version=len(MIGRATIONS)))
+
+
+def _create(connection: Connection) -> None:
+    METADATA.create_all(connection)
+
+
+MIGRATIONS: Final[tuple[Callable[[Connection], None], ...]] = (_create,)
+"""What makes version n + 1 of version n, from nothing on."""

@@ -1,0 +1,360 @@
+"""Tests of `gateway.stores.journal`: nothing lost, nothing altered unseen, through kills and full disks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import StartError
+from gateway.model import AuditRecord, Json
+from gateway.stores.journal import NOTE, UNKNOWN, Journal, read, verify
+from gateway.stores.lines import write_line
+
+
+def record(id: str, phase: str = "outcome", **fields: Json) -> AuditRecord:
+    return AuditRecord(id, phase, 1000.0, {"app": "cart", **fields})
+
+
+def said(path: Path) -> list[tuple[str, str]]:
+    """Id and phase of all lines but the journal's notes."""
+    return [(line.record.id, line.record.phase) for line in read(path) if line.record.phase != NOTE]
+
+
+def notes(path: Path) -> list[str]:
+    return [str(line.record.fields["message"]) for line in read(path) if line.record.phase == NOTE]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.jsonl"
+
+
+async def write(path: Path, *records: AuditRecord) -> None:
+    """Open, write, close."""
+    async with Journal(path) as journal:
+        for one in records:
+            journal.append(one)
+
+
+async def test_lines(path: Path) -> None:
+    """What was appended is in the file, in order, as JSON, one record per line, for the owner's eyes only."""
+    await write(path, record("a", "intent", url="/x"), record("a", status=200))
+    written = [json.loads(text) for text in path.read_text().splitlines()]
+    assert [(line["seq"], line["id"], line["phase"]) for line in written[1:]] == [
+        (2, "a", "intent"),
+        (3, "a", "outcome"),
+    ]
+    assert written[1]["fields"] == {"app": "cart", "url": "/x"}
+    assert written[2]["prev"] == written[1]["hash"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert verify(path) == []
+
+
+async def test_in_the_file_at_once(path: Path) -> None:
+    """A record is in the file when `append` returns."""
+    async with Journal(path) as journal:
+        journal.append(record("a"))
+        assert said(path) == [("a", "outcome")]
+
+
+async def test_redaction(path: Path) -> None:
+    """What a path names never reaches the file."""
+    async with Journal(path, redact=["$..password"]) as journal:
+        journal.append(record("a", body={"password": "hunter2"}))
+    assert b"hunter2" not in path.read_bytes()
+
+
+async def test_resume(path: Path) -> None:
+    """A second start continues the chain under a writer of its own."""
+    await write(path, record("a"))
+    await write(path, record("b"))
+    assert said(path) == [("a", "outcome"), ("b", "outcome")]
+    assert len({line.writer for line in read(path)}) == 2
+    assert verify(path) == []
+
+
+async def test_one_process_only(path: Path) -> None:
+    """A journal that is open elsewhere is refused, with the remedy."""
+    async with Journal(path):
+        with pytest.raises(StartError, match="of its own"):
+            async with Journal(path):
+                pass
+    async with Journal(path):
+        pass
+
+
+async def test_a_file_of_another_kind(path: Path) -> None:
+    """A file that is no journal is refused, and left as it is."""
+    path.write_text("dear diary\n")
+    with pytest.raises(StartError, match="is not a journal"):
+        async with Journal(path):
+            pass
+    assert path.read_text() == "dear diary\n"
+
+
+@pytest.mark.parametrize("place", ["missing/journal", "."])
+async def test_a_place_that_cannot_be_used(tmp_path: Path, place: str) -> None:
+    """A folder that is not there, or a folder itself: the start fails and names it."""
+    with pytest.raises(StartError, match="cannot be used"):
+        async with Journal(tmp_path / place):
+            pass
+
+
+# after a loss of power
+
+
+@pytest.mark.parametrize("cut", [1, 2, 30, 150])
+async def test_torn_last_line(path: Path, cut: int) -> None:
+    """A last line that is not whole is set aside and told of; the chain goes on from the one before it."""
+    await write(path, record("a"), record("b"))
+    whole = path.read_bytes()
+    os.truncate(path, len(whole) - cut)
+    await write(path, record("c"))
+    lost = [] if cut == 1 else ["b"]
+    assert said(path) == [(id, "outcome") for id in ["a", "b", "c"] if id not in lost]
+    assert verify(path) == []
+    aside = list(path.parent.glob("*.torn-*"))
+    if lost:
+        last = whole.splitlines(keepends=True)[-1]
+        assert [file.read_bytes() for file in aside] == [last[:-cut]]
+        assert stat.S_IMODE(aside[0].stat().st_mode) == 0o600
+        assert any("set aside" in note for note in notes(path))
+    else:
+        assert aside == []
+
+
+async def test_torn_first_line(path: Path) -> None:
+    """A journal of nothing but a torn line is taken up, too."""
+    path.write_bytes(b'{"writer":"abc","seq":1,"pr')
+    await write(path, record("a"))
+    assert said(path) == [("a", "outcome")]
+    assert verify(path) == []
+
+
+async def test_blank_tail(path: Path) -> None:
+    """A tail of zeros, as file systems leave it, is set aside."""
+    await write(path, record("a"))
+    with path.open("ab") as file:
+        file.write(bytes(5000))
+    await write(path, record("b"))
+    assert said(path) == [("a", "outcome"), ("b", "outcome")]
+    assert verify(path) == []
+
+
+async def test_intents_without_outcome(path: Path) -> None:
+    """An intent without outcome gets one that says that the result is unknown, at the next start and only then."""
+    await write(path, record("a", "intent", url="/a"), record("b", "intent"), record("b"), record("c", "intent"))
+    await write(path, record("d", "intent"))
+    await write(path)
+    await write(path)
+    unknown = [line.record for line in read(path) if line.record.fields.get("reason") == UNKNOWN]
+    assert [line.id for line in unknown] == ["a", "c", "d"]
+    assert unknown[0].fields["url"] == "/a"
+    assert {line.phase for line in unknown} == {"outcome"}
+
+
+async def test_an_intent_is_reported_though_the_start_itself_was_cut_off(path: Path) -> None:
+    """A start that dies while it reports leaves the rest to the next."""
+    await write(path, record("a", "intent"), record("b", "intent"))
+    await write(path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-2]))  # without the note of the second start, and without the outcome of b
+    await write(path)
+    assert sorted(said(path)) == [("a", "intent"), ("a", "outcome"), ("b", "intent"), ("b", "outcome")]
+
+
+KILLED = """
+import asyncio, sys
+from pathlib import Path
+from gateway.model import AuditRecord
+from gateway.stores.journal import Journal
+
+async def main():
+    async with Journal(Path(sys.argv[1])) as journal:
+        number = 0
+        while True:
+            journal.append(AuditRecord(str(number), "outcome", 1.0, {"x": "y" * 500}))
+            print(number, flush=True)
+            number += 1
+
+asyncio.run(main())
+"""
+
+
+async def test_killed_while_it_writes(path: Path) -> None:
+    """Whatever was told to the outside is in the journal of a process that was killed."""
+    process = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE, cwd=Path.cwd())
+    assert process.stdout is not None
+    with process.stdout as out:
+        for _ in range(200):
+            out.readline()
+        process.send_signal(signal.SIGKILL)
+        told = 200 + len([line for line in out.read().split(b"\n")[:-1] if line])
+    process.wait()
+    assert len(said(path)) >= told
+    await write(path, record("after"))
+    assert verify(path) == []
+
+
+@contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    """The system writes up to `size` bytes into a file and not more, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("room", [0, 1, 100])
+async def test_full_disk(path: Path, room: int) -> None:
+    """A line that does not fit raises OSError and leaves nothing; when there is room again, the chain goes on."""
+    async with Journal(path) as journal:
+        journal.append(record("a"))
+        before = path.read_bytes()
+        with file_size_limit(len(before) + room):
+            for _ in range(2):
+                with pytest.raises(OSError):
+                    journal.append(record("b"))
+        assert path.read_bytes() == before
+        journal.append(record("c"))
+    assert said(path) == [("a", "outcome"), ("c", "outcome")]
+    assert verify(path) == []
+
+
+async def test_after_the_end(path: Path) -> None:
+    """A closed journal takes nothing more, and says so as an error of the disk would."""
+    async with Journal(path) as journal:
+        pass
+    with pytest.raises(OSError):
+        journal.append(record("a"))
+
+
+async def test_record_that_cannot_be_written(path: Path) -> None:
+    """A record that JSON cannot say raises OSError: the exchange is refused, not left without a record."""
+    async with Journal(path) as journal:
+        with pytest.raises(OSError, match="JSON"):
+            journal.append(record("a", x=float("nan")))
+        journal.append(record("b"))
+    assert verify(path) == []
+
+
+# what verify finds
+
+
+async def filled(path: Path) -> list[bytes]:
+    """A journal of two starts; gives its lines."""
+    await write(path, record("a", "intent"), record("a"), record("b"))
+    await write(path, record("c"), record("d"))
+    assert verify(path) == []
+    return path.read_bytes().splitlines(keepends=True)
+
+
+async def test_altered_line(path: Path) -> None:
+    """A line that was altered is found by its number, and its hash alone does not mend it."""
+    lines = await filled(path)
+    path.write_bytes(b"".join([*lines[:2], lines[2].replace(b"cart", b"tart"), *lines[3:]]))
+    assert any("line 3 was altered" in problem for problem in verify(path))
+    with pytest.raises(ValueError, match=":3:"):
+        list(read(path))
+
+
+@pytest.mark.parametrize("number", range(7))
+async def test_removed_line(path: Path, number: int) -> None:
+    """A line that was taken away is missed, also at the border of two starts; the last alone leaves no trace."""
+    lines = await filled(path)
+    path.write_bytes(b"".join(lines[:number] + lines[number + 1 :]))
+    assert bool(verify(path)) is (number != len(lines) - 1)
+
+
+async def test_swapped_and_doubled_lines(path: Path) -> None:
+    """Lines in another order, or twice, are found."""
+    lines = await filled(path)
+    path.write_bytes(b"".join([lines[0], lines[2], lines[1], *lines[3:]]))
+    assert verify(path)
+    path.write_bytes(b"".join([lines[0], lines[1], lines[1], *lines[2:]]))
+    assert verify(path)
+
+
+async def test_numbers(path: Path) -> None:
+    """A line that continues the chain under a number that is not the next one is found."""
+    await filled(path)
+    *_, end = read(path)
+    with path.open("a") as file:
+        file.write(write_line(end.writer, end.seq + 2, end.hash, record("e")).text + "\n")
+    assert verify(path) == [f"line 8 has the number {end.seq + 2} instead of {end.seq + 1}"]
+
+
+async def test_torn_end(path: Path) -> None:
+    """A torn end is a problem, until the next start has set it aside."""
+    lines = await filled(path)
+    path.write_bytes(b"".join(lines)[:-5])
+    assert verify(path) == [f"line {len(lines)} is torn: it has no end"]
+
+
+# followers
+
+
+async def test_followers(path: Path) -> None:
+    """Each follower gets every line from its start on, and ends with the journal."""
+    async with Journal(path) as journal:
+        journal.append(record("before"))
+        with journal.subscribe() as one, journal.subscribe() as two:
+            journal.append(record("a"))
+            journal.append(record("b"))
+            assert (await anext(one)).record.id == "a"
+        with journal.subscribe() as three:
+            journal.append(record("c"))
+    assert [line.record.id async for line in three] == []
+    assert [line.record.id async for line in two] == []
+
+
+async def test_a_follower_waits_for_lines(path: Path) -> None:
+    """A follower that has read everything waits, and wakes for the next line and for the end."""
+    seen: list[str] = []
+    async with asyncio.TaskGroup() as group, Journal(path) as journal:
+        follower = journal.subscribe()
+
+        async def follow() -> None:
+            seen.extend([line.record.id async for line in follower])
+
+        group.create_task(follow())
+        for id in ("a", "b"):
+            await asyncio.sleep(0.01)
+            journal.append(record(id))
+    assert seen == ["a", "b"]
+    assert not follower.lost
+
+
+async def test_a_slow_follower_harms_itself_only(path: Path) -> None:
+    """A follower whose buffer is full ends and knows it; the journal and the others go on."""
+    async with Journal(path) as journal:
+        slow, quick = journal.subscribe(limit=2), journal.subscribe()
+        for id in "abcd":
+            journal.append(record(id))
+        assert [line.record.id async for line in slow] == ["a", "b"]
+        assert slow.lost
+        assert [(await anext(quick)).record.id for _ in range(4)] == list("abcd")
+        assert not quick.lost
+    assert len(said(path)) == 4
+
+
+async def test_last(path: Path) -> None:
+    """The last lines, without the journal's own, oldest first, also those of former starts."""
+    await write(path, record("a"), record("b"))
+    async with Journal(path) as journal:
+        journal.append(record("c"))
+        assert [line.record.id for line in journal.last(2)] == ["b", "c"]
+        assert [line.record.id for line in journal.last(200)] == ["a", "b", "c"]

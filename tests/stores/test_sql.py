@@ -1,0 +1,283 @@
+"""Tests of `gateway.stores.sql`: the database has what the journal has, through restarts and outages."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import stat
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import StartError
+from gateway.model import AuditRecord, Json
+from gateway.stores import filler
+from gateway.stores.journal import NOTE, UNKNOWN, Journal, read
+from gateway.stores.sql import Database
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/gateway.db"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.jsonl"
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorter waits than in life."""
+    monkeypatch.setattr(filler, "LINGER_SECONDS", 0.01)
+    monkeypatch.setattr(filler, "FIRST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(filler, "LONGEST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr("gateway.stores.sql.SQLITE_BUSY_SECONDS", 0.1)
+
+
+def record(id: str, phase: str = "outcome", time: float = 1000.0, app: str = "cart", **fields: Json) -> AuditRecord:
+    return AuditRecord(id, phase, time, {"app": app, **fields})
+
+
+@asynccontextmanager
+async def filling(database: Database, journal: Journal) -> AsyncIterator[None]:
+    """The database is filled in the background."""
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(database.fill(journal))
+        try:
+            yield
+        finally:
+            task.cancel()
+
+
+async def caught_up(path: Path, url: str) -> None:
+    """Wait until the database holds exactly the lines of the journal."""
+    wanted = sorted((line.writer, line.seq, line.text) for line in read(path) if line.record.phase != NOTE)
+    found: list[tuple[str, int, str]] = []
+    for _ in range(500):
+        found = stored(url, "SELECT writer, seq, line FROM audit ORDER BY writer, seq")  # type: ignore[assignment]
+        if len(found) >= len(wanted):
+            break
+        await asyncio.sleep(0.01)
+    assert found == wanted
+
+
+def stored(url: str, statement: str) -> list[tuple[object, ...]]:
+    """What another program sees in the database."""
+    connection = sqlite3.connect(url.removeprefix("sqlite:///"))
+    try:
+        return list(connection.execute(statement))
+    finally:
+        connection.close()
+
+
+async def test_filled(path: Path, url: str) -> None:
+    """Lines from before and lines that come later arrive in the database as they stand in the journal."""
+    async with Journal(path) as journal, Database(url) as database:
+        journal.append(record("a", "intent"))
+        async with filling(database, journal):
+            await caught_up(path, url)
+            journal.append(record("a"))
+            journal.append(record("b"))
+            await caught_up(path, url)
+
+
+async def test_more_than_a_batch(path: Path, url: str) -> None:
+    """A long backlog arrives whole."""
+    async with Journal(path) as journal, Database(url) as database:
+        for number in range(3 * filler.BATCH + 7):
+            journal.append(record(str(number)))
+        async with filling(database, journal):
+            await caught_up(path, url)
+
+
+async def test_restart(path: Path, url: str) -> None:
+    """After a restart with both files there, the database goes on where it was left, each line once."""
+    for id in "abc":
+        async with Journal(path) as journal, Database(url) as database:
+            journal.append(record(id, "intent"))
+            async with filling(database, journal):
+                await caught_up(path, url)
+            journal.append(record(f"late-{id}"))
+    async with Journal(path) as journal, Database(url) as database, filling(database, journal):
+        await caught_up(path, url)
+        found = await database.query(10)
+    assert {one.id for one in found} == {"a", "b", "c", "late-a", "late-b", "late-c"}
+    assert {one.fields.get("reason") for one in found if len(one.id) == 1} == {UNKNOWN}
+
+
+async def test_position_lost(path: Path, url: str) -> None:
+    """A database that does not know how far it was reads all again, and has each line once."""
+    async with Journal(path) as journal, Database(url) as database:
+        journal.append(record("a", "intent"))
+        journal.append(record("a"))
+        async with filling(database, journal):
+            await caught_up(path, url)
+    connection = sqlite3.connect(url.removeprefix("sqlite:///"))
+    connection.execute("DELETE FROM audit_filled")
+    connection.commit()
+    connection.close()
+    async with Journal(path) as journal, Database(url) as database, filling(database, journal):
+        journal.append(record("b"))
+        await caught_up(path, url)
+        assert [one.id for one in await database.query(10)] == ["b", "a"] or len(await database.query(10)) == 2
+
+
+async def test_journal_lost_its_end(path: Path, url: str) -> None:
+    """A journal that a loss of power made shorter than the database knows it: later lines still arrive."""
+    async with Journal(path) as journal, Database(url) as database:
+        for id in "abc":
+            journal.append(record(id))
+        async with filling(database, journal):
+            await caught_up(path, url)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-2]))
+    async with Journal(path) as journal, Database(url) as database, filling(database, journal):
+        for id in "defg":
+            journal.append(record(id, padding="x" * 500))
+        await until(lambda: len(stored(url, "SELECT id FROM audit")) == 7)
+    assert {row[0] for row in stored(url, "SELECT id FROM audit")} == set("abcdefg")
+
+
+async def test_locked_database(path: Path, url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """While another program locks the database, the journal goes on; afterwards the database catches up."""
+    async with Journal(path) as journal, Database(url) as database, filling(database, journal):
+        other = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
+        other.execute("BEGIN EXCLUSIVE")
+        journal.append(record("a", "intent"))
+        await until(lambda: "falls behind" in caplog.text)
+        journal.append(record("a", secret="hunter2"))
+        other.execute("ROLLBACK")
+        other.close()
+        await caught_up(path, url)
+    assert "hunter2" not in caplog.text
+
+
+async def test_database_down(path: Path, url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """While the database is away, the filler tries on; when it is back, nothing is missing."""
+    file = Path(url.removeprefix("sqlite:///"))
+    async with Database(url):
+        pass
+    away = file.with_suffix(".away")
+    async with Journal(path) as journal, Database(url) as database:
+        file.rename(away)
+        file.mkdir()  # what is no file cannot be opened as a database
+        async with filling(database, journal):
+            await database._opened().dispose()
+            journal.append(record("a"))
+            await until(lambda: "falls behind" in caplog.text)
+            journal.append(record("b"))
+            file.rmdir()
+            away.rename(file)
+            await caught_up(path, url)
+
+
+async def test_damaged_line(path: Path, url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A damaged line in the middle does not hold up the lines after it, and is told of."""
+    async with Journal(path) as journal:
+        for id in "abc":
+            journal.append(record(id))
+    path.write_bytes(path.read_bytes().replace(b'"id":"b"', b'"id":"X"'))
+    async with Journal(path) as journal, Database(url) as database, filling(database, journal):
+        await until(lambda: len(stored(url, "SELECT id FROM audit")) == 2)
+    assert "was altered" in caplog.text
+
+
+async def test_query_joins_intent_and_outcome(path: Path, url: str) -> None:
+    """A record has the fields of its intent and over them its outcome's; newest first; open ones have no end."""
+    async with Journal(path) as journal, Database(url) as database, filling(database, journal):
+        journal.append(record("a", "intent", 1.0, url="/a", status=None))
+        journal.append(record("b", "intent", 2.0, url="/b"))
+        journal.append(record("c", "outcome", 3.0, url="/c", reason="policy-denied"))
+        journal.append(record("a", "outcome", 4.0, status=200))
+        await caught_up(path, url)
+        found = await database.query(10)
+    assert [(one.id, one.time, one.ended) for one in found] == [
+        ("c", 3.0, None),
+        ("b", 2.0, None),
+        ("a", 1.0, 4.0),
+    ] or [(one.id, one.time, one.ended) for one in found] == [("c", 3.0, 3.0), ("b", 2.0, None), ("a", 1.0, 4.0)]
+    assert found[2].fields == {"app": "cart", "url": "/a", "status": 200}
+
+
+async def test_query_pages_and_filters(path: Path, url: str) -> None:
+    """Pages follow each other without gap or overlap, though many records share a time; apps are kept apart."""
+    async with Journal(path) as journal, Database(url) as database, filling(database, journal):
+        for number in range(30):
+            app = "cart" if number % 3 else "desk"
+            journal.append(record(str(number), "intent", 5.0, app))
+            journal.append(record(str(number), "outcome", 6.0, app))
+        await caught_up(path, url)
+        everything = [one.id for one in await database.query(100)]
+        pages: list[str] = []
+        while page := await database.query(7, before=pages[-1] if pages else None):
+            pages.extend(one.id for one in page)
+        desk = await database.query(100, app="desk")
+        older = await database.query(100, app="desk", before=desk[3].id)
+    assert everything == [str(number) for number in reversed(range(30))]
+    assert pages == everything
+    assert [one.id for one in desk] == [str(number) for number in reversed(range(0, 30, 3))]
+    assert older == desk[4:]
+
+
+async def test_query_of_an_unknown_page(url: str) -> None:
+    """Before a record that is not there, there is nothing."""
+    async with Database(url) as database:
+        assert await database.query(10, before="nothing") == []
+
+
+async def test_private(url: str) -> None:
+    """The database is for the owner's eyes only."""
+    async with Database(url):
+        assert stat.S_IMODE(os.stat(url.removeprefix("sqlite:///")).st_mode) == 0o600
+
+
+async def test_database_of_a_newer_gateway(url: str) -> None:
+    """A database that a newer gateway made is refused, and left as it is."""
+    async with Database(url):
+        pass
+    connection = sqlite3.connect(url.removeprefix("sqlite:///"))
+    connection.execute("UPDATE schema_version SET version = 99")
+    connection.commit()
+    connection.close()
+    with pytest.raises(StartError, match="version 99"):
+        async with Database(url):
+            pass
+    assert stored(url, "SELECT version FROM schema_version") == [(99,)]
+
+
+@pytest.mark.parametrize(
+    "wrong", ["sqlite:////nowhere/at/all.db", "nonsense", "mysql://root:hunter2@127.0.0.1/x", "sqlite+pysqlcipher://"]
+)
+async def test_databases_that_cannot_be_used(wrong: str) -> None:
+    """A database that cannot be used ends the start with words that hold no password."""
+    with pytest.raises(StartError, match="cannot be used") as caught:
+        async with Database(wrong):
+            pass
+    assert "hunter2" not in str(caught.value)
+
+
+async def test_a_file_that_is_no_database(url: str) -> None:
+    """A file of another kind is refused."""
+    Path(url.removeprefix("sqlite:///")).write_text("dear diary\n" * 1000)
+    with pytest.raises(StartError, match="not a database"):
+        async with Database(url):
+            pass
+
+
+async def test_closed(url: str) -> None:
+    """A closed database says so as one that is down."""
+    async with Database(url) as database:
+        pass
+    with pytest.raises(OSError, match="not open"):
+        await database.query(1)
+
+
+async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    """Wait until `condition()` holds."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
