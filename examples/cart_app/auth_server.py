@@ -10,9 +10,9 @@ import argparse
 import hmac
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -256,12 +256,11 @@ def read_arguments(arguments: Sequence[str] | None, environ: Mapping[str, str]) 
 def main() -> None:
     """Serve until interrupted."""
     host, port, settings = read_arguments(None, os.environ)
-    app = build_app(settings)
-    print(f"authorization server: {settings.issuer}", file=sys.stderr, flush=True)
+    ready = partial(print, f"authorization server: ready as {settings.issuer}", flush=True)
     try:
-        web.run_app(app, host=host, port=port, access_log=None, print=None)
+        web.run_app(build_app(settings), host=host, port=port, access_log=None, print=lambda _: ready())
     except OSError as error:
-        raise SystemExit(f"authorization server: cannot listen on {host}:{port}: {error.strerror}") from error
+        raise SystemExit(f"authorization server: cannot listen: {error.strerror}") from error
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -420,11 +421,11 @@ def read_arguments(arguments: Sequence[str] | None) -> tuple[str, int, Settings]
 def main() -> None:
     """Serve until interrupted."""
     host, port, settings = read_arguments(None)
-    print(f"shop: http://{host}:{port}", file=sys.stderr, flush=True)
+    ready = partial(print, f"shop: ready at http://{host}:{port}", flush=True)
     try:
-        web.run_app(build_app(settings), host=host, port=port, access_log=None, print=None)
+        web.run_app(build_app(settings), host=host, port=port, access_log=None, print=lambda _: ready())
     except OSError as error:
-        raise SystemExit(f"shop: cannot listen on {host}:{port}: {error.strerror}") from error
+        raise SystemExit(f"shop: cannot listen: {error.strerror}") from error
 
 
 if __name__ == "__main__":

@@ -391,14 +391,17 @@ async def test_keys_are_asked_for_once(house: House) -> None:
     assert await eager.newer_keys(second) is not second
 
 
-@pytest.mark.parametrize("document", [{"issuer": "http://another"}, {}, [], {"issuer": "ISSUER", "jwks_uri": "/x"}])
+@pytest.mark.parametrize(
+    "document", [{"issuer": "http://another", "jwks_uri": "KEYS"}, {}, [], {"issuer": "ISSUER", "jwks_uri": "/x"}]
+)
 async def test_wrong_metadata_of_the_issuer_is_not_believed(house: House, document: object) -> None:
     """Metadata that names another issuer, or no keys, is as bad as none."""
     sock = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
 
     async def answer(request: web.Request) -> web.Response:
-        return web.Response(text=json.dumps(document).replace("ISSUER", url))
+        keys = f"{house.auth.issuer}/jwks.json"
+        return web.Response(text=json.dumps(document).replace("ISSUER", url).replace("KEYS", keys))
 
     app = web.Application()
     app.router.add_get("/.well-known/oauth-authorization-server", answer)
