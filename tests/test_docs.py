@@ -46,12 +46,13 @@ def test_the_policy_of_the_readme_is_a_policy_of_ten_lines() -> None:
 @pytest.mark.parametrize("arguments", commands("webmcp-gateway"), ids=" ".join)
 def test_the_commands_of_the_readme_exist(arguments: list[str]) -> None:
     """Each with the options that are shown; they are parsed, not run."""
-    command: click.Command = main
+    command: click.Command | None = main
     context = click.Context(main)
     while isinstance(command, click.Group):
         name, command, arguments = command.resolve_command(context, arguments)
         assert command is not None, name
     arguments = ["." if argument == "path/to/web/app" else argument for argument in arguments]
+    assert command is not None
     assert command.make_context("webmcp-gateway", arguments, parent=context) is not None
 
 
