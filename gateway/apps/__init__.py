@@ -1,0 +1,3 @@
+"""A folder of a normal web app becomes one HTML file, with the view runtime first in its head."""
+
+from gateway.apps.pack import pack as pack

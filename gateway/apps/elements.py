@@ -1,0 +1,193 @@
+"""What becomes of each element of a page when it is packed: kept, filled from a file, or taken out."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+from urllib.parse import urljoin, urlsplit
+
+from gateway.apps.files import Folder, Reference, is_embedded
+from gateway.apps.markup import Attribute, Element, Page
+from gateway.apps.places import Splice, Text
+from gateway.apps.scripts import as_element_text as script_text
+from gateway.apps.scripts import import_problems
+from gateway.apps.styles import as_element_text as style_text
+from gateway.apps.styles import pack_styles
+from gateway.errors import DocumentError, Problem
+
+_SOURCES = {
+    "audio": ("src",),
+    "image": ("href", "xlink:href"),
+    "img": ("src", "srcset"),
+    "input": ("src",),
+    "source": ("src", "srcset"),
+    "track": ("src",),
+    "video": ("src", "poster"),
+}
+"""The attributes that name a picture, a sound or a film."""
+
+_FRAMES = {"iframe": "src", "frame": "src", "embed": "src", "object": "data", "use": "href"}
+_HINTS = frozenset({"preload", "modulepreload", "prefetch", "preconnect", "dns-prefetch", "manifest"})
+_ICONS = frozenset({"icon", "apple-touch-icon", "mask-icon"})
+_JAVASCRIPT = frozenset(
+    {"", "text/javascript", "application/javascript", "application/x-javascript", "text/ecmascript"}
+)
+_LOADING = frozenset({"src", "type", "async", "defer", "integrity", "crossorigin", "fetchpriority", "referrerpolicy"})
+_LINKING = frozenset({"rel", "href", "type", "integrity", "crossorigin", "fetchpriority", "referrerpolicy", "title"})
+_CANDIDATE = re.compile(r"[\s,]*(\S*[^\s,])(\s[^,]*)?,?")
+
+
+class Packing:
+    """One page on its way into one file: the changes to make, and everything found wrong on that way.
+
+    `base` is what the app's URLs are relative to in the end; `deferred` are scripts that move behind the body.
+    """
+
+    def __init__(self, page: Page, path: Path, root: Path, base: str) -> None:
+        self._page = page
+        self._path = path
+        self.problems: list[Problem] = []
+        self.notes: list[str] = []
+        self.deferred: list[str] = []
+        self.base = urljoin(base, self._declared_base())
+        self._folder = Folder(root, urlsplit(self.base).path)
+
+    def splices(self) -> list[Splice]:
+        """The changes to the page's text."""
+        found: list[Splice] = []
+        for element in self._page.elements:
+            try:
+                found += self._element(element)
+            except DocumentError as error:
+                self.problems += error.problems
+        return found
+
+    def _declared_base(self) -> str:
+        for element in self._page.elements:
+            href = element.attributes.get("href")
+            if element.name != "base" or href is None:
+                continue
+            if href.value in (".", "./"):
+                return ""
+            if not re.fullmatch(r"/([^/].*)?", href.value):
+                self.problems.append(self._page.text.problem(href.start, "<base href> must be a path like /shop/"))
+            return href.value
+        return ""
+
+    def _element(self, element: Element) -> list[Splice]:
+        styled = self._style_attribute(element)
+        match element.name:
+            case "base":
+                return [_removed(element)]
+            case "script":
+                return self._script(element)
+            case "style":
+                return [*styled, self._style(element)]
+            case "link":
+                return self._link(element)
+            case "meta" if (element.get("http-equiv") or "").lower() == "content-security-policy":
+                self.notes.append("its <meta> content security policy is left out: the host's applies")
+                return [_removed(element)]
+            case name if name in _FRAMES:
+                self._refuse_frame(element, _FRAMES[name])
+            case _:
+                pass
+        return [*styled, *self._sources(element)]
+
+    def _reference(self, attribute: Attribute, url: str | None = None) -> Reference:
+        return Reference(attribute.value if url is None else url, self._page.text, attribute.start)
+
+    def _sources(self, element: Element) -> list[Splice]:
+        found: list[Splice] = []
+        for name in _SOURCES.get(element.name, ()):
+            attribute = element.attributes.get(name)
+            if attribute is None:
+                continue
+            packed = self._srcset(attribute) if name == "srcset" else self._file(attribute, attribute.value)
+            if packed != attribute.value:
+                found.append(Splice(attribute.start, attribute.end, f'{name}="{html.escape(packed)}"'))
+        return found
+
+    def _file(self, attribute: Attribute, url: str) -> str:
+        return url if is_embedded(url) else self._folder.data_url(self._reference(attribute, url), self._path)
+
+    def _srcset(self, attribute: Attribute) -> str:
+        candidates = _CANDIDATE.findall(attribute.value)
+        return ", ".join(self._file(attribute, url) + size.rstrip() for url, size in candidates)
+
+    def _style_attribute(self, element: Element) -> list[Splice]:
+        attribute = element.attributes.get("style")
+        if attribute is None or "url(" not in attribute.value.lower():
+            return []
+        css = pack_styles(self._part(attribute.start + len('style="')), attribute.value, self._path, self._folder)
+        return [Splice(attribute.start, attribute.end, f'style="{html.escape(css)}"')]
+
+    def _part(self, start: int) -> Text:
+        return Text(self._page.text.file, self._page.text.whole, start)
+
+    def _style(self, element: Element) -> Splice:
+        css = self._page.text.whole[element.end : element.text_end]
+        packed = pack_styles(self._part(element.end), css, self._path, self._folder)
+        return Splice(element.end, element.text_end, style_text(packed))
+
+    def _link(self, element: Element) -> list[Splice]:
+        rel = element.tokens("rel")
+        href = element.attributes.get("href")
+        if rel & _HINTS:
+            return [_removed(element)]
+        if href is None or is_embedded(href.value):
+            return []
+        if "stylesheet" in rel:
+            return [Splice(element.start, element.end, self._sheet(element, href))]
+        if rel & _ICONS:
+            packed = self._file(href, href.value)
+            return [Splice(href.start, href.end, f'href="{html.escape(packed)}"')]
+        return []
+
+    def _sheet(self, element: Element, href: Attribute) -> str:
+        if "alternate" in element.tokens("rel"):
+            raise self._reference(href).error("alternate style sheets cannot be packed: take the <link> out")
+        path = self._folder.find(self._reference(href), self._path)
+        text = self._folder.text(path, self._reference(href))
+        css = pack_styles(text, text.whole, path, self._folder, (path,))
+        return f"<style{element.written(without=_LINKING)}>{style_text(css)}</style>"
+
+    def _script(self, element: Element) -> list[Splice]:
+        kind = (element.get("type") or "").strip().lower()
+        module = kind == "module"
+        source = element.attributes.get("src")
+        if not module and kind not in _JAVASCRIPT:
+            return []
+        if source is None:
+            self.problems += import_problems(
+                self._part(element.end), self._page.text.whole[element.end : element.text_end]
+            )
+            return []
+        path = self._folder.find(self._reference(source), self._path)
+        if path.suffix not in (".js", ".mjs"):
+            raise self._reference(source).error(
+                f"{source.value} is no JavaScript: build the app, and pack what that wrote"
+            )
+        text = self._folder.text(path, self._reference(source))
+        self.problems += import_problems(text, text.whole)
+        type_ = ' type="module"' if module else ""
+        opening = f"<script{type_}{element.written(without=_LOADING)}>"
+        packed = f"{opening}{script_text(text.whole, module=module)}</script>"
+        if module or not {"defer", "async"} & element.attributes.keys():
+            return [Splice(element.start, element.close_end, packed)]
+        # An inline script runs where it stands: one that waits for the page stands at its end.
+        self.deferred.append(packed)
+        return [_removed(element)]
+
+    def _refuse_frame(self, element: Element, name: str) -> None:
+        attribute = element.attributes.get(name) or element.attributes.get(f"xlink:{name}")
+        if attribute is None or is_embedded(attribute.value) or urlsplit(attribute.value).netloc:
+            return
+        raise self._reference(attribute).error(
+            f"<{element.name} {attribute.name}> of a file cannot be packed into one HTML"
+        )
+
+
+def _removed(element: Element) -> Splice:
+    return Splice(element.start, element.close_end, "")

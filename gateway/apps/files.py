@@ -1,0 +1,94 @@
+"""The files of an app's folder, as data: URLs or text, and never one outside of it."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from gateway.apps.places import Text
+from gateway.errors import DocumentError
+
+MEDIA_TYPES = {
+    ".avif": "image/avif",
+    ".gif": "image/gif",
+    ".ico": "image/x-icon",
+    ".jpeg": "image/jpeg",
+    ".jpg": "image/jpeg",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".webp": "image/webp",
+    ".otf": "font/otf",
+    ".ttf": "font/ttf",
+    ".woff": "font/woff",
+    ".woff2": "font/woff2",
+    ".m4a": "audio/mp4",
+    ".mp3": "audio/mpeg",
+    ".mp4": "video/mp4",
+    ".ogg": "audio/ogg",
+    ".wav": "audio/wav",
+    ".webm": "video/webm",
+    ".vtt": "text/vtt",
+}
+"""What may be embedded. The machine's own table is not asked: the packed file must not depend on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What a file refers to: `url` as written, at `offset` of `text`."""
+
+    url: str
+    text: Text
+    offset: int
+
+    def error(self, message: str) -> DocumentError:
+        """What is wrong with it, to be raised."""
+        return self.text.error(self.offset, message)
+
+
+def is_embedded(url: str) -> bool:
+    """Whether there is nothing to fetch: a `data:` URL, a fragment, nothing at all."""
+    return url.strip() == "" or url.strip().startswith(("#", "data:", "about:", "blob:"))
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """The folder `root` of an app, whose pages take URLs under the path `base` for it."""
+
+    root: Path
+    base: str = "/"
+
+    def find(self, reference: Reference, beside: Path) -> Path:
+        """The file that `reference` names, written in the file `beside`. Raises `DocumentError`."""
+        url = reference.url.strip()
+        parts = urlsplit(url)
+        if parts.scheme or parts.netloc:
+            raise reference.error(f"{url} is on another site, which hosts block: save it in the app's folder")
+        path = unquote(parts.path)
+        from_root = path.startswith("/")
+        found = (self.root / path.removeprefix(self.base).lstrip("/") if from_root else beside.parent / path).resolve()
+        if not found.is_relative_to(self.root.resolve()):
+            raise reference.error(f"{url} lies outside of the app's folder")
+        if not found.is_file():
+            raise reference.error(f"{url}: there is no such file in the app's folder")
+        return found
+
+    def data_url(self, reference: Reference, beside: Path) -> str:
+        """The file that `reference` names as a `data:` URL, with its fragment. Raises `DocumentError`."""
+        path = self.find(reference, beside)
+        media_type = MEDIA_TYPES.get(path.suffix.lower())
+        if media_type is None:
+            raise reference.error(f"{reference.url}: files named {path.suffix or path.name} cannot be embedded")
+        fragment = urlsplit(reference.url.strip()).fragment
+        encoded = base64.b64encode(path.read_bytes()).decode("ascii")
+        return f"data:{media_type};base64,{encoded}" + (f"#{fragment}" if fragment else "")
+
+    def text(self, path: Path, reference: Reference | None = None) -> Text:
+        """The text of a file. Raises `DocumentError` where it is not UTF-8."""
+        name = (self.root / path.relative_to(self.root.resolve())).as_posix()
+        try:
+            return Text(name, path.read_bytes().decode("utf-8-sig"))
+        except UnicodeDecodeError as error:
+            where = reference.text if reference else Text(name, "")
+            raise where.error(reference.offset if reference else 0, f"{name} is not UTF-8") from error

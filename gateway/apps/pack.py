@@ -1,0 +1,50 @@
+"""The packer: one HTML file that stands for a whole folder, as a `ui://` resource."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+from pathlib import Path
+
+from gateway.apps.elements import Packing
+from gateway.apps.files import Folder
+from gateway.apps.markup import Page, parse
+from gateway.apps.places import Splice, splice
+from gateway.apps.scripts import as_element_text
+from gateway.errors import DocumentError, Problem
+from gateway.model import Resource
+
+
+def pack(source: Path, *, app: str, title: str, runtime: str, base: str = "/") -> Resource:
+    """The web app in the folder (or HTML file) `source` in one HTML file.
+
+    `runtime` is the view runtime's JavaScript. `base` is what the app's relative URLs are relative to: a path, or the
+    absolute URL of its own site; a `<base href>` of the page goes before its path. Only what is not changed keeps its
+    bytes. Raises `DocumentError` with everything that cannot be packed.
+    """
+    path = source / "index.html" if source.is_dir() else source
+    if not path.is_file():
+        raise DocumentError([Problem(str(path), 1, 1, "there is no such file: an app is a folder with an index.html")])
+    page = parse(Folder(path.parent).text(path.resolve()))
+    packing = Packing(page, path.resolve(), path.parent, base)
+    splices = packing.splices()
+    if packing.problems:
+        raise DocumentError(sorted(packing.problems, key=lambda each: (each.file, each.line, each.column)))
+    head = _head(app, title, packing.base, runtime)
+    packed = splice(page.text.whole, [Splice(page.head, page.head, head), *splices, *_tail(page, packing.deferred)])
+    digest = hashlib.sha256(packed.encode()).hexdigest()
+    size = f"{len(packed.encode()):,} bytes, of which {len(head.encode()):,} are the view runtime"
+    if "data:font/" in packed:
+        packing.notes.append("its fonts are embedded; hosts whose policy names no font source show others")
+    csp: dict[str, list[str]] = {"connectDomains": [], "resourceDomains": []}
+    return Resource(f"ui://{app}/{digest[:12]}.html", packed, {"csp": csp}, (size, *packing.notes))
+
+
+def _head(app: str, title: str, base: str, runtime: str) -> str:
+    config = html.escape(json.dumps({"app": app, "title": title, "base": base}), quote=True)
+    return f'<meta name="webmcp-gateway" content="{config}"><script>{as_element_text(runtime)}</script>'
+
+
+def _tail(page: Page, deferred: list[str]) -> list[Splice]:
+    return [Splice(page.tail, page.tail, "".join(deferred))] if deferred else []

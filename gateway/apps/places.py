@@ -1,0 +1,45 @@
+"""A text with a name: which line and column an offset is at, and what is wrong there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.errors import DocumentError, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """The text of the file `file`, or the part of it that starts at `start`."""
+
+    file: str
+    whole: str
+    start: int = 0
+
+    def problem(self, offset: int, message: str) -> Problem:
+        """`message` at the character `offset` of this part."""
+        at = self.start + offset
+        line_start = self.whole.rfind("\n", 0, at) + 1
+        return Problem(self.file, self.whole.count("\n", 0, at) + 1, at - line_start + 1, message)
+
+    def error(self, offset: int, message: str) -> DocumentError:
+        """The same, to be raised."""
+        return DocumentError([self.problem(offset, message)])
+
+
+@dataclass(frozen=True, slots=True)
+class Splice:
+    """Put `text` in the place of the characters from `start` to `end`."""
+
+    start: int
+    end: int
+    text: str
+
+
+def splice(text: str, splices: list[Splice]) -> str:
+    """`text` with all `splices`, which do not overlap; several at one place keep their order."""
+    parts: list[str] = []
+    at = 0
+    for part in sorted(splices, key=lambda each: each.start):
+        parts += (text[at : part.start], part.text)
+        at = part.end
+    return "".join((*parts, text[at:]))

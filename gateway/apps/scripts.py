@@ -1,0 +1,203 @@
+"""JavaScript, read just far enough to find imports and to stand inside a `<script>` element."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from gateway.apps.places import Text
+from gateway.errors import Problem
+
+_BEFORE_EXPRESSION = frozenset(
+    (
+        "await",
+        "case",
+        "delete",
+        "do",
+        "else",
+        "in",
+        "instanceof",
+        "new",
+        "of",
+        "return",
+        "throw",
+        "typeof",
+        "void",
+        "yield",
+    )
+)
+"""Words after which a slash begins a regular expression (ECMA-262, 12.9.5)."""
+
+_TOKEN = re.compile(
+    r"""(?P<space>\s+)
+    |(?P<comment>//[^\n\r\u2028\u2029]*|/\*.*?\*/)
+    |(?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
+    |(?P<word>(?:[\w$#\u0080-\U0010ffff]|\\u\{?[0-9a-fA-F]+\}?)+)
+    |(?P<mark>.)""",
+    re.DOTALL | re.VERBOSE,
+)
+_REGEX = re.compile(r"/(?:[^/\\\[\n]|\\.|\[(?:[^\]\\\n]|\\.)*\])+/[\w$]*")
+_TEMPLATE = re.compile(r"(?:[^`\\$]|\\.|\$(?!\{))*(`|\$\{)?", re.DOTALL)
+_DANGEROUS = re.compile(r"<(?=/?script|!--)", re.IGNORECASE)
+
+
+class Kind(Enum):
+    """What a token is, as far as packing needs to know."""
+
+    COMMENT = auto()
+    LITERAL = auto()
+    WORD = auto()
+    MARK = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token from `start` to `end`; white space is none."""
+
+    kind: Kind
+    start: int
+    end: int
+    text: str
+
+
+def _match(pattern: re.Pattern[str], code: str, at: int) -> re.Match[str]:
+    """For patterns that match anything."""
+    match = pattern.match(code, at)
+    if match is None:
+        raise ValueError(f"{pattern.pattern} does not match at {at}")
+    return match
+
+
+def tokens(code: str) -> Iterator[Token]:
+    """The tokens of `code`. Text inside of template literals is a literal, their expressions are tokens."""
+    at = 0
+    nesting: list[str] = []
+    previous: Token | None = None
+    expression_follows = False  # whether the last ")" closed the head of an if, for, while or with
+    while at < len(code):
+        match = _match(_TOKEN, code, at)
+        if match["space"]:
+            at = match.end()
+            continue
+        kind = {"comment": Kind.COMMENT, "string": Kind.LITERAL, "word": Kind.WORD}.get(
+            match.lastgroup or "", Kind.MARK
+        )
+        end = match.end()
+        text = match[0]
+        if text == "/" and _expects_expression(previous, expression_follows) and (regex := _REGEX.match(code, at)):
+            kind, end = Kind.LITERAL, regex.end()
+        elif text == "`" or (text == "}" and nesting and nesting[-1] == "`"):
+            if text == "}":
+                nesting.pop()
+            template = _match(_TEMPLATE, code, end)
+            kind, end = Kind.LITERAL, template.end()
+            if template[1] == "${":
+                nesting.append("`")
+        elif text in "({[":
+            head = previous is not None and previous.text in ("if", "for", "while", "with")
+            nesting.append("head" if text == "(" and head else text)
+        elif text in ")}]":
+            expression_follows = bool(nesting) and nesting.pop() == "head"
+        token = Token(kind, at, end, code[at:end])
+        yield token
+        if kind is not Kind.COMMENT:
+            previous = token
+        at = end
+
+
+def _expects_expression(previous: Token | None, after_head: bool) -> bool:
+    """Whether a slash here begins a regular expression rather than divides."""
+    if previous is None:
+        return True
+    if previous.kind is Kind.WORD:
+        return previous.text in _BEFORE_EXPRESSION
+    if previous.kind is Kind.LITERAL:
+        return previous.text.endswith("${")
+    return after_head if previous.text == ")" else previous.text != "]"
+
+
+_REMEDY = "build the app with a bundler into one script without imports, and pack what it wrote"
+
+
+def import_problems(text: Text, code: str) -> list[Problem]:
+    """Each import of another file in `code`: one HTML file has no other that it could load."""
+    if "import" not in code and "from" not in code:
+        return []
+    found = [token for token in tokens(code) if token.kind is not Kind.COMMENT]
+    problems: list[Problem] = []
+    for index, token in enumerate(found):
+        before = found[index - 1].text if index else ""
+        after = found[index + 1] if index + 1 < len(found) else None
+        if token.kind is not Kind.WORD or after is None or before in (".", "?."):
+            continue
+        if token.text == "import" and _is_import(before, after, found, index):
+            problems.append(text.problem(token.start, f"imports another file, which a packed app cannot: {_REMEDY}"))
+        if token.text == "from" and before in ("}", "*") and _is_string(after) and _exports(found, index):
+            problems.append(
+                text.problem(token.start, f"exports from another file, which a packed app cannot: {_REMEDY}")
+            )
+    return problems
+
+
+def _is_import(before: str, after: Token, found: list[Token], index: int) -> bool:
+    if after.text == "(":
+        # `import(` as the name of a method: `{ import() {} }`; a call is never followed by a block.
+        return not _is_method(found, index)
+    return _is_string(after) or after.text in ("{", "*") or (after.kind is Kind.WORD and after.text != "in")
+
+
+def _is_method(found: list[Token], index: int) -> bool:
+    depth = 0
+    for at in range(index + 1, len(found)):
+        if found[at].text == "(":
+            depth += 1
+        elif found[at].text == ")":
+            depth -= 1
+            if depth == 0:
+                return at + 1 < len(found) and found[at + 1].text == "{"
+    return False
+
+
+def _is_string(token: Token) -> bool:
+    return token.kind is Kind.LITERAL and token.text[:1] in "\"'"
+
+
+def _exports(found: list[Token], index: int) -> bool:
+    """Whether the `from` at `index` belongs to an `export {…}` or `export * as x`."""
+    for at in range(index - 1, -1, -1):
+        if found[at].text in (";", "import"):
+            return False
+        if found[at].text == "export":
+            return True
+    return False
+
+
+def as_element_text(code: str, *, module: bool = False) -> str:
+    """`code` so that it neither ends the `<script>` element it stands in nor changes how that is read.
+
+    As HTML advises (4.12.1.3), `<` becomes `\\x3C` in literals; between tokens a space keeps the operators apart.
+    """
+    if not _DANGEROUS.search(code):
+        return code
+    parts: list[str] = []
+    at = 0
+    for token in tokens(code):
+        if token.start < at:
+            continue
+        parts.append(code[at : token.start])
+        at = token.start
+        if token.kind in (Kind.LITERAL, Kind.COMMENT):
+            parts.append(_DANGEROUS.sub(r"\\x3C", token.text))
+            at = token.end
+        elif _DANGEROUS.match(code, at):
+            # In a classic script `<!--` begins a comment (ECMA-262, B.1.1).
+            comment = not module and code.startswith("<!--", at)
+            parts.append("//" if comment else "< ")
+            at += len("<!--") if comment else 1
+        else:
+            parts.append(token.text)
+            at = token.end
+    parts.append(code[at:])
+    return "".join(parts)

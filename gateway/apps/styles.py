@@ -1,0 +1,66 @@
+"""Style sheets with their imports in place and their files as data: URLs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from gateway.apps.files import Folder, Reference, is_embedded
+from gateway.apps.places import Text
+
+_QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
+_URL = rf"url\(\s*(?:(?P<quoted>{_QUOTED})|(?P<bare>[^\s\"'()]+))\s*\)"
+_TOKEN = re.compile(
+    rf"/\*.*?\*/|@import\s+(?:(?P<string>{_QUOTED})|{_URL.replace('quoted', 'url_quoted').replace('bare', 'url_bare')})"
+    rf"(?P<condition>[^;]*);|{_URL}|{_QUOTED}",
+    re.DOTALL | re.IGNORECASE,
+)
+_ESCAPE = re.compile(r"\\([0-9a-fA-F]{1,6})\s?|\\(.)", re.DOTALL)
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else match[2], text)
+
+
+def _value(match: re.Match[str], *groups: str) -> tuple[str, int]:
+    """What the first of `groups` that matched says, and where."""
+    group = next(name for name in groups if match[name] is not None)
+    written = match[group]
+    return _unescape(written[1:-1] if written[0] in "\"'" else written), match.start(group)
+
+
+def pack_styles(text: Text, css: str, beside: Path, folder: Folder, within: tuple[Path, ...] = ()) -> str:
+    """`css`, which is what `text` says, written in the file `beside`, in one piece. Raises `DocumentError`."""
+
+    def replace(match: re.Match[str]) -> str:
+        if match["condition"] is not None:
+            return _import(text, match, beside, folder, within)
+        if match["quoted"] is None and match["bare"] is None:
+            return match[0]
+        url, at = _value(match, "quoted", "bare")
+        if is_embedded(url):
+            return match[0]
+        return f'url("{folder.data_url(Reference(url, text, at), beside)}")'
+
+    return _TOKEN.sub(replace, css)
+
+
+def _import(text: Text, match: re.Match[str], beside: Path, folder: Folder, within: tuple[Path, ...]) -> str:
+    url, at = _value(match, "string", "url_quoted", "url_bare")
+    reference = Reference(url, text, at)
+    condition = match["condition"].strip()
+    if condition.startswith(("layer", "supports")):
+        raise reference.error(
+            "@import with layer or supports cannot be packed: write the rules in a block of that name"
+        )
+    path = folder.find(reference, beside)
+    if path in within:
+        raise reference.error(f"{url} imports itself")
+    imported = folder.text(path, reference)
+    css = pack_styles(imported, imported.whole, path, folder, (*within, path))
+    return f"@media {condition} {{\n{css}\n}}" if condition else css
+
+
+def as_element_text(css: str) -> str:
+    """`css` so that it cannot end the `<style>` element it stands in."""
+    return re.sub(r"</(?=style)", r"<\\/", css, flags=re.IGNORECASE)

@@ -1,0 +1,253 @@
+"""A folder becomes one HTML file that needs no other."""
+
+import html
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from gateway.apps import pack
+from gateway.errors import DocumentError
+from gateway.model import Resource
+
+RUNTIME = 'console.log("runtime")'
+PIXEL = b"\x89PNG\r\n\x1a\n"
+PIXEL_URL = "data:image/png;base64,iVBORw0KGgo="
+
+
+def write(folder: Path, **files: str | bytes) -> Path:
+    """Files by name; `__` stands for a dot, `_of_` for a slash."""
+    for name, content in files.items():
+        path = folder / name.replace("_of_", "/").replace("__", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder
+
+
+def packed(folder: Path, **files: str | bytes) -> Resource:
+    """The packed app of these files."""
+    return pack(write(folder, **files), app="cart", title="The cart", runtime=RUNTIME)
+
+
+def body(resource: Resource) -> str:
+    """The HTML without what the packer put into the head."""
+    return re.sub(r'<meta name="webmcp-gateway".*?</script>', "", resource.html, count=1, flags=re.DOTALL)
+
+
+def problems(folder: Path, **files: str | bytes) -> list[str]:
+    """What the packer says is wrong, with file names relative to the folder."""
+    with pytest.raises(DocumentError) as caught:
+        packed(folder, **files)
+    return [str(problem).removeprefix(f"{folder}/") for problem in caught.value.problems]
+
+
+def test_what_refers_to_no_file_keeps_its_bytes(tmp_path: Path) -> None:
+    """Odd white space, case, entities and comments of the author stay as they are."""
+    page = (
+        "<!DOCTYPE html>\r\n<HTML Lang='en'><HEAD  ><Title>a &amp; <b></title></head><body>\n"
+        "<p CLASS=x >é<!-- <img src=no> --></body></HTML>\n"
+    )
+    assert body(packed(tmp_path, index__html=page)) == page
+
+
+@pytest.mark.parametrize(
+    "page, before",
+    [
+        ("<!doctype html><html><head><title>x</title></head></html>", "<!doctype html><html><head>"),
+        ("<!doctype html><html lang=en><body>x</body></html>", "<!doctype html><html lang=en>"),
+        ("<!doctype html><p>x", "<!doctype html>"),
+        ("<p>x", ""),
+    ],
+)
+def test_the_runtime_comes_first(tmp_path: Path, page: str, before: str) -> None:
+    """The runtime stands before anything of the page that could run."""
+    resource = packed(tmp_path, index__html=page)
+    assert resource.html.startswith(f'{before}<meta name="webmcp-gateway"')
+
+
+def test_the_page_says_which_app_it_is(tmp_path: Path) -> None:
+    """The runtime reads the app's id, title and base from a meta element."""
+    resource = packed(tmp_path, index__html="<head></head>")
+    content = re.search(r'name="webmcp-gateway" content="([^"]*)"', resource.html)
+    assert content is not None
+    assert json.loads(html.unescape(content[1])) == {"app": "cart", "title": "The cart", "base": "/"}
+
+
+def test_the_resource_is_named_by_its_content(tmp_path: Path) -> None:
+    """The same files give the same URI, others another; the policy for content allows nothing outside."""
+    first = packed(tmp_path, index__html="<p>1")
+    again = packed(tmp_path, index__html="<p>1")
+    other = packed(tmp_path, index__html="<p>2")
+    assert re.fullmatch(r"ui://cart/[0-9a-f]{12}\.html", first.uri)
+    assert (first.uri == again.uri, first.uri == other.uri) == (True, False)
+    assert first.meta == {"csp": {"connectDomains": [], "resourceDomains": []}}
+
+
+def test_pictures_become_data_urls(tmp_path: Path) -> None:
+    """Attributes that name pictures, with queries, encoded names and fragments, wherever they stand."""
+    page = (
+        '<link rel="icon" href="/a.png"><img alt=x src=a.png?v=1><img src="a%2Epng">'
+        "<template><img src='./a.png'></template>"
+        '<img srcset="a.png 1x, a.png 2x"><video poster=a.png></video>'
+        '<svg><image href="a.png#part"/></svg><img src="data:,x">'
+    )
+    text = body(packed(tmp_path, index__html=page, a__png=PIXEL))
+    assert text.count(PIXEL_URL) == 8
+    assert f'srcset="{PIXEL_URL} 1x, {PIXEL_URL} 2x"' in text
+    assert f'href="{PIXEL_URL}#part"' in text
+    assert "alt=x" in text
+    assert 'src="data:,x"' in text
+
+
+def test_style_sheets_stand_in_the_page(tmp_path: Path) -> None:
+    """Imports in their place, files relative to the sheet that names them, strings and comments untouched."""
+    page = (
+        '<link rel="stylesheet" href="css/a.css" media="screen"><p style="background: url(a.png)">'
+        '<style>i { background: url( "a.png" ) }</style>'
+    )
+    sheet = '@import "b.css" print;\nb { background: URL(../a.png); content: "url(no.png)"; }/* url(no.png) </style> */'
+    text = body(
+        packed(
+            tmp_path,
+            index__html=page,
+            css_of_a__css=sheet,
+            css_of_b__css="@import url(/css/c.css);",
+            css_of_c__css="@font-face { src: url('f.woff2') }",
+            css_of_f__woff2=b"wOF2",
+            a__png=PIXEL,
+        )
+    )
+    assert text.startswith(
+        '<style media="screen">@media print {\n@font-face { src: url("data:font/woff2;base64,d09GMg==") }\n}'
+    )
+    assert text.count(f'url("{PIXEL_URL}")') + text.count(f"url(&quot;{PIXEL_URL}&quot;)") == 3
+    assert text.count("url(no.png)") == 2
+    assert "<\\/style> */" in text
+
+
+def test_scripts_stand_where_they_ran(tmp_path: Path) -> None:
+    """A classic script in its place, a module as a module, a deferred one behind the body."""
+    page = (
+        '<head><script src=a.js></script><script defer src="b.js"></script>'
+        '<script type="module" src=c.mjs id=m></script>'
+        "</head><body><p></body>"
+    )
+    text = body(packed(tmp_path, index__html=page, a__js="a()", b__js="b()", c__mjs="export const c = 1"))
+    assert text == (
+        '<head><script>a()</script><script type="module" id=m>export const c = 1</script></head>'
+        "<body><p><script>b()</script></body>"
+    )
+
+
+@pytest.mark.parametrize(
+    "code, inlined",
+    [
+        ('x = "</script>"', 'x = "\\x3C/script>"'),
+        ("x = `</SCRIPT ${a}`", "x = `\\x3C/SCRIPT ${a}`"),
+        ("/<!--/u.test(y)", "/\\x3C!--/u.test(y)"),
+        ("// </script>", "// \\x3C/script>"),
+        ("a</script>/.exec(b)", "a< /script>/.exec(b)"),
+        ("<!-- old\nx = 1", "// old\nx = 1"),
+    ],
+)
+def test_a_script_cannot_end_its_element(tmp_path: Path, code: str, inlined: str) -> None:
+    """What HTML would read inside a script element is written in another way that means the same."""
+    assert f"<script>{inlined}</script>" in packed(tmp_path, index__html="<script src=a.js></script>", a__js=code).html
+
+
+def test_imports_are_named_with_their_places(tmp_path: Path) -> None:
+    """Each way to import another file is an error with file, line and column, all at once."""
+    code = (
+        "// import 'comment'\nconst s = \"import 'string'\", r = /import '/, i = import.meta.url;\n"
+        "a.import('x');\nimport b from './b.js';\n"
+        "export { c } from './c.js';\nconst d = () => import('./d.js');\n"
+        "class E { import(x) { return `${x} import 'y'`; } }"
+    )
+    page = "<script type=module src=a.js></script>\n<script type=module>\n  import './x.js'\n</script>"
+    found = problems(tmp_path, index__html=page, a__js=code)
+    assert [each.split(" ")[0] for each in found] == ["a.js:4:1:", "a.js:5:14:", "a.js:6:17:", "index.html:3:3:"]
+    assert all("build the app with a bundler" in each for each in found)
+
+
+def test_words_like_import_in_code_are_no_imports(tmp_path: Path) -> None:
+    """Comments, strings, expressions in templates, regular expressions and properties hide no import."""
+    code = (
+        "const from = {import: 1, from: 2}; if (from) /'/.test(`${'import \"a\"'}`); x = 4 / 2; // import 'a'\n"
+        "Array.from ('b')"
+    )
+    assert code in packed(tmp_path, index__html="<script src=a.js></script>", a__js=code).html
+
+
+@pytest.mark.parametrize(
+    "page, message",
+    [
+        ('<p>\n  <img src="no.png">', "index.html:2:8: no.png: there is no such file in the app's folder"),
+        ("<img src=../secret.png>", "index.html:1:6: ../secret.png lies outside of the app's folder"),
+        ("<img src=%2e%2e/secret.png>", "index.html:1:6: %2e%2e/secret.png lies outside of the app's folder"),
+        (
+            "<script src=https://cdn.example/x.js></script>",
+            "index.html:1:9: https://cdn.example/x.js is on another site",
+        ),
+        ("<script src=//cdn.example/x.js></script>", "index.html:1:9: //cdn.example/x.js is on another site"),
+        ("<img src=a.exe>", "index.html:1:6: a.exe: files named .exe cannot be embedded"),
+        ("<script src=a.tsx></script>", "index.html:1:9: a.tsx is no JavaScript: build the app"),
+        ("<iframe src=a.html></iframe>", "index.html:1:9: <iframe src> of a file cannot be packed"),
+        ("<style>\n\n@import 'no.css';</style>", "index.html:3:9: no.css: there is no such file"),
+        ("<base href=https://a.example/>", "index.html:1:7: <base href> must be a path"),
+        ("<link rel=stylesheet href=loop.css>", "loop.css:1:9: loop.css imports itself"),
+    ],
+)
+def test_what_cannot_be_packed_is_an_error_with_its_place(tmp_path: Path, page: str, message: str) -> None:
+    """Nothing is left behind silently."""
+    folder = write(tmp_path / "app", a__exe=b"", a__tsx="", a__html="", loop__css='@import "loop.css";')
+    write(tmp_path, secret__png=PIXEL)
+    [found] = problems(folder, index__html=page)
+    assert found.startswith(message)
+
+
+def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
+    """A symbolic link does not widen the folder."""
+    write(tmp_path, secret__png=PIXEL)
+    folder = write(tmp_path / "app")
+    folder.mkdir(exist_ok=True)
+    (folder / "a.png").symlink_to(tmp_path / "secret.png")
+    assert problems(folder, index__html="<img src=a.png>") == ["index.html:1:6: a.png lies outside of the app's folder"]
+
+
+def test_a_folder_without_a_page_is_an_error(tmp_path: Path) -> None:
+    """The error says what an app is."""
+    with pytest.raises(DocumentError, match=r"an app is a folder with an index\.html"):
+        pack(tmp_path, app="cart", title="", runtime="")
+
+
+def test_one_html_file_is_an_app(tmp_path: Path) -> None:
+    """A file that is not called index.html can be named itself."""
+    write(tmp_path, shop__html="<img src=a.png>", a__png=PIXEL)
+    assert PIXEL_URL in pack(tmp_path / "shop.html", app="cart", title="", runtime="").html
+
+
+def test_a_base_element_becomes_the_base_of_the_apps_urls(tmp_path: Path) -> None:
+    """The element itself would point into the host's page."""
+    resource = packed(tmp_path, index__html="<base href='/shop/'><img src=/shop/a.png>", a__png=PIXEL)
+    assert "&quot;base&quot;: &quot;/shop/&quot;" in resource.html
+    assert body(resource) == f'<img src="{PIXEL_URL}">'
+
+
+def test_hints_and_the_pages_own_csp_are_left_out(tmp_path: Path) -> None:
+    """Neither can work where nothing is fetched and all is inline."""
+    page = (
+        "<link rel=preload href=a.js as=script>"
+        "<meta http-equiv='Content-Security-Policy' content=\"default-src 'self'\"><p>"
+    )
+    resource = packed(tmp_path, index__html=page)
+    assert body(resource) == "<p>"
+    assert "content security policy" in resource.notes[1]
+
+
+def test_the_cart_example_packs(tmp_path: Path) -> None:
+    """The example app needs nothing from outside once it is packed."""
+    web = Path(__file__).parents[2] / "examples" / "cart_app" / "web"
+    resource = pack(web, app="cart", title="Cart", runtime=RUNTIME)
+    assert not re.search(r'\b(src|href)="(?!data:|#|")', resource.html)
+    assert resource.html.count("data:image/svg+xml;base64,") >= 9
