@@ -16,6 +16,7 @@ PAGE = """\
   const cart = await (await fetch('/api/cart?full=1')).json()
   await fetch(`/api/cart/${encodeURIComponent(item.id)}`, {method: 'DELETE'})
   await fetch("/api/cart/" + other)
+  await fetch('/api/people/' + person)
   await fetch(`/api/orders/${year}/items/${id}`)
   await fetch(`/api/half-${id}`)
   await fetch('https://elsewhere.example/api')
@@ -61,11 +62,11 @@ def test_the_policy_reads_what_the_files_fetch_and_nothing_else(folder: Path) ->
     def outcome(method: str, url: str) -> int:
         return run("policy", "explain", method, url).exit_code
 
-    reads = ["/api/cart", "/api/cart/7", "/api/orders/2025/items/1"]
-    assert [outcome("GET", url) for url in reads] == [0, 0, 0]
+    reads = ["/api/cart", "/api/cart/7", "/api/people/7", "/api/orders/2025/items/1"]
+    assert [outcome("GET", url) for url in reads] == [0, 0, 0, 0]
     others = ["/api/orders", "/api/not-ours", "/api/half-1", "/"]
     assert [outcome("GET", url) for url in others] == [1, 1, 1, 1]
-    assert [outcome("DELETE", url) for url in reads] == [1, 1, 1]
+    assert [outcome("DELETE", url) for url in reads] == [1, 1, 1, 1]
 
 
 def test_the_same_path_with_another_name_for_its_hole_is_written_once(folder: Path) -> None:
