@@ -1,0 +1,48 @@
+"""One Chromium for all browser tests, and a fresh context for each."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, BrowserContext, Page, Playwright, async_playwright
+
+DEBIAN = Path("/usr/bin/chromium")
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    """A headless Chromium: Playwright's own, or Debian's."""
+    async with async_playwright() as playwright:
+        chromium = await launch(playwright)
+        yield chromium
+        await chromium.close()
+
+
+@pytest.fixture
+async def context(browser: Browser) -> AsyncIterator[BrowserContext]:
+    """A browser context of its own: no cookies, no storage, no pages of another test."""
+    async with await browser.new_context() as fresh:
+        yield fresh
+
+
+@pytest.fixture
+async def page(context: BrowserContext) -> Page:
+    """A page in that context."""
+    return await context.new_page()
+
+
+async def launch(playwright: Playwright) -> Browser:
+    """Start Chromium."""
+    own = Path(playwright.chromium.executable_path)
+    return await playwright.chromium.launch(
+        executable_path=None if own.exists() else DEBIAN, args=ARGUMENTS, headless=True
+    )
