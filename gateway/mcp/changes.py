@@ -38,8 +38,6 @@ class Changes:
             feed.listeners.pop(key, None)
             if not feed.listeners and self._feeds.get(principal.id) is feed:
                 del self._feeds[principal.id]
-                if feed.timer is not None:
-                    feed.timer.cancel()
 
         return stop
 

@@ -169,11 +169,10 @@ class Served:
 
 @dataclass
 class Mount:
-    """What a mount is made of; `ada` is who requests with the header `x-user: ada` come from."""
+    """What a mount is made of."""
 
     app: str | None = None
     apps: dict[str, Packed] = field(default_factory=lambda: {id: packed(id) for id in ("cart", "todo")})
-    ada: Principal = field(default_factory=lambda: Principal("issuer", "client", "ada"))
 
     @asynccontextmanager
     async def face(self) -> AsyncIterator[Served]:
@@ -188,7 +187,7 @@ class Mount:
             version="1.2.3",
             hosts=["127.0.0.1:*"],
             origins=["http://console.test"],
-            principal=lambda request: self.ada if request.headers.get("x-user") == "ada" else LOCAL,
+            principal=lambda request: principal_of(request.headers.get("x-user")),
         )
         async with face:
             yield Served("", face, views, pages, exchange)
@@ -209,6 +208,11 @@ class Mount:
             finally:
                 served.face.drain()
                 await runner.cleanup()
+
+
+def principal_of(header: str | None) -> Principal:
+    """Who a request with `x-user: issuer|client|subject` comes from."""
+    return Principal(*header.split("|")) if header else LOCAL
 
 
 def as_app(url: str, mode: str, **options: Any) -> Client:

@@ -12,7 +12,9 @@ import pytest
 from mcp import Client, MCPError
 from mcp.client.subscriptions import ToolsListChanged
 
-from tests.mcp.fakes import ADD, LOCAL, MODES, Mount, Served, as_app, said
+from tests.mcp.fakes import ADD, LOCAL, MODES, Mount, Served, as_app, principal_of, said
+
+ADA = "issuer|client|ada"
 
 MODEL_TOOLS = ["open_cart", "open_todo", "list_view_tools", "call_view_tool"]
 APP_TOOLS = ["http_request", "http_stream", "webmcp_attach"]
@@ -230,7 +232,7 @@ async def test_a_modern_listener_is_told_that_tools_changed(served: Served) -> N
 async def test_another_principals_tools_are_neither_told_nor_listed(served: Served) -> None:
     """A listener hears of its own principal's tools alone."""
     async with Client(served.url, mode="2026-07-28") as client, client.listen(tools_list_changed=True) as changes:
-        served.views.offer(Mount().ada, ADD)
+        served.views.offer(principal_of(ADA), ADD)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):
                 await anext(aiter(changes))
@@ -255,7 +257,7 @@ async def test_a_session_that_ends_is_no_longer_followed(served: Served) -> None
             while not served.face._followed:
                 await asyncio.sleep(0.01)
     async with asyncio.timeout(5):
-        while served.face._followed:
+        while served.face._followed or served.face._changes._feeds:
             await asyncio.sleep(0.01)
 
 
@@ -366,12 +368,13 @@ async def test_the_configured_origin_is_served(served: Served) -> None:
     assert (await _post(served.url, body, {**headers, "origin": "http://console.test"}))[0] == 200
 
 
-async def test_another_principal_cannot_use_a_session(served: Served) -> None:
+@pytest.mark.parametrize("other", ["", "issuer|client|bob", "issuer|other|ada", "other|client|ada"])
+async def test_another_principal_cannot_use_a_session(served: Served, other: str) -> None:
     """A legacy session belongs to who opened it; for another it does not exist."""
     listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
     async with aiohttp.ClientSession() as session:
-        adas = await _opened(session, served.url, {"x-user": "ada"})
-        async with session.post(served.url, json=listing, headers={**adas, "x-user": "bob"}) as answer:
+        adas = await _opened(session, served.url, {"x-user": ADA})
+        async with session.post(served.url, json=listing, headers={**adas, "x-user": other}) as answer:
             assert answer.status == 404
         async with session.post(served.url, json=listing, headers=adas) as answer:
             assert answer.status == 200
@@ -402,10 +405,20 @@ async def test_a_body_over_the_limit_is_refused_before_it_is_read(served: Served
             assert answer.status == 413
 
 
+async def test_a_body_within_the_limit_is_read(served: Served) -> None:
+    """What an app may upload does not fail at the size that the SDK would allow by itself."""
+    async with as_app(served.url, "2026-07-28") as client:
+        result = await client.call_tool(
+            "http_request", {"url": "/api", "method": "POST", "body": "x" * (6 * 1024 * 1024)}
+        )
+    assert result.structured_content is not None
+    assert result.structured_content["status"] == 200
+
+
 async def test_a_call_runs_as_the_principal_of_its_request(served: Served) -> None:
     """Calls run as the principal that the guard found."""
     body = _modern("tools/call", {"name": "cart_x", "arguments": {}})
-    _, answer = await _post(served.url, body, {**_headers("tools/call", "cart_x"), "x-user": "ada"})
+    _, answer = await _post(served.url, body, {**_headers("tools/call", "cart_x"), "x-user": ADA})
     assert json.loads(answer["result"]["content"][0]["text"])["principal"] == "ada"
 
 
