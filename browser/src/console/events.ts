@@ -15,22 +15,36 @@ export interface Listener {
 const SILENCE = 45_000;
 const PAUSES = [300, 1000, 2000, 5000];
 
+/** What following needs of its surroundings. */
+export interface Surroundings {
+  fetch: typeof fetch;
+  pause(milliseconds: number, signal: AbortSignal): Promise<void>;
+}
+
+const BROWSER: Surroundings = { fetch: (input, init) => fetch(input, init), pause };
+
 /** Follow the stream at `url` until `signal` aborts. */
-export async function follow(url: string, listener: Listener, signal: AbortSignal): Promise<void> {
+export async function follow(url: string, listener: Listener, signal: AbortSignal, around = BROWSER): Promise<void> {
   let failures = 0;
   while (!signal.aborted) {
-    const problem = await once(url, listener, signal, () => (failures = 0));
+    const problem = await once(url, listener, signal, around.fetch, () => (failures = 0));
     if (signal.aborted) return;
     listener.connection("lost", problem);
-    await pause(PAUSES[Math.min(failures++, PAUSES.length - 1)] ?? 5000, signal);
+    await around.pause(PAUSES[Math.min(failures++, PAUSES.length - 1)] ?? 5000, signal);
   }
 }
 
 /** One connection, from opening to its end; gives the reason for the end in words. */
-async function once(url: string, listener: Listener, signal: AbortSignal, opened: () => void): Promise<string> {
+async function once(
+  url: string,
+  listener: Listener,
+  signal: AbortSignal,
+  get: typeof fetch,
+  opened: () => void,
+): Promise<string> {
   const silence = new Silence(signal);
   try {
-    const response = await fetch(url, {
+    const response = await get(url, {
       headers: { accept: "text/event-stream" },
       cache: "no-store",
       signal: silence.signal,
@@ -74,7 +88,7 @@ class Silence {
   private readonly controller = new AbortController();
   private readonly stop: () => void;
   private readonly outer: AbortSignal;
-  private timer = 0;
+  private timer: ReturnType<typeof setTimeout> | undefined;
   private pings = false;
 
   constructor(outer: AbortSignal) {
@@ -95,7 +109,7 @@ class Silence {
   heard(): void {
     if (!this.pings) return;
     clearTimeout(this.timer);
-    this.timer = window.setTimeout(this.stop, SILENCE);
+    this.timer = setTimeout(this.stop, SILENCE);
   }
 
   end(): void {

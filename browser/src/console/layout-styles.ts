@@ -70,8 +70,9 @@ export const layout = css`
   .banner .icon {
     color: var(--bad);
   }
-  .alone {
+  main.alone {
     display: grid;
+    grid-template-columns: auto;
     flex: 1;
     place-content: center;
     justify-items: center;

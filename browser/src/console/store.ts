@@ -76,7 +76,7 @@ export class Store extends EventTarget implements Listener {
     this.due ||= window.setTimeout(() => {
       this.due = 0;
       this.dispatchEvent(new Event("change"));
-    }, 16);
+    }, 40);
   }
 }
 

@@ -111,11 +111,19 @@ export const timelineStyles = css`
     color: var(--muted);
   }
   .url {
-    flex: 1;
-    min-width: 0;
+    flex: 1 1 auto;
+    min-width: 40px;
     overflow: hidden;
     text-overflow: ellipsis;
     white-space: nowrap;
+  }
+  .chip {
+    flex: 0 6 auto;
+    min-width: 56px;
+  }
+  .chip .words {
+    overflow: hidden;
+    text-overflow: ellipsis;
   }
   .running .chip .icon {
     animation: turn 1.4s linear infinite;
