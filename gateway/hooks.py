@@ -49,7 +49,7 @@ class Hooks:
         types: dict[str, BackendFactory] = {}
         for implementation in self._implementations("register_backend_types"):
             try:
-                registered = implementation.function()
+                registered: Mapping[str, BackendFactory] = implementation.function()  # type: ignore[assignment]  # pluggy: object
             except Exception as error:  # a plugin is foreign code: whatever it raises stops the start
                 raise StartError(f"plugin {implementation.plugin_name}: register_backend_types: {error!r}") from error
             for name, factory in registered.items():

@@ -20,7 +20,7 @@ hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 
 BackendFactory = Callable[[str, Mapping[str, Json]], Backend]
-"""Makes a backend from its name in the policy and its `options`. `ValueError` says what is wrong with them."""
+"""Makes a backend from its name in the policy and the other keys that stand there. `ValueError` says what is wrong."""
 
 
 @hookspec

@@ -1,7 +1,7 @@
 """A backend of JSON files, for an app whose real backend is not there yet.
 
 backends:
-  shop: {type: static, options: {folder: fixtures}}
+  shop: {type: static, folder: fixtures}
 
 `GET /api/products` is answered with `fixtures/api/products.json`, anything else with 404 or 405. The folder is
 relative to where the gateway runs.
@@ -42,7 +42,7 @@ class StaticBackend:
 def _make(name: str, options: Mapping[str, Json]) -> Backend:
     folder = options.get("folder")
     if set(options) != {"folder"} or not isinstance(folder, str) or not Path(folder).is_dir():
-        raise ValueError("options must be {folder: <an existing folder>}")
+        raise ValueError("write {type: static, folder: <an existing folder>}")
     return StaticBackend(Path(folder))
 
 

@@ -1,0 +1,1 @@
+"""The ways into the gateway. Doors translate; the exchange and the views decide."""

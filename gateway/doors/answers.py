@@ -1,0 +1,26 @@
+"""Answers that doors give themselves, before anything is decided."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from aiohttp import web
+
+SECURE = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+}
+"""Header fields of every page and file that the gateway serves."""
+
+
+def refused(status: int, code: str, detail: str, headers: Mapping[str, str] | None = None) -> web.Response:
+    """A `problem+json` answer (RFC 9457) of a door; `code` is its machine-readable type."""
+    body = {"type": f"urn:webmcp-gateway:{code}", "title": code.replace("-", " "), "status": status, "detail": detail}
+    return web.Response(
+        status=status,
+        body=json.dumps(body).encode(),
+        content_type="application/problem+json",
+        headers={**SECURE, "cache-control": "no-store", **(headers or {})},
+    )

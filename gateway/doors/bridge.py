@@ -1,0 +1,286 @@
+"""The bridge: one WebSocket of a host page carries all its views, two channels each."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+
+from aiohttp import WSMsgType, web
+
+from gateway import mux
+from gateway.doors.answers import SECURE, refused
+from gateway.doors.bodies import LARGEST, Bodies
+from gateway.doors.guard import PRINCIPAL
+from gateway.doors.tickets import Ticket, Tickets
+from gateway.errors import MuxError, Refusal
+from gateway.exchange.approve import Approvals
+from gateway.mcp.peer import UiPeer
+from gateway.mcp.server import Face
+from gateway.model import Channel, Door, Json, Resource
+from gateway.views.registry import View, Views
+
+PROTOCOL = "webmcp-gateway.v1"
+HEARTBEAT = 15.0
+GREETING = 10.0
+"""Seconds that a host page has to say hello."""
+
+RESUMABLE = 30.0
+"""Seconds for which the views of a lost connection can be taken up again."""
+
+
+@dataclass(slots=True, eq=False)
+class _Seat:
+    """A view on a connection: its peer on the ui channel, what ends that, and the digest of its resume token."""
+
+    view: View
+    peer: UiPeer
+    ending: AsyncExitStack
+    token: bytes
+
+
+@dataclass(slots=True, eq=False)
+class _Lost:
+    view: View
+    token: bytes
+    origin: str | None
+    timer: asyncio.TimerHandle
+
+
+@dataclass(slots=True)
+class BridgeDoor:
+    """`faces` and `resources` are by app."""
+
+    views: Views
+    approvals: Approvals
+    faces: Mapping[str, Face]
+    resources: Mapping[str, Resource]
+    tickets: Tickets = field(default_factory=Tickets)
+    bodies: Bodies = field(default_factory=Bodies)
+    lost: dict[str, _Lost] = field(default_factory=dict)
+    connections: set[web.WebSocketResponse] = field(default_factory=set)
+
+    def routes(self) -> list[web.RouteDef]:
+        """The routes of the bridge, for the console's site."""
+        return [
+            web.get("/bridge", self._connect),
+            web.put("/bridge/bodies/{id}", self._put_body),
+            web.get("/bridge/bodies/{id}", self._get_body),
+        ]
+
+    async def close(self) -> None:
+        """End every connection, for shutdown; the views end with them."""
+        for socket in list(self.connections):
+            await socket.close(code=1001, message=b"the gateway stops")
+        for id in list(self.lost):
+            self.expire(id)
+
+    def expire(self, id: str) -> None:
+        """Nobody took the view up again."""
+        lost = self.lost.pop(id, None)
+        if lost is not None:
+            lost.timer.cancel()
+            self.end(lost.view)
+
+    def end(self, view: View) -> None:
+        """The view is closed; what it waits for is void."""
+        self.approvals.cancel_view(view.id)
+        self.views.close(view)
+
+    async def _connect(self, request: web.Request) -> web.StreamResponse:
+        socket = web.WebSocketResponse(protocols=(PROTOCOL,), heartbeat=HEARTBEAT, max_msg_size=mux.FRAME_LIMIT + 1)
+        if not socket.can_prepare(request).ok:
+            return refused(426, "websocket-needed", "The bridge is a WebSocket.", {"upgrade": "websocket"})
+        await socket.prepare(request)
+        self.connections.add(socket)
+        try:
+            await _Connection(self, socket, request.headers.get("origin")).run()
+        finally:
+            self.connections.discard(socket)
+        return socket
+
+    async def _put_body(self, request: web.Request) -> web.Response:
+        if (request.content_length or 0) > LARGEST:
+            return refused(413, "request-too-large", f"A body may have {LARGEST} bytes at most.")
+        try:
+            text = (await request.content.read(LARGEST + 1)).decode()
+            kept = self.bodies.put(request.match_info["id"], request[PRINCIPAL].id, text)
+        except UnicodeDecodeError:
+            return refused(400, "bad-request", "A body is JSON in UTF-8.")
+        if not kept:
+            return refused(409, "body-refused", "This id is used, or too many bodies wait.")
+        return web.Response(status=204, headers=SECURE)
+
+    async def _get_body(self, request: web.Request) -> web.Response:
+        text = self.bodies.take(request.match_info["id"], request[PRINCIPAL].id)
+        if text is None:
+            return refused(404, "unknown-body", "No such body waits; each can be taken once.")
+        headers = {**SECURE, "cache-control": "no-store"}
+        return web.Response(text=text, content_type="application/json", headers=headers)
+
+
+class _Connection:
+    """One WebSocket."""
+
+    def __init__(self, door: BridgeDoor, socket: web.WebSocketResponse, origin: str | None) -> None:
+        self._door = door
+        self._socket = socket
+        self._origin = origin
+        self._mux = mux.ServerConnection()
+        self._seats: dict[str, _Seat] = {}
+        self._ticket: Ticket | None = None
+        self._writing = asyncio.Lock()
+
+    async def run(self) -> None:
+        try:
+            await self._receive(GREETING)
+            while self._ticket is not None and await self._receive(None):
+                pass
+        except MuxError:
+            await self._flush()
+        finally:
+            await self._leave()
+            with suppress(ConnectionError):
+                await self._socket.close()
+
+    async def _receive(self, seconds: float | None) -> bool:
+        """Take one frame. False when the socket is closed. Raises `MuxError`."""
+        try:
+            message = await self._socket.receive(timeout=seconds)
+        except TimeoutError:
+            return False
+        if message.type is WSMsgType.TEXT:
+            for event in self._mux.receive_data(message.data):
+                await self._take(event)
+            await self._flush()
+            return True
+        if message.type is WSMsgType.BINARY:
+            raise MuxError("bad-frame", "frames are text")
+        return False
+
+    async def _take(self, event: mux.Frame) -> None:
+        match event:
+            case mux.Hello(ticket):
+                self._ticket = self._door.tickets.redeem(ticket, self._origin)
+                if self._ticket is None:
+                    await self._say(mux.ErrorFrame("bad-ticket", "This ticket is unknown, used or expired."))
+            case mux.Open(ref, app):
+                await self._open(ref, app)
+            case mux.Resume(view, token):
+                await self._resume(view, token)
+            case mux.Message():
+                await self._route(event)
+            case mux.Gesture(view, age):
+                if self._ticket is not None and self._ticket.attest:
+                    self._door.views.gesture(self._seats[view].view, age / 1000)
+            case mux.Close(view, _):
+                await self._close(view)
+            case _:
+                pass
+
+    async def _open(self, ref: str, app: str) -> None:
+        resource = self._door.resources.get(app)
+        if self._ticket is None or resource is None or app not in self._ticket.apps:
+            await self._say(mux.ErrorFrame("unknown-app", f"There is no app {app!r} here for this page.", ref=ref))
+            return
+        try:
+            view = self._door.views.open_bridged(self._ticket.principal, app)
+        except Refusal as refusal:
+            await self._say(mux.ErrorFrame(refusal.reason, refusal.detail, ref=ref))
+            return
+        token = secrets.token_urlsafe(32)
+        await self._say(mux.Opened(ref, view.id, resource.uri, (), token))
+        await self._seat(view, token)
+
+    async def _resume(self, id: str, token: str) -> None:
+        lost = self._door.lost.get(id)
+        ticket = self._ticket
+        good = (
+            lost is not None
+            and ticket is not None
+            and lost.view.principal == ticket.principal
+            and lost.origin == self._origin
+            and hmac.compare_digest(lost.token, _digest(token))
+        )
+        if lost is None or not good:
+            await self._say(mux.ErrorFrame("unknown-view", "This view is closed. Open it again.", view=id))
+            return
+        lost.timer.cancel()
+        del self._door.lost[id]
+        following = secrets.token_urlsafe(32)
+        await self._say(mux.Resume(id, following))
+        await self._seat(lost.view, following)
+
+    async def _seat(self, view: View, token: str) -> None:
+        async def on_ui(message: dict[str, Json]) -> None:
+            await self._say_message(mux.Message(view.id, Channel.UI, message))
+
+        async def on_webmcp(message: dict[str, Json]) -> None:
+            await self._say_message(mux.Message(view.id, Channel.WEBMCP, message))
+
+        views = self._door.views
+        ending = AsyncExitStack()
+        peer = UiPeer(self._door.faces[view.app], lambda: views.caller_of(view, Door.BRIDGE), on_ui)
+        await ending.enter_async_context(peer)
+        self._seats[view.id] = _Seat(view, peer, ending, _digest(token))
+        views.connect(view, on_webmcp)
+
+    async def _route(self, frame: mux.Message) -> None:
+        seat = self._seats[frame.view]
+        body = mux.body_named(frame.message)
+        message = frame.message
+        if body is not None and self._ticket is not None:
+            text = self._door.bodies.take(body, self._ticket.principal.id)
+            if text is None:
+                raise MuxError("unknown-body", "a message names a body that was not put")
+            message = mux.join_body(message, text)
+        if frame.channel is Channel.UI:
+            await seat.peer.receive(message)
+        elif seat.view.session is not None and not seat.view.session.receive(message):
+            self._door.views.disconnect(seat.view)
+
+    async def _close(self, id: str) -> None:
+        seat = self._seats.pop(id, None)
+        if seat is not None:
+            await seat.ending.aclose()
+            self._door.end(seat.view)
+
+    async def _leave(self) -> None:
+        """The wire is gone: calls in flight fail; the views wait a while to be taken up again."""
+        self._mux.connection_lost()
+        loop = asyncio.get_running_loop()
+        for id, seat in self._seats.items():
+            await seat.ending.aclose()
+            self._door.views.disconnect(seat.view)
+            timer = loop.call_later(RESUMABLE, self._door.expire, id)
+            self._door.lost[id] = _Lost(seat.view, seat.token, self._origin, timer)
+        self._seats.clear()
+
+    async def _say_message(self, frame: mux.Message) -> None:
+        message = frame.message
+        if mux.is_large(message) and self._ticket is not None:
+            id = secrets.token_urlsafe(24)
+            named, text = mux.split_body(message, id)
+            if self._door.bodies.put(id, self._ticket.principal.id, text):
+                frame = mux.Message(frame.view, frame.channel, named)
+        await self._say(frame)
+
+    async def _say(self, frame: mux.Frame) -> None:
+        for answer in self._mux.send(frame):
+            if isinstance(answer, mux.Message) and answer.view in self._seats:
+                await self._route(answer)
+        await self._flush()
+
+    async def _flush(self) -> None:
+        async with self._writing:
+            for text in self._mux.pending_output():
+                with suppress(ConnectionError):
+                    await self._socket.send_str(text)
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()

@@ -1,0 +1,183 @@
+"""The console: its page, what it shows as it happens, and the approvals that a person gives there."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from aiohttp import web
+from sqlalchemy.exc import SQLAlchemyError
+
+from gateway.doors.answers import SECURE, refused
+from gateway.doors.events import Events
+from gateway.doors.guard import PRINCIPAL
+from gateway.doors.tickets import Tickets
+from gateway.exchange.approve import Approvals, State
+from gateway.exchange.record import Recorder
+from gateway.model import Caller, Door, Initiator, Json, Principal, Question
+from gateway.stores.sql import Database, Record
+
+CSRF = "webmcp-gateway-csrf"
+
+
+@dataclass(frozen=True, slots=True)
+class AppCard:
+    """What the console knows of an app; `sandbox_url` shows its proxy."""
+
+    id: str
+    title: str
+    site: str
+    resource: str
+    sandbox_url: str
+
+
+class ConsoleDoor:
+    """The console's pages and REST. `folder` holds its built files."""
+
+    def __init__(
+        self,
+        *,
+        folder: Path,
+        sandbox: str,
+        version: str,
+        apps: Sequence[AppCard],
+        approvals: Approvals,
+        recorder: Recorder,
+        tickets: Tickets,
+        events: Events,
+        database: Database,
+    ) -> None:
+        self._folder = folder
+        self._sandbox = sandbox
+        self._version = version
+        self._apps = apps
+        self._approvals = approvals
+        self._recorder = recorder
+        self._tickets = tickets
+        self._events = events
+        self._database = database
+        self._key = secrets.token_bytes(32)
+
+    def application(self) -> web.Application:
+        """The aiohttp application of the console's site, without the bridge and `/mcp`."""
+        app = web.Application()
+        app.router.add_routes(
+            [
+                web.get("/", self._page),
+                web.get("/approvals/{id}", self._page),
+                web.get("/api/state", self._state),
+                web.get("/api/events", self._events.handle),
+                web.get("/api/audit", self._audit),
+                web.post("/api/approvals/{id}", self._changing(self._answer)),
+                web.post("/bridge/tickets", self._changing(self._ticket)),
+                web.static("/assets", self._folder / "assets"),
+            ]
+        )
+        app.on_response_prepare.append(self._secure)
+        return app
+
+    async def _page(self, request: web.Request) -> web.StreamResponse:
+        return web.FileResponse(self._folder / "index.html", headers={"cache-control": "no-cache"})
+
+    async def _state(self, request: web.Request) -> web.Response:
+        principal = request[PRINCIPAL]
+        return _json(
+            {
+                "version": self._version,
+                "csrf": self._token(principal),
+                "principal": {"id": principal.id, "name": principal.subject},
+                "sandbox": self._sandbox,
+                "apps": [asdict(app) for app in self._apps],
+                "loopback": principal.issuer == "local",
+            }
+        )
+
+    async def _audit(self, request: web.Request) -> web.Response:
+        limit = request.query.get("limit", "100")
+        if not limit.isascii() or not limit.isdecimal() or not 1 <= int(limit) <= 1000:
+            return refused(400, "bad-request", "limit: a whole number from 1 to 1000.")
+        try:
+            records = await self._database.query(int(limit), request.query.get("app"), request.query.get("before"))
+        except (SQLAlchemyError, OSError):
+            return refused(503, "database-unavailable", "The database does not answer; the journal goes on without it.")
+        return _json({"records": [_line(record) for record in records]})
+
+    async def _ticket(self, request: web.Request) -> web.Response:
+        wanted = (await _object(request)).get("apps")
+        known = {app.id for app in self._apps}
+        if not isinstance(wanted, list) or not all(isinstance(app, str) and app in known for app in wanted):
+            return refused(400, "bad-request", f"apps: a list of {', '.join(sorted(known))}.")
+        apps = frozenset(str(app) for app in wanted)
+        token = self._tickets.issue(request.headers.get("origin"), request[PRINCIPAL], apps, attest=True)
+        return _json({"ticket": token})
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        answer = (await _object(request)).get("answer")
+        principal = request[PRINCIPAL]
+        if answer not in ("approve", "decline"):
+            return refused(400, "bad-request", "answer: approve or decline.")
+        if "approve" not in principal.capabilities:
+            return refused(403, "not-allowed", "This takes the capability `approve`.")
+        question = next((q for q in self._approvals.open_questions() if q.id == request.match_info["id"]), None)
+        if question is None:
+            return refused(410, "approval-expired", "This question was answered, has expired, or its caller is gone.")
+        state = self._approvals.answer(question.id, answer == "approve", principal.id)
+        await self._record(question, principal, state)
+        return _json({"status": state.value})
+
+    async def _record(self, question: Question, by: Principal, state: State) -> None:
+        caller = Caller(by, question.app, Door.SITE, Initiator.PERSON, "console", question.view, cause=question.id)
+        record = self._recorder.start("approval", caller, safe=False)
+        record.note(door="console", approval=question.id, method=question.method, url=question.target)
+        record.note(message=question.message, decision=state.value, policy_version=question.policy_version)
+        await record.close(status=200)
+
+    def _changing(
+        self, handler: Callable[[web.Request], Awaitable[web.Response]]
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
+        """A handler that changes something: only for the console's own page, which alone knows the token."""
+
+        async def handle(request: web.Request) -> web.Response:
+            given = request.headers.get(CSRF, "")
+            if not hmac.compare_digest(given.encode(), self._token(request[PRINCIPAL]).encode()):
+                return refused(403, "bad-csrf", f"The header `{CSRF}` must carry the token of /api/state.")
+            try:
+                return await handler(request)
+            except ValueError:
+                return refused(400, "bad-request", "The body must be a JSON object.")
+
+        return handle
+
+    def _token(self, principal: Principal) -> str:
+        return hmac.new(self._key, principal.id.encode(), hashlib.sha256).hexdigest()
+
+    async def _secure(self, request: web.Request, response: web.StreamResponse) -> None:
+        policy = (
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+            f"connect-src 'self'; frame-src {self._sandbox}; base-uri 'none'; form-action 'none'; "
+            "frame-ancestors 'none'"
+        )
+        headers = {**SECURE, "content-security-policy": policy, "cross-origin-opener-policy": "same-origin"}
+        for name, value in headers.items():
+            response.headers.setdefault(name, value)
+
+
+async def _object(request: web.Request) -> dict[str, Json]:
+    body = json.loads(await request.read())
+    if not isinstance(body, dict):
+        raise ValueError("no object")
+    return body
+
+
+def _json(value: Json) -> web.Response:
+    return web.json_response(value, headers={"cache-control": "no-store"})
+
+
+def _line(record: Record) -> dict[str, Json]:
+    fields: dict[str, Json] = dict(record.fields)
+    return {"id": record.id, "time": record.time, "ended": record.ended, "fields": fields}

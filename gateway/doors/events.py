@@ -1,0 +1,131 @@
+"""The stream of events that the console's page follows: the record as it grows, approvals and views as they change."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+
+from aiohttp import web
+
+from gateway.exchange.approve import Approvals
+from gateway.model import Json, Question
+from gateway.stores.followers import Follower
+from gateway.stores.journal import Journal
+from gateway.views.registry import LiveView, Views
+
+HEARTBEAT = 15.0
+"""Seconds between two signs of life."""
+
+HISTORY = 200
+"""Lines of the record that a page is given when it comes."""
+
+
+class Events:
+    """The event streams of all open console pages (WHATWG HTML, server-sent events)."""
+
+    def __init__(self, journal: Journal, approvals: Approvals, views: Views) -> None:
+        self._journal = journal
+        self._approvals = approvals
+        self._views = views
+        self._open: set[_Changes] = set()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """One stream, until its page or the gateway goes. A page that is too slow is cut off, and comes again."""
+        stream = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-store"})
+        await stream.prepare(request)
+        changes = _Changes()
+        stops = (
+            self._approvals.watch(lambda: changes.mark("approvals")),
+            self._views.watch(lambda _: changes.mark("views")),
+        )
+        self._open.add(changes)
+        try:
+            with suppress(ConnectionError), self._journal.subscribe() as lines:
+                for line in self._journal.last(HISTORY):
+                    await stream.write(_event("record", line.text))
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(_tell_lines(stream, lines, changes))
+                    await self._tell_changes(stream, changes)
+                    lines.end()
+        finally:
+            self._open.discard(changes)
+            for stop in stops:
+                stop()
+        return stream
+
+    def drain(self) -> None:
+        """End every stream."""
+        for changes in self._open:
+            changes.end()
+
+    async def _tell_changes(self, stream: web.StreamResponse, changes: _Changes) -> None:
+        while not changes.ended:
+            for what in changes.take():
+                await stream.write(_event(what, json.dumps(self._whole(what))))
+            try:
+                await asyncio.wait_for(changes.wake.wait(), HEARTBEAT)
+            except TimeoutError:
+                self._approvals.sweep()
+                await stream.write(b": alive\n\n")
+
+    def _whole(self, what: str) -> list[Json]:
+        if what == "approvals":
+            return [_shown(question) for question in self._approvals.open_questions()]
+        return [_listed(view) for view in self._views.live(None)]
+
+
+class _Changes:
+    """What a page has not been told yet; at first, everything."""
+
+    def __init__(self) -> None:
+        self.wake = asyncio.Event()
+        self.ended = False
+        self._marked = {"approvals", "views"}
+
+    def mark(self, what: str) -> None:
+        self._marked.add(what)
+        self.wake.set()
+
+    def take(self) -> list[str]:
+        marked, self._marked = sorted(self._marked), set()
+        self.wake.clear()
+        return marked
+
+    def end(self) -> None:
+        self.ended = True
+        self.wake.set()
+
+
+async def _tell_lines(stream: web.StreamResponse, lines: Follower, changes: _Changes) -> None:
+    async for line in lines:
+        await stream.write(_event("record", line.text))
+    changes.end()
+
+
+def _event(name: str, text: str) -> bytes:
+    return f"event: {name}\ndata: {text}\n\n".encode()
+
+
+def _shown(question: Question) -> dict[str, Json]:
+    fields = ("id", "app", "view", "message", "method", "target", "body", "initiator", "evidence", "created", "expires")
+    return {name: getattr(question, name) for name in fields}
+
+
+def _listed(view: LiveView) -> dict[str, Json]:
+    return {
+        "id": view.id,
+        "app": view.app,
+        "opened": view.opened,
+        "tools": [
+            {
+                "name": tool.name,
+                "page_name": tool.page_name,
+                "title": tool.title,
+                "description": tool.description,
+                "input_schema": dict(tool.input_schema),
+                "annotations": dict(tool.annotations),
+            }
+            for tool in view.tools
+        ],
+    }

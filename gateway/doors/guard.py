@@ -1,0 +1,107 @@
+"""The one middleware before every door: is this request for us, and may the web page that sent it, if any, do so?
+
+Without it any web site that a person visits could use a gateway on loopback, and the credentials that it injects.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from gateway.doors.answers import refused
+from gateway.model import LOCAL, Principal
+
+PRINCIPAL = web.RequestKey("principal", Principal)
+"""Who calls, for the handlers behind the guard."""
+
+CLIENT_HEADER = "webmcp-gateway-client"
+
+log = logging.getLogger(__name__)
+
+
+class Site(StrEnum):
+    """What a `Host` stands for. Sites share nothing."""
+
+    CONSOLE = "console"
+    APP = "app"
+    SANDBOX = "sandbox"
+    PLAIN = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """The hosts that are ours, in lower case with their port, and the foreign origins that may use `/mcp`."""
+
+    sites: Mapping[str, Site]
+    origins: Mapping[str, str]
+    """The own origin of each host."""
+    foreign: frozenset[str] = frozenset()
+
+
+class Guard:
+    """Refuses what a browser-facing door must not take; marks the rest with its principal."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+
+    def middleware(self) -> Middleware:
+        """The aiohttp middleware."""
+
+        @web.middleware
+        async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+            host = request.headers.get("host", "").lower()
+            site = self._listener.sites.get(host)
+            if site is None:
+                return refused(421, "unknown-host", f"This gateway does not answer as {host[:100]!r}.")
+            objection = self._objection(request, host, site)
+            if objection is not None:
+                log.info("refused %s %s%s: %s", request.method, host, request.path, objection)
+                return refused(403, "foreign-page", objection)
+            request[PRINCIPAL] = LOCAL
+            return await handler(request)
+
+        return guard
+
+    def _objection(self, request: web.Request, host: str, site: Site) -> str | None:
+        fetch_site = request.headers.get("sec-fetch-site")
+        origin = request.headers.get("origin")
+        if _is_probe(request):
+            return None
+        if _is_mcp(request) and origin in self._listener.foreign:
+            return None
+        if fetch_site not in (None, "same-origin") and not _is_navigation(request, site):
+            return f"A web page of another site ({fetch_site}) may not use this gateway."
+        if origin not in (None, self._listener.origins[host]):
+            return f"The origin {origin[:100]!r} may not use this gateway."
+        if fetch_site is None and origin is None and not _is_mcp(request) and not _is_client(request):
+            return f"A client that is no browser says so with the header `{CLIENT_HEADER}: 1`."
+        return None
+
+
+def _is_mcp(request: web.Request) -> bool:
+    return request.path == "/mcp" or request.path.startswith("/mcp/")
+
+
+def _is_probe(request: web.Request) -> bool:
+    return request.path in ("/healthz", "/readyz") and request.method in ("GET", "HEAD")
+
+
+def _is_client(request: web.Request) -> bool:
+    return "authorization" in request.headers or CLIENT_HEADER in request.headers
+
+
+def _is_navigation(request: web.Request, site: Site) -> bool:
+    """A person goes to a page; the sandbox proxy alone is also shown in a frame."""
+    shown_in = ("document", "iframe") if site is Site.SANDBOX else ("document",)
+    return (
+        request.method == "GET"
+        and request.headers.get("sec-fetch-site") in ("none", "cross-site")
+        and request.headers.get("sec-fetch-mode") == "navigate"
+        and request.headers.get("sec-fetch-dest") in shown_in
+        and not _is_mcp(request)
+    )

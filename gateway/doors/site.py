@@ -1,0 +1,83 @@
+"""An app as an ordinary web site on its own origin: its files as they are, everything else through the exchange."""
+
+from __future__ import annotations
+
+import mimetypes
+from pathlib import Path
+
+from aiohttp import web
+
+from gateway.doors.answers import SECURE, refused
+from gateway.doors.guard import PRINCIPAL
+from gateway.exchange.pipeline import Exchange
+from gateway.model import BodyType, Caller, Door, Headers, Initiator, Request
+
+PAGE_POLICY = "frame-ancestors 'none'"
+
+
+class SiteDoor:
+    """The site of one app. `source` is its folder, or one HTML file; a call may wait `patience` seconds."""
+
+    def __init__(self, app: str, source: Path, exchange: Exchange, *, patience: float, largest: int) -> None:
+        self._app = app
+        self._folder = source if source.is_dir() else source.parent
+        self._index = "index.html" if source.is_dir() else source.name
+        self._only = None if source.is_dir() else source
+        self._exchange = exchange
+        self._patience = patience
+        self._largest = largest
+
+    def application(self) -> web.Application:
+        """The aiohttp application of this site."""
+        app = web.Application(client_max_size=self._largest)
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        return app
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        if request.method in ("GET", "HEAD"):
+            file = self._file(request.path)
+            if file is not None:
+                return _served(file)
+        return await self._carried(request)
+
+    async def _carried(self, request: web.Request) -> web.Response:
+        try:
+            body = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            return refused(413, "request-too-large", f"A request body may have {self._largest} bytes at most.")
+        caller = Caller(request[PRINCIPAL], self._app, Door.SITE, Initiator.PAGE, "app-origin", proven=True)
+        response = await self._exchange.run(_asked(request, body), caller, wait=self._patience)
+        answer = web.Response(status=response.status, body=response.body or None, reason=response.reason_phrase or None)
+        answer.headers.clear()
+        for name, value in response.headers:
+            answer.headers.add(name, value)
+        answer.headers.update(SECURE)
+        return answer
+
+    def _file(self, path: str) -> Path | None:
+        """The file of the app that `path` names, if there is one; never one outside its folder, or a hidden one."""
+        relative = path.lstrip("/") or self._index
+        if any(part.startswith(".") for part in relative.split("/")) or "\\" in relative or "\0" in relative:
+            return None
+        file = (self._folder / relative).resolve()
+        inside = file.is_relative_to(self._folder.resolve()) and file.is_file()
+        if not inside or (self._only is not None and file != self._only.resolve()):
+            return None
+        return file
+
+
+def _served(file: Path) -> web.FileResponse:
+    kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+    headers = {**SECURE, "content-type": kind, "cache-control": "no-cache", "content-security-policy": PAGE_POLICY}
+    return web.FileResponse(file, headers=headers)
+
+
+def _asked(request: web.Request, body: bytes) -> Request:
+    headers: Headers = tuple((name.lower(), value) for name, value in request.headers.items())
+    return Request(
+        method=request.method,
+        url=request.raw_path,
+        headers=headers,
+        body=body if request.method not in ("GET", "HEAD") else b"",
+        body_type=BodyType.BASE64 if body else BodyType.NONE,
+    )

@@ -1,0 +1,52 @@
+"""What admits a host page to the bridge: tickets that are used once, and resume tokens that change at each use."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gateway.model import Principal
+
+LIFE = 30.0
+"""Seconds for which a ticket is good."""
+
+MOST = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """Who may open which apps, from pages of which origin, until when. `attest`: its gestures are believed."""
+
+    origin: str | None
+    principal: Principal
+    apps: frozenset[str]
+    attest: bool
+    expires: float
+
+
+class Tickets:
+    """The tickets that were given out and not yet used."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._tickets: dict[str, Ticket] = {}
+
+    def issue(self, origin: str | None, principal: Principal, apps: frozenset[str], *, attest: bool) -> str:
+        """A new ticket; the oldest goes where too many wait."""
+        now = self._clock()
+        for token in [token for token, ticket in self._tickets.items() if ticket.expires < now]:
+            del self._tickets[token]
+        while len(self._tickets) >= MOST:
+            del self._tickets[next(iter(self._tickets))]
+        token = secrets.token_urlsafe(32)
+        self._tickets[token] = Ticket(origin, principal, apps, attest, now + LIFE)
+        return token
+
+    def redeem(self, token: str, origin: str | None) -> Ticket | None:
+        """The ticket, once, if it is good and was issued to `origin`."""
+        ticket = self._tickets.pop(token, None)
+        if ticket is None or ticket.origin != origin or ticket.expires < self._clock():
+            return None
+        return ticket

@@ -1,0 +1,1 @@
+"""One request with its answer: decided, limited, approved, recorded, authenticated, sent and filtered."""

@@ -1,0 +1,256 @@
+"""Approvals: a call that waits for a person, bound to what it was, answered once, run at most once.
+
+A parked call dies with its caller: one that has not asked for ten seconds, or has cancelled, is void.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from gateway.errors import Reason, Refusal
+from gateway.model import Caller, Question, Request, Response
+
+SILENCE = 10.0
+"""Seconds after which a caller that no longer asks is taken for gone."""
+
+KEPT = 30.0
+"""Seconds that the answer of a finished call is kept for a caller that asks again."""
+
+PER_VIEW = 2
+PER_PRINCIPAL = 10
+REFUSALS = 3
+REFUSAL_WINDOW = 300.0
+
+
+class State(StrEnum):
+    """Where a parked call stands. Only `open` can be answered, only `approved` can be dispatched."""
+
+    OPEN = "open"
+    APPROVED = "approved"
+    DECLINED = "declined"
+    EXPIRED = "expired"
+    VOID = "void"
+    DISPATCHED = "dispatched"
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A call that waits for a person; `question` is what the person is asked."""
+
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a call wants to be approved: words for the person, and the raw call, bound by its digest."""
+
+    message: str
+    method: str
+    target: str
+    body: str
+    digest: str
+    policy_version: str
+
+
+@dataclass(slots=True, eq=False)
+class Parked:
+    """One waiting call. `request` is None for a tool call, which its caller repeats itself."""
+
+    question: Question
+    caller: Caller
+    request: Request | None
+    state: State = State.OPEN
+    answered_by: str | None = None
+    asked: float = 0.0
+    holding: int = 0
+    ended: float | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    result: asyncio.Future[Response] | None = None
+
+
+class Approvals:
+    """The open questions of a gateway. `timeout` is in seconds; `clock` gives seconds since the epoch."""
+
+    def __init__(self, timeout: float, clock: Callable[[], float] = time.time) -> None:
+        self._timeout = timeout
+        self._clock = clock
+        self._parked: dict[str, Parked] = {}
+        self._declined: dict[tuple[str, str, str | None], deque[float]] = {}
+        self._watchers: set[Callable[[], None]] = set()
+
+    def park(self, ask: Ask, caller: Caller, request: Request | None = None) -> Pending:
+        """Ask a person, or join the open question of the same view about the same call.
+
+        Raises `Refusal`: `approval-declined` after three refusals in five minutes, `approval-unavailable` when too
+        many wait already.
+        """
+        self.sweep()
+        now = self._clock()
+        mine = [parked for parked in self._parked.values() if parked.caller.principal == caller.principal]
+        waiting = [parked for parked in mine if parked.ended is None]
+        for parked in waiting:
+            if _same(parked, ask, caller):
+                parked.asked = now
+                return Pending(parked.question)
+        self._refuse_the_insistent(caller, now)
+        of_view = [parked for parked in waiting if parked.caller.view == caller.view]
+        if len(waiting) >= PER_PRINCIPAL or (caller.view is not None and len(of_view) >= PER_VIEW):
+            raise Refusal(
+                Reason.APPROVAL_UNAVAILABLE, "Too many calls wait for an approval already. Answer those first."
+            )
+        question = Question(
+            id=secrets.token_urlsafe(16),
+            principal=caller.principal.id,
+            app=caller.app,
+            view=caller.view,
+            message=ask.message,
+            method=ask.method,
+            target=ask.target,
+            body=ask.body,
+            digest=ask.digest,
+            policy_version=ask.policy_version,
+            initiator=caller.initiator,
+            evidence=caller.evidence,
+            created=now,
+            expires=now + self._timeout,
+        )
+        self._parked[question.id] = Parked(question, caller, request, asked=now)
+        self._notify()
+        return Pending(question)
+
+    def answer(self, id: str, approve: bool, by: str) -> State:
+        """A person answers, once. Raises `KeyError` for an unknown id; gives the state that the call is in now."""
+        self.sweep()
+        parked = self._parked[id]
+        if parked.state is not State.OPEN:
+            return parked.state
+        parked.answered_by = by
+        if approve:
+            self._move(parked, State.APPROVED)
+        else:
+            self._note_refusal(parked.caller)
+            self._move(parked, State.DECLINED)
+        return parked.state
+
+    async def wait(self, id: str, caller: Caller, seconds: float) -> Parked:
+        """The parked call once it is answered or `seconds` have passed; waiting counts as asking.
+
+        Raises `Refusal` (`approval-expired`) if it is not this caller's.
+        """
+        parked = self.find(id, caller)
+        parked.holding += 1
+        try:
+            if parked.state is State.OPEN:
+                with suppress(TimeoutError):
+                    left = parked.question.expires - self._clock()
+                    await asyncio.wait_for(parked.changed.wait(), max(0.0, min(seconds, left)))
+        finally:
+            parked.holding -= 1
+            parked.asked = self._clock()
+        self.sweep()
+        return parked
+
+    def find(self, id: str, caller: Caller) -> Parked:
+        """The parked call `id` of this caller. Raises `Refusal` (`approval-expired`) if there is none."""
+        self.sweep()
+        parked = self._parked.get(id)
+        if parked is None or not _belongs(parked, caller):
+            raise Refusal(Reason.APPROVAL_EXPIRED, "This approval is not known any more.")
+        return parked
+
+    def dispatch(self, parked: Parked, digest: str, policy_version: str) -> None:
+        """Take the approval, once, for exactly the call that was shown. Raises `Refusal` where it does not hold."""
+        match parked.state:
+            case State.APPROVED:
+                pass
+            case State.DECLINED:
+                raise Refusal(Reason.APPROVAL_DECLINED, "A person declined this call.")
+            case State.OPEN | State.EXPIRED | State.VOID | State.DISPATCHED:
+                raise Refusal(Reason.APPROVAL_EXPIRED, "Nobody approved this call in time.")
+        if (parked.question.digest, parked.question.policy_version) != (digest, policy_version):
+            self._move(parked, State.VOID)
+            raise Refusal(Reason.APPROVAL_EXPIRED, "The call or its policy changed after it was approved.")
+        self._move(parked, State.DISPATCHED)
+
+    def cancel(self, parked: Parked) -> None:
+        """The caller no longer wants it."""
+        if parked.state in (State.OPEN, State.APPROVED):
+            self._move(parked, State.VOID)
+
+    def cancel_view(self, view: str) -> None:
+        """The view is gone: whatever it waited for is void."""
+        for parked in list(self._parked.values()):
+            if parked.caller.view == view:
+                self.cancel(parked)
+
+    def open_questions(self, principal: str | None = None) -> list[Question]:
+        """What a person can answer now, oldest first."""
+        self.sweep()
+        return [
+            parked.question
+            for parked in self._parked.values()
+            if parked.state is State.OPEN and principal in (None, parked.question.principal)
+        ]
+
+    def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` whenever a question comes, is answered or ends; the result ends that."""
+        self._watchers.add(callback)
+        return lambda: self._watchers.discard(callback)
+
+    def sweep(self) -> None:
+        """End what has expired or lost its caller, and forget what ended long ago."""
+        now = self._clock()
+        for parked in list(self._parked.values()):
+            if parked.state is State.OPEN and now >= parked.question.expires:
+                self._move(parked, State.EXPIRED)
+            elif parked.state in (State.OPEN, State.APPROVED) and not parked.holding and now - parked.asked > SILENCE:
+                self._move(parked, State.VOID)
+            elif parked.ended is not None and not parked.holding and now - parked.ended > KEPT:
+                del self._parked[parked.question.id]
+
+    async def keep(self) -> None:
+        """Sweep once a second, so that who watches learns of it; runs until cancelled."""
+        while True:
+            await asyncio.sleep(1)
+            self.sweep()
+
+    def _refuse_the_insistent(self, caller: Caller, now: float) -> None:
+        declined = self._declined.get(_who(caller))
+        if declined is not None and len(declined) == REFUSALS and now - declined[0] < REFUSAL_WINDOW:
+            raise Refusal(Reason.APPROVAL_DECLINED, "A person declined three calls of this view within five minutes.")
+
+    def _note_refusal(self, caller: Caller) -> None:
+        now = self._clock()
+        self._declined = {who: times for who, times in self._declined.items() if now - times[-1] < REFUSAL_WINDOW}
+        self._declined.setdefault(_who(caller), deque(maxlen=REFUSALS)).append(now)
+
+    def _move(self, parked: Parked, state: State) -> None:
+        parked.state = state
+        if state is not State.APPROVED:
+            parked.ended = self._clock()
+        parked.changed.set()
+        self._notify()
+
+    def _notify(self) -> None:
+        for watcher in list(self._watchers):
+            watcher()
+
+
+def _who(caller: Caller) -> tuple[str, str, str | None]:
+    return (caller.principal.id, caller.app, caller.view)
+
+
+def _belongs(parked: Parked, caller: Caller) -> bool:
+    return _who(parked.caller) == _who(caller)
+
+
+def _same(parked: Parked, ask: Ask, caller: Caller) -> bool:
+    asked = (parked.question.digest, parked.question.policy_version)
+    return _belongs(parked, caller) and asked == (ask.digest, ask.policy_version)

@@ -1,0 +1,108 @@
+"""The record of one exchange or tool call: the intent is written before anything is sent, then the outcome."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from enum import StrEnum
+from typing import Protocol
+
+from gateway.errors import Reason, Refusal
+from gateway.hooks import Hooks
+from gateway.model import AuditRecord, Caller, Json
+
+log = logging.getLogger(__name__)
+
+
+class OnFailure(StrEnum):
+    """What happens to a request whose record cannot be written."""
+
+    REFUSE_UNSAFE = "refuse-unsafe"
+    REFUSE = "refuse"
+    CONTINUE = "continue"
+
+
+class Writer(Protocol):
+    """Where records go; `OSError` says that a line was not written."""
+
+    def append(self, record: AuditRecord) -> None:
+        """Write one line."""
+        ...
+
+
+class Record:
+    """What is known so far of one exchange; `mark` ends a step and notes how long it took, in milliseconds."""
+
+    def __init__(self, recorder: Recorder, kind: str, caller: Caller, safe: bool) -> None:
+        self.id = secrets.token_urlsafe(16)
+        self.safe = safe
+        self.fields: dict[str, Json] = {
+            "kind": kind,
+            "principal": caller.principal.id,
+            "app": caller.app,
+            "view": caller.view,
+            "door": caller.door,
+            "initiator": caller.initiator,
+            "evidence": caller.evidence,
+            "cause": caller.cause,
+        }
+        self._recorder = recorder
+        self._timing: dict[str, Json] = {}
+        self._since = time.perf_counter()
+        self._closed = False
+
+    def note(self, **fields: Json) -> None:
+        """Add to what the next line will say."""
+        self.fields.update(fields)
+
+    def mark(self, step: str) -> None:
+        """The step named `step` ends now."""
+        now = time.perf_counter()
+        self._timing[step] = round((now - self._since) * 1000, 3)
+        self._since = now
+
+    async def open(self) -> None:
+        """Write the intent. Raises `Refusal` (`audit-unavailable`) where the configuration says that this refuses."""
+        await self._recorder.write(self, "intent")
+
+    async def close(self, *, status: int, reason: Reason | None = None, detail: str | None = None) -> None:
+        """Write the outcome, once."""
+        if self._closed:
+            return
+        self._closed = True
+        self.note(status=status, reason=reason, detail=detail, timing=self._timing)
+        await self._recorder.write(self, "outcome")
+
+
+class Recorder:
+    """Starts records and writes them to the journal, then to the plugins."""
+
+    def __init__(self, journal: Writer, hooks: Hooks, on_failure: OnFailure) -> None:
+        self._journal = journal
+        self._hooks = hooks
+        self._on_failure = on_failure
+
+    def start(self, kind: str, caller: Caller, *, safe: bool) -> Record:
+        """A record of which nothing is written yet. `safe` says that the call changes nothing (RFC 9110, 9.2.1)."""
+        return Record(self, kind, caller, safe)
+
+    async def write(self, record: Record, phase: str) -> None:
+        """Write one line of `record`."""
+        line = AuditRecord(id=record.id, phase=phase, time=time.time(), fields=dict(record.fields))
+        try:
+            self._journal.append(line)
+        except OSError as error:
+            log.error("the record of %s cannot be written: %s", record.id, error)
+            if phase == "intent" and self._refuses(record.safe):
+                raise Refusal(Reason.AUDIT_UNAVAILABLE, "The record of this request cannot be written.") from error
+        await self._hooks.audit_record(line)
+
+    def _refuses(self, safe: bool) -> bool:
+        match self._on_failure:
+            case OnFailure.REFUSE:
+                return True
+            case OnFailure.REFUSE_UNSAFE:
+                return not safe
+            case OnFailure.CONTINUE:
+                return False

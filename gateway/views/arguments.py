@@ -1,0 +1,62 @@
+"""Arguments of a model's call against the schema that a page gave, with the keywords whose cost is bounded.
+
+Left to the page: `$ref` and its kin, patterns, formats, `uniqueItems` and combinations that can multiply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jsonschema import Draft202012Validator, validators
+from jsonschema.exceptions import UnknownType
+
+_BOUNDED = (
+    "type",
+    "properties",
+    "required",
+    "additionalProperties",
+    "items",
+    "enum",
+    "const",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+)
+_Validator = validators.create(
+    meta_schema=Draft202012Validator.META_SCHEMA,
+    validators={name: Draft202012Validator.VALIDATORS[name] for name in _BOUNDED},
+    type_checker=Draft202012Validator.TYPE_CHECKER,
+)
+
+
+def first_problem(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:
+    """What is wrong with `arguments`, naming the field; None if nothing is.
+
+    A schema that is no valid one says nothing: the page checks for itself.
+    """
+    try:
+        error = next(iter(_Validator(_without_patterns(schema)).iter_errors(dict(arguments))), None)
+    except (UnknownType, TypeError, ValueError, AttributeError, KeyError):
+        return None
+    if error is None:
+        return None
+    place = ".".join(map(str, error.absolute_path)) or "arguments"
+    return f"{place}: {error.message[:300]}"
+
+
+def _without_patterns(schema: Any) -> Any:
+    # additionalProperties counts what patternProperties names, by matching it: both go where a pattern is given
+    if isinstance(schema, list):
+        return [_without_patterns(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    drop = {"patternProperties", "additionalProperties"} if "patternProperties" in schema else set()
+    return {key: _without_patterns(value) for key, value in schema.items() if key not in drop and key != "$ref"}

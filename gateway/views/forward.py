@@ -1,0 +1,182 @@
+"""The model's call of a page's tool: find the view, decide, limit, check, approve, record, call, clean the result."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from mcp import MCPError
+from mcp import types as mcp
+
+from gateway.errors import Reason, Refusal
+from gateway.exchange.approve import Approvals, Ask, State
+from gateway.exchange.limit import Limiter
+from gateway.exchange.record import Record, Recorder
+from gateway.model import Caller, Door, Effect, Initiator, Principal, ViewTool
+from gateway.policy import Decision, Policy, decide_tool
+from gateway.views.arguments import first_problem
+from gateway.views.registry import View, Views
+
+DEADLINE = 30.0
+"""Seconds that a page has to answer."""
+
+PATIENCE = 50.0
+"""Seconds that a model's call waits for a person before it says that it waits; repeating the call goes on waiting."""
+
+Arguments = Mapping[str, Any]
+
+
+class Forwarder:
+    """Carries model calls into live views."""
+
+    def __init__(self, views: Views, *, approvals: Approvals, limiter: Limiter, recorder: Recorder) -> None:
+        self._views = views
+        self._approvals = approvals
+        self._limiter = limiter
+        self._recorder = recorder
+
+    async def call(
+        self, principal: Principal, name: str, arguments: Arguments, *, app: str | None, view: str | None = None
+    ) -> mcp.CallToolResult:
+        """Run the tool that the model knows as `name`, or, in the named view, that its page knows as `name`.
+
+        Every refusal and failure is a result with `isError`, in words that say what to do.
+        """
+        try:
+            target, tool = self._find(principal, name, app, view)
+        except Refusal as refusal:
+            return failed(refusal)
+        taint = target.taint.cause(self._views.now())
+        caller = Caller(principal, target.app, Door.MCP, Initiator.MODEL, "model-call", target.id, cause=taint.id)
+        record = self._recorder.start("tool", replace(caller, cause=None), safe=False)
+        record.note(method="tools/call", tool=tool.page_name, request_size=len(json.dumps(arguments)))
+        try:
+            result = await self._carry(target, tool, arguments, caller, record)
+        except Refusal as refusal:
+            await record.close(status=refusal.status, reason=refusal.reason, detail=refusal.detail)
+            return failed(refusal)
+        except asyncio.CancelledError:
+            await record.close(status=499, reason=Reason.CANCELLED)
+            raise
+        await record.close(status=500 if result.is_error else 200)
+        return result
+
+    async def _carry(
+        self, view: View, tool: ViewTool, arguments: Arguments, caller: Caller, record: Record
+    ) -> mcp.CallToolResult:
+        policy = self._views.apps[view.app].policy
+        decision = decide_tool(policy, tool.page_name, caller, arguments)
+        record.note(decision=decision.effect, reasons=list(decision.reasons), policy_version=policy.version)
+        record.mark("decide")
+        if decision.effect is Effect.DENY:
+            raise decision.refusal()
+        problem = first_problem(tool.input_schema, arguments)
+        if problem is not None:
+            raise Refusal(Reason.BAD_REQUEST, problem)
+        self._limiter.take(decision.obligations.limits, caller)
+        record.mark("limit")
+        await self._approve(policy, decision, tool, arguments, caller, record)
+        record.mark("approve")
+        record.note(arguments=_shown(arguments))
+        await record.open()
+        result = await self._run(view, tool, arguments, record.id)
+        record.mark("page")
+        return clean_result(result)
+
+    async def _run(self, view: View, tool: ViewTool, arguments: Arguments, id: str) -> mcp.CallToolResult:
+        if view.session is None:
+            raise Refusal(
+                Reason.CONNECTION_LOST, "The view is closed or reloads. Call list_view_tools, then try again."
+            )
+        view.taint.call_started(id)
+        try:
+            return await view.session.call(tool.page_name, dict(arguments), DEADLINE)
+        except MCPError as error:
+            raise Refusal(
+                Reason.CONNECTION_LOST,
+                f"The page did not answer: {error.error.message[:300]} The tool may have run. Look at the view's state "
+                "before you try again.",
+            ) from error
+        finally:
+            view.taint.call_ended(id, self._views.now())
+
+    async def _approve(
+        self, policy: Policy, decision: Decision, tool: ViewTool, arguments: Arguments, caller: Caller, record: Record
+    ) -> None:
+        message = decision.obligations.confirm
+        if message is None:
+            return
+        body = json.dumps(arguments, ensure_ascii=False, sort_keys=True)
+        digest = _digest(caller, tool, body)
+        ask = Ask(message, "tools/call", tool.page_name, body[:4096], digest, policy.version)
+        question = self._approvals.park(ask, caller).question
+        record.note(approval=question.id)
+        parked = await self._approvals.wait(question.id, caller, PATIENCE)
+        if parked.state is State.OPEN:
+            raise Refusal(
+                Reason.APPROVAL_UNAVAILABLE,
+                "This call still waits for a person's approval. Repeat the very same call to go on waiting.",
+                status=202,
+            )
+        record.note(answered_by=parked.answered_by)
+        self._approvals.dispatch(parked, digest, policy.version)
+
+    def _find(self, principal: Principal, name: str, app: str | None, handle: str | None) -> tuple[View, ViewTool]:
+        if handle is not None:
+            view = self._views.find(handle, principal)
+            if view is None or app not in (None, view.app):
+                raise Refusal(Reason.CONNECTION_LOST, f"No view {handle!r} is open. Call list_view_tools to see those.")
+            offered = [tool for tool in view.tools if name in (tool.page_name, tool.name)]
+            if not offered:
+                names = ", ".join(tool.page_name for tool in view.tools) or "none at present"
+                raise Refusal(Reason.BAD_REQUEST, f"This view has no tool {name!r}. It has: {names}.")
+            return view, offered[0]
+        if principal.shared:
+            raise Refusal(Reason.BAD_REQUEST, "Name the view: call_view_tool {view, tool, arguments}.")
+        found = [(view, tool) for view in self._views.of(principal, app) for tool in view.tools if tool.name == name]
+        if not found:
+            raise Refusal(Reason.CONNECTION_LOST, f"No open view offers {name!r}. Open its app, then try again.")
+        if len(self._views.of(principal, found[0][0].app)) > 1:
+            raise Refusal(
+                Reason.BAD_REQUEST,
+                "Several views of this app are open. Pass view: call_view_tool {view, tool, arguments}; "
+                "list_view_tools names them.",
+            )
+        return found[0]
+
+
+def clean_result(result: mcp.CallToolResult) -> mcp.CallToolResult:
+    """A page's result without what could reach beyond it: `_meta`, resource links, embedded `ui://` resources."""
+    content: list[mcp.ContentBlock] = [
+        block.model_copy(update={"meta": None})
+        for block in result.content
+        if not isinstance(block, mcp.ResourceLink)
+        and not (isinstance(block, mcp.EmbeddedResource) and str(block.resource.uri).startswith("ui:"))
+    ]
+    return mcp.CallToolResult(content=content, structured_content=result.structured_content, is_error=result.is_error)
+
+
+def failed(refusal: Refusal) -> mcp.CallToolResult:
+    """A refusal in words for the model."""
+    return mcp.CallToolResult(
+        content=[mcp.TextContent(type="text", text=f"{refusal.reason}: {refusal.detail}")], is_error=True
+    )
+
+
+def _digest(caller: Caller, tool: ViewTool, body: str) -> str:
+    shown = [tool.title, tool.description, json.dumps(tool.input_schema, sort_keys=True)]
+    sha = hashlib.sha256()
+    for text in ("tool", caller.app, caller.view or "", tool.page_name, *shown, body):
+        part = text.encode("utf-8", "surrogatepass")
+        sha.update(b"%d:" % len(part))
+        sha.update(part)
+    return sha.hexdigest()
+
+
+def _shown(arguments: Arguments) -> dict[str, Any] | str:
+    size = len(json.dumps(arguments))
+    return dict(arguments) if size <= 2048 else f"{size} bytes"

@@ -1,0 +1,75 @@
+"""Who caused a request of a view: a model's call taints the view until a person's attested gesture comes after it."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+
+from gateway.model import Initiator
+
+GRACE = 2.0
+"""Seconds after a model's call during which what the page does is still the model's."""
+
+GESTURE = 1.0
+"""Seconds after the report of a gesture during which a request counts as caused by it: the report comes just before."""
+
+LONGEST_GESTURE = 5.0
+"""Seconds after a gesture for which a browser still reports it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Who, why we say so, and the id under which it is shown: of the model's call, or of the gesture."""
+
+    initiator: Initiator
+    evidence: str
+    id: str | None
+
+
+@dataclass(slots=True)
+class Taint:
+    """What a view has been through. All times are in seconds of one steady clock."""
+
+    running: dict[str, None] = field(default_factory=dict)
+    call: str | None = None
+    ended: float = 0.0
+    tainted: str | None = None
+    reported: float = float("-inf")
+    gesture: str | None = None
+    gesture_at: float = float("-inf")
+
+    def call_started(self, id: str) -> None:
+        """The gateway forwards a model's call into the view."""
+        self.running[id] = None
+        self.call = id
+        self.tainted = "model-call"
+
+    def call_ended(self, id: str, now: float) -> None:
+        """That call has its answer, or will have none."""
+        self.running.pop(id, None)
+        self.ended = now
+
+    def model_reported(self, now: float) -> None:
+        """The view itself says that a model made it do this; believed, since it only raises."""
+        if self.tainted is None:
+            self.call = None
+        self.tainted = self.tainted or "model-call-reported"
+        self.ended = now
+
+    def gesture_seen(self, age: float, now: float) -> None:
+        """An attested report: the person's last gesture was at most `age` seconds ago."""
+        at = now - min(max(age, 0.0), LONGEST_GESTURE)
+        if at > self.gesture_at + GESTURE:
+            self.gesture = secrets.token_urlsafe(16)
+        self.gesture_at = max(at, self.gesture_at)
+        self.reported = now
+        if not self.running and at > self.ended + GRACE:
+            self.tainted = None
+
+    def cause(self, now: float) -> Cause:
+        """Who causes what the view does at `now`."""
+        if self.tainted is not None:
+            return Cause(Initiator.MODEL, self.tainted, self.call)
+        if now - self.reported < GESTURE:
+            return Cause(Initiator.PERSON, "attested-gesture", self.gesture)
+        return Cause(Initiator.PAGE, "no-gesture", None)

@@ -1,0 +1,19 @@
+"""The model's names for the tools of pages: `<app>_<tool>`, safe for every client, the same every time."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+LONGEST = 64
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def model_name(app: str, page_name: str) -> str:
+    """The model's name of a page's tool; one that had to be changed or cut ends in six hex digits of its original."""
+    plain = f"{app}_{page_name}"
+    safe = _UNSAFE.sub("_", plain)
+    if safe == plain and len(plain) <= LONGEST:
+        return plain
+    mark = hashlib.sha256(page_name.encode("utf-8", "surrogatepass")).hexdigest()[:6]
+    return f"{safe[: LONGEST - 7]}_{mark}"

@@ -1,0 +1,57 @@
+"""View proof: what shows that a call comes from the view itself, each number used once."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+
+WINDOW = 128
+"""How far behind the newest a number may arrive: calls of one view may overtake each other."""
+
+LONGEST = 128
+"""Characters of the longest proof that is looked at."""
+
+
+class ViewKey:
+    """The secret that a view shares with the gateway, and which of its numbers were used."""
+
+    def __init__(self) -> None:
+        self._key = secrets.token_bytes(32)
+        self._newest = 0
+        self._seen = 0
+
+    def reveal(self) -> str:
+        """The key for the view, base64url without padding."""
+        return encode(self._key)
+
+    def accepts(self, sequence: str, signature: str) -> bool:
+        """Whether `signature` is right for `sequence`, and that number was not used before. Uses it up."""
+        if not (sequence.isascii() and sequence.isdecimal()) or len(sequence) > 15 or sequence.startswith("0"):
+            return False
+        expected = encode(hmac.digest(self._key, sequence.encode(), hashlib.sha256))
+        return hmac.compare_digest(expected.encode(), signature.encode()) and self._use(int(sequence))
+
+    def _use(self, number: int) -> bool:
+        if number > self._newest:
+            self._seen = (self._seen << (number - self._newest) | 1) if number - self._newest < WINDOW else 1
+            self._seen &= (1 << WINDOW) - 1
+            self._newest = number
+            return True
+        behind = self._newest - number
+        if behind >= WINDOW or self._seen >> behind & 1:
+            return False
+        self._seen |= 1 << behind
+        return True
+
+
+def split(proof: str) -> tuple[str, str, str] | None:
+    """View id, number and signature of a `_view` argument; None if it has another shape."""
+    parts = proof.split(".") if len(proof) <= LONGEST and proof.isascii() else []
+    return (parts[0], parts[1], parts[2]) if len(parts) == 3 else None
+
+
+def encode(value: bytes) -> str:
+    """Base64url without padding (RFC 4648, section 5)."""
+    return base64.urlsafe_b64encode(value).rstrip(b"=").decode("ascii")

@@ -1,0 +1,282 @@
+"""The live views of all principals: opened, attached, proven, listed, closed."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+from mcp import types as mcp
+
+from gateway.errors import Reason, Refusal
+from gateway.model import Caller, Door, Initiator, Principal, Secret, ViewTool
+from gateway.policy import Policy
+from gateway.views.initiator import Cause, Taint
+from gateway.views.proof import ViewKey, encode, split
+from gateway.views.session import JsonObject, PageSession
+from gateway.views.tools import clean_tools
+
+LIVE = 32
+"""Views that one principal may have."""
+
+LAUNCHES = 256
+"""Launch values of one principal that may wait for their view; the oldest goes first."""
+
+LAUNCH_LIFE = 24 * 3600.0
+"""Seconds for which a launch value is good."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppRules:
+    """What the views of one app are held to."""
+
+    title: str
+    policy: Policy
+    unproven: str = "as-model"
+    trust_view_gestures: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A view that a host may show now: its handle, and the launch value that proves it."""
+
+    view: str
+    launch: Secret
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """The answer to a view that attached: id, key (base64url), and the tools that only the gateway may offer."""
+
+    view: str
+    key: str
+    proven: bool
+    held: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveView:
+    """A live view as a model or the console sees it; `opened` is in seconds since the epoch."""
+
+    id: str
+    app: str
+    title: str
+    opened: float
+    tools: tuple[ViewTool, ...]
+
+
+@dataclass(slots=True, eq=False)
+class View:
+    """One live iframe of an app."""
+
+    id: str
+    principal: Principal
+    app: str
+    proven: bool
+    opened: float = field(default_factory=time.time)
+    key: ViewKey = field(default_factory=ViewKey)
+    taint: Taint = field(default_factory=Taint)
+    tools: tuple[ViewTool, ...] = ()
+    session: PageSession | None = None
+    closed: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    view: str
+    principal: Principal
+    app: str
+    expires: float
+
+
+class Views:
+    """Every live view of a gateway; an async context manager, since the sessions with pages run inside it."""
+
+    def __init__(self, apps: Mapping[str, AppRules], clock: Callable[[], float] = time.monotonic) -> None:
+        self.apps = apps
+        self._clock = clock
+        self._views: dict[str, View] = {}
+        self._launches: dict[str, _Launch] = {}
+        self._watchers: set[Callable[[Principal], None]] = set()
+        self._sessions: asyncio.TaskGroup = asyncio.TaskGroup()
+        self._running: dict[str, asyncio.Task[None]] = {}
+
+    async def __aenter__(self) -> Self:
+        await self._sessions.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for view in list(self._views.values()):
+            self.close(view)
+        await self._sessions.__aexit__(kind, error, trace)
+
+    # ── opening ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def open(self, principal: Principal, app: str) -> Opened:
+        """Give out a handle and a launch value for a view that a host will show."""
+        now = self._clock()
+        mine = [launch for launch, waiting in self._launches.items() if waiting.principal == principal]
+        for launch in mine[: max(0, len(mine) - LAUNCHES + 1)]:
+            del self._launches[launch]
+        opened = Opened(view=secrets.token_urlsafe(16), launch=Secret(encode(secrets.token_bytes(32))))
+        self._launches[opened.launch.reveal()] = _Launch(opened.view, principal, app, now + LAUNCH_LIFE)
+        return opened
+
+    def attach(
+        self, principal: Principal, app: str | None, launch: str | None, capabilities: Mapping[str, Any]
+    ) -> Attached:
+        """A view says that it runs. Without a launch value it is unproven. Raises `Refusal` (`view-unproven`)."""
+        if launch is None:
+            view = self._add(View(secrets.token_urlsafe(16), principal, self._only_app(app), proven=False))
+        else:
+            waiting = self._launches.get(launch)
+            if waiting is None or waiting.principal != principal or app not in (None, waiting.app):
+                raise Refusal(Reason.VIEW_UNPROVEN, "This launch value is not known here. Open the app again.")
+            if self._clock() > waiting.expires:
+                del self._launches[launch]
+                raise Refusal(Reason.VIEW_UNPROVEN, "This launch value has expired. Open the app again.")
+            if waiting.view in self._views:
+                self.close(self._views[waiting.view])
+            view = self._add(View(waiting.view, principal, waiting.app, proven=True))
+        return Attached(view.id, view.key.reveal(), view.proven, self.held(view.app))
+
+    def open_bridged(self, principal: Principal, app: str) -> View:
+        """A view of a host page of ours, whose socket is its proof. Raises `Refusal` where there are too many."""
+        return self._add(View(secrets.token_urlsafe(16), principal, app, proven=True))
+
+    def connect(self, view: View, send: Callable[[JsonObject], Awaitable[None]]) -> None:
+        """Begin the MCP session with the page of `view`; `send` carries a message on its webmcp channel."""
+        self.disconnect(view)
+        session = PageSession(send, lambda listed: self._listed(view, session, listed))
+        view.session = session
+        self._running[view.id] = self._sessions.create_task(session.run())
+
+    def disconnect(self, view: View) -> None:
+        """The way to the page is gone; its tools go with it, the view itself may come back."""
+        view.session = None
+        task = self._running.pop(view.id, None)
+        if task is not None:
+            task.cancel()
+        self._set_tools(view, ())
+
+    def close(self, view: View) -> None:
+        """The view is gone."""
+        self.disconnect(view)
+        if self._views.pop(view.id, None) is not None:
+            view.closed.set()
+            self._changed(view.principal)
+
+    # ── who speaks ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def caller(
+        self, principal: Principal, app: str | None, proof: str | None, *, reported_model: bool = False
+    ) -> Caller:
+        """Who stands behind a call that came over MCP. Raises `Refusal` (`view-unproven`)."""
+        if proof is None:
+            app = self._only_app(app)
+            if self.apps[app].unproven == "deny":
+                raise Refusal(Reason.VIEW_UNPROVEN, "This call does not prove which view makes it.")
+            return Caller(principal, app, Door.MCP, Initiator.MODEL, "no-view-proof")
+        parts = split(proof)
+        view = self._views.get(parts[0]) if parts else None
+        if parts is None or view is None or view.principal != principal or app not in (None, view.app):
+            raise Refusal(Reason.VIEW_UNPROVEN, "This view is not open here. Open the app again.")
+        if not view.key.accepts(parts[1], parts[2]):
+            raise Refusal(Reason.VIEW_UNPROVEN, "The proof of this call is wrong or was used before.")
+        if reported_model:
+            view.taint.model_reported(self._clock())
+        return self.caller_of(view, Door.MCP)
+
+    def caller_of(self, view: View, door: Door) -> Caller:
+        """Who stands behind what `view` does now."""
+        cause = view.taint.cause(self._clock())
+        if not view.proven:
+            cause = Cause(Initiator.MODEL, "unproven-view", cause.id)
+        return Caller(view.principal, view.app, door, cause.initiator, cause.evidence, view.id, view.proven, cause.id)
+
+    def gesture(self, view: View, age: float) -> None:
+        """A host that is trusted for it attests a person's gesture in `view`, at most `age` seconds ago."""
+        view.taint.gesture_seen(age, self._clock())
+
+    # ── what is there ────────────────────────────────────────────────────────────────────────────────────────
+
+    def live(self, principal: Principal | None, app: str | None = None) -> tuple[LiveView, ...]:
+        """The live views of `principal` (of all, if None), oldest first."""
+        return tuple(
+            LiveView(view.id, view.app, self.apps[view.app].title, view.opened, view.tools)
+            for view in self.of(principal, app)
+        )
+
+    def of(self, principal: Principal | None, app: str | None = None) -> list[View]:
+        """The same, as views."""
+        return [
+            view for view in self._views.values() if principal in (None, view.principal) and app in (None, view.app)
+        ]
+
+    def find(self, id: str, principal: Principal) -> View | None:
+        """The live view `id`, if it is this principal's."""
+        view = self._views.get(id)
+        return view if view is not None and view.principal == principal else None
+
+    def tools(self, principal: Principal, app: str | None) -> tuple[ViewTool, ...]:
+        """The tools of all live views of `principal`, each name once; none for a shared principal."""
+        if principal.shared:
+            return ()
+        named: dict[str, ViewTool] = {}
+        for view in self.of(principal, app):
+            for tool in view.tools:
+                named.setdefault(tool.name, tool)
+        return tuple(named.values())
+
+    def held(self, app: str) -> tuple[str, ...]:
+        """The page's tools whose rule only the gateway can enforce."""
+        rules = self.apps[app].policy.tools
+        return tuple(name for name, rule in rules.items() if rule.held)
+
+    def now(self) -> float:
+        """The clock of taints, in seconds."""
+        return self._clock()
+
+    def watch(self, callback: Callable[[Principal], None]) -> Callable[[], None]:
+        """Call `callback` whenever the views or tools of a principal change; the result ends that."""
+        self._watchers.add(callback)
+        return lambda: self._watchers.discard(callback)
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _add(self, view: View) -> View:
+        mine = self.of(view.principal)
+        if len(mine) >= LIVE:
+            idle = next((old for old in mine if old.session is None), None)
+            if idle is None:
+                raise Refusal(Reason.RATE_LIMITED, f"{LIVE} views are open already. Close one of them.")
+            self.close(idle)
+        self._views[view.id] = view
+        self._changed(view.principal)
+        return view
+
+    def _only_app(self, app: str | None) -> str:
+        if app is not None:
+            return app
+        if len(self.apps) != 1:
+            raise Refusal(Reason.VIEW_UNPROVEN, "Nothing names the app of this call. Use /mcp/<app>.")
+        return next(iter(self.apps))
+
+    def _listed(self, view: View, session: PageSession, listed: Sequence[mcp.Tool]) -> None:
+        if view.session is session:
+            self._set_tools(view, clean_tools(view.app, self.apps[view.app].policy, listed))
+
+    def _set_tools(self, view: View, tools: tuple[ViewTool, ...]) -> None:
+        if tools != view.tools:
+            view.tools = tools
+            self._changed(view.principal)
+
+    def _changed(self, principal: Principal) -> None:
+        for watcher in list(self._watchers):
+            watcher(principal)

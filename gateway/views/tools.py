@@ -1,0 +1,83 @@
+"""What a page says of its tools, made fit for a model: bounded, cleaned, renamed. A page is never trusted."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from mcp import types as mcp
+
+from gateway.model import ViewTool
+from gateway.policy import Policy
+from gateway.views.names import model_name
+
+MOST = 50
+SCHEMA_BYTES = 16 * 1024
+SCHEMA_DEPTH = 16
+TEXT = 4096
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint", "title")
+
+
+def clean_tools(app: str, policy: Policy, listed: Iterable[mcp.Tool]) -> tuple[ViewTool, ...]:
+    """The tools of a page as the model may see them: those that the policy names, fifty at most, the first of a name.
+
+    A tool whose name or schema breaks the bounds is left out.
+    """
+    tools: dict[str, ViewTool] = {}
+    for tool in listed:
+        if len(tools) == MOST:
+            break
+        rule = policy.tools.get(tool.name)
+        if rule is None or rule.deny is not None or not _NAME.fullmatch(tool.name):
+            continue
+        if not _schema_fits(tool.input_schema):
+            continue
+        name = model_name(app, tool.name)
+        cleaned = ViewTool(
+            name=name,
+            page_name=tool.name,
+            title=clean(tool.title or ""),
+            description=clean(rule.description or tool.description or ""),
+            input_schema=tool.input_schema,
+            annotations=_annotations(tool),
+        )
+        tools.setdefault(name, cleaned)
+    return tuple(tools.values())
+
+
+def clean(text: str) -> str:
+    """`text` without control, invisible and direction-changing characters, at most 4,096 characters."""
+    return "".join(
+        char
+        for char in text[:TEXT]
+        if char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cf", "Co", "Cs", "Cn")
+    )
+
+
+def _annotations(tool: mcp.Tool) -> dict[str, Any]:
+    if tool.annotations is None:
+        return {}
+    given = tool.annotations.model_dump(by_alias=True, exclude_none=True)
+    return {key: clean(value) if isinstance(value, str) else value for key, value in given.items() if key in _HINTS}
+
+
+def _schema_fits(schema: Mapping[str, Any]) -> bool:
+    return schema.get("type") == "object" and _depth_fits(schema) and len(json.dumps(schema)) <= SCHEMA_BYTES
+
+
+def _depth_fits(schema: Any) -> bool:
+    layer = [schema]
+    for _ in range(SCHEMA_DEPTH):
+        layer = [
+            child
+            for value in layer
+            if isinstance(value, (dict, list))
+            for child in (value.values() if isinstance(value, dict) else value)
+        ]
+        if not layer:
+            return True
+    return False

@@ -1,0 +1,108 @@
+"""Another web site on the machine cannot use the gateway; each site answers for itself only."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from tests.world import World
+
+NAVIGATION = {"sec-fetch-site": "none", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+CROSS = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"}
+SAME_SITE = {"sec-fetch-site": "same-site", "sec-fetch-mode": "cors", "sec-fetch-dest": "empty"}
+OWN = {"sec-fetch-site": "same-origin", "sec-fetch-mode": "cors", "sec-fetch-dest": "empty"}
+CLIENT = {"webmcp-gateway-client": "1"}
+JSON = {"content-type": "application/json"}
+
+
+async def status(world: World, method: str, url: str, headers: Mapping[str, str]) -> int:
+    """What the gateway answers to one request."""
+    async with world.client() as client, client.request(method, url, headers=headers, allow_redirects=False) as answer:
+        return answer.status
+
+
+@pytest.mark.parametrize("path", ["/", "/api/state", "/api/events", "/api/audit", "/bridge", "/assets/x.js"])
+@pytest.mark.parametrize("headers", [CROSS, SAME_SITE, {"origin": "null"}, {"origin": "http://evil.localhost"}, {}])
+async def test_the_console_answers_only_itself(world: World, path: str, headers: Mapping[str, str]) -> None:
+    """No image, script, fetch or unknown client of elsewhere gets an answer."""
+    assert await status(world, "GET", world.console + path, headers) == 403
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        ("/bridge/tickets", {"origin": "http://localhost:3000", **JSON}),
+        ("/api/approvals/x", {"sec-fetch-site": "same-site", **JSON}),
+        ("/bridge/tickets", {"origin": "null", **JSON}),
+        ("/mcp", {"origin": "http://localhost:3000", **JSON}),
+        ("/mcp/cart", {"sec-fetch-site": "cross-site", **JSON}),
+    ],
+)
+async def test_posts_of_other_pages_are_refused(world: World, path: str, headers: Mapping[str, str]) -> None:
+    """On the console's own host and on the plain one."""
+    assert await status(world, "POST", world.console + path, headers) == 403
+    assert await status(world, "POST", world.url + path, headers) == 403
+
+
+async def test_the_app_site_cannot_reach_the_console(world: World) -> None:
+    """Its origin is another one, whatever the browser says of sites."""
+    headers = {"origin": world.site, "sec-fetch-site": "same-site", **JSON}
+    assert await status(world, "POST", f"{world.console}/api/approvals/x", headers) == 403
+    assert await status(world, "GET", f"{world.console}/api/state", {"origin": world.site}) == 403
+    assert await status(world, "GET", f"{world.site}/api/state", {**OWN, "origin": world.site}) == 403
+
+
+async def test_own_pages_and_clients_are_served(world: World) -> None:
+    """The console's page, a person's navigation, a command-line client."""
+    assert await status(world, "GET", f"{world.console}/api/state", OWN) == 200
+    assert await status(world, "GET", f"{world.console}/api/state", CLIENT) == 200
+    assert await status(world, "GET", f"{world.console}/", NAVIGATION) == 200
+    assert await status(world, "GET", f"{world.site}/", NAVIGATION) == 200
+
+
+async def test_a_navigation_is_for_pages_only(world: World) -> None:
+    """A POST that navigates, or a frame, is no person who types an address."""
+    assert await status(world, "POST", f"{world.site}/api/cart", {**NAVIGATION, "origin": "null"}) == 403
+    framed = {**NAVIGATION, "sec-fetch-site": "cross-site", "sec-fetch-dest": "iframe"}
+    assert await status(world, "GET", f"{world.console}/", framed) == 403
+    assert await status(world, "GET", f"{world.site}/", framed) == 403
+
+
+@pytest.mark.parametrize("host", ["evil.example", "localhost", "gateway.localhost.evil.example:{port}", "127.0.0.1:1"])
+async def test_unknown_hosts_are_misdirected(world: World, host: str) -> None:
+    """A name that was rebound to this machine is not ours."""
+    headers = {"host": host.format(port=world.gateway.port), **CLIENT}
+    assert await status(world, "GET", f"{world.url}/healthz", headers) == 421
+
+
+async def test_the_plain_host_leads_people_to_the_console(world: World) -> None:
+    """`http://localhost:8080` is what people type."""
+    assert await status(world, "GET", world.url, NAVIGATION) == 302
+    assert await status(world, "GET", f"{world.url}/api/state", CLIENT) == 404
+
+
+async def test_health_is_for_everyone_on_our_hosts(world: World) -> None:
+    """A load balancer sends no header of ours."""
+    assert await status(world, "GET", f"{world.url}/healthz", {}) == 200
+    assert await status(world, "GET", f"{world.url}/readyz", {}) == 200
+
+
+async def test_changes_need_the_consoles_own_token(world: World) -> None:
+    """Being on the right origin is not enough to answer an approval or to get a ticket."""
+    headers = {**OWN, "origin": world.console, **JSON}
+    assert await status(world, "POST", f"{world.console}/bridge/tickets", headers) == 403
+    wrong = {**headers, "webmcp-gateway-csrf": "0" * 64}
+    assert await status(world, "POST", f"{world.console}/api/approvals/x", wrong) == 403
+
+
+async def test_the_sandbox_serves_only_signed_policies(world: World) -> None:
+    """Nobody can make a proxy page with a policy of their own."""
+    frame = {**NAVIGATION, "sec-fetch-site": "cross-site", "sec-fetch-dest": "iframe"}
+    async with world.client() as client:
+        async with client.get(f"{world.console}/api/state", headers=OWN) as answer:
+            url = (await answer.json())["apps"][0]["sandbox_url"]
+        async with client.get(url, headers=frame) as answer:
+            assert answer.status == 200
+            assert "connect-src 'none'" in answer.headers["content-security-policy"]
+            assert f"frame-ancestors {world.console}" in answer.headers["content-security-policy"]
+        async with client.get(url.replace("connect-src", "connect-sr"), headers=frame) as answer:
+            assert answer.status == 403

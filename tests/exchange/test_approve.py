@@ -1,0 +1,188 @@
+"""Approvals: bound, expiring with their caller, answered once, run at most once."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from gateway.errors import Reason, Refusal
+from gateway.exchange.approve import KEPT, PER_VIEW, SILENCE, Approvals, Ask, Parked, State
+from gateway.model import LOCAL, Caller, Door, Initiator
+
+CALLER = Caller(LOCAL, "cart", Door.BRIDGE, Initiator.MODEL, "model-call", view="v1", proven=True)
+ASK = Ask("Remove tea from the cart?", "DELETE", "/api/cart/tea", "", "digest", "sha256:1")
+
+
+class Clock:
+    """Seconds that pass when told."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock that stands still."""
+    return Clock()
+
+
+@pytest.fixture
+def approvals(clock: Clock) -> Approvals:
+    """No question yet."""
+    return Approvals(timeout=120.0, clock=clock)
+
+
+def parked(approvals: Approvals, caller: Caller = CALLER, ask: Ask = ASK) -> Parked:
+    """Ask, and look at what waits."""
+    return approvals.find(approvals.park(ask, caller).question.id, caller)
+
+
+def reason(refused: pytest.ExceptionInfo[Refusal]) -> Reason:
+    """Why."""
+    return refused.value.reason
+
+
+def test_an_approved_call_is_dispatched_once(approvals: Approvals) -> None:
+    """A second dispatch of the same yes is refused."""
+    call = parked(approvals)
+    assert approvals.answer(call.question.id, True, "ann") is State.APPROVED
+    approvals.dispatch(call, ASK.digest, ASK.policy_version)
+    with pytest.raises(Refusal) as refused:
+        approvals.dispatch(call, ASK.digest, ASK.policy_version)
+    assert reason(refused) is Reason.APPROVAL_EXPIRED
+
+
+def test_nothing_is_dispatched_without_a_yes(approvals: Approvals) -> None:
+    """An open question is no approval."""
+    with pytest.raises(Refusal):
+        approvals.dispatch(parked(approvals), ASK.digest, ASK.policy_version)
+
+
+@pytest.mark.parametrize(("digest", "version"), [("other", ASK.policy_version), (ASK.digest, "sha256:2")])
+def test_a_yes_holds_for_what_was_shown_only(approvals: Approvals, digest: str, version: str) -> None:
+    """Another request, or another policy, needs another approval; the first is spent."""
+    call = parked(approvals)
+    approvals.answer(call.question.id, True, "ann")
+    with pytest.raises(Refusal) as refused:
+        approvals.dispatch(call, digest, version)
+    assert reason(refused) is Reason.APPROVAL_EXPIRED
+    with pytest.raises(Refusal):
+        approvals.dispatch(call, ASK.digest, ASK.policy_version)
+
+
+def test_the_first_answer_counts(approvals: Approvals) -> None:
+    """A no after a yes changes nothing."""
+    call = parked(approvals)
+    approvals.answer(call.question.id, True, "ann")
+    assert approvals.answer(call.question.id, False, "bob") is State.APPROVED
+
+
+def test_a_no_refuses(approvals: Approvals) -> None:
+    """The caller is told that a person declined."""
+    call = parked(approvals)
+    approvals.answer(call.question.id, False, "ann")
+    with pytest.raises(Refusal) as refused:
+        approvals.dispatch(call, ASK.digest, ASK.policy_version)
+    assert reason(refused) is Reason.APPROVAL_DECLINED
+
+
+def test_the_same_call_of_the_same_view_joins(approvals: Approvals) -> None:
+    """A person is asked once; another view is another question."""
+    first = approvals.park(ASK, CALLER)
+    assert approvals.park(ASK, CALLER) == first
+    assert approvals.park(ASK, replace(CALLER, view="v2")) != first
+
+
+def test_a_caller_that_is_silent_is_gone(approvals: Approvals, clock: Clock) -> None:
+    """Its call is void, and can no longer be approved."""
+    call = parked(approvals)
+    clock.now += SILENCE + 1
+    assert approvals.open_questions() == []
+    assert approvals.answer(call.question.id, True, "ann") is State.VOID
+
+
+def test_an_approved_call_whose_caller_is_gone_is_void(approvals: Approvals, clock: Clock) -> None:
+    """A yes does not wait for a caller that comes back later."""
+    call = parked(approvals)
+    approvals.answer(call.question.id, True, "ann")
+    clock.now += SILENCE + 1
+    approvals.sweep()
+    with pytest.raises(Refusal):
+        approvals.dispatch(call, ASK.digest, ASK.policy_version)
+
+
+async def test_waiting_counts_as_asking(approvals: Approvals, clock: Clock) -> None:
+    """While the caller's connection waits, its question lives."""
+    call = parked(approvals)
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(approvals.wait(call.question.id, CALLER, 60))
+        await asyncio.sleep(0)
+        clock.now += SILENCE + 1
+        assert approvals.answer(call.question.id, True, "ann") is State.APPROVED
+    assert (await waiting).state is State.APPROVED
+
+
+def test_a_question_expires(approvals: Approvals, clock: Clock) -> None:
+    """However often its caller asks."""
+    call = parked(approvals)
+    clock.now += 121
+    approvals.sweep()
+    assert call.state is State.EXPIRED
+
+
+@pytest.mark.parametrize(
+    "other", [replace(CALLER, view="v2"), replace(CALLER, app="notes"), replace(CALLER, view=None)]
+)
+def test_nobody_else_can_take_it_up(approvals: Approvals, other: Caller) -> None:
+    """Another view, another app or a client without a view does not even learn that it exists."""
+    call = parked(approvals)
+    with pytest.raises(Refusal):
+        approvals.find(call.question.id, other)
+
+
+def test_another_principal_can_not_take_it_up(approvals: Approvals) -> None:
+    """The same view id from another principal is another caller."""
+    call = parked(approvals)
+    with pytest.raises(Refusal):
+        approvals.find(call.question.id, replace(CALLER, principal=replace(LOCAL, subject="eve")))
+
+
+def test_two_at_most_wait_for_a_view(approvals: Approvals) -> None:
+    """A page can not bury a person in questions."""
+    for number in range(PER_VIEW):
+        approvals.park(replace(ASK, digest=str(number)), CALLER)
+    with pytest.raises(Refusal) as refused:
+        approvals.park(ASK, CALLER)
+    assert reason(refused) is Reason.APPROVAL_UNAVAILABLE
+
+
+def test_three_refusals_in_five_minutes_refuse_the_view(approvals: Approvals, clock: Clock) -> None:
+    """A view that insists is no longer shown; later it may ask again."""
+    for number in range(3):
+        call = parked(approvals, ask=replace(ASK, digest=str(number)))
+        approvals.answer(call.question.id, False, "ann")
+    with pytest.raises(Refusal) as refused:
+        approvals.park(ASK, CALLER)
+    assert reason(refused) is Reason.APPROVAL_DECLINED
+    approvals.park(ASK, replace(CALLER, view="v2"))
+    clock.now += 301
+    approvals.park(ASK, CALLER)
+
+
+def test_a_closed_view_voids_its_questions(approvals: Approvals) -> None:
+    """What a view asked for does not outlive it."""
+    call = parked(approvals)
+    approvals.cancel_view("v1")
+    assert call.state is State.VOID
+
+
+def test_what_has_ended_is_forgotten(approvals: Approvals, clock: Clock) -> None:
+    """Nothing piles up."""
+    call = parked(approvals)
+    approvals.cancel(call)
+    clock.now += KEPT + 1
+    with pytest.raises(Refusal):
+        approvals.find(call.question.id, CALLER)

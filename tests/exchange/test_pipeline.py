@@ -1,0 +1,348 @@
+"""The way of one request, step by step: what each step stops, and what the record says of it."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.credentials import Flow, Token
+from gateway.errors import Reason, Refusal
+from gateway.exchange.approve import Approvals
+from gateway.exchange.authenticate import Authenticator, Credential
+from gateway.exchange.limit import Limiter
+from gateway.exchange.pipeline import Exchange, Guarded
+from gateway.exchange.record import OnFailure, Recorder
+from gateway.hooks import Hooks
+from gateway.model import LOCAL, BodyType, Caller, Door, Initiator, Outbound, Redirect, Request, Response, Secret
+from gateway.policy import parse_policy
+from gateway.stores.journal import Journal
+
+POLICY = """
+version: 1
+backends:
+  shop: {url: "http://shop.test/v2", credential: shop-service}
+limits: {request: 100B}
+routes:
+  - {path: /api/items, methods: [GET, POST, DELETE]}
+  - {path: "/api/items/{item}", methods: [GET]}
+  - {path: /api/rare, methods: [GET], rate: 1/minute per principal}
+  - {path: "/api/carts/{item}", methods: [DELETE], confirm: {when: model, message: "Remove {params.item}?"}}
+  - {path: /api/guarded, methods: [GET], confirm: always}
+"""
+PAGE = Caller(LOCAL, "cart", Door.BRIDGE, Initiator.PAGE, "no-gesture", view="v1", proven=True)
+MODEL = replace(PAGE, initiator=Initiator.MODEL, evidence="model-call")
+JSON = (("content-type", "application/json"),)
+
+Answer = Callable[[Outbound], Response]
+
+
+@dataclass
+class Shop:
+    """A backend that remembers what it was sent, and answers as it is told."""
+
+    answer: Answer = lambda request: Response(200, JSON, b'{"ok": true}')
+    sent: list[Outbound] = field(default_factory=list)
+    hold: asyncio.Event | None = None
+
+    async def send(self, request: Outbound) -> Response:
+        """Answer, once it may."""
+        self.sent.append(request)
+        if self.hold is not None:
+            await self.hold.wait()
+        return self.answer(request)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+@dataclass
+class House:
+    """An exchange with all its rooms."""
+
+    exchange: Exchange
+    shop: Shop
+    approvals: Approvals
+    journal: Journal
+    fetched: list[int]
+
+    def lines(self) -> list[dict[str, Any]]:
+        """The record so far, without what the journal says of itself."""
+        found = [json.loads(line) for line in self.journal.path.read_text("utf-8").splitlines()]
+        return [line for line in found if line["phase"] != "note"]
+
+    def outcome(self) -> dict[str, Any]:
+        """What the last outcome says."""
+        fields: dict[str, Any] = [line for line in self.lines() if line["phase"] == "outcome"][-1]["fields"]
+        return fields
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    """A policy, a shop, a credential, a journal."""
+    fetched: list[int] = []
+
+    def flow(now: float) -> Flow[Token]:
+        fetched.append(len(fetched) + 1)
+        number = fetched[-1]
+        yield Outbound("POST", "http://issuer.test/token")
+        return Token(Secret(f"token-number-{number}"), "Bearer", now + 300)
+
+    shop = Shop()
+    async with Journal(tmp_path / "journal.jsonl") as journal:
+        hooks = Hooks([], tmp_path)
+        approvals = Approvals(120)
+        exchange = Exchange(
+            {"cart": Guarded(parse_policy(POLICY, "policy.yaml"), {"shop": shop})},
+            limiter=Limiter(),
+            approvals=approvals,
+            recorder=Recorder(journal, hooks, OnFailure.REFUSE_UNSAFE),
+            authenticator=Authenticator({"shop-service": Credential(flow, Shop())}),
+            hooks=hooks,
+            approval_url="http://console.test/approvals/",
+        )
+        yield House(exchange, shop, approvals, journal, fetched)
+
+
+def reason(response: Response) -> str | None:
+    """Why the gateway answered itself."""
+    return response.header("gateway-reason")
+
+
+async def test_what_is_decided_is_what_is_sent(house: House) -> None:
+    """The canonical URL on the backend's own prefix, the app's headers, and the token that wins over the app's."""
+    request = Request("GET", "/api/%69tems?b=%7e#part", (("x-shop", "1"), ("authorization", "Bearer of-the-app")))
+    response = await house.exchange.run(request, PAGE)
+    sent = house.shop.sent[0]
+    assert (response.status, response.body) == (200, b'{"ok": true}')
+    assert sent.url == "http://shop.test/v2/api/items?b=~"
+    assert dict(sent.headers)["authorization"] == "Bearer token-number-1"
+    assert dict(sent.headers)["x-shop"] == "1"
+    assert "token-number" not in house.journal.path.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        (Request("GET", "/api/%2e%2e/admin"), Reason.POLICY_DENIED),
+        (Request("GET", "/api/items%2f..%2fadmin"), Reason.BAD_REQUEST),
+        (Request("PUT", "/api/items"), Reason.POLICY_DENIED),
+        (Request("TRACE", "/api/items"), Reason.BAD_REQUEST),
+        (Request("GET", "http://evil.test/api/items"), Reason.POLICY_DENIED),
+        (Request("POST", "/api/items", body=b"x" * 101, body_type=BodyType.TEXT), Reason.REQUEST_TOO_LARGE),
+    ],
+)
+async def test_what_is_refused_is_recorded_and_not_sent(house: House, request_: Request, said: Reason) -> None:
+    """No intent, one outcome with the reason, a problem for the caller that names the record."""
+    response = await house.exchange.run(request_, PAGE)
+    assert reason(response) in (said, Reason.BAD_REQUEST, Reason.POLICY_DENIED)
+    assert house.shop.sent == []
+    assert [line["phase"] for line in house.lines()] == ["outcome"]
+    assert house.outcome()["reason"] == reason(response)
+    assert house.lines()[0]["id"] in json.loads(response.body)["instance"]
+
+
+async def test_a_rate_is_limited_with_what_to_wait(house: House) -> None:
+    """The second is 429, with Retry-After and the RateLimit fields."""
+    assert (await house.exchange.run(Request("GET", "/api/rare"), PAGE)).status == 200
+    limited = await house.exchange.run(Request("GET", "/api/rare"), PAGE)
+    assert (limited.status, reason(limited)) == (429, Reason.RATE_LIMITED)
+    assert 0 < int(limited.header("retry-after") or 0) <= 60
+    assert limited.header("ratelimit") is not None
+    assert len(house.shop.sent) == 1
+
+
+async def test_the_intent_is_written_before_anything_is_sent(house: House) -> None:
+    """When the shop hears of it, the journal knows; the outcome follows with the same id."""
+    seen: list[str] = []
+
+    def look(request: Outbound) -> Response:
+        seen.extend(line["phase"] for line in house.lines())
+        return Response(201, JSON, b"{}")
+
+    house.shop.answer = look
+    await house.exchange.run(Request("POST", "/api/items"), PAGE)
+    assert seen == ["intent"]
+    intent, outcome = house.lines()
+    assert (intent["id"], intent["phase"]) == (outcome["id"], "intent")
+    assert (outcome["fields"]["status"], outcome["fields"]["credential"]) == (201, "shop-service")
+    assert {"decide", "authenticate", "send"} <= set(outcome["fields"]["timing"])
+
+
+async def test_what_cannot_be_recorded_is_not_sent(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk refuses what changes something; reading goes on."""
+
+    def full(record: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(house.journal, "append", full)
+    refused = await house.exchange.run(Request("POST", "/api/items"), PAGE)
+    assert (refused.status, reason(refused)) == (503, Reason.AUDIT_UNAVAILABLE)
+    assert house.shop.sent == []
+    assert (await house.exchange.run(Request("GET", "/api/items"), PAGE)).status == 200
+
+
+async def test_a_refused_token_is_renewed_once_for_safe_methods(house: House) -> None:
+    """GET is repeated with a new token, POST is not."""
+    house.shop.answer = lambda request: Response(401 if "number-1" in str(request.headers) else 200, JSON, b"{}")
+    assert (await house.exchange.run(Request("GET", "/api/items"), PAGE)).status == 200
+    assert house.fetched == [1, 2]
+    house.shop.answer = lambda request: Response(401, JSON, b"{}")
+    house.shop.sent.clear()
+    assert (await house.exchange.run(Request("POST", "/api/items"), PAGE)).status == 401
+    assert len(house.shop.sent) == 1
+    assert (await house.exchange.run(Request("GET", "/api/items"), PAGE)).status == 401
+    assert len(house.shop.sent) == 3
+
+
+async def test_many_requests_at_once_fetch_one_token(house: House) -> None:
+    """One refresh at a time."""
+    await asyncio.gather(*(house.exchange.run(Request("GET", "/api/items"), PAGE) for _ in range(20)))
+    assert house.fetched == [1]
+
+
+async def test_an_echoed_token_is_masked(house: House) -> None:
+    """Whether in the body or in a header."""
+    house.shop.answer = lambda request: Response(
+        200, (*JSON, ("etag", "token-number-1")), json.dumps(dict(request.headers)).encode()
+    )
+    response = await house.exchange.run(Request("GET", "/api/items"), PAGE)
+    assert b"token-number-1" not in response.body
+    assert response.header("etag") == "***"
+
+
+async def test_headers_that_are_not_for_apps_are_dropped(house: House) -> None:
+    """No cookie, nothing of the connection, nothing that says it is ours; private caching."""
+    headers = (
+        *JSON,
+        ("set-cookie", "a=1"),
+        ("gateway-reason", "spoof"),
+        ("x-internal", "1"),
+        ("cache-control", "public"),
+    )
+    house.shop.answer = lambda request: Response(200, headers, b"{}")
+    response = await house.exchange.run(Request("GET", "/api/items"), PAGE)
+    assert {name for name, _ in response.headers} == {"content-type", "cache-control"}
+    assert "private" in str(response.header("cache-control"))
+    assert "public" not in str(response.header("cache-control"))
+
+
+async def test_a_redirect_is_a_new_decision(house: House) -> None:
+    """Inside the policy it is followed, with the credential chosen anew; outside it is refused."""
+
+    def moved(location: str) -> Answer:
+        return lambda request: (
+            Response(302, (("location", location),)) if request.url.endswith("/items") else Response(200, JSON, b"{}")
+        )
+
+    house.shop.answer = moved("/v2/api/items/7")
+    followed = await house.exchange.run(Request("GET", "/api/items"), PAGE)
+    assert (followed.status, followed.redirected, followed.url) == (200, True, "/api/items/7")
+    for outside in ("/v2/api/admin", "/api/items/7", "http://evil.test/", "/v2/api/guarded", "\\\\evil", ""):
+        house.shop.answer = moved(outside)
+        house.shop.sent.clear()
+        refused = await house.exchange.run(Request("GET", "/api/items"), PAGE)
+        assert refused.status in (302, 403, 502), outside
+        assert len(house.shop.sent) == 1, outside
+
+
+async def test_a_redirect_loop_ends(house: House) -> None:
+    """Five hops, no more."""
+    house.shop.answer = lambda request: Response(302, (("location", "/v2/api/items"),))
+    assert reason(await house.exchange.run(Request("GET", "/api/items"), PAGE)) == Reason.REDIRECT_DENIED
+    assert len(house.shop.sent) == 6
+
+
+async def test_redirects_as_the_app_wants_them(house: House) -> None:
+    """`manual` gives the redirect, `error` refuses it, an unsafe method is never repeated."""
+    house.shop.answer = lambda request: Response(307, (("location", "/v2/api/items/7"),))
+    manual = await house.exchange.run(Request("GET", "/api/items", redirect=Redirect.MANUAL), PAGE)
+    assert (manual.status, manual.header("location")) == (307, "/api/items/7")
+    error = await house.exchange.run(Request("GET", "/api/items", redirect=Redirect.ERROR), PAGE)
+    assert reason(error) == Reason.REDIRECT_DENIED
+    assert reason(await house.exchange.run(Request("DELETE", "/api/items"), PAGE)) == Reason.REDIRECT_DENIED
+
+
+async def test_a_models_call_waits_and_a_pages_does_not(house: House) -> None:
+    """The proven view is told to ask again; once a person says yes, its request is sent, once."""
+    request = Request("DELETE", "/api/carts/tea")
+    assert (await house.exchange.run(request, PAGE)).status == 200
+    waiting = await house.exchange.run(request, MODEL)
+    told = json.loads(waiting.body)
+    assert (waiting.status, waiting.header("gateway-pending")) == (202, told["id"])
+    assert (told["message"], told["url"]) == ("Remove tea?", f"http://console.test/approvals/{told['id']}")
+    assert len(house.shop.sent) == 1
+    assert (await house.exchange.resume(told["id"], MODEL, wait=0)).status == 202
+    house.approvals.answer(told["id"], True, "ann")
+    assert (await house.exchange.resume(told["id"], MODEL, wait=0)).status == 200
+    assert (await house.exchange.resume(told["id"], MODEL, wait=0)).status == 200
+    assert len(house.shop.sent) == 2
+    assert (house.outcome()["approval"], house.outcome()["answered_by"]) == (told["id"], "ann")
+
+
+async def test_two_who_ask_at_once_share_one_run(house: House) -> None:
+    """The view joined its own question: the request runs once, both get its answer."""
+    request = Request("DELETE", "/api/carts/tea")
+    first = json.loads((await house.exchange.run(request, MODEL)).body)["id"]
+    assert json.loads((await house.exchange.run(request, MODEL)).body)["id"] == first
+    house.approvals.answer(first, True, "ann")
+    answers = await asyncio.gather(*(house.exchange.resume(first, MODEL, wait=1) for _ in range(2)))
+    assert [answer.status for answer in answers] == [200, 200]
+    assert len(house.shop.sent) == 1
+
+
+async def test_a_cancelled_question_runs_nothing(house: House) -> None:
+    """Even if a person says yes afterwards."""
+    id = json.loads((await house.exchange.run(Request("DELETE", "/api/carts/tea"), MODEL)).body)["id"]
+    assert reason(await house.exchange.resume(id, MODEL, wait=0, cancel=True)) == Reason.APPROVAL_EXPIRED
+    house.approvals.answer(id, True, "ann")
+    assert reason(await house.exchange.resume(id, MODEL, wait=0)) == Reason.APPROVAL_EXPIRED
+    assert house.shop.sent == []
+
+
+async def test_another_view_cannot_take_the_question_up(house: House) -> None:
+    """Nor learn of it."""
+    id = json.loads((await house.exchange.run(Request("DELETE", "/api/carts/tea"), MODEL)).body)["id"]
+    house.approvals.answer(id, True, "ann")
+    stolen = await house.exchange.resume(id, replace(MODEL, view="v2"), wait=0)
+    assert reason(stolen) == Reason.APPROVAL_EXPIRED
+    assert house.shop.sent == []
+
+
+async def test_a_call_that_waits_in_itself_ends_with_its_caller(house: House) -> None:
+    """Cancelled while it waits: the question is void."""
+    async with asyncio.TaskGroup() as tasks:
+        call = tasks.create_task(house.exchange.run(Request("DELETE", "/api/carts/tea"), MODEL, wait=60))
+        await asyncio.sleep(0.01)
+        question = house.approvals.open_questions()[0]
+        call.cancel()
+    house.approvals.answer(question.id, True, "ann")
+    assert house.approvals.open_questions() == []
+    assert house.shop.sent == []
+
+
+async def test_cancelling_reaches_the_backend_and_the_record(house: House) -> None:
+    """An intent never stays without an outcome."""
+    house.shop.hold = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        call = tasks.create_task(house.exchange.run(Request("POST", "/api/items"), PAGE))
+        while not house.shop.sent:
+            await asyncio.sleep(0)
+        call.cancel()
+    assert [line["phase"] for line in house.lines()] == ["intent", "outcome"]
+    assert house.outcome()["reason"] == Reason.CANCELLED
+
+
+async def test_a_backend_that_fails_is_a_problem(house: House) -> None:
+    """The refusal of the backend is the answer, with the record's id."""
+
+    def fail(request: Outbound) -> Response:
+        raise Refusal(Reason.BACKEND_UNREACHABLE, "backend 'shop' refuses connections")
+
+    house.shop.answer = fail
+    response = await house.exchange.run(Request("GET", "/api/items"), PAGE)
+    assert (response.status, reason(response)) == (502, Reason.BACKEND_UNREACHABLE)
+    assert house.outcome()["reason"] == Reason.BACKEND_UNREACHABLE

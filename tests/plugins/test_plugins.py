@@ -1,0 +1,60 @@
+"""The first-party plugins, loaded as a configuration would, in a whole gateway."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from tests.world import World, running
+
+PLUGINS = Path(__file__).parents[2] / "plugins"
+
+
+def own(world: World) -> dict[str, str]:
+    """What a browser sends from the cart's own page."""
+    return {"origin": world.site, "sec-fetch-site": "same-origin"}
+
+
+async def test_the_static_backend_answers_from_files(tmp_path: Path) -> None:
+    """A policy names the type that the plugin registers; only files of the folder are answered."""
+    fixtures = tmp_path / "fixtures" / "api"
+    fixtures.mkdir(parents=True)
+    (fixtures / "products.json").write_text('{"products": []}')
+    (tmp_path / "outside.json").write_text('{"secret": true}')
+    policy = f"""
+version: 1
+backends:
+  shop: {{type: static, folder: {tmp_path / "fixtures"}}}
+routes:
+  - {{path: "/api/**", methods: [GET, POST]}}
+  - {{path: "/{{name:encoded}}", methods: [GET]}}
+"""
+    extra = f"plugins: [{PLUGINS / 'static_backend.py'}]"
+    async with running(tmp_path, policy=policy, extra=extra) as world, world.client(headers=own(world)) as client:
+        async with client.get(f"{world.site}/api/products") as found:
+            assert await found.json() == {"products": []}
+        async with client.get(f"{world.site}/api/nothing") as missing:
+            assert missing.status == 404
+        async with client.post(f"{world.site}/api/products", json={}) as refused:
+            assert refused.status == 405
+        assert world.arrived() == []
+
+
+async def test_the_change_freeze_stops_changes_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Reading goes on; the refused attempt is in the log with who made it."""
+    freeze = tmp_path / "freeze"
+    freeze.write_text("quarter end\n")
+    monkeypatch.setenv("WEBMCP_GATEWAY_FREEZE", str(freeze))
+    extra = f"plugins: [{PLUGINS / 'change_freeze.py'}]"
+    caplog.set_level(logging.WARNING)
+    async with running(tmp_path, extra=extra) as world, world.client(headers=own(world)) as client:
+        async with client.get(f"{world.site}/api/products") as reading:
+            assert reading.status == 200
+        async with client.post(f"{world.site}/api/cart", json={"item_id": "x"}) as adding:
+            assert adding.status == 403
+            assert adding.headers["gateway-reason"] == "plugin-refused"
+            assert "quarter end" in (await adding.json(content_type=None))["detail"]
+        assert [line["method"] for line in world.arrived()] == ["GET"]
+    assert "stopped POST /api/cart" in caplog.text

@@ -1,0 +1,76 @@
+"""Plugins are loaded by name, called in order and awaited; any failure refuses."""
+
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import Reason, Refusal, StartError
+from gateway.hooks import Hooks
+from gateway.model import LOCAL, AuditRecord, BodyType, Caller, CanonicalRequest, Door, Initiator
+
+REQUEST = CanonicalRequest("POST", "/api/cart", "", (), b"{}", BodyType.JSON, "shop")
+CALLER = Caller(LOCAL, "cart", Door.BRIDGE, Initiator.PAGE, "no-gesture")
+HEAD = "from gateway.hookspecs import hookimpl\n"
+
+
+def plugin(folder: Path, name: str, body: str) -> str:
+    """Write a plugin; its name for the configuration."""
+    (folder / name).write_text(HEAD + body)
+    return name
+
+
+async def test_first_refusal_wins_in_the_order_of_the_configuration(tmp_path: Path) -> None:
+    """Both plugins refuse; the one named first is heard."""
+    one = plugin(tmp_path, "one.py", "@hookimpl\nasync def check_request(request): return 'one says no'\n")
+    two = plugin(tmp_path, "two.py", "@hookimpl\ndef check_request(request): return 'two says no'\n")
+    with pytest.raises(Refusal, match="one says no") as refused:
+        await Hooks([one, two], tmp_path).check_request(REQUEST, CALLER)
+    assert refused.value.reason is Reason.PLUGIN_REFUSED
+    with pytest.raises(Refusal, match="two says no"):
+        await Hooks([two, one], tmp_path).check_request(REQUEST, CALLER)
+
+
+async def test_a_plugin_that_raises_refuses_and_is_named(tmp_path: Path) -> None:
+    """An error in a hook is a refusal, never a pass."""
+    broken = plugin(tmp_path, "broken.py", "@hookimpl\ndef check_request(caller): raise RuntimeError('boom')\n")
+    with pytest.raises(Refusal, match=r"broken\.py failed in check_request") as refused:
+        await Hooks([broken], tmp_path).check_request(REQUEST, CALLER)
+    assert "boom" not in refused.value.detail
+
+
+async def test_a_plugin_that_allows_leaves_the_request_alone(tmp_path: Path) -> None:
+    """None means no objection."""
+    quiet = plugin(tmp_path, "quiet.py", "@hookimpl\nasync def check_request(request, caller): return None\n")
+    await Hooks([quiet], tmp_path).check_request(REQUEST, CALLER)
+
+
+def test_a_misspelt_hook_stops_the_start(tmp_path: Path) -> None:
+    """A marked function that is no hook would never be called."""
+    typo = plugin(tmp_path, "typo.py", "@hookimpl\ndef chek_request(request): return 'no'\n")
+    with pytest.raises(StartError, match="chek_request"):
+        Hooks([typo], tmp_path)
+
+
+@pytest.mark.parametrize("name", ["absent.py", "no_such_package.plugin"])
+def test_a_plugin_that_cannot_be_loaded_stops_the_start(tmp_path: Path, name: str) -> None:
+    """Nothing named in the configuration is passed over."""
+    with pytest.raises(StartError, match=name):
+        Hooks([name], tmp_path)
+
+
+async def test_a_failing_audit_hook_refuses_at_the_intent_only(tmp_path: Path) -> None:
+    """What was not recorded is not sent; an answer that exists is not taken back."""
+    broken = plugin(tmp_path, "sink.py", "@hookimpl\nasync def audit_record(record): raise OSError('disk')\n")
+    hooks = Hooks([broken], tmp_path)
+    await hooks.audit_record(AuditRecord("a", "outcome", 0.0, {}))
+    with pytest.raises(Refusal) as refused:
+        await hooks.audit_record(AuditRecord("a", "intent", 0.0, {}))
+    assert refused.value.reason is Reason.AUDIT_UNAVAILABLE
+
+
+def test_a_backend_type_registered_twice_stops_the_start(tmp_path: Path) -> None:
+    """Which of the two is meant cannot be known."""
+    body = "@hookimpl\ndef register_backend_types(): return {'x': None}\n"
+    names = [plugin(tmp_path, "a.py", body), plugin(tmp_path, "b.py", body)]
+    with pytest.raises(StartError, match="registered twice"):
+        Hooks(names, tmp_path).backend_types()

@@ -1,0 +1,38 @@
+"""Arguments against the schema of a page that is not trusted."""
+
+import pytest
+
+from gateway.views.arguments import first_problem
+
+ITEM = {"type": "object", "properties": {"item_id": {"type": "string"}}, "required": ["item_id"]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [({}, "item_id"), ({"item_id": 1}, "item_id"), ({"item_id": None}, "item_id")],
+)
+def test_a_wrong_field_is_named(arguments: dict[str, object], said: str) -> None:
+    """The model can mend its call."""
+    assert said in str(first_problem(ITEM, arguments))
+
+
+def test_right_arguments_have_no_problem() -> None:
+    """Nothing to say."""
+    assert first_problem(ITEM, {"item_id": "1"}) is None
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"a": {"type": "string", "pattern": "(a+)+$"}}},
+        {"type": "object", "patternProperties": {"(a+)+$": {}}, "additionalProperties": False},
+        {"type": "object", "$ref": "http://127.0.0.1:1/schema"},
+        {"type": "object", "allOf": [{"$ref": "#"}, {"$ref": "#"}]},
+        {"type": "object", "required": 7, "properties": {"a": 3}},
+        {"type": "object", "properties": []},
+        {"type": {"nonsense": []}},
+    ],
+)
+def test_a_hostile_schema_costs_nothing_and_breaks_nothing(schema: dict[str, object]) -> None:
+    """Patterns are not run, references not followed, nonsense not minded."""
+    first_problem(schema, {"a": "a" * 5000 + "!"})

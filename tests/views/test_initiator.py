@@ -1,0 +1,84 @@
+"""Who caused a request: the model's taint, and what ends it."""
+
+from gateway.model import Initiator
+from gateway.views.initiator import GRACE, Taint
+
+
+def test_without_call_or_gesture_it_is_the_page() -> None:
+    """A timer of the page is nobody's click."""
+    assert Taint().cause(100.0).initiator is Initiator.PAGE
+
+
+def test_an_attested_gesture_makes_it_the_persons() -> None:
+    """The report comes just before the call that it is about, and soon stops to count."""
+    taint = Taint()
+    taint.gesture_seen(0.1, 100.0)
+    assert taint.cause(100.0).initiator is Initiator.PERSON
+    assert taint.cause(103.0).initiator is Initiator.PAGE
+
+
+def test_a_models_call_taints_while_it_runs_and_after() -> None:
+    """Grace alone does not end it."""
+    taint = Taint()
+    taint.call_started("call-1")
+    assert taint.cause(100.0).id == "call-1"
+    taint.call_ended("call-1", 101.0)
+    assert taint.cause(101.0 + 10 * GRACE).initiator is Initiator.MODEL
+
+
+def test_a_gesture_after_the_grace_ends_the_taint() -> None:
+    """The person is at work again."""
+    taint = Taint()
+    taint.call_started("call-1")
+    taint.call_ended("call-1", 100.0)
+    taint.gesture_seen(0.0, 100.0 + GRACE + 0.1)
+    assert taint.cause(100.0 + GRACE + 0.1).initiator is Initiator.PERSON
+
+
+def test_a_gesture_from_before_does_not_end_the_taint() -> None:
+    """The browser still reports a click for five seconds; one that may be older than the call counts for nothing."""
+    taint = Taint()
+    taint.call_started("call-1")
+    taint.call_ended("call-1", 100.0)
+    taint.gesture_seen(4.0, 103.0)
+    assert taint.cause(103.0).initiator is Initiator.MODEL
+
+
+def test_a_gesture_during_a_call_does_not_end_the_taint() -> None:
+    """A click while the model works may be one that the model provoked."""
+    taint = Taint()
+    taint.call_started("call-1")
+    taint.gesture_seen(0.0, 100.0)
+    assert taint.cause(100.0).initiator is Initiator.MODEL
+
+
+def test_two_calls_taint_until_both_have_ended() -> None:
+    """The second call keeps the taint when the first has ended."""
+    taint = Taint()
+    taint.call_started("one")
+    taint.call_started("two")
+    taint.call_ended("one", 100.0)
+    taint.gesture_seen(0.0, 110.0)
+    assert taint.cause(110.0).initiator is Initiator.MODEL
+    taint.call_ended("two", 111.0)
+    taint.gesture_seen(0.0, 114.0)
+    assert taint.cause(114.0).initiator is Initiator.PERSON
+
+
+def test_a_report_of_the_page_only_raises() -> None:
+    """A page that says "the model did it" is believed."""
+    taint = Taint()
+    taint.gesture_seen(0.0, 100.0)
+    taint.model_reported(100.0)
+    assert taint.cause(100.0).initiator is Initiator.MODEL
+
+
+def test_requests_of_one_gesture_share_its_id() -> None:
+    """The timeline shows them under one click; the next click is another."""
+    taint = Taint()
+    taint.gesture_seen(0.1, 100.0)
+    first = taint.cause(100.0).id
+    taint.gesture_seen(0.3, 100.2)
+    assert taint.cause(100.2).id == first
+    taint.gesture_seen(0.1, 108.0)
+    assert taint.cause(108.0).id != first

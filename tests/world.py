@@ -1,0 +1,183 @@
+"""A whole world for tests: the authorization server, the shop and the gateway of the cart example, on free ports."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from examples.cart_app import auth_server, shop
+from gateway.app import build_app
+from gateway.config import Config, load_config
+
+EXAMPLE = Path(shop.__file__).parent
+SECRET = "a secret of these tests: 100%+"
+
+
+def bound(port: int = 0) -> socket.socket:
+    """A listening socket on loopback; port 0 takes a free one."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(("127.0.0.1", port))
+    sock.listen(128)
+    return sock
+
+
+class Server:
+    """An aiohttp application that can be stopped and started again on the same port."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock: socket.socket | None = sock
+        self.port = int(sock.getsockname()[1])
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, app: web.Application) -> None:
+        """Serve `app` as the gateway's own `serve` does."""
+        sock, self._sock = self._sock or bound(self.port), None
+        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=2)
+        await self._runner.setup()
+        await web.SockSite(self._runner, sock).start()
+
+    async def stop(self) -> None:
+        """End it; its port is free then."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.cleanup()
+        if self._sock is not None:
+            self._sock.close()
+
+
+@dataclass(slots=True)
+class World:
+    """What runs, and how to look at it."""
+
+    folder: Path
+    auth: Server
+    shop: Server
+    gateway: Server
+    auth_settings: auth_server.Settings
+    shop_settings: shop.Settings
+    config: Config
+    tokens: list[str] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        """The plain address."""
+        return f"http://localhost:{self.gateway.port}"
+
+    @property
+    def console(self) -> str:
+        """The console's origin."""
+        return f"http://gateway.localhost:{self.gateway.port}"
+
+    @property
+    def site(self) -> str:
+        """The cart's own origin."""
+        return f"http://cart.localhost:{self.gateway.port}"
+
+    async def start_shop(self) -> None:
+        """The shop runs (again)."""
+        await self.shop.start(shop.build_app(self.shop_settings))
+
+    async def start_auth(self) -> None:
+        """The authorization server runs (again)."""
+        await self.auth.start(auth_server.build_app(self.auth_settings))
+
+    async def start_gateway(self) -> None:
+        """The gateway runs (again), with its configuration read anew."""
+        self.config = read_config(self.folder)
+        await self.gateway.start(build_app(self.config))
+
+    def arrived(self) -> list[dict[str, Any]]:
+        """Every request that the shop has seen."""
+        log = self.shop_settings.log
+        if log is None or not log.exists():
+            return []
+        return [json.loads(line) for line in log.read_text("utf-8").splitlines()]
+
+    def records(self) -> list[dict[str, Any]]:
+        """Every line of the gateway's journal."""
+        return [json.loads(line) for line in self.config.journal.read_text("utf-8").splitlines()]
+
+    def client(self, **options: Any) -> aiohttp.ClientSession:
+        """An HTTP client for which every `*.localhost` is this machine, as in browsers."""
+        return aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback()), **options)
+
+
+class Loopback(aiohttp.abc.AbstractResolver):
+    """Resolves every name to 127.0.0.1."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[aiohttp.abc.ResolveResult]:
+        """One address."""
+        return [{"hostname": host, "host": "127.0.0.1", "port": port, "family": socket.AF_INET, "proto": 0, "flags": 0}]
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def read_config(folder: Path) -> Config:
+    """The configuration in `folder`."""
+    return load_config(folder / "gateway.yaml", {"SHOP_SECRET": SECRET})
+
+
+def write_config(
+    folder: Path,
+    *,
+    issuer: str,
+    shop_port: int,
+    port: int,
+    policy: str | None = None,
+    source: Path = EXAMPLE / "web",
+    extra: str = "",
+) -> None:
+    """The example's configuration with other ports; `policy` and `source` replace the cart's, `extra` is added."""
+    text = (EXAMPLE / "gateway.yaml").read_text("utf-8")
+    text = text.replace("127.0.0.1:8080", f"127.0.0.1:{port}").replace("http://localhost:9400", issuer)
+    text = text.replace("source: web", f"source: {source}")
+    (folder / "gateway.yaml").write_text(f"{text}\n{extra}", "utf-8")
+    rules = policy if policy is not None else (EXAMPLE / "policy.yaml").read_text("utf-8")
+    (folder / "policy.yaml").write_text(rules.replace("127.0.0.1:9401", f"127.0.0.1:{shop_port}"), "utf-8")
+
+
+@asynccontextmanager
+async def running(
+    folder: Path,
+    *,
+    policy: str | None = None,
+    source: Path = EXAMPLE / "web",
+    extra: str = "",
+    token_lifetime: int = 300,
+) -> AsyncIterator[World]:
+    """Everything runs; `folder` holds its files."""
+    auth, goods, door = Server(bound()), Server(bound()), Server(bound())
+    issuer = f"http://localhost:{auth.port}"
+    ports = {"shop_port": goods.port, "port": door.port}
+    write_config(folder, issuer=issuer, **ports, policy=policy, source=source, extra=extra)
+    config = read_config(folder)
+    credential = config.credentials["shop-service"]
+    world = World(
+        folder,
+        auth,
+        goods,
+        door,
+        auth_server.Settings(issuer, credential.client_id, SECRET, token_lifetime=token_lifetime),
+        shop.Settings(folder / "shop.db", issuer, log=folder / "shop.log"),
+        config,
+    )
+    try:
+        await world.start_auth()
+        await world.start_shop()
+        await world.start_gateway()
+        yield world
+    finally:
+        for server in (door, goods, auth):
+            await server.stop()
