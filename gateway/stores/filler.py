@@ -83,7 +83,7 @@ async def _insert(connection: AsyncConnection, lines: list[Line]) -> None:
     new = [line for line in lines if (line.writer, line.seq) not in known]
     if new:
         outcomes = [line.record.id for line in new if line.record.phase == "outcome"]
-        opened = set(await connection.scalars(select(AUDIT.c.id).where(AUDIT.c.id.in_(outcomes), AUDIT.c.opens)))
+        opened = set(await connection.scalars(select(AUDIT.c.id).where(AUDIT.c.id.in_(outcomes))))
         await connection.execute(AUDIT.insert(), list(_rows(new, opened)))
 
 

@@ -123,7 +123,7 @@ async def test_position_lost(path: Path, url: str) -> None:
     async with Journal(path) as journal, Database(url) as database, filling(database, journal):
         journal.append(record("b"))
         await caught_up(path, url)
-        assert [one.id for one in await database.query(10)] == ["b", "a"] or len(await database.query(10)) == 2
+        assert sorted(one.id for one in await database.query(10)) == ["a", "b"]
 
 
 async def test_journal_lost_its_end(path: Path, url: str) -> None:
@@ -147,9 +147,9 @@ async def test_locked_database(path: Path, url: str, caplog: pytest.LogCaptureFi
     async with Journal(path) as journal, Database(url) as database, filling(database, journal):
         other = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
         other.execute("BEGIN EXCLUSIVE")
-        journal.append(record("a", "intent"))
+        journal.append(record("a", "intent", secret="hunter2"))
         await until(lambda: "falls behind" in caplog.text)
-        journal.append(record("a", secret="hunter2"))
+        journal.append(record("a"))
         other.execute("ROLLBACK")
         other.close()
         await caught_up(path, url)
@@ -195,11 +195,7 @@ async def test_query_joins_intent_and_outcome(path: Path, url: str) -> None:
         journal.append(record("a", "outcome", 4.0, status=200))
         await caught_up(path, url)
         found = await database.query(10)
-    assert [(one.id, one.time, one.ended) for one in found] == [
-        ("c", 3.0, None),
-        ("b", 2.0, None),
-        ("a", 1.0, 4.0),
-    ] or [(one.id, one.time, one.ended) for one in found] == [("c", 3.0, 3.0), ("b", 2.0, None), ("a", 1.0, 4.0)]
+    assert [(one.id, one.time, one.ended) for one in found] == [("c", 3.0, 3.0), ("b", 2.0, None), ("a", 1.0, 4.0)]
     assert found[2].fields == {"app": "cart", "url": "/a", "status": 200}
 
 
