@@ -77,6 +77,7 @@ _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 DEFAULT_RESPONSE: Final = frozenset(
     {
         "accept-ranges",
+        "allow",
         "cache-control",
         "content-disposition",
         "content-language",

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.errors import DocumentError
@@ -253,6 +253,7 @@ def test_many_routes_load_quickly() -> None:
     assert len(policy.routes.all) == 10_000
 
 
+@settings(deadline=None)
 @given(st.text(max_size=80))
 def test_any_text_is_a_policy_or_problems(text: str) -> None:
     """No text raises anything but DocumentError."""

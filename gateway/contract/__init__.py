@@ -1,0 +1,19 @@
+"""The `http_request` contract: arguments in, results out, without any I/O."""
+
+from gateway.contract.arguments import parse_arguments
+from gateway.contract.exact import NotExact, check_depth, exact_json
+from gateway.contract.results import TEXT_BLOCK_LIMIT, problem, result, text_block
+from gateway.contract.schemas import INPUT_SCHEMA, OUTPUT_SCHEMA
+
+__all__ = [
+    "INPUT_SCHEMA",
+    "OUTPUT_SCHEMA",
+    "TEXT_BLOCK_LIMIT",
+    "NotExact",
+    "check_depth",
+    "exact_json",
+    "parse_arguments",
+    "problem",
+    "result",
+    "text_block",
+]

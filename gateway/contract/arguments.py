@@ -1,0 +1,136 @@
+"""The arguments of `http_request`, in both published dialects, become a request.
+
+Raises `Refusal` (`bad-request`) that names the field. What the URL and the headers mean is decided later.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+from gateway.contract.bodies import WrongBody, encode_body
+from gateway.errors import Reason, Refusal
+from gateway.model import BodyType, Headers, Redirect, Request
+
+T = TypeVar("T")
+
+METHODS: Final = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")
+CREDENTIALS: Final = ("omit", "same-origin", "include")
+
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", re.ASCII)
+
+
+def parse_arguments(arguments: Mapping[str, object]) -> Request:
+    """The request that `arguments` describe, its body encoded. Keys that are not of the contract are ignored."""
+    method = _method(arguments)
+    headers = _headers(arguments)
+    body, body_type = b"", BodyType.NONE
+    if method not in ("GET", "HEAD"):
+        body_type = _body_type(arguments)
+        body, headers = _body(body_type, arguments.get("body"), headers)
+    timeout = _optional(arguments, "timeoutMs", _milliseconds, "must be a whole number greater than 0")
+    return Request(
+        method=method,
+        url=_url(arguments),
+        headers=headers,
+        body=body,
+        body_type=body_type,
+        redirect=_choice(arguments, "redirect", Redirect, Redirect.FOLLOW),
+        send_cookies=_credentials(arguments) != "omit",
+        timeout=None if timeout is None else timeout / 1000,
+        stream=_optional(arguments, "stream", _flag, "must be true or false") or False,
+    )
+
+
+def _url(arguments: Mapping[str, object]) -> str:
+    url = arguments.get("url")
+    if not isinstance(url, str) or not url:
+        raise _wrong("url", "must be a URL such as /api/products?page=1")
+    return url
+
+
+def _method(arguments: Mapping[str, object]) -> str:
+    method = arguments.get("method")
+    if method is None:
+        return "GET"
+    if not isinstance(method, str) or not _TOKEN.fullmatch(method) or method.upper() not in METHODS:
+        raise _wrong("method", f"must be one of {', '.join(METHODS)}")
+    return method.upper()
+
+
+def _headers(arguments: Mapping[str, object]) -> Headers:
+    headers = arguments.get("headers")
+    if headers is None:
+        return ()
+    if not isinstance(headers, Mapping):
+        raise _wrong("headers", "must be an object of strings")
+    for name, value in headers.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise _wrong(f"headers.{str(name)[:64]}", "must be a string")
+    return tuple((name.lower(), value) for name, value in headers.items())
+
+
+def _body_type(arguments: Mapping[str, object]) -> BodyType:
+    body = arguments.get("body")
+    default = BodyType.JSON
+    if body is None:
+        default = BodyType.NONE
+    elif isinstance(body, str):
+        default = BodyType.TEXT
+    return _choice(arguments, "bodyType", BodyType, default)
+
+
+def _body(body_type: BodyType, body: object, headers: Headers) -> tuple[bytes, Headers]:
+    try:
+        encoded = encode_body(body_type, body)
+    except WrongBody as error:
+        raise _wrong(error.field, str(error)) from error
+    if body_type is BodyType.FORM_DATA:
+        # The client leaves the content type of a multipart body that it never wrote, with another boundary.
+        headers = tuple(field for field in headers if field[0] not in ("content-type", "content-length"))
+    if encoded.content_type is not None and not any(name == "content-type" for name, _ in headers):
+        headers = (*headers, ("content-type", encoded.content_type))
+    return encoded.data, headers
+
+
+def _credentials(arguments: Mapping[str, object]) -> str:
+    credentials = arguments.get("credentials")
+    if credentials is not None and credentials not in CREDENTIALS:
+        raise _wrong("credentials", f"must be one of {', '.join(CREDENTIALS)}")
+    return str(credentials)
+
+
+def _choice(arguments: Mapping[str, object], field: str, kind: type[T], default: T) -> T:
+    value = arguments.get(field)
+    if value is None:
+        return default
+    names = [str(member) for member in kind]  # type: ignore[attr-defined]  # only called with enums
+    if not isinstance(value, str) or value not in names:
+        raise _wrong(field, f"must be one of {', '.join(names)}")
+    return kind(value)  # type: ignore[call-arg]
+
+
+def _optional(
+    arguments: Mapping[str, object], field: str, check: Callable[[object], T | None], message: str
+) -> T | None:
+    value = arguments.get(field)
+    if value is None:
+        return None
+    checked = check(value)
+    if checked is None:
+        raise _wrong(field, message)
+    return checked
+
+
+def _milliseconds(value: object) -> int | None:
+    # Beyond 2^53 no client has counted; it would not fit a float of seconds either.
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**53 else None
+
+
+def _flag(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _wrong(field: str, message: str) -> Refusal:
+    return Refusal(Reason.BAD_REQUEST, f"{field}: {message}")

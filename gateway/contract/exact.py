@@ -1,0 +1,96 @@
+"""JSON that means the same to every reader: bounded depth, exact numbers, no duplicate keys, no lone surrogates."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final, Never, TypeAlias
+
+from gateway.model import Json
+
+Container: TypeAlias = dict[str, object] | list[object] | tuple[object, ...]
+
+MAX_DEPTH: Final = 64
+MAX_INTEGER: Final = 2**53
+
+# Without 16 digits in a row and without exponents no number can lie beyond 2^53.
+_LARGE_NUMBER = re.compile(r"[0-9]{16}|[0-9][eE]")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+class NotExact(ValueError):
+    """JSON that readers may understand differently; the message says why."""
+
+
+def exact_json(text: str) -> Json:
+    """The value of `text`, which every reader of JSON understands alike. Raises `NotExact`."""
+    large = _LARGE_NUMBER.search(text) is not None
+    try:
+        value: Json = json.loads(
+            text,
+            object_pairs_hook=_unique,
+            parse_constant=_constant,
+            parse_int=_integer if large else None,
+            parse_float=_float if large else None,
+        )
+    except RecursionError:
+        raise NotExact(f"nested deeper than {MAX_DEPTH} levels") from None
+    except NotExact:
+        raise
+    except ValueError as error:
+        raise NotExact(f"not JSON: {error}") from error
+    if text.count("[") + text.count("{") > MAX_DEPTH:
+        check_depth(value)
+    if _SURROGATE.search(text):
+        dump(value)
+    return value
+
+
+def dump(value: object) -> bytes:
+    """JSON of a value that was checked for depth. Raises `NotExact` for NaN, infinities and lone surrogates."""
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    except UnicodeEncodeError:
+        raise NotExact("a string has a lone surrogate") from None
+    except (ValueError, TypeError) as error:
+        raise NotExact(f"not a JSON value: {error}") from error
+
+
+def check_depth(value: object) -> None:
+    """Raises `NotExact` where lists and objects are nested deeper than `MAX_DEPTH`. Without recursion."""
+    level = _containers([value])
+    for _ in range(MAX_DEPTH):
+        if not level:
+            return
+        level = [child for container in level for child in _containers(container)]
+    if level:
+        raise NotExact(f"nested deeper than {MAX_DEPTH} levels")
+
+
+def _containers(value: Container) -> list[Container]:
+    children = value.values() if isinstance(value, dict) else value
+    return [child for child in children if isinstance(child, dict | list | tuple)]
+
+
+def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise NotExact("an object has a key twice")
+    return found
+
+
+def _constant(name: str) -> Never:
+    raise NotExact(f"{name} is not JSON")
+
+
+def _integer(text: str) -> int:
+    if len(text) > 17 or abs(int(text)) > MAX_INTEGER:
+        raise NotExact(f"the number {text[:40]} is beyond ±2^53")
+    return int(text)
+
+
+def _float(text: str) -> float:
+    number = float(text)
+    if abs(number) > MAX_INTEGER:
+        raise NotExact(f"the number {text[:40]} is beyond ±2^53")
+    return number

@@ -1,0 +1,171 @@
+"""A response becomes the result of `http_request`; a refusal becomes a response."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from typing import Final
+
+from gateway.contract.exact import NotExact, dump, exact_json
+from gateway.errors import Reason, Refusal
+from gateway.model import BodyType, Headers, Json, Response
+
+TEXT_BLOCK_LIMIT: Final = 64 * 1024
+
+_HIDDEN: Final = frozenset(
+    {
+        "connection",
+        "content-encoding",
+        "content-length",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "set-cookie",
+        "set-cookie2",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+_FIELD_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9a-z]+", re.ASCII)
+_BROKEN_VALUE = re.compile("[\r\n\0\ud800-\udfff]")
+_PHRASE = re.compile(r"[^\t\x20-\x7e\x80-\xff]")
+_CHARSET = re.compile(r""";\s*charset\s*=\s*"?([A-Za-z0-9_\-:.]{1,40})"?""", re.IGNORECASE)
+_SCRIPTS: Final = frozenset(
+    {
+        "application/javascript",
+        "application/ecmascript",
+        "application/x-javascript",
+        "application/xml",
+        "application/xml-dtd",
+    }
+)
+# The labels of the Encoding Standard that are met in practice, and the codec that decodes each.
+_CODECS: Final = {
+    "utf-8": "utf-8",
+    "utf8": "utf-8",
+    "us-ascii": "cp1252",
+    "ascii": "cp1252",
+    "iso-8859-1": "cp1252",
+    "latin1": "cp1252",
+    "windows-1252": "cp1252",
+    "utf-16": "utf-16-le",
+    "utf-16le": "utf-16-le",
+    "utf-16be": "utf-16-be",
+    "shift_jis": "cp932",
+    "windows-31j": "cp932",
+    "euc-jp": "euc-jp",
+    "iso-2022-jp": "iso2022-jp",
+    "euc-kr": "cp949",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "gb18030": "gb18030",
+    "big5": "big5hkscs",
+    "koi8-r": "koi8-r",
+    "koi8-u": "koi8-u",
+    **{f"iso-8859-{number}": f"iso8859-{number}" for number in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15, 16)},
+    "iso-8859-9": "cp1254",
+    **{f"windows-125{digit}": f"cp125{digit}" for digit in (0, 1, 3, 4, 5, 6, 7, 8)},
+}
+
+
+def result(response: Response) -> dict[str, Json]:
+    """The structured content for `response`. Raises `Refusal` (`backend-protocol`) for a status outside 200 to 599."""
+    if not 200 <= response.status <= 599:
+        raise Refusal(Reason.BACKEND_PROTOCOL, f"the backend answered with the status {response.status}")
+    headers = _headers(response.headers)
+    body_type, body = _body(response, headers.get("content-type", ""))
+    content: dict[str, Json] = {
+        "status": response.status,
+        "statusText": _PHRASE.sub("", response.reason_phrase),
+        "url": response.url.encode(errors="replace").decode(),
+        "ok": response.status < 300,
+        "redirected": response.redirected,
+        "headers": {**headers},
+        "bodyType": body_type.value,
+    }
+    if body_type is not BodyType.NONE:
+        content["body"] = body
+    return content
+
+
+def text_block(content: dict[str, Json], structured_arrives: bool) -> str:
+    """The result as one text, for hosts that drop structured content.
+
+    Over 64 KiB it only names the size, where the view has proved that structured content arrives.
+    """
+    text = dump(content)
+    if len(text) > TEXT_BLOCK_LIMIT and structured_arrives:
+        return f"An HTTP response of {len(text)} bytes, status {content['status']}: see the structured content."
+    return text.decode()
+
+
+def problem(refusal: Refusal, record_id: str, url: str) -> Response:
+    """What an app gets for a refusal: problem+json (RFC 9457), whose `instance` is the id of the audit record."""
+    title = refusal.reason.value.replace("-", " ").capitalize()
+    body = {
+        "type": f"urn:webmcp-gateway:reason:{refusal.reason.value}",
+        "title": title,
+        "status": refusal.status,
+        "detail": refusal.detail,
+        "instance": record_id,
+    }
+    headers: Headers = (
+        ("content-type", "application/problem+json"),
+        ("gateway-reason", refusal.reason.value),
+        ("cache-control", "no-store"),
+        *refusal.headers,
+    )
+    # ASCII, so that a detail with anything in it from outside is still valid UTF-8.
+    return Response(refusal.status, headers, json.dumps(body).encode(), url, reason_phrase=title)
+
+
+def _headers(headers: Headers) -> dict[str, str]:
+    joined: dict[str, str] = {}
+    for name, value in headers:
+        lowered = name.lower()
+        if lowered in _HIDDEN or not _FIELD_NAME.fullmatch(lowered) or _BROKEN_VALUE.search(value):
+            continue
+        joined[lowered] = f"{joined[lowered]}, {value}" if lowered in joined else value
+    return joined
+
+
+def _body(response: Response, content_type: str) -> tuple[BodyType, Json]:
+    """An empty body is `none`: so is that of HEAD, and nothing is lost in the others."""
+    if not response.body or response.status in (204, 205, 304):
+        return BodyType.NONE, None
+    media_type = content_type.partition(";")[0].strip().lower()
+    if media_type == "application/json" or media_type.endswith("+json"):
+        return _json(response.body)
+    if media_type == "application/x-www-form-urlencoded":
+        return _text(response.body, "utf-8", BodyType.URL_ENCODED)
+    if media_type.startswith("text/") or media_type.endswith("+xml") or media_type in _SCRIPTS:
+        match = _CHARSET.search(content_type)
+        return _text(response.body, _CODECS.get(match[1].lower()) if match else "utf-8", BodyType.TEXT)
+    return _base64(response.body)
+
+
+def _json(body: bytes) -> tuple[BodyType, Json]:
+    kind, text = _text(body, "utf-8", BodyType.TEXT)
+    if kind is not BodyType.TEXT or not isinstance(text, str):
+        return kind, text
+    try:
+        return BodyType.JSON, exact_json(text)
+    except NotExact:
+        return kind, text
+
+
+def _text(body: bytes, codec: str | None, kind: BodyType) -> tuple[BodyType, Json]:
+    if codec is None:
+        return _base64(body)
+    try:
+        return kind, body.decode(codec)
+    except UnicodeDecodeError:
+        return _base64(body)
+
+
+def _base64(body: bytes) -> tuple[BodyType, Json]:
+    return BodyType.BASE64, base64.b64encode(body).decode()

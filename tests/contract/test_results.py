@@ -1,0 +1,215 @@
+"""Responses become results that every reader understands alike."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.contract import OUTPUT_SCHEMA, NotExact, exact_json, problem, result, text_block
+from gateway.errors import STATUS, Reason, Refusal
+from gateway.model import Response
+
+
+def _typed(content_type: str, body: bytes) -> tuple[object, object]:
+    found = result(Response(200, (("content-type", content_type),), body))
+    return found["bodyType"], found.get("body")
+
+
+def test_whole_result() -> None:
+    """Everything an app sees of a response, and nothing else."""
+    headers = (("Content-Type", "application/json"), ("Link", "a"), ("link", "b"), ("Set-Cookie", "x=y"))
+    response = Response(201, headers, b'{"a": 1}', "/api/x?y=1", True, "Created")
+    assert result(response) == {
+        "status": 201,
+        "statusText": "Created",
+        "url": "/api/x?y=1",
+        "ok": True,
+        "redirected": True,
+        "headers": {"content-type": "application/json", "link": "a, b"},
+        "bodyType": "json",
+        "body": {"a": 1},
+    }
+
+
+@pytest.mark.parametrize("status", [0, 99, 100, 101, 199, 600, 999, -1])
+def test_status_outside_of_http(status: int) -> None:
+    """Published clients throw outside 200 to 599, so it is a backend's fault."""
+    with pytest.raises(Refusal) as caught:
+        result(Response(status))
+    assert caught.value.reason is Reason.BACKEND_PROTOCOL
+
+
+@pytest.mark.parametrize(("status", "ok"), [(200, True), (299, True), (300, False), (404, False), (599, False)])
+def test_ok(status: int, ok: bool) -> None:
+    """`ok` is 200 to 299, as in Fetch."""
+    assert result(Response(status))["ok"] is ok
+
+
+@pytest.mark.parametrize("status", [204, 205, 304])
+def test_statuses_without_body(status: int) -> None:
+    """204, 205 and 304 have no body, even where a backend sends one."""
+    found = result(Response(status, (("content-type", "text/plain"),), b"x"))
+    assert found["bodyType"] == "none"
+    assert "body" not in found
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "set-cookie",
+        "Set-Cookie2",
+        "Connection",
+        "keep-alive",
+        "transfer-encoding",
+        "content-length",
+        "Content-Encoding",
+        "te",
+        "trailer",
+        "upgrade",
+        "proxy-authenticate",
+        "a b",
+        "a:",
+        "",
+    ],
+)
+def test_headers_that_never_appear(name: str) -> None:
+    """Cookies, what concerns the connection, and what is no header are left out here too."""
+    assert result(Response(200, ((name, "x"), ("etag", "y"))))["headers"] == {"etag": "y"}
+
+
+def test_broken_header_values() -> None:
+    """Values that could start another header, or have no encoding, are left out; so is CRLF in the reason."""
+    found = result(Response(200, (("a", "x\r\ny"), ("b", "\udc80"), ("c", "é")), reason_phrase="O\r\nK\ud800"))
+    assert found["headers"] == {"c": "é"}
+    assert found["statusText"] == "OK"
+
+
+BODIES = [
+    ("application/json", b'{"a": [1, 2.5, null, true, "\xc3\xa9"]}', "json", {"a": [1, 2.5, None, True, "é"]}),
+    ("Application/JSON; charset=utf-8", b"[]", "json", []),
+    ("application/problem+json", b"null", "json", None),
+    ("application/json", b'"text"', "json", "text"),
+    ("application/json", b'{"__proto__": 1}', "json", {"__proto__": 1}),
+    ("application/json", b"9007199254740992", "json", 9007199254740992),
+    ("application/json", b"-9007199254740992", "json", -9007199254740992),
+    ("application/json", b"1e3", "json", 1000.0),
+    ("application/json", b'"1234567890123456789"', "json", "1234567890123456789"),
+    ("application/json", b'"\\ud83d\\uded2"', "json", "🛒"),
+    ("application/json", b"9007199254740993", "text", "9007199254740993"),
+    ("application/json", b'{"id": 12345678901234567890}', "text", '{"id": 12345678901234567890}'),
+    ("application/json", b"1e400", "text", "1e400"),
+    ("application/json", b"1e17", "text", "1e17"),
+    ("application/json", b"1" * 5000, "text", "1" * 5000),
+    ("application/json", b"NaN", "text", "NaN"),
+    ("application/json", b"-Infinity", "text", "-Infinity"),
+    ("application/json", b'{"a": 1, "a": 2}', "text", '{"a": 1, "a": 2}'),
+    ("application/json", b'[{"b": {"a": 1, "\\u0061": 2}}]', "text", '[{"b": {"a": 1, "\\u0061": 2}}]'),
+    ("application/json", b'"\\ud800"', "text", '"\\ud800"'),
+    ("application/json", b"{a: 1}", "text", "{a: 1}"),
+    ("application/json", b'{"a": 1} x', "text", '{"a": 1} x'),
+    ("application/json", b"[" * 64 + b"]" * 64, "json", None),
+    ("application/json", b"[" * 65 + b"]" * 65, "text", "[" * 65 + "]" * 65),
+    ("application/json", b"[" * 100_000, "text", "[" * 100_000),
+    ("application/json", b"\xff", "base64", "/w=="),
+    ("application/x-www-form-urlencoded", b"a=1&b=2", "urlEncoded", "a=1&b=2"),
+    ("text/html; charset=ISO-8859-1", b"caf\xe9", "text", "café"),
+    ('text/plain; charset="windows-1251"', "да".encode("cp1251"), "text", "да"),
+    ("text/plain;charset=utf-16le", "é".encode("utf-16-le"), "text", "é"),
+    ("text/plain", "é".encode(), "text", "é"),
+    ("text/plain", b"\xe9", "base64", "6Q=="),
+    ("text/plain; charset=rot13", b"x", "base64", "eA=="),
+    ("text/plain; charset=unicode_escape", b"\\u0041", "base64", "XHUwMDQx"),
+    ("text/plain; charset=utf-7", b"+AGE-", "base64", "K0FHRS0="),
+    ("text/event-stream", b"data: x\n\n", "text", "data: x\n\n"),
+    ("image/svg+xml", b"<svg/>", "text", "<svg/>"),
+    ("application/xml", b"<a/>", "text", "<a/>"),
+    ("application/javascript", b"x", "text", "x"),
+    ("image/png", b"\x89PNG", "base64", "iVBORw=="),
+    ("", b"x", "base64", "eA=="),
+    ("nonsense", b"x", "base64", "eA=="),
+    ("text/plain", b"", "none", None),
+    ("application/json", b"", "none", None),
+]
+
+
+@pytest.mark.parametrize(("content_type", "body", "kind", "value"), BODIES, ids=range(len(BODIES)))
+def test_body_types(content_type: str, body: bytes, kind: str, value: object) -> None:
+    """JSON is JSON only where every reader sees the same value; what does not decode is base64."""
+    found_kind, found = _typed(content_type, body)
+    assert found_kind == kind
+    assert value is None or found == value
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=60) | st.text(alphabet='[]{}":,01eE-.9\\ud8naNfltrue ', max_size=40).map(str.encode))
+def test_any_json_body(body: bytes) -> None:
+    """Whatever a backend calls JSON, nothing is lost: the bytes or the value come back, and the result is JSON."""
+    kind, value = _typed("application/json", body)
+    if kind == "text":
+        assert str(value).encode() == body
+    elif kind == "base64":
+        assert base64.b64decode(str(value)) == body
+    elif kind == "json":
+        assert json.loads(body) == value
+        assert json.loads(json.dumps(value, allow_nan=False).encode()) == value
+
+
+_CHARSETS = ["utf-8", "latin1", "utf-16", "utf-16be", "shift_jis", "euc-jp", "iso-2022-jp", "gb18030", "big5", "euc-kr"]
+
+
+@settings(deadline=None)
+@given(st.sampled_from(_CHARSETS), st.binary(max_size=80))
+def test_any_text_body(charset: str, body: bytes) -> None:
+    """Whatever bytes come under whatever charset, the result can be sent."""
+    found = result(Response(200, (("content-type", f"text/plain; charset={charset}"),), body))
+    assert json.loads(text_block(found, False)) == found
+
+
+@settings(deadline=None)
+@given(st.integers(200, 599), st.lists(st.tuples(st.text(max_size=9), st.text(max_size=9))), st.text(), st.text())
+def test_any_response(status: int, headers: list[tuple[str, str]], url: str, phrase: str) -> None:
+    """Every result fits the published schema, and can be sent."""
+    found = result(Response(status, tuple(headers), b"{}", url, False, phrase))
+    jsonschema.validate(found, OUTPUT_SCHEMA)
+    assert json.loads(text_block(found, False)) == found
+
+
+def test_text_block() -> None:
+    """Over 64 KiB the text only names the size, once structured content is known to arrive."""
+    small = result(Response(200, (("content-type", "text/plain"),), b"x"))
+    large = result(Response(200, (("content-type", "text/plain"),), b"x" * 65536))
+    assert json.loads(text_block(small, True)) == small
+    assert json.loads(text_block(large, False)) == large
+    assert len(text_block(large, True)) < 200
+    assert "65" in text_block(large, True)
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_problems(reason: Reason) -> None:
+    """Every refusal is problem+json with its reason, status and audit id, as an ordinary result."""
+    refusal = Refusal(reason, "because of \ud800 é", headers=(("retry-after", "3"),))
+    response = problem(refusal, "rec-1", "/x")
+    assert response.header("gateway-reason") == reason.value
+    assert response.header("content-type") == "application/problem+json"
+    assert response.header("retry-after") == "3"
+    body = json.loads(response.body)
+    assert (body["status"], body["instance"]) == (STATUS[reason], "rec-1")
+    assert set(body) == {"type", "title", "status", "detail", "instance"}
+    assert result(response)["status"] == STATUS[reason]
+
+
+def test_output_schema() -> None:
+    """The schema itself is valid."""
+    jsonschema.Draft202012Validator.check_schema(OUTPUT_SCHEMA)
+
+
+@pytest.mark.parametrize("text", ["", " ", "01", "1.", "'a'", "[1,]", "\ufeff1", "tru"])
+def test_not_json(text: str) -> None:
+    """What is no JSON has no exact value."""
+    with pytest.raises(NotExact):
+        exact_json(text)
