@@ -122,6 +122,8 @@ class EchoExchange:
                 return await self._hang()
             case "/bug":
                 raise ZeroDivisionError
+            case "/odd-status":
+                return Response(999, (), b"", request.url)
             case "/internal":
                 return Response(500, (("gateway-reason", "internal"),), b"", request.url)
             case "/big":
@@ -212,7 +214,8 @@ class Mount:
 
 def principal_of(header: str | None) -> Principal:
     """Who a request with `x-user: issuer|client|subject` comes from."""
-    return Principal(*header.split("|")) if header else LOCAL
+    issuer, client, subject = (header or "||").split("|")
+    return Principal(issuer, client, subject) if header else LOCAL
 
 
 def as_app(url: str, mode: str, **options: Any) -> Client:

@@ -102,6 +102,15 @@ async def test_failures_of_the_gateway_reject_the_fetch(served: Served, mode: st
     assert "Zero" not in said(broken)
 
 
+async def test_a_status_that_no_app_can_take_is_a_refusal(served: Served) -> None:
+    """The published clients throw outside 200 to 599, so such an answer is a 502 with a reason."""
+    async with as_app(served.url, "2026-07-28") as client:
+        result = await client.call_tool("http_request", {"url": "/odd-status"})
+    assert not result.is_error
+    assert result.structured_content is not None
+    assert result.structured_content["status"] == 502
+
+
 @pytest.mark.parametrize("mode", MODES)
 async def test_the_tools_of_a_view_are_listed_and_called(served: Served, mode: str) -> None:
     """A live tool has the page's own words and schema, and its call reaches the page."""
