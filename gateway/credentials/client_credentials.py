@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from urllib.parse import quote_plus, urlencode
+from urllib.parse import quote, urlencode
 
 from gateway.credentials.answers import ANSWER_BYTES, Flow, ask, failed, is_secure, json_object, origin_of
 from gateway.credentials.metadata import ClientAuthentication, TokenEndpoint, discover
@@ -73,7 +73,8 @@ def _token_request(spec: ClientCredentials, endpoint: TokenEndpoint) -> Outbound
 
 def _basic(spec: ClientCredentials) -> str:
     """RFC 6749 2.3.1: both are form-urlencoded before they are joined."""
-    pair = f"{quote_plus(spec.client_id)}:{quote_plus(spec.client_secret.reveal())}"
+    # RFC 6749 2.3.1 asks for form encoding; a space as %20 is read alike by servers that do not know "+"
+    pair = f"{quote(spec.client_id, safe='')}:{quote(spec.client_secret.reveal(), safe='')}"
     return f"Basic {base64.b64encode(pair.encode()).decode()}"
 
 
