@@ -122,7 +122,7 @@ async def test_a_running_request_is_answered_after_sigterm(tmp_path: Path) -> No
             await ready(running, 1)
             with pytest.raises(aiohttp.ClientConnectorError):
                 await http.get(f"http://127.0.0.1:{port}/api/slow")
-            go_on.set()
+            asyncio.get_running_loop().call_later(1, go_on.set)  # long enough to be cut off, if it were
             answer = await call
             assert (answer.status, await answer.json()) == (200, {"late": True})
             answer.close()
