@@ -99,7 +99,7 @@ export function createFetch({ addresses, calls, Request, blobs, digest, warn }: 
   }
 
   // One declared parameter: `fetch.length` is 1. Argument errors become rejections, as the function is async.
-  return async function fetch(input: RequestInfo | URL, ...rest: [RequestInit?]): Promise<Response> {
+  const replacement = async (input: RequestInfo | URL, ...rest: [RequestInit?]): Promise<Response> => {
     const request = new Request(input, ...rest);
     try {
       return await run(request);
@@ -108,4 +108,5 @@ export function createFetch({ addresses, calls, Request, blobs, digest, warn }: 
       throw error instanceof TypeError && error.message === "Failed to fetch" ? error : failed(error);
     }
   };
+  return Object.defineProperty(replacement, "name", { value: "fetch" });
 }

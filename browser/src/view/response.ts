@@ -69,17 +69,31 @@ interface Shown {
   url: string;
   redirected: boolean;
   type: ResponseType;
+  signal?: AbortSignal | undefined;
 }
 
+const READERS = ["arrayBuffer", "blob", "bytes", "formData", "json", "text"] as const;
+
 /** `response` with what its constructor cannot be told; `clone()` keeps it. */
-function shown(response: Response, { url, redirected, type }: Shown): Response {
-  const clone = (): Response => shown(Response.prototype.clone.call(response), { url, redirected, type });
-  return Object.defineProperties(response, {
-    url: { value: url, configurable: true },
-    redirected: { value: redirected, configurable: true },
-    type: { value: type, configurable: true },
-    clone: { value: clone, configurable: true, writable: true },
-  });
+function shown(response: Response, { signal, ...facts }: Shown): Response {
+  const put = (name: string, value: unknown): unknown =>
+    Object.defineProperty(response, name, { value, configurable: true, writable: true });
+  for (const [name, value] of Object.entries(facts)) put(name, value);
+  put("clone", () => shown(Response.prototype.clone.call(response), { signal, ...facts }));
+  for (const name of READERS) {
+    const read = response[name] as (() => Promise<unknown>) | undefined;
+    if (!read) continue;
+    put(name, async () => {
+      const used = response.bodyUsed;
+      try {
+        return await read.call(response);
+      } catch (error) {
+        // Chromium turns the stream's reason into a TypeError.
+        throw signal?.aborted && !used ? signal.reason : error;
+      }
+    });
+  }
+  return response;
 }
 
 /** `url` is absolute, without fragment. */
@@ -93,7 +107,7 @@ export function createResponse(answer: Answer, url: string, signal?: AbortSignal
       // What is no header is left out: the rest of the answer is worth having.
     }
   }
-  return shown(response, { url, redirected, type: "basic" });
+  return shown(response, { url, redirected, type: "basic", signal });
 }
 
 /** What `redirect: "manual"` gives for a redirect: nothing but the fact. */

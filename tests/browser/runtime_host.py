@@ -1,0 +1,115 @@
+"""A page under test inside a plain host, with the frame and the content policy that hosts of MCP Apps give it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+from playwright.async_api import Frame, Page
+
+from gateway.apps import pack
+
+ROOT = Path(__file__).parents[2]
+RUNTIME = ROOT / "gateway" / "static" / "view" / "runtime.js"
+CSP = (
+    "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; media-src 'self' data:; connect-src 'none'; frame-src blob:"
+)
+"""What hosts give to a view that asks for nothing (and to themselves, blob: frames); the frame inherits it."""
+
+KEY = bytes(range(32))
+
+
+def packed(folder: Path, html: str) -> str:
+    """`html` as the packer makes an app of it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "index.html").write_text(html, "utf-8")
+    return pack(folder, app="cart", title="Cart", runtime=RUNTIME.read_text("utf-8")).html
+
+
+@asynccontextmanager
+async def host_server() -> AsyncIterator[str]:
+    """The URL of the host's page, on a real server."""
+
+    async def page(_: web.Request) -> web.Response:
+        html = (Path(__file__).parent / "runtime" / "host.html").read_text("utf-8")
+        return web.Response(text=html, content_type="text/html", headers={"content-security-policy": CSP})
+
+    app = web.Application()
+    app.router.add_get("/sub/host.html", page)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    try:
+        yield f"http://{host}:{port}/sub/host.html"
+    finally:
+        await runner.cleanup()
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The host's page; `run` is JavaScript in it, `view` the frame of the app."""
+
+    page: Page
+
+    async def run(self, expression: str, argument: Any = None) -> Any:
+        """The value of a JavaScript function or expression in the host's page."""
+        return await self.page.evaluate(expression, argument)
+
+    async def show(self, html: str) -> Frame:
+        """Show the app, and give its frame."""
+        async with self.page.expect_event("framenavigated", lambda frame: frame.url == "about:srcdoc"):
+            await self.run("html => host.show(html)", html)
+        return self.page.frames[-1]
+
+    async def until(self, expression: str) -> Any:
+        """Wait until `expression` holds in the host's page, and give its value."""
+        async with asyncio.timeout(10):
+            while not (value := await self.run(f"() => {expression}")):
+                await asyncio.sleep(0.02)
+        return value
+
+    async def answers(self, body: str) -> None:
+        """Answer `http_request` with what the JavaScript `body` gives for `args`."""
+        await self.run(
+            "body => { const answer = new Function('args', 'id', `return (async () => { ${body} })()`);"
+            " host.tools.http_request = async (args, id) => ({ content: [], structuredContent:"
+            " { status: 200, statusText: 'OK', url: args.url, ok: true, redirected: false, bodyType: 'none', headers: {},"
+            " ...await answer(args, id) } }); }",
+            body,
+        )
+
+    async def in_our_host(self) -> None:
+        """Be a host whose socket is the proof."""
+        await self.run("() => { host.context = { 'webmcp-gateway': { bridge: true } }; }")
+
+    async def attaches(self, held: list[str]) -> None:
+        """Answer `webmcp_attach`, and bring a launch value as soon as the view is initialized."""
+        values = {"view": "view1", "key": encoded(KEY), "proven": True, "held": held}
+        await self.run(
+            "values => { host.tools.webmcp_attach = async () => ({ content: [], structuredContent: values });"
+            " addEventListener('message', ({ data }) => data?.method === 'ui/notifications/initialized' &&"
+            " host.notify('ui/notifications/tool-result', { content: [{ type: 'text', text: 'open' }],"
+            " _meta: { 'webmcp-gateway/launch': 'LAUNCH-SECRET', other: 1 } })); }",
+            values,
+        )
+
+
+def encoded(value: bytes) -> str:
+    """Base64url without padding."""
+    return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
+
+
+def proof(number: int) -> str:
+    """What `_view` has to be for the call with this number."""
+    return f"view1.{number}.{encoded(hmac.digest(KEY, str(number).encode(), hashlib.sha256))}"

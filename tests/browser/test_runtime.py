@@ -1,0 +1,312 @@
+"""The view runtime in Chromium, in an opaque frame under the default content policy of hosts."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.browser.runtime_host import ROOT, Host, host_server, packed, proof
+
+TOOLS = """<!doctype html><html><head></head><body><script>
+  window.runs = [];
+  for (const name of ["add", "clear"]) document.modelContext.registerTool({
+    name, description: `Does ${name}.`, inputSchema: {type: "object", properties: {n: {type: "number"}}},
+    async execute(input, {signal}) {
+      runs.push([name, input]);
+      signal.addEventListener("abort", () => runs.push(["aborted", signal.reason.message]));
+      if (input.wait) await new Promise((resolve) => setTimeout(resolve, input.wait));
+      const response = await fetch("/api/" + name, {method: "POST"});
+      return {name, status: response.status};
+    },
+  });
+</script></body></html>"""
+
+
+@pytest.fixture
+async def host(page: Page) -> AsyncIterator[Host]:
+    """A plain host on a real server."""
+    async with host_server() as url:
+        await page.goto(url)
+        yield Host(page)
+
+
+async def shown(host: Host, folder: Path, html: str = "<!doctype html><p id=p>page</p>") -> Any:
+    """The frame of a page in our own host, where no proof is needed."""
+    await host.in_our_host()
+    return await host.show(packed(folder, html))
+
+
+# fetch
+
+
+async def test_fetch_reaches_the_host_from_an_opaque_frame(host: Host, tmp_path: Path) -> None:
+    """Every way to name a URL of the app gives its path and query; none is taken for the host's."""
+    await host.answers("return { bodyType: 'json', body: { url: args.url } };")
+    frame = await shown(host, tmp_path)
+    urls = await frame.evaluate(
+        """async () => {
+          const given = ["/api/cart?a=1#f", "api/cart", new URL("/api/x", document.baseURI), new URL("y", document.baseURI),
+            new Request("/api/r"), new Request("/api/r2", {headers: {a: "1"}}).clone(), "https://api.example/z"];
+          return Promise.all(given.map(async (one) => (await (await fetch(one)).json()).url));
+        }"""
+    )
+    assert urls == ["/api/cart?a=1", "/api/cart", "/api/x", "/y", "/api/r", "/api/r2", "https://api.example/z"]
+
+
+async def test_fetch_works_in_a_blob_document(host: Host, tmp_path: Path) -> None:
+    """There is no base URL at all there; even the browser's own Request throws."""
+    await host.answers("return { bodyType: 'text', body: args.url };")
+    await host.in_our_host()
+    html = packed(tmp_path, "<p>page</p>")
+    await host.run(
+        """html => {
+          host.frame = document.createElement("iframe");
+          host.frame.sandbox = "allow-scripts";
+          host.frame.src = URL.createObjectURL(new Blob([html], { type: "text/html" }));
+          document.body.append(host.frame);
+        }""",
+        html,
+    )
+    await host.until("host.of('ui/notifications/initialized').length")
+    text = await host.page.frames[-1].evaluate("async () => (await fetch(new Request('/api/b'))).text()")
+    assert text == "/api/b"
+
+
+async def test_bodies_arrive_as_the_browser_would_send_them(host: Host, tmp_path: Path) -> None:
+    """JSON, text, forms, files, bytes and streams."""
+    await host.answers("return { bodyType: 'json', body: args };")
+    frame = await shown(host, tmp_path)
+    sent = await frame.evaluate(
+        """async () => {
+          const form = new FormData();
+          form.append("a", "1");
+          form.append("f", new File([new Uint8Array([0, 255])], "x.bin", {type: "application/octet-stream"}));
+          const bodies = [JSON.stringify({a: 1}), "text", new URLSearchParams("a=1&b=2"), form, new Uint8Array([0, 255]),
+            new Blob(["csv"], {type: "text/csv"}), new Blob(["s"]).stream()];
+          const types = ["application/json"];
+          return Promise.all(bodies.map(async (body, index) => (await fetch("/x", {
+            method: "POST", body, duplex: "half", headers: types[index] ? {"content-type": types[index]} : {},
+          })).json()));
+        }"""
+    )
+    assert [(one["bodyType"], one["body"]) for one in sent] == [
+        ("json", '{"a":1}'),
+        ("text", "text"),
+        ("urlEncoded", "a=1&b=2"),
+        (
+            "formData",
+            [
+                {"name": "a", "value": "1"},
+                {"name": "f", "data": "AP8=", "filename": "x.bin", "contentType": "application/octet-stream"},
+            ],
+        ),
+        ("base64", "AP8="),
+        ("text", "csv"),
+        ("base64", "cw=="),
+    ]
+    assert sent[2]["headers"]["content-type"] == "application/x-www-form-urlencoded;charset=UTF-8"
+
+
+async def test_responses_look_like_the_browsers(host: Host, tmp_path: Path) -> None:
+    """Status, headers, url, redirected, type; on a clone too; bytes, null bodies, no cookies."""
+    await host.answers(
+        "if (args.url === '/empty') return { status: 204 };"
+        "if (args.url === '/hop' && args.redirect === 'manual') return { status: 302, headers: { location: '/y' } };"
+        "return { status: 201, statusText: 'Created', redirected: true, url: '/other', bodyType: 'base64', body: 'AP8=',"
+        " headers: { 'content-type': 'application/octet-stream', 'set-cookie': 'a=b', etag: 'x' } };"
+    )
+    frame = await shown(host, tmp_path)
+    seen = await frame.evaluate(
+        """async () => {
+          const response = await fetch("/x");
+          const clone = response.clone();
+          const reader = clone.body.getReader({mode: "byob"});
+          const {value} = await reader.read(new Uint8Array(8));
+          const empty = await fetch("/empty"), hop = await fetch("/hop", {redirect: "manual"});
+          return [response.status, response.statusText, response.headers.get("etag"), response.headers.get("set-cookie"),
+            clone.url, clone.redirected, clone.type, [...value], [...new Uint8Array(await response.arrayBuffer())],
+            response instanceof Response, empty.body, hop.type, hop.status, fetch.length, fetch.name];
+        }"""
+    )
+    assert seen == [
+        201, "Created", "x", None, "https://cart.invalid/other", True, "basic", [0, 255], [0, 255],
+        True, None, "opaqueredirect", 0, 1, "fetch",
+    ]  # fmt: skip
+
+
+async def test_data_and_blob_urls_need_no_host(host: Host, tmp_path: Path) -> None:
+    """The content policy lets the browser's own fetch read neither."""
+    frame = await shown(host, tmp_path)
+    texts = await frame.evaluate(
+        """async () => {
+          const blob = URL.createObjectURL(new Blob(["inside"]));
+          return Promise.all([blob, "data:text/plain;base64,aGk=", "data:,a%20b"].map(async (url) => (await fetch(url)).text()));
+        }"""
+    )
+    assert texts == ["inside", "hi", "a b"]
+    assert await host.run("host.calls('http_request')") == []
+
+
+async def test_an_abort_ends_a_fetch_at_every_stage(host: Host, tmp_path: Path) -> None:
+    """Before it leaves, while the host works (which hears of it), and while the body is read."""
+    await host.answers("if (args.url === '/slow') await new Promise(() => 0); return { bodyType: 'text', body: 'x' };")
+    frame = await shown(host, tmp_path)
+    reasons = await frame.evaluate(
+        """async () => {
+          const reason = async (promise) => { try { await promise; return "none"; } catch (error) { return error.name ?? error; } };
+          const during = new AbortController(), reading = new AbortController();
+          const slow = fetch("/slow", {signal: during.signal});
+          setTimeout(() => during.abort("mine"), 100);
+          const response = await fetch("/x", {signal: reading.signal});
+          reading.abort();
+          return [await reason(fetch("/never", {signal: AbortSignal.abort()})), await reason(slow), await reason(response.text()),
+            await reason(fetch("/slow", {signal: AbortSignal.timeout(50)}))];
+        }"""
+    )
+    assert reasons == ["AbortError", "mine", "AbortError", "TimeoutError"]
+    calls = await host.run("host.log.filter(m => m.method === 'tools/call').map(m => [m.params.arguments.url, m.id])")
+    cancelled = await host.run("host.of('notifications/cancelled').map(m => m.params.requestId)")
+    assert "/never" not in [url for url, _ in calls]
+    assert sorted(cancelled) == sorted(id for url, id in calls if url == "/slow")
+
+
+async def test_a_refusal_is_a_response_and_a_line_on_the_console(host: Host, tmp_path: Path) -> None:
+    """The page gets the problem; the author the command that explains it."""
+    await host.answers(
+        "return { status: 403, bodyType: 'json', body: { detail: 'No rule.' },"
+        " headers: { 'content-type': 'application/problem+json', 'gateway-reason': 'policy-denied' } };"
+    )
+    frame = await shown(host, tmp_path)
+    async with host.page.expect_console_message(lambda message: "explain" in message.text) as line:
+        seen = await frame.evaluate("async () => { const r = await fetch('/api/admin', {method: 'DELETE'}); return [r.ok, (await r.json()).detail]; }")
+    assert seen == [False, "No rule."]
+    assert "webmcp-gateway policy explain DELETE /api/admin" in (await line.value).text
+
+
+async def test_what_ends_without_an_answer_rejects(host: Host, tmp_path: Path) -> None:
+    """As a network failure does, with the cause beside it."""
+    frame = await shown(host, tmp_path)
+    seen = await frame.evaluate("async () => { try { await fetch('/x'); } catch (e) { return [e.name, e.message, String(e.cause)]; } }")
+    assert seen[:2] == ["TypeError", "Failed to fetch"]
+    assert "Error" in seen[2]
+
+
+async def test_without_a_host_fetch_says_so(host: Host, tmp_path: Path) -> None:
+    """A frame whose parent knows no MCP Apps: 503 after five seconds, and a late host is taken."""
+    await host.run("() => { host.initializes = false; }")
+    await host.answers("return { status: 204 };")
+    frame = await shown(host, tmp_path)
+    seen = await frame.evaluate("async () => { const r = await fetch('/x'); return [r.status, r.headers.get('gateway-reason')]; }")
+    assert seen == [503, "no-host"]
+    await host.run(
+        "() => host.post({ jsonrpc: '2.0', id: host.of('ui/initialize')[0].id, result: { protocolVersion: '2026-01-26',"
+        " hostInfo: { name: 'late', version: '1' }, hostCapabilities: host.capabilities, hostContext: host.context } })"
+    )
+    await host.until("host.of('ui/notifications/initialized').length")
+    assert await frame.evaluate("async () => (await fetch('/x')).status") == 204
+
+
+# proof and approval
+
+
+async def test_each_call_is_proven_and_no_secret_is_left(host: Host, tmp_path: Path) -> None:
+    """The launch value goes to attach alone; the numbers count up; the page sees neither value nor key."""
+    await host.attaches(held=[])
+    await host.answers("return { status: 204 };")
+    spy = """<!doctype html><script>
+      window.seen = [];
+      const note = (value) => { try { seen.push(typeof value === "string" ? value : JSON.stringify(value)); } catch {} return value; };
+      const keys = (what) => note(Object.getOwnPropertyNames(what).join());
+      addEventListener("message", (event) => { note(event.data); keys(event); });
+      const { call } = Function.prototype;
+      for (const [owner, names] of [[Array, ["isArray"]], [JSON, ["parse", "stringify"]], [Object, ["getOwnPropertyDescriptor", "entries"]]]) {
+        for (const name of names) { const old = owner[name]; owner[name] = (...all) => { seen.length < 2000 && all.forEach((one) => { seen.push(shallow(one)); }); return old(...all); }; }
+      }
+      const write = JSON.stringify.bind(JSON);
+      function shallow(one) { try { const data = one instanceof Event ? one.data : one; return typeof data === "object" ? flat(data, 4) : String(data); } catch { return "?"; } }
+      function flat(value, depth) { let text = ""; for (const key in value) text += key + "=" + (typeof value[key] === "object" && depth ? flat(value[key], depth - 1) : value[key]) + ";"; return text; }
+      for (const [owner, names] of [[Map.prototype, ["get", "set"]], [WeakSet.prototype, ["has", "add"]], [String.prototype, ["replace", "charCodeAt", "split", "startsWith"]], [Promise.prototype, ["then"]]]) {
+        for (const name of names) { const old = owner[name]; owner[name] = function (...all) { seen.length < 2000 && [this, ...all].forEach((one) => seen.push(shallow(one))); return old.apply(this, all); }; }
+      }
+      for (const name of ["importKey", "sign"]) SubtleCrypto.prototype[name] = function (...all) { seen.push("subtle " + name); };
+      const data = Object.getOwnPropertyDescriptor(MessageEvent.prototype, "data");
+      Object.defineProperty(MessageEvent.prototype, "data", { get() { const value = data.get.call(this); seen.push(shallow(value)); return value; } });
+    </script>"""
+    frame = await host.show(packed(tmp_path, spy))
+    await frame.evaluate("async () => { await Promise.all(['/1', '/2', '/3'].map((url) => fetch(url))); await fetch('/4'); }")
+    views = await host.run("host.calls('http_request').map(a => a._view)")
+    assert views == [proof(1), proof(2), proof(3), proof(4)]
+    assert await host.run("host.calls('webmcp_attach')") == [{"launch": "LAUNCH-SECRET", "capabilities": {"pending": True}}]
+    seen = await frame.evaluate("() => seen.join('\\n')")
+    assert "tool-result" in seen
+    assert '"other":1' in seen or "other=1" in seen
+    for secret in ("LAUNCH-SECRET", "AAECAwQF", "subtle"):
+        assert secret not in seen, f"the page saw {secret}"
+
+
+async def test_without_a_launch_value_the_view_attaches_unproven(host: Host, tmp_path: Path) -> None:
+    """Hosts may drop what brings it: requests wait three seconds, then leave with the key of an unproven view."""
+    await host.run(
+        "key => { host.tools.webmcp_attach = async () => ({ content: [{ type: 'text', text: JSON.stringify("
+        "{ view: 'view1', key, proven: false, held: [] }) }] }); }",
+        "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8",
+    )
+    await host.answers("return { status: 204 };")
+    frame = await host.show(packed(tmp_path, "<p>page</p>"))
+    assert await frame.evaluate("async () => (await fetch('/1')).status") == 204
+    assert await host.run("host.calls('webmcp_attach')") == [{"capabilities": {"pending": True}}]
+    assert await host.run("host.calls('http_request')[0]._view") == proof(1)
+
+
+async def test_in_our_host_the_socket_is_the_proof(host: Host, tmp_path: Path) -> None:
+    """Neither attach nor signature."""
+    await host.answers("return { status: 204 };")
+    frame = await shown(host, tmp_path)
+    await frame.evaluate("() => fetch('/1')")
+    assert await host.run("host.calls('http_request')") == [{"url": "/1", "method": "GET", "headers": {}}]
+    assert await host.run("host.calls('webmcp_attach')") == []
+
+
+PENDING = (
+    "return { status: 202, bodyType: 'json', headers: { 'gateway-pending': 'p1' },"
+    " body: { id: 'p1', message: 'Remove tea?', url: 'http://console.example/approvals/p1' } };"
+)
+
+
+async def test_fetch_stays_open_while_a_person_is_asked(host: Host, tmp_path: Path) -> None:
+    """A notice with a way to the approval; the answer is the real one; then the notice is gone."""
+    await host.answers(PENDING)
+    await host.run("() => { host.tools.http_stream = (args) => new Promise((resolve) => { host.decide = resolve; }); }")
+    frame = await shown(host, tmp_path)
+    await frame.evaluate("() => { window.done = fetch('/api/cart/1', {method: 'DELETE'}).then(async (r) => [r.status, await r.text()]); }")
+    notice = frame.locator("webmcp-gateway-notice")
+    await expect(notice).to_have_count(1)
+    await host.until("host.calls('http_stream').length")
+    await frame.locator("body").focus()
+    await host.page.keyboard.press("Tab")
+    await host.page.keyboard.press("Enter")
+    await host.until("host.of('ui/open-link').length")
+    assert await host.run("host.of('ui/open-link')[0].params") == {"url": "http://console.example/approvals/p1"}
+    await host.run("() => host.decide({ content: [], structuredContent: { status: 200, headers: {}, url: '/api/cart/1', bodyType: 'text', body: 'gone' } })")
+    assert await frame.evaluate("() => done") == [200, "gone"]
+    await expect(notice).to_have_count(0)
+    assert await host.run("host.calls('http_stream')") == [{"id": "p1"}]
+
+
+async def test_an_abort_gives_the_question_up(host: Host, tmp_path: Path) -> None:
+    """The gateway hears that nobody waits any more."""
+    await host.answers(PENDING)
+    await host.run("() => { host.tools.http_stream = ({ cancel }) => cancel ? { content: [] } : new Promise(() => 0); }")
+    frame = await shown(host, tmp_path)
+    name = await frame.evaluate(
+        """async () => {
+          const controller = new AbortController();
+          setTimeout(() => controller.abort(), 300);
+          try { await fetch("/x", {method: "DELETE", signal: controller.signal}); } catch (error) { return error.name; }
+        }"""
+    )
+    assert name == "AbortError"
+    await host.until("host.calls('http_stream').some((args) => args.cancel === true && args.id === 'p1')")
+    await expect(frame.locator("webmcp-gateway-notice")).to_have_count(0)
