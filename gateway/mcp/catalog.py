@@ -15,7 +15,7 @@ from gateway.errors import Reason, Refusal
 from gateway.mcp import arguments as read
 from gateway.mcp import tools as define
 from gateway.mcp.ports import Client, Exchange, Forwarder, PackedApp, Views
-from gateway.mcp.results import of_refusal, of_response, of_values
+from gateway.mcp.results import of_page, of_refusal, of_response, of_values
 from gateway.model import Caller, Door, Initiator, Json, Principal, Response, ViewTool
 from gateway.views.registry import LiveView
 
@@ -124,7 +124,7 @@ class Catalog:
             return await entry.run(arguments, client)
         # The tool of a view that closed is still the app's name: the views say what to do then.
         if any(name.startswith(f"{app}_") for app in self._apps):
-            return await self._forwarder.call(client.principal, name, arguments, app=self._app)
+            return of_page(await self._forwarder.call(client.principal, name, arguments, app=self._app))
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name[:128]}")
 
     def _opening(self, packed: PackedApp) -> Callable[[Arguments, Client], Awaitable[types.CallToolResult]]:
@@ -179,7 +179,7 @@ class Catalog:
         read.refuse_others(arguments, "view", "tool", "arguments")
         view, tool = read.text(arguments, "view"), read.text(arguments, "tool")
         values = read.mapping(arguments, "arguments")
-        return await self._forwarder.call(client.principal, tool, values, app=self._app, view=view)
+        return of_page(await self._forwarder.call(client.principal, tool, values, app=self._app, view=view))
 
     def _caller(self, arguments: Arguments, client: Client) -> Caller:
         """Who calls, as the connection or the view proof says. Raises `Refusal`."""
@@ -208,6 +208,6 @@ def _view_tool(tool: ViewTool) -> dict[str, Json]:
         "name": tool.name,
         "title": tool.title,
         "description": tool.description,
-        "inputSchema": dict(tool.input_schema),
+        "inputSchema": define.input_schema(tool),
         "annotations": dict(tool.annotations),
     }

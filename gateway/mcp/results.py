@@ -8,6 +8,7 @@ import mcp_types as types
 
 from gateway.contract import problem, result, text_block
 from gateway.errors import Reason, Refusal
+from gateway.mcp.encodable import encodable
 from gateway.model import Json, Response
 
 FAILURES = frozenset({Reason.INTERNAL, Reason.CANCELLED, Reason.NOT_AN_APP})
@@ -27,6 +28,13 @@ def of_response(response: Response, *, structured_arrives: bool) -> types.CallTo
         structured_content=values,
         is_error=response.header("gateway-reason") in FAILURES,
     )
+
+
+def of_page(answer: types.CallToolResult) -> types.CallToolResult:
+    """What a page answered, in a form that reaches the model whatever the page put into it."""
+    if answer.structured_content is None:
+        return answer
+    return answer.model_copy(update={"structured_content": encodable(answer.structured_content)})
 
 
 def of_values(

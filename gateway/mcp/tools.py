@@ -9,6 +9,7 @@ import mcp_types as types
 from pydantic import ValidationError
 
 from gateway.contract import INPUT_SCHEMA, OUTPUT_SCHEMA
+from gateway.mcp.encodable import encodable
 from gateway.mcp.ports import PackedApp
 from gateway.model import ViewTool
 
@@ -152,7 +153,7 @@ def input_schema(tool: ViewTool) -> dict[str, Any]:
         del schema["required"]
     if not isinstance(schema.get("$schema", ""), str):
         del schema["$schema"]
-    return schema
+    return encodable(schema)
 
 
 def app_resource(app: PackedApp) -> types.Resource:

@@ -105,6 +105,9 @@ class FakePages:
         if self.raising is not None:
             raise self.raising
         said = json.dumps({"name": name, "arguments": dict(arguments), "view": view, "principal": principal.subject})
+        if name == "cart_odd":
+            odd = {"text": "\ud800", "number": float("inf")}
+            return types.CallToolResult(content=[types.TextContent(type="text", text="odd")], structured_content=odd)
         return types.CallToolResult(content=[types.TextContent(type="text", text=said)])
 
 

@@ -201,6 +201,20 @@ async def test_a_page_with_an_odd_schema_does_not_spoil_the_list(served: Served)
         assert ADD.name in tools
 
 
+@pytest.mark.parametrize("mode", MODES)
+async def test_values_that_no_transport_can_write_do_not_spoil_an_answer(served: Served, mode: str) -> None:
+    """A page may name lone surrogates and endless numbers; list and result still arrive, and the session goes on."""
+    schema = {"type": "object", "properties": {"a": {"title": "\ud800", "maximum": float("inf")}}}
+    served.views.offer(LOCAL, type(ADD)("cart_odd", "odd", "", "", schema), ADD)
+    async with asyncio.timeout(10), Client(served.url, mode=mode) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        fixed = await client.call_tool("list_view_tools", {})
+        result = await client.call_tool("cart_odd", {})
+    assert tools["cart_odd"].input_schema["properties"] == {"a": {"title": "?", "maximum": None}}
+    assert not fixed.is_error
+    assert result.structured_content == {"text": "?", "number": None}
+
+
 # ── list_changed ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
