@@ -52,6 +52,12 @@ def test_hostile_values(value: str) -> None:
     assert not any(unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") for char in message)
 
 
+def test_long_values_are_cut() -> None:
+    """A long value cannot push the words of the policy out of sight."""
+    filled = parse_message("Remove {arguments.x} now").fill({"arguments": {"x": "y" * 5000}})
+    assert filled == "Remove " + "y" * (MAX_VALUE - 1) + "… now"
+
+
 def test_letters_of_the_world_stay() -> None:
     """Ordinary text of any script is untouched."""
     assert visible("Größe 日本語 עברית emoji 🛒") == "Größe 日本語 עברית emoji 🛒"
