@@ -13,14 +13,16 @@ from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from gateway.stores.followers import Follower
 from gateway.stores.journal import NOTE, Journal
 from gateway.stores.lines import Line, raw_lines, raw_lines_backwards, read_line
 from gateway.stores.schema import AUDIT, FILLED
 
 log = logging.getLogger(__name__)
 
-BATCH = 200
-LINGER_SECONDS = 0.05
+BATCH = 250
+BUFFER = 5000
+LINGER_SECONDS = 0.25
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 10.0
 
@@ -32,25 +34,38 @@ class Filler:
         self._engine = engine
         self._journal = journal
         self._chain = ""
+        self._offset = 0
 
     async def run(self) -> None:
-        """Copy for ever, from where the database was left. While it is down, try again ever more rarely."""
+        """Copy from where the database was left, until the journal closes; what fails is tried again and again."""
         pause = FIRST_PAUSE_SECONDS
-        offset: int | None = None
         while True:
             try:
-                if offset is None:
-                    offset = await self._left_off()
-                await self._journal.beyond(offset)
-                offset, more = await self._copy(offset)
-                pause = FIRST_PAUSE_SECONDS
-                if not more:
-                    await asyncio.sleep(LINGER_SECONDS)  # lines come in pairs and bursts: one transaction for many
+                with self._journal.subscribe(BUFFER) as follower:
+                    await self._catch_up(self._journal.size)
+                    pause = FIRST_PAUSE_SECONDS
+                    await self._follow(follower)
+                if not follower.lost:
+                    return
             except (SQLAlchemyError, OSError) as error:
                 log.warning("the database falls behind the journal, next try in %.1f s: %s", pause, first_line(error))
-                offset = None
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    async def _catch_up(self, end: int) -> None:
+        """Copy what stands in the file before the byte `end`."""
+        self._offset = await self._left_off()
+        lines = _lines(self._journal.path, self._offset, end)
+        while batch := list(islice(lines, BATCH)):
+            await self._store([line for _, line in batch], batch[-1][0])
+        self._offset = end
+
+    async def _follow(self, follower: Follower) -> None:
+        """Copy lines as they are written: the next one begins at the byte `_offset`."""
+        while lines := await follower.batch(BATCH):
+            await self._store(lines, self._offset + sum(len(line.text) + 1 for line in lines))
+            if len(lines) < BATCH:
+                await asyncio.sleep(LINGER_SECONDS)  # lines come in pairs and bursts: one transaction for many
 
     async def _left_off(self) -> int:
         """The byte from which to go on; 0 where the journal is not the one of before up to there."""
@@ -60,17 +75,13 @@ class Filler:
             found = (await connection.execute(select(FILLED).where(FILLED.c.chain == self._chain))).first()
         return found.offset if found is not None and _hash_before(path, found.offset) == found.hash else 0
 
-    async def _copy(self, offset: int) -> tuple[int, bool]:
-        """Copy a batch from the byte `offset` on; gives the byte behind it, and whether more waits."""
-        batch = list(islice(_lines(self._journal.path, offset), BATCH))
-        if not batch:
-            return self._journal.size, False
-        offset, last = batch[-1]
+    async def _store(self, lines: list[Line], end: int) -> None:
+        """Put in lines of which the last one ends at the byte `end`."""
         async with self._engine.begin() as connection:
-            await _insert(connection, [line for _, line in batch if line.record.phase != NOTE])
+            await _insert(connection, [line for line in lines if line.record.phase != NOTE])
             await connection.execute(FILLED.delete().where(FILLED.c.chain == self._chain))
-            await connection.execute(FILLED.insert().values(chain=self._chain, offset=offset, hash=last.hash))
-        return offset, len(batch) == BATCH
+            await connection.execute(FILLED.insert().values(chain=self._chain, offset=end, hash=lines[-1].hash))
+        self._offset = end
 
 
 async def _insert(connection: AsyncConnection, lines: list[Line]) -> None:
@@ -104,9 +115,11 @@ def _rows(lines: list[Line], opened: set[str]) -> Iterator[dict[str, object]]:
         }
 
 
-def _lines(path: Path, start: int) -> Iterator[tuple[int, Line]]:
+def _lines(path: Path, start: int = 0, end: int | None = None) -> Iterator[tuple[int, Line]]:
     with path.open("rb") as file:
         for offset, raw in raw_lines(file, start):
+            if end is not None and offset > end:
+                return
             try:
                 yield offset, read_line(raw)
             except ValueError as error:
@@ -114,7 +127,7 @@ def _lines(path: Path, start: int) -> Iterator[tuple[int, Line]]:
 
 
 def _first_writer(path: Path) -> str:
-    return next((line.writer for _, line in _lines(path, 0)), "")
+    return next((line.writer for _, line in _lines(path)), "")
 
 
 def _hash_before(path: Path, offset: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import fcntl
 import hashlib
@@ -52,7 +51,6 @@ class Journal:
         self._file = -1
         self._torn = False
         self._followers: set[Follower] = set()
-        self._grown = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         """Open or resume. Raises StartError where another process has the file, or it cannot be used."""
@@ -83,7 +81,6 @@ class Journal:
             raise OSError(errno.EINVAL, f"the record cannot be written as JSON: {error}") from error
         self._write(line.text.encode("ascii") + b"\n")
         self.seq, self._hash = line.seq, line.hash
-        self._grown.set()
         for follower in tuple(self._followers):
             follower.offer(line)
 
@@ -91,13 +88,9 @@ class Journal:
         """Lines from now on, as an async iterator that is also a context manager; `limit` may wait unread."""
         follower = Follower(limit, self._followers.discard)
         self._followers.add(follower)
+        if self._file < 0:
+            follower.end()
         return follower
-
-    async def beyond(self, size: int) -> None:
-        """Wait until the file is larger than `size` bytes."""
-        while self.size <= size:
-            self._grown.clear()
-            await self._grown.wait()
 
     def last(self, count: int) -> list[Line]:
         """The last `count` lines of exchanges and tool calls, oldest first."""

@@ -7,15 +7,17 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Any, BinaryIO, Final
 
-from gateway.model import AuditRecord, Json
+from gateway.model import AuditRecord
 
 NO_HASH = "0" * 64
 """What the first line of a chain names as the hash before it."""
 
 LINE_START = b'{"writer":"'
 """How every line begins."""
+
+_encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 _BLOCK = 256 * 1024
 _HASH_START = b',"hash":"'
@@ -49,7 +51,7 @@ def write_line(writer: str, seq: int, prev: str, record: AuditRecord) -> Line:
         "fields": dict(record.fields),
     }
     try:
-        open_text = json.dumps(members, separators=(",", ":"), allow_nan=False)
+        open_text = _encode(members)
     except (TypeError, RecursionError) as error:
         raise ValueError(str(error)) from error
     digest = hashlib.sha256(open_text.encode("ascii")).hexdigest()
@@ -65,25 +67,21 @@ def read_line(raw: bytes) -> Line:
     if tail != _HASH_START + digest.encode() + b'"}':
         raise ValueError("was altered: its hash does not fit")
     try:
-        return _line(json.loads(raw), digest, raw.decode("ascii"))
-    except (KeyError, TypeError, RecursionError, UnicodeDecodeError) as error:
+        text = raw.decode("ascii")
+        return _line(json.loads(text), digest, text)
+    except (KeyError, TypeError, RecursionError, ValueError) as error:
         raise ValueError("is not a line of a journal") from error
 
 
-def _line(members: dict[str, Json], digest: str, text: str) -> Line:
-    match members:
-        case {
-            "writer": str(writer),
-            "seq": int(seq),
-            "prev": str(prev),
-            "id": str(id),
-            "phase": str(phase),
-            "time": int() | float() as time,
-            "fields": dict(fields),
-        }:
-            return Line(writer, seq, prev, digest, AuditRecord(id, phase, float(time), fields), text)
-        case _:
-            raise ValueError("is not a line of a journal")
+def _line(members: dict[str, Any], digest: str, text: str) -> Line:
+    record = AuditRecord(members["id"], members["phase"], members["time"], members["fields"])
+    line = Line(members["writer"], members["seq"], members["prev"], digest, record, text)
+    words = (line.writer, line.prev, record.id, record.phase)
+    if not all(type(word) is str for word in words) or type(line.seq) is not int:
+        raise TypeError
+    if type(record.time) not in (int, float) or type(record.fields) is not dict:
+        raise TypeError
+    return line
 
 
 def raw_lines(file: BinaryIO, start: int = 0) -> Iterator[tuple[int, bytes]]:

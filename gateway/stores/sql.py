@@ -67,7 +67,7 @@ class Database:
         await self._close()
 
     async def fill(self, journal: Journal) -> None:
-        """Copy the journal's lines as they come, after those of before; runs until cancelled, whatever fails."""
+        """Copy the journal's lines as they come, after those of before, until it closes; what fails is tried again."""
         await Filler(self._opened(), journal).run()
 
     async def query(self, limit: int, app: str | None = None, before: str | None = None) -> list[Record]:

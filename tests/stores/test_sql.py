@@ -94,6 +94,31 @@ async def test_more_than_a_batch(path: Path, url: str) -> None:
             await caught_up(path, url)
 
 
+async def test_slower_than_the_journal(path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where lines come faster than the buffer takes them, the file makes up for it."""
+    monkeypatch.setattr(filler, "BUFFER", 3)
+    async with Journal(path) as journal, Database(url) as database, filling(database, journal):
+        for number in range(100):
+            journal.append(record(str(number)))
+            if number % 10 == 0:
+                await asyncio.sleep(0.005)
+        await caught_up(path, url)
+
+
+async def test_the_end_of_the_journal(path: Path, url: str) -> None:
+    """When the journal closes, its last lines still go into the database, and the filling ends."""
+    async with Database(url) as database, asyncio.TaskGroup() as group:
+        async with Journal(path) as journal:
+            task = group.create_task(database.fill(journal))
+            for id in "abc":
+                journal.append(record(id))
+                await asyncio.sleep(0.02)
+            journal.append(record("d"))
+        await asyncio.wait_for(task, 5)
+        await caught_up(path, url)
+        await asyncio.wait_for(database.fill(journal), 5)
+
+
 async def test_restart(path: Path, url: str) -> None:
     """After a restart with both files there, the database goes on where it was left, each line once."""
     for id in "abc":
