@@ -24,7 +24,7 @@ from gateway.doors import mcp as mcp_door
 from gateway.doors.bridge import BridgeDoor
 from gateway.doors.console import AppCard, ConsoleDoor
 from gateway.doors.events import Events
-from gateway.doors.guard import Guard, Listener, Site
+from gateway.doors.guard import PRINCIPAL, Guard, Listener, Site
 from gateway.doors.health import Health
 from gateway.doors.sandbox import SandboxDoor
 from gateway.doors.site import SiteDoor
@@ -112,7 +112,8 @@ class _Gateway:
                 exchange=self._exchange,
                 version=gateway.__version__,
                 hosts=list(listener.sites),
-                origins=[*set(listener.origins.values()), *listener.foreign],
+                origins=sorted(set(listener.origins.values())),
+                principal=lambda request: request[PRINCIPAL],
             )
             for app in (None, *config.apps)
         }
@@ -242,18 +243,18 @@ class _Gateway:
 
 
 def _listener(config: Config) -> Listener:
-    origins = config.server.origins
-    plain = [f"{name}:{config.server.port}" for name in ("localhost", "127.0.0.1", "[::1]")]
-    sites = dict.fromkeys((*plain, _netloc(config.server.public_url)), Site.PLAIN)
-    own = {host: f"http://{host}" for host in plain} | {_netloc(config.server.public_url): config.server.public_url}
-    for origin, site in (
+    origins, port = config.server.origins, config.server.port
+    plain = [f"http://{name}{'' if port == 80 else f':{port}'}" for name in ("localhost", "127.0.0.1", "[::1]")]
+    named = [
+        *((origin, Site.PLAIN) for origin in (*plain, config.server.public_url)),
         (origins.console, Site.CONSOLE),
         (origins.sandbox, Site.SANDBOX),
         *((origins.app(app), Site.APP) for app in config.apps),
-    ):
-        sites[_netloc(origin)] = site
-        own[_netloc(origin)] = origin
-    return Listener(sites, own, frozenset(host.origin for host in config.hosts))
+    ]
+    return Listener(
+        sites={_netloc(origin): site for origin, site in named},
+        origins={_netloc(origin): origin for origin, _ in named},
+    )
 
 
 def _entrances(console: str) -> list[web.RouteDef]:

@@ -58,7 +58,7 @@ def test_the_smallest_configuration_has_the_documented_defaults(folder: Path) ->
     assert config.server.origins.console == "http://gateway.localhost:8080"
     assert config.server.origins.app("cart") == "http://cart.localhost:8080"
     assert config.server.origins.sandbox == "http://sandbox.localhost:8080"
-    assert (config.auth, config.hosts, config.plugins) == (("none",), (), ())
+    assert (config.auth, config.plugins) == (("none",), ())
     assert config.database == f"sqlite:///{folder}/gateway.db"
     assert config.journal == folder / "gateway.journal"
     assert config.approvals.timeout == 120.0
@@ -81,8 +81,6 @@ server:
     console: https://gateway.example.com
     apps: https://{app}.apps.example.net
     sandbox: https://sandbox.example.org:8443
-hosts:
-  - {origin: https://chat.example.com, apps: [cart], may_approve: true, attest: true}
 auth: [none]
 apps:
   cart: {source: web/index.html, policy: cart.yaml, title: The cart, unproven: deny, trust_view_gestures: true}
@@ -104,8 +102,6 @@ plugins: [my_package.approver, plugins/mock.py]
     assert (config.server.host, config.server.port) == ("::1", 9000)
     assert config.server.public_url == "https://gateway.example.com"
     assert config.server.origins.app("cart") == "https://cart.apps.example.net"
-    assert config.hosts[0].origin == "https://chat.example.com"
-    assert (config.hosts[0].apps, config.hosts[0].may_approve, config.hosts[0].attest) == (("cart",), True, True)
     app = config.apps["cart"]
     assert (app.title, app.unproven, app.trust_view_gestures) == ("The cart", "deny", True)
     credential = config.credentials["shop-service"]
@@ -297,12 +293,6 @@ def test_a_gateway_without_apps_is_refused(folder: Path, text: str) -> None:
 def test_origins_are_origins_and_differ_in_their_hosts(folder: Path, origins: str) -> None:
     """Cookies ignore ports; a path is no part of an origin."""
     assert problems(folder, f"server: {{origins: {{{origins}}}}}\n" + APPS + CREDENTIAL)
-
-
-def test_a_host_may_only_embed_apps_that_exist(folder: Path) -> None:
-    """The message suggests the nearest app."""
-    (found,) = problems(folder, APPS + CREDENTIAL + "hosts: [{origin: https://chat.example.com, apps: [card]}]\n")
-    assert "there is no app 'card', did you mean \"cart\"?" in found
 
 
 @pytest.mark.parametrize("database", ["postgresql://db/gateway", "sqlite://", "sqlite:///:memory:", "gateway.db"])

@@ -9,7 +9,7 @@ from itertools import combinations
 from pathlib import Path
 
 from gateway.config import addresses
-from gateway.config.nouns import App, Approvals, Audit, Config, Host, Origins, Server, Unproven
+from gateway.config.nouns import App, Approvals, Audit, Config, Origins, Server, Unproven
 from gateway.config.secrets import misplaced, secret
 from gateway.config.settings import DEFAULTS, UNAVAILABLE
 from gateway.credentials import ClientCredentials
@@ -88,7 +88,6 @@ class _Reader:
         return Config(
             path=self.path,
             server=server,
-            hosts=tuple(_host(section, list(named)) for section in root.sections("hosts")),
             auth=auth,
             apps={app.id: app for app in apps if app is not None},
             credentials=credentials,
@@ -216,20 +215,6 @@ def _auth(root: Section) -> tuple[str, ...]:
         elif node.value != "none":
             root.report.add(node, f"auth: must be none, not {node.kind}")
     return ("none",)
-
-
-def _host(section: Section, apps: Sequence[str]) -> Host:
-    section.require("origin", "apps")
-    names = section.texts("apps")
-    for name in names:
-        if name not in apps:
-            section.problem(f"there is no app {name!r}{suggestion(name, apps)}", "apps")
-    return Host(
-        origin=addresses.origin(section, "origin"),
-        apps=names,
-        may_approve=section.flag("may_approve"),
-        attest=section.flag("attest"),
-    )
 
 
 def _approvals(section: Section) -> Approvals:

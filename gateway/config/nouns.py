@@ -42,16 +42,6 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
-    """A page of others that may embed views of `apps`."""
-
-    origin: str
-    apps: tuple[str, ...]
-    may_approve: bool
-    attest: bool
-
-
-@dataclass(frozen=True, slots=True)
 class App:
     """One app: a folder or an HTML file, and the policy under which it runs."""
 
@@ -84,7 +74,6 @@ class Config:
 
     path: Path
     server: Server
-    hosts: tuple[Host, ...]
     auth: tuple[str, ...]
     apps: Mapping[str, App]
     credentials: Mapping[str, ClientCredentials]

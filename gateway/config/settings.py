@@ -26,10 +26,6 @@ SETTINGS: Final = (
     Setting("server.origins.console", "http://gateway.localhost:PORT", "The origin of the console and the bridge."),
     Setting("server.origins.apps", "http://{app}.localhost:PORT", "The origin of each app as an ordinary web site."),
     Setting("server.origins.sandbox", "http://sandbox.localhost:PORT", "The origin of the sandbox proxy of views."),
-    Setting("hosts[].origin", None, "The origin of a page that may embed views."),
-    Setting("hosts[].apps", None, "The apps that it may embed."),
-    Setting("hosts[].may_approve", "false", "Whether the person may answer approvals in it."),
-    Setting("hosts[].attest", "false", "Whether its word on a person's gesture is taken."),
     Setting("auth", "[none]", "How callers prove who they are; the first that matches counts."),
     Setting("apps.<name>.source", None, "The folder or the HTML file of the web app."),
     Setting("apps.<name>.policy", None, "The policy file of the app."),
@@ -55,7 +51,7 @@ SETTINGS: Final = (
 DEFAULTS: Final = {setting.key: setting.default or "" for setting in SETTINGS}
 
 UNAVAILABLE: Final = {
-    "": ("roles", "upstreams"),
+    "": ("hosts", "roles", "upstreams"),
     "server": ("trusted_proxies",),
     "stores": ("redis",),
     "approvals": ("ask", "presence"),

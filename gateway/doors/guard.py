@@ -35,12 +35,10 @@ class Site(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """The hosts that are ours, in lower case with their port, and the foreign origins that may use `/mcp`."""
+    """The hosts that are ours, as `Host` names them in lower case: what each stands for, and its own origin."""
 
     sites: Mapping[str, Site]
     origins: Mapping[str, str]
-    """The own origin of each host."""
-    foreign: frozenset[str] = frozenset()
 
 
 class Guard:
@@ -71,8 +69,6 @@ class Guard:
         fetch_site = request.headers.get("sec-fetch-site")
         origin = request.headers.get("origin")
         if _is_probe(request):
-            return None
-        if _is_mcp(request) and origin in self._listener.foreign:
             return None
         if fetch_site not in (None, "same-origin") and not _is_navigation(request, site):
             return f"A web page of another site ({fetch_site}) may not use this gateway."
