@@ -23,7 +23,8 @@ export function answerPage(apps: AppBridge, view: () => BridgeView | null, optio
   answerForPerson(apps, options);
 }
 
-function answerForPerson(apps: AppBridge, { onopenlink, onmessage, onupdatemodelcontext, ondownloadfile }: Answers): void {
+function answerForPerson(apps: AppBridge, answers: Answers): void {
+  const { onopenlink, onmessage, onupdatemodelcontext, ondownloadfile } = answers;
   if (onopenlink) {
     apps.onopenlink = async ({ url }) => {
       const link = URL.canParse(url) ? new URL(url) : null;

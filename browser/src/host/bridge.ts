@@ -106,7 +106,8 @@ export class Bridge implements Wire {
       return;
     }
     // A view that is being taken up again has nothing to attest, and one that was not taken up nothing to close.
-    if ((frame.type === "gesture" || frame.type === "focus" || frame.type === "close") && !connection.views.includes(frame.view)) return;
+    const needsOpen = frame.type === "gesture" || frame.type === "focus" || frame.type === "close";
+    if (needsOpen && !connection.views.includes(frame.view)) return;
     const replies = connection.send(frame);
     this.flush(connection);
     for (const reply of replies) this.take(reply);

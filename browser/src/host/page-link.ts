@@ -1,4 +1,4 @@
-/** What a host page hears of one sandboxed page and says to it: its window and origin alone, within a budget, sorted. */
+/** What a host page hears of one sandboxed page, from its window and origin alone and within a budget, and says to it. */
 import type { JSONRPCMessage, Transport } from "@modelcontextprotocol/client";
 import type { JsonObject } from "../mux";
 import { Budget } from "./budget";

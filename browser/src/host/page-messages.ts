@@ -1,4 +1,4 @@
-/** What a `postMessage` from the sandbox proxy is: the page's ui protocol, its webmcp envelope, or the proxy's own word. */
+/** What a message of the sandbox proxy is: the page's ui protocol, its webmcp envelope, or the proxy's own word. */
 import { MuxError, readMessage, type JsonObject } from "../mux";
 
 export type PageMessage =

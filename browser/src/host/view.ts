@@ -173,7 +173,8 @@ export class MountedApp {
       if (generation === this.generation) this.adopt(open);
       else open.close("gone");
     } catch {
-      if (generation === this.generation) this.end({ reason: "failed", text: `${this.options.app} could not be opened again.` });
+      const text = `${this.options.app} could not be opened again.`;
+      if (generation === this.generation) this.end({ reason: "failed", text });
     }
     return generation === this.generation && this.open !== null;
   }
@@ -202,7 +203,9 @@ export class MountedApp {
       gesture: (age) => this.open?.gesture(age),
       reloaded: () => void this.reloadedInPlace(),
       emptied: () => void this.reload(),
-      flooded: () => this.end({ reason: "flooded", text: `${this.options.app} was closed: it sent too many messages.` }),
+      flooded: () => {
+        this.end({ reason: "flooded", text: `${this.options.app} was closed: it sent too many messages.` });
+      },
     });
   }
 
@@ -288,7 +291,8 @@ export class MountedApp {
   }
 
   private follow(height: number | undefined): void {
-    if (this.frame && height !== undefined) this.frame.style.height = `${Math.min(Math.max(0, height), LARGEST_HEIGHT)}px`;
+    if (!this.frame || height === undefined) return;
+    this.frame.style.height = `${Math.min(Math.max(0, height), LARGEST_HEIGHT)}px`;
   }
 
   /** A window that loses the focus to the iframe. */
@@ -300,8 +304,8 @@ export class MountedApp {
 /** The app's page, read over its own view. */
 async function readPage(open: BridgeView): Promise<{ html: string; meta: McpUiResourceMeta }> {
   const result = await open.call("resources/read", { uri: open.resource });
-  const contents = result["contents"];
-  const [content] = Array.isArray(contents) ? (contents as { text?: unknown; _meta?: { ui?: McpUiResourceMeta } }[]) : [];
+  const contents = Array.isArray(result["contents"]) ? result["contents"] : [];
+  const content = contents[0] as { text?: unknown; _meta?: { ui?: McpUiResourceMeta } } | undefined;
   if (typeof content?.text !== "string") throw new TypeError(`${open.resource} is no text`);
   return { html: content.text, meta: content._meta?.ui ?? {} };
 }

@@ -2,10 +2,10 @@
 import { Conversation, type Verdict } from "./conversation";
 import { MuxError } from "./errors";
 import { CHANNELS, decode, encode, type Frame, type MessageFrame } from "./frames";
-import { BAD_MESSAGE, BUSY, failure, has, idOf, INTERNAL } from "./jsonrpc";
+import { BAD_MESSAGE, BUSY, failure, has, idOf, INTERNAL, type Id } from "./jsonrpc";
 import { Progress } from "./progress";
 import { other, type Role } from "./rules";
-import { isDeep } from "./text";
+import { isDeep, type JsonObject } from "./text";
 
 /**
  * What one end knows of one connection; the same rules hold for what it hears and for what it says.
@@ -40,7 +40,8 @@ export class Connection {
     } catch (error) {
       if (!(error instanceof MuxError)) throw error;
       this.progress.ended = true;
-      if (this.role === "gateway") this.write({ type: "error", code: error.code, detail: error.message.slice(0, 1024) });
+      const { code, message } = error;
+      if (this.role === "gateway") this.write({ type: "error", code, detail: message.slice(0, 1024) });
       throw error;
     }
   }
@@ -145,7 +146,8 @@ export class Connection {
     return CHANNELS.flatMap((channel) => {
       const calls = this.conversations.get(`${view} ${channel}`)?.waiting(this.role) ?? [];
       this.conversations.delete(`${view} ${channel}`);
-      return calls.map((call): Frame => ({ type: "message", view, channel, message: failure(call, BUSY, "connection-lost") }));
+      const lost = (call: Id): JsonObject => failure(call, BUSY, "connection-lost");
+      return calls.map((call): Frame => ({ type: "message", view, channel, message: lost(call) }));
     });
   }
 

@@ -99,7 +99,9 @@ function content(type: string, value: Json): Frame {
   const members = MEMBERS.get(type);
   if (!members) throw bad(`a frame is a message, or has one member of ${[...MEMBERS.keys()].join(", ")}`);
   const names: readonly string[] = [...members.needed, ...(members.either ?? [])];
-  if (!isObject(value) || !Object.keys(value).every((name) => names.includes(name))) throw bad(`${type}: an object of ${names.join(", ")}`);
+  if (!isObject(value) || !Object.keys(value).every((name) => names.includes(name))) {
+    throw bad(`${type}: an object of ${names.join(", ")}`);
+  }
   for (const name of members.needed) check(`${type}.${name}`, value[name], name);
   const given = (members.either ?? []).filter((name) => Object.hasOwn(value, name));
   if (given.length > 1) throw bad(`${type}: ${given.join(" or ")}, not both`);

@@ -1,4 +1,4 @@
-/** The bridge protocol without I/O; `gateway/mux` is the same in Python, and `tests/mux/vectors.json` holds the two together. */
+/** The bridge protocol without I/O, as in `gateway/mux`; `tests/mux/vectors.json` holds the two together. */
 export { BODY_LIMIT, bodyNamed, isLarge, joinBody, splitBody } from "./bodies";
 export { Connection } from "./connection";
 export { MuxError } from "./errors";

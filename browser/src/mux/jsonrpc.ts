@@ -46,7 +46,8 @@ function readMethod(message: JsonObject): MessageKind {
   const params = has(message, "params") ? message["params"] : {};
   if (typeof method !== "string" || !isObject(params)) throw bad("method must be a string, params an object");
   if (has(message, "id")) return { kind: "call", id: readId(message["id"]), method };
-  return { kind: "notice", method, cancels: method === "notifications/cancelled" ? idOrNull(params["requestId"]) : null };
+  const cancels = method === "notifications/cancelled" ? idOrNull(params["requestId"]) : null;
+  return { kind: "notice", method, cancels };
 }
 
 function readAnswer(message: JsonObject): MessageKind {
@@ -75,7 +76,8 @@ function readId(value: Json | undefined): Id {
 }
 
 function isId(value: Json | undefined): value is Id {
-  return typeof value === "string" ? value.length <= LONGEST || [...value].length <= LONGEST : Number.isSafeInteger(value);
+  if (typeof value !== "string") return Number.isSafeInteger(value);
+  return value.length <= LONGEST || [...value].length <= LONGEST; // characters, not UTF-16 units
 }
 
 function only(value: JsonObject, names: readonly string[]): void {

@@ -30,7 +30,9 @@ export class Progress {
       return true;
     }
     if (frame.type === "hello" || !this.greeted) {
-      if (this.greeted || frame.type !== "hello" || speaker !== "host") throw unexpected("hello comes first, once, from the host");
+      if (this.greeted || frame.type !== "hello" || speaker !== "host") {
+        throw unexpected("hello comes first, once, from the host");
+      }
       this.greeted = true;
       return true;
     }
@@ -48,7 +50,9 @@ export class Progress {
       return true;
     }
     if (frame.type === "opened") {
-      if (this.views.has(frame.view) || this.closed.has(frame.view)) throw unexpected("opened names a view that was there before");
+      if (this.views.has(frame.view) || this.closed.has(frame.view)) {
+        throw unexpected("opened names a view that was there before");
+      }
       this.views.set(frame.view, "open");
     }
     this.opening.delete(reference);

@@ -25,7 +25,8 @@ function start(host: string): void {
 
   function fromPage(data: unknown): void {
     if (isOwn(data)) return;
-    const age = methodOf(data) === "tools/call" ? gestures.age(navigator.userActivation.isActive, performance.now()) : null;
+    const { isActive } = navigator.userActivation;
+    const age = methodOf(data) === "tools/call" ? gestures.age(isActive, performance.now()) : null;
     if (age !== null) toHost(notice("gesture", { age }));
     toHost(data);
   }

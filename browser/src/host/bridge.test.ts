@@ -1,0 +1,275 @@
+/** The bridge client against the gateway's end of the core, over a fake wire. */
+import { afterEach, expect, test, vi } from "vitest";
+import { Connection, type Frame, type JsonObject } from "../mux";
+import { Bridge, type Socket } from "./bridge";
+import type { BridgeView, ViewEvents } from "./bridge-view";
+
+const VIEW = "A".repeat(22);
+const running: Bridge[] = [];
+
+/** A wire whose other end is this test. */
+class FakeSocket implements Socket {
+  onopen: Socket["onopen"] = null;
+  onmessage: Socket["onmessage"] = null;
+  onclose: Socket["onclose"] = null;
+  readonly gateway = new Connection("gateway");
+  readonly told: Frame[] = [];
+
+  send(text: string): void {
+    this.told.push(...this.gateway.receiveData(text));
+    this.flush();
+  }
+
+  close(): void {
+    this.onclose?.call(this as unknown as WebSocket, {} as CloseEvent);
+  }
+
+  say(frame: Frame): void {
+    this.gateway.send(frame);
+    this.flush();
+  }
+
+  last(): Frame | undefined {
+    return this.told.at(-1);
+  }
+
+  private flush(): void {
+    for (const data of this.gateway.pendingOutput()) {
+      this.onmessage?.call(this as unknown as WebSocket, { data } as MessageEvent);
+    }
+  }
+}
+
+class World {
+  readonly sockets: FakeSocket[] = [];
+  readonly bodies = new Map<string, string>();
+  readonly events: string[] = [];
+  readonly webmcp: JsonObject[] = [];
+  readonly bridge: Bridge;
+  putBody = async (id: string, text: string): Promise<void> => void this.bodies.set(id, text);
+
+  constructor() {
+    this.bridge = new Bridge({
+      apps: ["cart"],
+      csrf: "",
+      base: new URL("http://gateway.localhost/"),
+      http: {
+        ticket: async () => "ticket",
+        putBody: (id, text) => this.putBody(id, text),
+        takeBody: async (id) => this.bodies.get(id) ?? Promise.reject(new Error("no such body")),
+      },
+      connect: () => {
+        const socket = new FakeSocket();
+        this.sockets.push(socket);
+        queueMicrotask(() => socket.onopen?.call(socket as unknown as WebSocket, {} as Event));
+        return socket;
+      },
+      pause: async () => undefined,
+      onstate: (state) => this.events.push(state),
+    });
+    running.push(this.bridge);
+    void this.bridge.run();
+  }
+
+  get socket(): FakeSocket {
+    const socket = this.sockets.at(-1);
+    if (!socket) throw new Error("not connected");
+    return socket;
+  }
+
+  async open(): Promise<BridgeView> {
+    const events: ViewEvents = {
+      webmcp: (message) => this.webmcp.push(message),
+      notification: (message) => this.events.push(String(message["method"])),
+      closed: (reason) => this.events.push(`closed: ${reason}`),
+      lost: () => this.events.push("lost"),
+    };
+    const opening = this.bridge.open("cart", events);
+    await vi.waitFor(() => expect(this.socket.last()).toMatchObject({ type: "open" }));
+    this.socket.say({ type: "opened", ref: "1", view: VIEW, resource: "ui://cart/x", links: [], resume: "r-1" });
+    return opening;
+  }
+
+  /** Drop the wire, and wait for the next that has heard `type`. */
+  async dropUntil(type: Frame["type"]): Promise<void> {
+    const { length } = this.sockets;
+    this.socket.close();
+    await vi.waitFor(() => expect([this.sockets.length, this.socket.last()?.type]).toEqual([length + 1, type]));
+  }
+
+  /** Answer the newest call. */
+  answer(result: JsonObject): void {
+    const frame = this.socket.last();
+    if (frame?.type !== "message") throw new Error("no call");
+    this.say("ui", { jsonrpc: "2.0", id: frame.message["id"] ?? null, result });
+  }
+
+  say(channel: "ui" | "webmcp", message: JsonObject): void {
+    this.socket.say({ type: "message", view: VIEW, channel, message });
+  }
+}
+
+afterEach(() => running.splice(0).forEach((bridge) => bridge.close()));
+
+test("hello comes first, then the view, then its call and the answer", async () => {
+  const world = new World();
+  const view = await world.open();
+  const call = view.call("tools/call", { name: "x" });
+  world.answer({ content: [] });
+  expect(await call).toEqual({ content: [] });
+  expect(world.socket.told.map(({ type }) => type)).toEqual(["hello", "open", "message"]);
+});
+
+test("a refused view rejects with what the gateway said", async () => {
+  const world = new World();
+  const opening = world.bridge.open("cart", {} as ViewEvents);
+  await vi.waitFor(() => expect(world.socket.last()).toMatchObject({ type: "open" }));
+  world.socket.say({ type: "error", ref: "1", code: "unknown-app", detail: "no such app" });
+  await expect(opening).rejects.toThrow("unknown-app: no such app");
+});
+
+test("a call in flight fails with the connection, and is not sent again", async () => {
+  const world = new World();
+  const view = await world.open();
+  const call = view.call("tools/call", { name: "x" });
+  const failed = expect(call).rejects.toThrow("connection-lost");
+  await world.dropUntil("resume");
+  await failed;
+  expect(world.socket.told.map(({ type }) => type)).toEqual(["hello", "resume"]);
+});
+
+test("a view is taken up with the newest token, each once", async () => {
+  const world = new World();
+  await world.open();
+  await world.dropUntil("resume");
+  expect(world.socket.last()).toEqual({ type: "resume", view: VIEW, token: "r-1" });
+  world.socket.say({ type: "resume", view: VIEW, token: "r-2" });
+  await world.dropUntil("resume");
+  expect(world.socket.last()).toEqual({ type: "resume", view: VIEW, token: "r-2" });
+});
+
+test("between two connections a call fails at once", async () => {
+  const world = new World();
+  const view = await world.open();
+  await world.dropUntil("resume");
+  await expect(view.call("tools/call", { name: "x" })).rejects.toThrow("connection-lost");
+  view.gesture(5);
+  expect(world.socket.last()).toMatchObject({ type: "resume" });
+});
+
+test("a view that the gateway forgot is lost, once", async () => {
+  const world = new World();
+  await world.open();
+  await world.dropUntil("resume");
+  world.socket.say({ type: "error", view: VIEW, code: "unknown-view", detail: "" });
+  await world.dropUntil("hello");
+  expect(world.events.filter((event) => event === "lost")).toEqual(["lost"]);
+});
+
+test("an opening that the connection did not live to see is asked again", async () => {
+  const world = new World();
+  const opening = world.bridge.open("cart", {} as ViewEvents);
+  await vi.waitFor(() => expect(world.sockets.length).toBe(1));
+  await world.dropUntil("open");
+  world.socket.say({ type: "opened", ref: "1", view: VIEW, resource: "ui://cart/x", links: [], resume: "r-1" });
+  expect((await opening).id).toBe(VIEW);
+});
+
+test("an abort cancels the call at the gateway", async () => {
+  const world = new World();
+  const view = await world.open();
+  const abort = new AbortController();
+  const call = view.call("tools/call", { name: "x" }, { signal: abort.signal });
+  abort.abort();
+  await expect(call).rejects.toThrow(/abort/i);
+  expect(world.socket.last()).toMatchObject({ message: { method: "notifications/cancelled" } });
+});
+
+test("progress reaches its call alone", async () => {
+  const world = new World();
+  const view = await world.open();
+  const heard: JsonObject[] = [];
+  const call = view.call("tools/call", { name: "x", _meta: { a: 1 } }, { onprogress: (params) => heard.push(params) });
+  const sent = world.socket.last() as unknown as { message: { id: string; params: { _meta: JsonObject } } };
+  expect(sent.message.params._meta).toEqual({ a: 1, progressToken: sent.message.id });
+  for (const progressToken of [sent.message.id, "other"]) {
+    world.say("ui", { jsonrpc: "2.0", method: "notifications/progress", params: { progressToken, progress: 1 } });
+  }
+  world.answer({});
+  await call;
+  expect(heard).toHaveLength(1);
+});
+
+test("the 65th call is busy, and the first goes on", async () => {
+  const world = new World();
+  const view = await world.open();
+  const calls = Array.from({ length: 64 }, () => view.call("tools/call", { name: "x" }));
+  await expect(view.call("tools/call", { name: "x" })).rejects.toMatchObject({ code: -32000, message: "busy" });
+  world.answer({ last: true });
+  expect(await calls[63]).toEqual({ last: true });
+  for (const call of calls) call.catch(() => undefined);
+});
+
+test("a large call is handed over before its frame, and a large answer is fetched", async () => {
+  const world = new World();
+  const view = await world.open();
+  const body = "x".repeat(300_000);
+  const call = view.call("tools/call", { body });
+  await vi.waitFor(() => expect(world.socket.last()).toMatchObject({ type: "message" }));
+  const [[id, text]] = [...world.bodies] as [[string, string]];
+  expect(world.socket.last()).toMatchObject({ message: { params: { $body: id } } });
+  expect(JSON.parse(text)).toEqual({ body });
+  world.bodies.set("b".repeat(22), '{"large":true}');
+  world.answer({ $body: "b".repeat(22) });
+  expect(await call).toEqual({ large: true });
+});
+
+test("a large call whose connection went while it was handed over is not sent on the next", async () => {
+  const world = new World();
+  const view = await world.open();
+  let handedOver = (): void => undefined;
+  world.putBody = () => new Promise((resolve) => (handedOver = resolve));
+  const failed = expect(view.call("tools/call", { body: "x".repeat(300_000) })).rejects.toThrow("connection-lost");
+  await world.dropUntil("resume");
+  world.socket.say({ type: "resume", view: VIEW, token: "r-2" });
+  handedOver();
+  await failed;
+  expect(world.socket.last()).toMatchObject({ type: "resume" });
+});
+
+test("a call that the page serves is cancelled there when the connection goes", async () => {
+  const world = new World();
+  const view = await world.open();
+  world.say("webmcp", { jsonrpc: "2.0", id: 7, method: "tools/call", params: {} });
+  world.say("webmcp", { jsonrpc: "2.0", id: 8, method: "tools/call", params: {} });
+  view.sendWebmcp({ jsonrpc: "2.0", id: 7, result: {} });
+  await world.dropUntil("resume");
+  expect(world.webmcp.at(-1)).toMatchObject({ method: "notifications/cancelled", params: { requestId: 8 } });
+  expect(world.webmcp).toHaveLength(3);
+});
+
+test("the gateway closes a view", async () => {
+  const world = new World();
+  const view = await world.open();
+  const failed = expect(view.call("tools/call", {})).rejects.toThrow("connection-lost");
+  world.socket.say({ type: "close", view: VIEW, reason: "policy" });
+  await failed;
+  expect(world.events).toContain("closed: policy");
+  await world.dropUntil("hello");
+});
+
+test("a gateway that writes nonsense is left, and tried again", async () => {
+  vi.spyOn(console, "error").mockReturnValue(undefined);
+  const world = new World();
+  await world.open();
+  world.socket.onmessage?.call(world.socket as unknown as WebSocket, { data: "{" } as MessageEvent);
+  await vi.waitFor(() => expect(world.sockets).toHaveLength(2));
+});
+
+test("a closed bridge stays closed", async () => {
+  const world = new World();
+  await world.open();
+  world.bridge.close();
+  await expect(world.bridge.open("cart", {} as ViewEvents)).rejects.toThrow("closed");
+  expect([world.events.at(-1), world.sockets.length]).toEqual(["closed", 1]);
+});

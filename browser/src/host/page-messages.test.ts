@@ -1,0 +1,57 @@
+/** What a message of the sandbox proxy's window is taken for. */
+import { expect, test } from "vitest";
+import { envelope, sortPageMessage } from "./page-messages";
+
+const ping = { jsonrpc: "2.0", id: 1, method: "ping" };
+const wrapped = (payload: unknown, more: object = {}) => ({
+  channel: "mcp-iframe",
+  type: "mcp",
+  direction: "server-to-client",
+  payload,
+  ...more,
+});
+const own = (name: string, params: object = {}) => ({
+  jsonrpc: "2.0",
+  method: `ui/notifications/sandbox-${name}`,
+  params,
+});
+
+test("bare JSON-RPC is ui, and its first word is known", () => {
+  expect(sortPageMessage(ping)).toEqual({ kind: "ui", message: ping, initialize: false });
+  expect(sortPageMessage({ ...ping, method: "ui/initialize" })).toMatchObject({ kind: "ui", initialize: true });
+});
+
+test("an envelope is webmcp, its payload unchanged", () => {
+  expect(sortPageMessage(wrapped(ping))).toEqual({ kind: "webmcp", payload: ping });
+  expect(sortPageMessage(wrapped("mcp-server-ready"))).toEqual({ kind: "webmcp", payload: "mcp-server-ready" });
+});
+
+test("the proxy's words are its own", () => {
+  expect(sortPageMessage(own("proxy-ready"))).toMatchObject({ kind: "proxy-ready" });
+  expect(sortPageMessage(own("gesture", { age: 12.3 }))).toEqual({ kind: "gesture", age: 13 });
+  expect(sortPageMessage(own("gesture", { age: 1e9 }))).toEqual({ kind: "gesture", age: 5000 });
+});
+
+test.each([
+  ["nothing", undefined],
+  ["text", "hello"],
+  ["a list", [ping]],
+  ["an object", {}],
+  ["an extra member", { ...ping, channel: "ui" }],
+  ["a map", new Map()],
+  ["an envelope the other way", wrapped(ping, { direction: "client-to-server" })],
+  ["an envelope of another type", wrapped(ping, { type: "x" })],
+  ["an envelope around a batch", wrapped([ping])],
+  ["an envelope around an envelope", wrapped(wrapped(ping))],
+  ["the host's own word in an envelope", wrapped("mcp-check-ready")],
+  ["a resource for the proxy", own("resource-ready", { html: "x" })],
+  ["a gesture in the future", own("gesture", { age: -1 })],
+  ["a gesture without age", own("gesture")],
+  ["a gesture, age NaN", own("gesture", { age: Number.NaN })],
+])("garbage: %s", (_name, data) => {
+  expect(sortPageMessage(data)).toEqual({ kind: "garbage" });
+});
+
+test("a message of the gateway is wrapped", () => {
+  expect(envelope(ping)).toEqual({ channel: "mcp-iframe", type: "mcp", direction: "client-to-server", payload: ping });
+});

@@ -1,0 +1,24 @@
+/** How long ago a gesture was, at most. */
+import { expect, test } from "vitest";
+import { Gestures } from "./gesture";
+
+test("without a gesture there is no age", () => {
+  expect(new Gestures(0).age(false, 100)).toBeNull();
+});
+
+test("the age counts from the last look that saw none", () => {
+  const gestures = new Gestures(0);
+  gestures.look(false, 1000);
+  gestures.look(true, 1200);
+  expect([gestures.age(true, 1250), gestures.age(true, 2000.5)]).toEqual([250, 1001]);
+});
+
+test("a gesture that never seemed to end is five seconds old at most", () => {
+  expect(new Gestures(0).age(true, 60_000)).toBe(5000);
+});
+
+test("a relay looks too", () => {
+  const gestures = new Gestures(0);
+  gestures.age(false, 900);
+  expect(gestures.age(true, 1000)).toBe(100);
+});

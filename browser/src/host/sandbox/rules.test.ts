@@ -1,0 +1,50 @@
+/** What the sandbox proxy lets through. */
+import { expect, test } from "vitest";
+import { hostOrigin, isOwn, narrowed, resourceOf } from "./rules";
+
+const HOST = "http://gateway.localhost:8080";
+const address = (host: string) => `?host=${encodeURIComponent(host)}`;
+const ready = (params: unknown) => ({ jsonrpc: "2.0", method: "ui/notifications/sandbox-resource-ready", params });
+
+test("the host is the one that the address names and that stands above", () => {
+  expect(hostOrigin(address(HOST), HOST)).toBe(HOST);
+  expect(hostOrigin(address(HOST), undefined)).toBe(HOST);
+  expect(hostOrigin(address(HOST), "http://evil.example")).toBeNull();
+});
+
+const NO_HOSTS = ["", "*", "null", "gateway.localhost", `${HOST}/path`, `${HOST}/`, "javascript:alert(1)", "ws://a.localhost"];
+
+test.each(NO_HOSTS)("%j is no host", (host) => {
+  expect(hostOrigin(address(host), undefined)).toBeNull();
+});
+
+test("an address without a host has none", () => {
+  expect(hostOrigin("?csp=x", HOST)).toBeNull();
+});
+
+test.each([
+  [undefined, "allow-scripts allow-forms"],
+  ["allow-scripts", "allow-scripts"],
+  ["allow-scripts allow-same-origin allow-top-navigation allow-popups", "allow-scripts"],
+  ["ALLOW-FORMS\tallow-modals", "allow-forms"],
+  ["", ""],
+  [7, "allow-scripts allow-forms"],
+])("the wish %j may only take away", (wish, sandbox) => {
+  expect(narrowed(wish)).toBe(sandbox);
+});
+
+test("a resource is HTML with its wish", () => {
+  const resource = resourceOf(ready({ html: "x", sandbox: "allow-scripts allow-same-origin" }));
+  expect(resource).toEqual({ html: "x", sandbox: "allow-scripts" });
+});
+
+const NO_PAGES = [null, "x", ready(undefined), ready({}), ready({ html: 1 }), { method: "ui/initialize", params: { html: "x" } }];
+
+test.each(NO_PAGES)("%j brings no page", (data) => {
+  expect(resourceOf(data)).toBeNull();
+});
+
+test("the proxy's own words end there", () => {
+  expect(isOwn(ready({}))).toBe(true);
+  expect([{ method: "tools/call" }, null, { method: 1 }].some(isOwn)).toBe(false);
+});

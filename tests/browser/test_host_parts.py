@@ -1,0 +1,286 @@
+"""The bridge client, the mounted app and the sandbox proxy in Chromium, against the real mux."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from playwright.async_api import FrameLocator, Page, expect
+
+from gateway import mux
+from gateway.model import Channel, Json
+from tests.browser.far_end import echo, far_end
+
+CALLS = "tools/call"
+
+
+def shown(page: Page, app: str = "one") -> FrameLocator:
+    """The app's own page, inside the proxy."""
+    return page.frame_locator(f"[data-app={app}] iframe").frame_locator("iframe")
+
+
+async def out(page: Page, text: str, app: str = "one") -> None:
+    """Wait until the app shows `text`. Not before a gesture is looked for: Playwright's looking counts as one."""
+    await expect(shown(page, app).locator("#out")).to_contain_text(text)
+
+
+async def test_a_page_is_greeted_and_its_call_is_answered(page: Page) -> None:
+    """Capabilities are those that work, the host says that its bridge is there, a call comes back."""
+    script = """begin().then(async ({ hostCapabilities, hostContext }) => {
+      show(Object.keys(hostCapabilities).sort().join() + " " + JSON.stringify(hostContext["webmcp-gateway"]));
+      show(JSON.stringify((await call("now", { a: 1 })).result.structuredContent));
+    });"""
+    async with far_end(one=script) as end:
+        await page.goto(end.url("one"))
+        await out(page, 'logging,sandbox,serverResources,serverTools {"bridge":true}')
+        await out(page, '{"a":1}')
+        await out(page, "tool-result")
+
+
+async def test_a_large_body_goes_both_ways_beside_the_frames(page: Page) -> None:
+    """Over 256 KiB, a body is handed over by HTTP and arrives whole."""
+    script = """begin().then(async () => {
+      const body = "é".repeat(400000);
+      const { result } = await call("big", { body });
+      show(String(result.structuredContent.body === body));
+    });"""
+    async with far_end(one=script) as end:
+        await page.goto(end.url("one"))
+        await out(page, "true")
+        assert [list(message["params"]) for message in end.messages(Channel.UI, CALLS)] == [["$body"]]  # type: ignore[arg-type]
+
+
+async def test_an_aborted_call_is_cancelled_at_the_gateway(page: Page) -> None:
+    """The page's `notifications/cancelled` reaches the gateway under the gateway's own id."""
+    script = """begin().then(() => {
+      void call("hang");
+      setTimeout(() => tell({ method: "notifications/cancelled", params: { requestId: prefix + count } }), 200);
+    });"""
+    async with far_end(one=script) as end:
+        end.on_call = lambda params: None
+        await page.goto(end.url("one"))
+        await end.until(lambda: end.messages(Channel.UI, "notifications/cancelled"))
+        (call,) = end.messages(Channel.UI, CALLS)
+        (cancel,) = end.messages(Channel.UI, "notifications/cancelled")
+        assert cancel["params"]["requestId"] == call["id"]  # type: ignore[call-overload, index]
+
+
+async def test_a_real_click_is_attested_before_its_call(page: Page) -> None:
+    """The proxy sees the person's gesture; a call that the page makes by itself has none."""
+    async with far_end(one="begin().then(() => call('auto').then(() => show('auto')));") as end:
+        await page.goto(end.url("one"))
+        await end.until(lambda: end.messages(Channel.UI, CALLS))
+        assert end.of(mux.Gesture) == []
+        await shown(page).locator("#go").click()
+        await end.until(lambda: len(end.messages(Channel.UI, CALLS)) == 2)
+        kinds = [type(frame) for frame in end.told if not isinstance(frame, mux.Focus)]
+        assert kinds[-2:] == [mux.Gesture, mux.Message]
+        assert end.of(mux.Gesture)[0].age < 3000
+
+
+async def test_a_page_can_not_attest_for_itself(page: Page) -> None:
+    """Its own `click()`, and a gesture that it writes itself, attest nothing."""
+    script = """begin().then(async () => {
+      tell({ method: "ui/notifications/sandbox-gesture", params: { age: 0 } });
+      top.postMessage({ jsonrpc: "2.0", method: "ui/notifications/sandbox-gesture", params: { age: 0 } }, "*");
+      document.querySelector("#go").click();
+    });"""
+    async with far_end(one=script) as end:
+        await page.goto(end.url("one"))
+        await end.until(lambda: end.messages(Channel.UI, CALLS))
+        assert end.of(mux.Gesture) == []
+
+
+async def test_the_frame_is_opaque_and_stays_where_it_is(page: Page) -> None:
+    """No origin, no storage, no way to its embedder, no navigation elsewhere, no second page."""
+    script = """begin().then(() => {
+      const tries = { origin: () => origin, storage: () => localStorage.length, parent: () => parent.document.title,
+        top: () => (top.location.href = "about:blank") };
+      for (const [name, attempt] of Object.entries(tries)) {
+        try { show(name + "=" + attempt()); } catch (error) { show(name + "!" + error.name); }
+      }
+      tell({ method: "ui/notifications/sandbox-resource-ready", params: { html: "<p id=other>other" } });
+      setTimeout(() => { show("leaving"); location.href = "http://localhost:PORT/"; }, 300);
+    });"""
+    async with far_end() as end:
+        end.scripts["one"] = script.replace("PORT", str(end.port))
+        await page.goto(end.url("one"))
+        await out(page, "origin=null;storage!SecurityError;parent!SecurityError;top!SecurityError")
+        inner = page.frame_locator("[data-app=one] iframe").locator("iframe")
+        assert await inner.get_attribute("sandbox") == "allow-scripts allow-forms"
+        await asyncio.sleep(0.8)
+        assert not any(frame.url.startswith("http://localhost") for frame in page.frames)
+        assert page.url.startswith(end.host)
+
+
+async def test_a_proxy_speaks_to_its_own_host_alone(page: Page) -> None:
+    """Named another host, or none, it stays silent, whatever page stands above it."""
+    async with far_end(one="") as end:
+        await page.goto(end.url())
+        for address in (end.sandbox.replace("gateway.", "other."), end.sandbox.split("?")[0]):
+            await page.evaluate(
+                """(src) => { window.heard = []; addEventListener("message", (event) => heard.push(event.data));
+                const frame = document.createElement("iframe"); frame.src = src; document.body.append(frame); }""",
+                address,
+            )
+        await expect(page.frame_locator("iframe").last.locator("body")).to_contain_text("inside a page")
+        await expect(page.frame_locator("iframe").first.locator("body")).to_contain_text("inside a page")
+        assert await page.evaluate("heard") == []
+
+
+async def test_tools_answer_on_their_own_channel(page: Page) -> None:
+    """Messages of the gateway wait for the page's tools; payloads pass unchanged, both ways."""
+    script = """window.ontool = (got) => serve({ jsonrpc: "2.0", id: got.id, result: { got } });
+      const changed = { jsonrpc: "2.0", method: "notifications/tools/list_changed" };
+      begin().then(() => setTimeout(() => serve(changed), 700));"""
+    async with far_end(one=script) as end:
+        await page.goto(end.url("one"))
+        await end.until(lambda: end.of(mux.Open) and end.resumable)
+        message: dict[str, Json] = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"cursor": "x"}}
+        (view,) = end.resumable
+        await end.say(mux.Message(view, Channel.WEBMCP, message))
+        await end.until(lambda: end.messages(Channel.WEBMCP))
+        assert end.messages(Channel.WEBMCP)[0] == {"jsonrpc": "2.0", "id": 1, "result": {"got": message}}
+        await page.wait_for_function("log.includes('tools changed')")
+        assert end.messages(Channel.WEBMCP)[1]["method"] == "notifications/tools/list_changed"
+
+
+async def test_a_spoofed_channel_reaches_nothing(page: Page) -> None:
+    """An answer on the other channel settles no call, and a method of the other channel is refused."""
+    script = """window.ontool = (message) => {
+        tell({ id: message.id, result: { tools: [] } });
+        serve({ jsonrpc: "2.0", id: "s", method: "tools/call", params: { name: "x", arguments: {} } });
+        if (message.error) show("refused " + message.error.code);
+      };
+      begin();"""
+    async with far_end(one=script) as end:
+        await page.goto(end.url("one"))
+        await out(page, "tool-result")
+        (view,) = end.resumable
+        await end.say(mux.Message(view, Channel.WEBMCP, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}))
+        await out(page, "refused -32601")
+        assert end.messages(Channel.WEBMCP) == []
+        assert end.messages(Channel.UI, CALLS) == []
+
+
+async def test_a_page_that_reloads_is_another_view(page: Page) -> None:
+    """The old view is closed with its reason, the new one hears the page from its start."""
+    script = """begin().then(async () => {
+      show(JSON.stringify((await call("loaded")).result.content));
+      window.ontool = (message) => { if (message.method === "ping") location.reload(); };
+    });"""
+    async with far_end(one=script) as end:
+        await page.goto(end.url("one"))
+        await out(page, "loaded")
+        (first,) = end.resumable
+        await end.say(mux.Message(first, Channel.WEBMCP, {"jsonrpc": "2.0", "id": 1, "method": "ping"}))
+        await end.until(lambda: len(end.messages(Channel.UI, CALLS)) == 2)
+        assert end.of(mux.Close) == [mux.Close(first, "reload")]
+        second = next(view for view in end.resumable if view != first)
+        assert [frame.view for frame in end.of(mux.Message) if frame.message.get("method") == CALLS] == [first, second]
+        await out(page, "loaded")
+        assert await page.evaluate("mounted.one.view") == second
+
+
+async def test_a_dropped_connection_is_taken_up_again(page: Page) -> None:
+    """The view stays, the call in flight fails and is not run twice, the next one works."""
+    script = """begin().then(async () => {
+      show((await call("first")).error?.message);
+      await new Promise((go) => setTimeout(go, 500));
+      show(JSON.stringify((await call("second")).result?.content));
+    });"""
+    async with far_end(one=script) as end:
+        end.on_call = lambda params: None if params["name"] == "first" else echo(params)
+        await page.goto(end.url("one"))
+        await end.until(lambda: end.messages(Channel.UI, CALLS))
+        (view,) = end.resumable
+        await end.drop()
+        await out(page, "connection-lost;")
+        await out(page, "second")
+        assert [frame.view for frame in end.of(mux.Resume)] == [view]
+        assert names(end.messages(Channel.UI, CALLS)) == ["first", "second"]
+
+
+async def test_after_a_restart_the_page_gets_another_view(page: Page) -> None:
+    """A gateway that has forgotten the view is asked for a new one; the page need not load again."""
+    async with far_end(one="begin();") as end:
+        await page.goto(end.url("one"))
+        await out(page, "tool-result")
+        (old,) = end.resumable
+        end.resumable.clear()
+        await end.drop()
+        await end.until(lambda: end.resumable)
+        await page.wait_for_function("(old) => mounted.one.view && mounted.one.view !== old", arg=old)
+        await shown(page).locator("#go").click()
+        await out(page, "echo")
+        assert end.messages(Channel.UI, "resources/read") == end.messages(Channel.UI, "resources/read")[:1]
+
+
+async def test_a_flood_ends_the_page_that_sent_it(page: Page) -> None:
+    """It is closed with a notice; the other app on the same page goes on."""
+    flood = """begin().then(() => {
+      const method = "ui/notifications/size-changed";
+      for (let height = 0; height < 5000; height++) tell({ method, params: { height } });
+    });"""
+    async with far_end(one=flood, two="begin();") as end:
+        await page.goto(end.url("one", "two"))
+        await expect(page.locator("[data-app=one] [role=alert]")).to_contain_text("too many messages")
+        await end.until(lambda: end.of(mux.Close))
+        assert [frame.reason for frame in end.of(mux.Close)] == ["flooded"]
+        await shown(page, "two").locator("#go").click()
+        await out(page, "echo", "two")
+
+
+async def test_garbage_harms_nobody(page: Page) -> None:
+    """Whatever a page posts, its own next call and the other app's work."""
+    garbage = """begin().then(async () => {
+      const deep = JSON.parse("[".repeat(500) + "]".repeat(500));
+      const junk = [null, 1, "x", [], {}, { jsonrpc: "2.0" }, { jsonrpc: "2.0", id: 1 }, { channel: "mcp-iframe" },
+        { channel: "mcp-iframe", type: "mcp", direction: "server-to-client", payload: [] }, new Blob(["x"]), new Map(),
+        { jsonrpc: "2.0", id: "d", method: "tools/call", params: { name: "deep", arguments: { deep } } },
+        { jsonrpc: "2.0", id: {}, method: "tools/call" }, { jsonrpc: "2.0", id: "p", method: "__proto__" },
+        { jsonrpc: "2.0", id: "b", method: "tools/call", params: { $body: "x".repeat(22) } }];
+      for (const data of junk) { parent.postMessage(data, "*"); if (data) serve(data); }
+      show(JSON.stringify((await call("after")).result.content));
+    });"""
+    async with far_end(one=garbage, two="begin();") as end:
+        await page.goto(end.url("one", "two"))
+        await out(page, "after")
+        await shown(page, "two").locator("#go").click()
+        await out(page, "echo", "two")
+        assert len(end.sockets) == 1
+        assert names(end.messages(Channel.UI, CALLS)) == ["after", "echo"]
+
+
+async def test_two_apps_do_not_hear_each_other(page: Page) -> None:
+    """An answer and a tool call reach the page that they are for."""
+    listen = "window.ontool = (message) => show('tool ' + message.method); begin();"
+    async with far_end(one=listen, two=listen) as end:
+        await page.goto(end.url("one", "two"))
+        await out(page, "tool-result", "one")
+        await out(page, "tool-result", "two")
+        view = str(await page.evaluate("mounted.one.view"))
+        await end.say(mux.Message(view, Channel.WEBMCP, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}))
+        await out(page, "tool tools/list", "one")
+        await shown(page, "one").locator("#go").click()
+        await out(page, "echo", "one")
+        assert await shown(page, "two").locator("#out").text_content() == "tool-result;"
+
+
+async def test_closing_and_reloading_by_the_host(page: Page) -> None:
+    """A reload is another view in another frame; after a close nothing is left."""
+    async with far_end(one="begin();") as end:
+        await page.goto(end.url("one"))
+        await out(page, "tool-result")
+        await page.evaluate("mounted.one.reload()")
+        await out(page, "tool-result")
+        await page.evaluate("mounted.one.close()")
+        assert await page.locator("[data-app=one] > *").count() == 0
+        await end.until(lambda: len(end.of(mux.Close)) == 2)
+        assert [frame.reason for frame in end.of(mux.Close)] == ["reload", "gone"]
+
+
+def names(calls: list[dict[str, Any]]) -> list[str]:
+    """The names of the tools that were called."""
+    return [json.loads(json.dumps(call))["params"]["name"] for call in calls]
