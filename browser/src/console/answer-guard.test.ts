@@ -49,7 +49,8 @@ test("a question that moved between press and release is not answered", () => {
 test.each([
   ["a script's press", { isTrusted: false }, {}],
   ["a script's click", {}, { isTrusted: false }],
-  ["Enter or Space", {}, { pointerType: "", detail: 0 }],
+  ["a click without a pointer", {}, { pointerType: "" }],
+  ["Enter or Space", {}, { detail: 0 }],
 ])("%s is no answer", (_name, press, click) => {
   expect(answers(armedGuard(), press, click, 900, 950)).toBe(false);
 });

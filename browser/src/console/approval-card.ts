@@ -55,13 +55,6 @@ export class ApprovalCard extends LitElement {
         unicode-bidi: isolate;
         white-space: pre-wrap;
       }
-      .request {
-        display: flex;
-        gap: 8px;
-        align-items: baseline;
-        min-width: 0;
-        overflow-wrap: anywhere;
-      }
       .why {
         font-size: 12.5px;
       }
@@ -82,6 +75,18 @@ export class ApprovalCard extends LitElement {
       }
       summary::-webkit-details-marker {
         display: none;
+      }
+      summary code {
+        flex: 1;
+        min-width: 0;
+        overflow: hidden;
+        color: var(--text);
+        font-size: 13px;
+        text-overflow: ellipsis;
+        white-space: nowrap;
+      }
+      summary .raw {
+        white-space: nowrap;
       }
       summary .icon {
         transition: transform 0.12s;
@@ -178,10 +183,12 @@ export class ApprovalCard extends LitElement {
         <span class="time ${this.left < 20 ? "short" : ""}">${icon("clock")} ${countdown(this.left)} left</span>
       </div>
       <h3>${visible(message)}</h3>
-      <p class="request"><span class="chip mono">${visible(method)}</span><code>${visible(target)}</code></p>
       <p class="muted why">Why you are asked: ${evidenceWords(evidence)}.</p>
       <details>
-        <summary>${icon("chevron")} Raw request</summary>
+        <summary>
+          <span class="chip mono">${visible(method)}</span><code>${visible(target)}</code><span class="raw">Raw request</span>
+          ${icon("chevron")}
+        </summary>
         <pre>${visible(method)} ${visible(target)}${body ? html`\n\n${visible(pretty(body))}` : html`\n\n(no body)`}</pre>
       </details>
       ${this.buttons()}
@@ -208,7 +215,8 @@ export class ApprovalCard extends LitElement {
   }
 
   private wait(): string | typeof nothing {
-    if (this.ready || this.sending) return nothing;
+    if (this.sending) return nothing;
+    if (this.ready) return "Nothing is sent unless you approve.";
     return this.arming ? "Read first: the buttons work in a moment." : "The buttons work once this is in sight and the window is active.";
   }
 

@@ -63,6 +63,8 @@ export class ConsoleApp extends LitElement {
 
   showApprovals(): void {
     this.panel?.scrollIntoView({ behavior: "smooth", block: "nearest" });
+    const glow = { outline: "3px solid var(--glow)", outlineOffset: "3px", borderRadius: "var(--radius)" };
+    this.panel?.animate([glow, { ...glow, outlineColor: "transparent" }], { duration: 900, easing: "ease-in" });
   }
 
   protected override willUpdate(changed: PropertyValues): void {

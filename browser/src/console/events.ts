@@ -1,4 +1,4 @@
-/** The gateway's event stream: kept open, opened again after every loss, with growing pauses up to five seconds. */
+/** The gateway's event stream: kept open, opened again after every loss, with growing pauses up to three seconds. */
 import { ApiError, problemText } from "./api";
 import { isObject } from "./json";
 import { events, type ServerEvent } from "./sse";
@@ -13,7 +13,7 @@ export interface Listener {
 
 /** A stream whose server sends pings is given up after this silence, in milliseconds. */
 const SILENCE = 45_000;
-const PAUSES = [300, 1000, 2000, 5000];
+const PAUSES = [300, 1000, 2000, 3000];
 
 /** What following needs of its surroundings. */
 export interface Surroundings {
@@ -30,7 +30,7 @@ export async function follow(url: string, listener: Listener, signal: AbortSigna
     const problem = await once(url, listener, signal, around.fetch, () => (failures = 0));
     if (signal.aborted) return;
     listener.connection("lost", problem);
-    await around.pause(PAUSES[Math.min(failures++, PAUSES.length - 1)] ?? 5000, signal);
+    await around.pause(PAUSES[Math.min(failures++, PAUSES.length - 1)] ?? 3000, signal);
   }
 }
 

@@ -47,7 +47,7 @@ export const layout = css`
   gateway-approvals {
     flex: none;
     min-height: 0;
-    max-height: 62%;
+    max-height: 66%;
   }
   gateway-tools {
     flex: 0 1 auto;

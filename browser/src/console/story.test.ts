@@ -62,3 +62,10 @@ test("a stopped story calls nothing more", async () => {
   expect((await played(stopping, controller.signal)).at(-1)).toEqual({ state: "stopped", step: 0 });
   expect(calls).toEqual(["list"]);
 });
+
+test("a call that ends because the story was stopped is no failure", async () => {
+  const controller = new AbortController();
+  const cut = (): Promise<never> => (controller.abort(), Promise.reject(new Error("aborted")));
+  const told = await played({ ...stageOf().stage, call: cut }, controller.signal);
+  expect(told.at(-1)).toEqual({ state: "stopped", step: 1 });
+});

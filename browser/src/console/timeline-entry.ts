@@ -75,7 +75,7 @@ function outcome(entry: Entry): TemplateResult {
   const { icon: name, word } = STATUS[entry.status];
   const code = entry.kind === "http" && entry.code ? `${entry.code}` : (entry.kind === "approval" && text(entry.fields["decision"])) || "";
   const words = entry.status === "ok" ? code || word : [code, entry.reason ?? (code ? "" : word)].filter(Boolean).join(" ");
-  return html`<span class="chip ${entry.status}" title=${entry.reason ?? word}>${icon(name)}<span class="quiet">${word}</span><span class="words">${words}</span></span
+  return html`<span class="chip ${entry.status}" title=${entry.reason ?? word}>${icon(name)}${words === word ? nothing : html`<span class="quiet">${word}</span>`}<span class="words">${words}</span></span
     >${entry.took === undefined || entry.kind === "approval" ? nothing : html`<span class="took">${duration(entry.took)}</span>`}`;
 }
 

@@ -119,7 +119,7 @@ export const timelineStyles = css`
   }
   .chip {
     flex: 0 6 auto;
-    min-width: 56px;
+    min-width: 40px;
   }
   .chip .words {
     overflow: hidden;

@@ -11,14 +11,19 @@ function line(id: string, phase: Line["phase"], time: number, fields: { [key: st
 const CALL = [
   line("t1", "intent", 10, { kind: "tool", initiator: "model", tool: "add_to_cart", view: "v" }),
   line("h1", "intent", 10.1, { kind: "http", initiator: "model", cause: "t1", method: "POST", url: "/api/cart", view: "v" }),
-  line("h1", "outcome", 10.3, { kind: "http", initiator: "model", cause: "t1", status: 201, timing: { decide: 1, send: 150 } }),
+  line("h1", "outcome", 10.3, { kind: "http", initiator: "model", cause: "t1", status: 201, timing: { decide: 1, send: 219 } }),
   line("t1", "outcome", 10.4, { kind: "tool", initiator: "model", tool: "add_to_cart", decision: "allow" }),
 ];
 
 test("intent and outcome of one exchange are one entry", () => {
   const [, http] = entriesOf(CALL, NOW);
   expect(http).toMatchObject({ id: "h1", status: "ok", code: 201, started: 10.1, fields: { method: "POST", url: "/api/cart" } });
-  expect(http?.took).toBe(151);
+  expect(http?.took).toBe(220);
+});
+
+test("the time of a step that failed, and so is not told, lies between the two lines", () => {
+  const lines = [line("a", "intent", 10, {}), line("a", "outcome", 40, { reason: "connection-lost", timing: { decide: 1 } })];
+  expect(entriesOf(lines, NOW)[0]?.took).toBe(30_000);
 });
 
 test("a request stands under the model's call that caused it", () => {
@@ -81,11 +86,28 @@ test("an answer stands with the call that it answers, before and after that call
   expect(groupsOf(entriesOf([intent, answer], 12), [question({ id: "q1", view: "v" })])).toHaveLength(1);
 });
 
+test("a call that waits has one entry, from its question to its answer", () => {
+  const fields = { kind: "http", initiator: "model", cause: "t1", approval: "q1" };
+  const parked = line("h0", "outcome", 10, { ...fields, status: 202, detail: "waits for a person" });
+  const answered = (decision: string): Line =>
+    line("a1", "outcome", 12, { kind: "approval", initiator: "person", approval: "q1", cause: "q1", decision });
+  const sent = line("h1", "outcome", 13, { ...fields, status: 200 });
+  const shown = (lines: Line[], pending: Question[]): unknown[] =>
+    groupsOf(entriesOf(lines, 14), pending).flatMap((group) => group.entries.map((entry) => [entry.id, entry.status, entry.reason]));
+  expect(shown([parked], [question({ id: "q1" })])).toEqual([["h0", "waiting", undefined]]);
+  expect(shown([parked, answered("approved")], [])).toEqual([["h0", "running", undefined], ["a1", "ok", undefined]]);
+  expect(shown([parked, answered("declined")], [])[0]).toEqual(["h0", "refused", "approval-declined"]);
+  expect(shown([parked], [])).toEqual([["h0", "refused", "approval-expired"]]);
+  expect(shown([parked, answered("approved"), sent], [])).toEqual([["a1", "ok", undefined], ["h1", "ok", undefined]]);
+});
+
 test("the filter keeps a call with its requests and leaves the others out", () => {
   const groups = groupsOf(entriesOf([...CALL, line("p", "outcome", 50, { initiator: "person", cause: "g" })], NOW));
   expect(onlyOf(groups, "model").map((group) => group.key)).toEqual(["call:t1"]);
   expect(onlyOf(groups, "person").map((group) => group.key)).toEqual(["cause:g"]);
   expect(onlyOf(groups, undefined)).toHaveLength(2);
+  const quiet = groupsOf(entriesOf([line("t2", "outcome", 60, { kind: "tool", initiator: "model" })], NOW));
+  expect(onlyOf(quiet, "model")).toHaveLength(1);
 });
 
 test("a line that comes twice, as after a reconnect, counts once", () => {

@@ -75,7 +75,7 @@ export function entriesOf(lines: readonly Line[], now: number): Entry[] {
 export function groupsOf(entries: readonly Entry[], pending: readonly Question[] = []): Group[] {
   const groups = new Map<string, Group>();
   let last: Group | undefined;
-  const all = withPending(entries, pending);
+  const all = withPending(parkedOf(entries, pending), pending);
   const tools = new Set(all.filter((entry) => entry.kind === "tool").map((entry) => entry.id));
   const asking = new Map(all.filter((entry) => entry.kind !== "approval").map((entry) => [approvalOf(entry) ?? "", entry]));
   for (const entry of all) {
@@ -137,9 +137,10 @@ function statusOf(fields: JsonObject, done: boolean, age: number): Status {
 }
 
 function tookOf(intent: Line | undefined, outcome: Line, steps: Entry["steps"]): number {
-  // The steps begin before the intent is written; without them, what lies between the two lines is known.
-  if (steps.length > 0) return steps.reduce((total, step) => total + step.took, 0);
-  return intent ? Math.max(0, (outcome.time - intent.time) * 1000) : 0;
+  // Steps begin before the intent is written; but one that failed is not among them.
+  const sum = steps.reduce((total, step) => total + step.took, 0);
+  const between = intent ? (outcome.time - intent.time) * 1000 : 0;
+  return Math.max(sum, between);
 }
 
 function stepsOf(fields: JsonObject): Entry["steps"] {
@@ -168,6 +169,30 @@ function breath(entry: Entry, last: Group | undefined): string | undefined {
   if (!last?.key.startsWith("alone:") || !before) return undefined;
   const same = before.kind === entry.kind && before.view === entry.view && before.initiator === entry.initiator;
   return same && entry.started - before.started < SAME_BREATH ? last.key : undefined;
+}
+
+/** A call that waits for a person has a line that says so, and another one once it ran: one entry is shown. */
+function parkedOf(entries: readonly Entry[], pending: readonly Question[]): Entry[] {
+  const calls = entries.filter((entry) => entry.kind !== "approval");
+  const ran = new Set(calls.filter((entry) => !isParked(entry)).map(approvalOf));
+  const open = new Set(pending.map((question) => question.id));
+  const answers = new Map(entries.filter((entry) => entry.kind === "approval").map((entry) => [approvalOf(entry), entry]));
+  return entries
+    .filter((entry) => !isParked(entry) || !ran.has(approvalOf(entry)))
+    .map((entry) => (isParked(entry) ? { ...entry, ...standing(entry, open, answers) } : entry));
+}
+
+function isParked(entry: Entry): boolean {
+  return entry.kind !== "approval" && entry.code === 202 && approvalOf(entry) !== undefined;
+}
+
+function standing(entry: Entry, open: ReadonlySet<string>, answers: ReadonlyMap<string | undefined, Entry>): Partial<Entry> {
+  const id = approvalOf(entry) ?? "";
+  const still = { code: undefined, took: undefined };
+  if (open.has(id)) return { ...still, status: "waiting" };
+  const answer = answers.get(id);
+  if (answer?.status === "ok") return { ...still, status: "running" };
+  return { ...still, status: "refused", reason: answer ? "approval-declined" : "approval-expired" };
 }
 
 /** A question waits before its request is in the record: until then it has an entry of its own. */
