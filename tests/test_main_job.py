@@ -11,6 +11,8 @@ import aiohttp
 import pytest
 from mcp import Client
 from mcp.client import advertise
+from mcp_types import TextResourceContents
+from yarl import URL
 
 from tests.world import World, running
 
@@ -67,7 +69,7 @@ async def request(client: Client, **arguments: Any) -> dict[str, Any]:
     result = await client.call_tool("http_request", arguments)
     assert not result.is_error, result
     assert result.structured_content is not None
-    return result.structured_content
+    return dict(result.structured_content)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -94,8 +96,9 @@ async def test_the_packed_app_is_a_resource(world: World, mode: Any) -> None:
         launch = opened.meta["webmcp-gateway/launch"]
         assert opened.structured_content is not None
         assert launch not in json.dumps(opened.structured_content) + str(opened.content)
-        uri = tools["open_cart"].meta["ui"]["resourceUri"]
+        uri = (tools["open_cart"].meta or {})["ui"]["resourceUri"]
         content = (await client.read_resource(uri)).contents[0]
+    assert isinstance(content, TextResourceContents)
     assert content.mime_type == "text/html;profile=mcp-app"
     html = content.text
     assert html.index("<script>") < html.index("<link") if "<link" in html else True
@@ -188,7 +191,7 @@ async def test_the_apps_own_site_goes_the_same_way(world: World) -> None:
             assert denied.status == 403
             assert (await denied.json(content_type=None))["status"] == 403
         for hidden in ("/../gateway.yaml", "/..%2fgateway.yaml", "/.git/config", "/%2e%2e/policy.yaml"):
-            async with client.get(aiohttp.client.URL(world.site + hidden, encoded=True)) as outside:
+            async with client.get(URL(world.site + hidden, encoded=True)) as outside:
                 assert outside.status in (400, 403, 404), hidden
     assert all(line["has_token"] for line in world.arrived())
 

@@ -6,18 +6,19 @@ import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 from aiohttp import web
 
-from examples.cart_app import auth_server, shop
+from examples.cart_app import auth_server
+from examples.cart_app import shop as goods
 from gateway.app import build_app
 from gateway.config import Config, load_config
 
-EXAMPLE = Path(shop.__file__).parent
+EXAMPLE = Path(goods.__file__).parent
 SECRET = "a secret of these tests: 100%+"
 
 
@@ -63,9 +64,8 @@ class World:
     shop: Server
     gateway: Server
     auth_settings: auth_server.Settings
-    shop_settings: shop.Settings
+    shop_settings: goods.Settings
     config: Config
-    tokens: list[str] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -84,7 +84,7 @@ class World:
 
     async def start_shop(self) -> None:
         """The shop runs (again)."""
-        await self.shop.start(shop.build_app(self.shop_settings))
+        await self.shop.start(goods.build_app(self.shop_settings))
 
     async def start_auth(self) -> None:
         """The authorization server runs (again)."""
@@ -158,19 +158,19 @@ async def running(
     token_lifetime: int = 300,
 ) -> AsyncIterator[World]:
     """Everything runs; `folder` holds its files."""
-    auth, goods, door = Server(bound()), Server(bound()), Server(bound())
+    auth, shop, door = Server(bound()), Server(bound()), Server(bound())
     issuer = f"http://localhost:{auth.port}"
-    ports = {"shop_port": goods.port, "port": door.port}
+    ports = {"shop_port": shop.port, "port": door.port}
     write_config(folder, issuer=issuer, **ports, policy=policy, source=source, extra=extra)
     config = read_config(folder)
     credential = config.credentials["shop-service"]
     world = World(
         folder,
         auth,
-        goods,
+        shop,
         door,
         auth_server.Settings(issuer, credential.client_id, SECRET, token_lifetime=token_lifetime),
-        shop.Settings(folder / "shop.db", issuer, log=folder / "shop.log"),
+        goods.Settings(folder / "shop.db", issuer, log=folder / "shop.log"),
         config,
     )
     try:
@@ -179,5 +179,5 @@ async def running(
         await world.start_gateway()
         yield world
     finally:
-        for server in (door, goods, auth):
+        for server in (door, shop, auth):
             await server.stop()

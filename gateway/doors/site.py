@@ -7,8 +7,9 @@ from pathlib import Path
 
 from aiohttp import web
 
-from gateway.doors.answers import SECURE, refused
+from gateway.doors.answers import SECURE
 from gateway.doors.guard import PRINCIPAL
+from gateway.errors import Reason, Refusal
 from gateway.exchange.pipeline import Exchange
 from gateway.model import BodyType, Caller, Door, Headers, Initiator, Request
 
@@ -41,12 +42,14 @@ class SiteDoor:
         return await self._carried(request)
 
     async def _carried(self, request: web.Request) -> web.Response:
-        try:
-            body = await request.read()
-        except web.HTTPRequestEntityTooLarge:
-            return refused(413, "request-too-large", f"A request body may have {self._largest} bytes at most.")
         caller = Caller(request[PRINCIPAL], self._app, Door.SITE, Initiator.PAGE, "app-origin", proven=True)
-        response = await self._exchange.run(_asked(request, body), caller, wait=self._patience)
+        try:
+            asked = _asked(request, await request.read())
+        except web.HTTPRequestEntityTooLarge:
+            refusal = Refusal(Reason.REQUEST_TOO_LARGE, f"A body may have {self._largest} bytes at most.")
+            response = await self._exchange.refuse(refusal, caller, request.method, request.raw_path)
+        else:
+            response = await self._exchange.run(asked, caller, wait=self._patience)
         answer = web.Response(status=response.status, body=response.body or None, reason=response.reason_phrase or None)
         answer.headers.clear()
         for name, value in response.headers:

@@ -87,6 +87,13 @@ class Exchange:
         except Refusal as refusal:
             return problem(refusal, id, "")
 
+    async def refuse(self, refusal: Refusal, caller: Caller, method: str, url: str) -> Response:
+        """The answer to what a door could not make a request of; it stands in the record like every other."""
+        record = self._recorder.start("http", caller, safe=True)
+        record.note(method=method[:32], url=url[:2048])
+        await record.close(status=refusal.status, reason=refusal.reason, detail=refusal.detail)
+        return problem(refusal, record.id, url)
+
     async def _wait(self, pending: Pending, caller: Caller, seconds: float) -> Response:
         """Wait in the call itself: its caller will not ask again, so the question dies with the call."""
         id = pending.question.id

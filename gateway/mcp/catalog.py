@@ -10,7 +10,7 @@ from typing import Any
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
-from gateway.contract import parse_arguments, problem
+from gateway.contract import parse_arguments
 from gateway.errors import Reason, Refusal
 from gateway.mcp import arguments as read
 from gateway.mcp import tools as define
@@ -142,14 +142,14 @@ class Catalog:
         return run
 
     async def _http_request(self, arguments: Arguments, client: Client) -> types.CallToolResult:
-        url = arguments.get("url")
+        caller = self._unknown(client)
         try:
             caller = self._caller(arguments, client)
             request = parse_arguments({key: arguments[key] for key in arguments if not key.startswith("_")})
-            response = await self._exchange.run(request, caller, wait=0.0 if caller.proven else WAIT)
         except Refusal as refusal:
-            response = problem(refusal, "", url if isinstance(url, str) else "")
-        return _answer(response, client)
+            said = [str(arguments.get(name, "")) for name in ("method", "url")]
+            return _answer(await self._exchange.refuse(refusal, caller, *said), client)
+        return _answer(await self._exchange.run(request, caller, wait=0.0 if caller.proven else WAIT), client)
 
     async def _http_stream(self, arguments: Arguments, client: Client) -> types.CallToolResult:
         try:
@@ -157,7 +157,7 @@ class Catalog:
             cancel = read.flag(arguments, "cancel")
             response = await self._exchange.resume(read.text(arguments, "id"), caller, wait=POLL, cancel=cancel)
         except Refusal as refusal:
-            response = problem(refusal, "", "")
+            response = await self._exchange.refuse(refusal, self._unknown(client), "", "")
         return _answer(response, client)
 
     async def _attach(self, arguments: Arguments, client: Client) -> types.CallToolResult:
@@ -180,6 +180,10 @@ class Catalog:
         view, tool = read.text(arguments, "view"), read.text(arguments, "tool")
         values = read.mapping(arguments, "arguments")
         return of_page(await self._forwarder.call(client.principal, tool, values, app=self._app, view=view))
+
+    def _unknown(self, client: Client) -> Caller:
+        """Who calls, as long as nothing proves a view."""
+        return Caller(client.principal, self._app or "", client.door, Initiator.MODEL, "no-view")
 
     def _caller(self, arguments: Arguments, client: Client) -> Caller:
         """Who calls, as the connection or the view proof says. Raises `Refusal`."""

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import mcp_types as types
 
+from gateway.errors import Refusal
 from gateway.model import Caller, Door, Principal, Request, Resource, Response, ViewTool
 from gateway.views.registry import Attached, LiveView, Opened
 
@@ -73,5 +74,9 @@ class Exchange(Protocol):
     """The way to the backends: `gateway.exchange.pipeline.Exchange`. `wait` is in seconds."""
 
     async def run(self, request: Request, caller: Caller, *, wait: float) -> Response: ...
+
+    async def refuse(self, refusal: Refusal, caller: Caller, method: str, url: str) -> Response:
+        """The recorded answer to what no request could be made of."""
+        ...
 
     async def resume(self, id: str, caller: Caller, *, wait: float, cancel: bool = False) -> Response: ...

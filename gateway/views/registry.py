@@ -82,7 +82,6 @@ class View:
     taint: Taint = field(default_factory=Taint)
     tools: tuple[ViewTool, ...] = ()
     session: PageSession | None = None
-    closed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +168,6 @@ class Views:
         """The view is gone."""
         self.disconnect(view)
         if self._views.pop(view.id, None) is not None:
-            view.closed.set()
             self._changed(view.principal)
 
     # ── who speaks ───────────────────────────────────────────────────────────────────────────────────────────
@@ -194,7 +192,9 @@ class Views:
         return self.caller_of(view, Door.MCP)
 
     def caller_of(self, view: View, door: Door) -> Caller:
-        """Who stands behind what `view` does now."""
+        """Who stands behind what `view` does now. Raises `Refusal` (`view-unproven`) once it is closed."""
+        if self._views.get(view.id) is not view:
+            raise Refusal(Reason.VIEW_UNPROVEN, "This view is closed.")
         cause = view.taint.cause(self._clock())
         if not view.proven:
             cause = Cause(Initiator.MODEL, "unproven-view", cause.id)

@@ -14,6 +14,7 @@ from aiohttp import web
 from mcp import Client
 from mcp.client import advertise
 
+from gateway.contract import problem
 from gateway.errors import Reason, Refusal
 from gateway.mcp import Face
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
@@ -133,6 +134,9 @@ class EchoExchange:
                 return Response(200, (("content-type", "text/plain"),), b"x" * 100_000, request.url)
             case _:
                 return Response(200, (("content-type", "application/json"),), _echo(request, caller, wait), request.url)
+
+    async def refuse(self, refusal: Refusal, caller: Caller, method: str, url: str) -> Response:
+        return problem(refusal, "record-1", url)
 
     async def resume(self, id: str, caller: Caller, *, wait: float, cancel: bool = False) -> Response:
         if cancel:
