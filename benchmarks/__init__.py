@@ -1,0 +1,1 @@
+"""What the gateway costs, beside a bare proxy and the MCP SDK's own way."""

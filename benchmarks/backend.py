@@ -1,0 +1,42 @@
+"""The backend behind every server that is measured: one small JSON document, made beforehand."""
+
+from __future__ import annotations
+
+import argparse
+
+from aiohttp import web
+
+from benchmarks.serving import serve
+
+PATH = "/api/items/42"
+MARKER = "the item of the benchmark"
+SIZE = 400
+
+
+def document() -> bytes:
+    """The answer: JSON of `SIZE` bytes, which holds `MARKER`."""
+    start, end = b'{"id": 42, "price": 12.5, "title": "%s", "text": "' % MARKER.encode(), b'"}'
+    return start + b"x" * (SIZE - len(start) - len(end)) + end
+
+
+def build_app() -> web.Application:
+    """The backend as an aiohttp application."""
+    body = document()
+
+    async def item(_: web.Request) -> web.Response:
+        return web.Response(body=body, content_type="application/json")
+
+    app = web.Application()
+    app.router.add_get("/api/items/{id}", item)
+    return app
+
+
+def main() -> None:
+    """Serve until SIGTERM."""
+    parser = argparse.ArgumentParser(description="The backend of the benchmark.")
+    parser.add_argument("--port", type=int, required=True)
+    serve(build_app(), parser.parse_args().port)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""What the gateway that is measured is started with: its configuration, a policy of any length, and a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+APP = "bench"
+
+_CONFIG = """\
+server:
+  listen: 127.0.0.1:{port}
+apps:
+  {app}:
+    source: web
+    policy: policy.yaml
+"""
+
+# The limits are taken for every request, and never reached.
+_POLICY = """\
+version: 1
+backends:
+  items:
+    url: {backend}
+    network: [127.0.0.0/8]
+limits:
+  timeout: 10s
+  rate: [100000000/second per view, 900000000/minute per principal]
+routes:
+"""
+
+
+def policy_text(routes: int, backend: str = "http://127.0.0.1:9") -> str:
+    """A policy of `routes` rules: `/api/r0/{item}`, `/api/r1/{item}` …, and last `/api/items/{item}`."""
+    rules = [f'  - {{path: "/api/r{number}/{{item}}", methods: [GET, PUT]}}\n' for number in range(routes - 1)]
+    return "".join([_POLICY.format(backend=backend), *rules, '  - {path: "/api/items/{item}", methods: [GET]}\n'])
+
+
+def write(folder: Path, *, port: int, backend: str, routes: int) -> Path:
+    """Write all into `folder`; the gateway's journal and database come beside it. Gives the path of gateway.yaml."""
+    config = folder / "gateway.yaml"
+    config.write_text(_CONFIG.format(port=port, app=APP), "utf-8")
+    (folder / "policy.yaml").write_text(policy_text(routes, backend), "utf-8")
+    (folder / "web").mkdir()
+    (folder / "web" / "index.html").write_text("<!doctype html><title>Bench</title><p>Bench</p>", "utf-8")
+    return config

@@ -1,0 +1,199 @@
+"""The load: a process that sends one request again and again over kept connections, and checks every answer.
+
+It speaks just enough HTTP/1.1 for that, so that the servers and not the load are what is measured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from typing import cast
+
+from benchmarks.errors import BenchmarkError
+
+PATIENCE = 30.0
+"""Seconds beyond its own time after which a run has failed."""
+
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How to ask: until `requests` are sent or `seconds` are over, whichever is first, after a warm-up of its own.
+
+    `request` is the bytes on the wire as Latin-1; every answer is a 200 and holds `marker`.
+    """
+
+    port: int
+    request: str
+    marker: str
+    connections: int
+    requests: int
+    seconds: float
+    warm_up: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one run found; times of answers in milliseconds.
+
+    `answered` counts the warm-up too; `cpu_seconds` is what the load itself used, without it.
+    """
+
+    answered: int
+    requests: int
+    seconds: float
+    p50_ms: float
+    p99_ms: float
+    cpu_seconds: float
+
+
+@dataclass(slots=True)
+class _Drive:
+    """One stretch of requests on all connections."""
+
+    left: int
+    deadline: float
+    done: asyncio.Future[None]
+    active: int = 0
+    times: list[float] = field(default_factory=list)
+
+    def may_send(self, now: float) -> bool:
+        if self.left <= 0 or now >= self.deadline:
+            return False
+        self.left -= 1
+        return True
+
+    def ended(self) -> None:
+        self.active -= 1
+        if self.active == 0 and not self.done.done():
+            self.done.set_result(None)
+
+    def failed(self, why: str) -> None:
+        if not self.done.done():
+            self.done.set_exception(BenchmarkError(why))
+
+
+class _Connection(asyncio.Protocol):
+    """One connection with one request in flight at most."""
+
+    def __init__(self, request: bytes, marker: bytes) -> None:
+        self._request = request
+        self._marker = marker
+        self._received = b""
+        self._sent = 0.0
+        self._drive: _Drive | None = None
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._drive is not None:
+            self._drive.failed("The server closed a connection in the middle of the run.")
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def begin(self, drive: _Drive) -> None:
+        """Take part in `drive`."""
+        self._drive = drive
+        drive.active += 1
+        self._next(drive, time.perf_counter())
+
+    def data_received(self, data: bytes) -> None:
+        drive = self._drive
+        if drive is None:
+            return
+        self._received = answer = self._received + data if self._received else data
+        head = answer.find(b"\r\n\r\n")
+        if head < 0:
+            return
+        length = _LENGTH.search(answer, 0, head)
+        if length is None:
+            drive.failed(f"An answer has no content-length:\n{_shown(answer)}")
+        elif len(answer) >= head + 4 + int(length[1]):
+            self._answered(drive, answer)
+
+    def _answered(self, drive: _Drive, answer: bytes) -> None:
+        now = time.perf_counter()
+        if not answer.startswith(b"HTTP/1.1 200") or self._marker not in answer:
+            drive.failed(f"This is not the answer that was asked for:\n{_shown(answer)}")
+            return
+        drive.times.append(now - self._sent)
+        self._received = b""
+        self._next(drive, now)
+
+    def _next(self, drive: _Drive, now: float) -> None:
+        if self._transport is not None and drive.may_send(now):
+            self._sent = now
+            self._transport.write(self._request)
+        else:
+            self._drive = None
+            drive.ended()
+
+
+async def run(load: Load) -> Measured:
+    """Warm up, then measure. Raises `BenchmarkError` at the first answer that is not the right one."""
+    loop = asyncio.get_running_loop()
+    request, marker = load.request.encode("latin-1"), load.marker.encode()
+    connections = []
+    for _ in range(load.connections):
+        _, connection = await loop.create_connection(lambda: _Connection(request, marker), "127.0.0.1", load.port)
+        connections.append(connection)
+    try:
+        warm = len(await _driven(connections, load.requests, load.warm_up)) if load.warm_up > 0 else 0
+        started, cpu = time.perf_counter(), time.process_time()
+        times = await _driven(connections, load.requests, load.seconds)
+        return Measured(
+            answered=warm + len(times),
+            requests=len(times),
+            seconds=time.perf_counter() - started,
+            p50_ms=1000 * percentile(times, 0.50),
+            p99_ms=1000 * percentile(times, 0.99),
+            cpu_seconds=time.process_time() - cpu,
+        )
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+async def _driven(connections: list[_Connection], requests: int, seconds: float) -> list[float]:
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    drive = _Drive(requests, time.perf_counter() + seconds, done)
+    for connection in connections:
+        connection.begin(drive)
+    try:
+        async with asyncio.timeout(seconds + PATIENCE):
+            await done
+    except TimeoutError as error:
+        raise BenchmarkError(f"The server did not answer within {PATIENCE:g} s.") from error
+    return drive.times
+
+
+def percentile(times: list[float], share: float) -> float:
+    """The smallest of `times` that is not exceeded by `share` of them (nearest rank)."""
+    return sorted(times)[max(0, math.ceil(share * len(times)) - 1)]
+
+
+def _shown(answer: bytes) -> str:
+    return answer[:2000].decode("utf-8", "replace")
+
+
+def main() -> None:
+    """Read a `Load` as JSON from the standard input, write what was measured to the standard output."""
+    try:
+        measured = asyncio.run(run(Load(**json.load(sys.stdin))))
+    except (BenchmarkError, OSError) as error:
+        sys.exit(str(error))
+    print(json.dumps(asdict(measured)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""The servers of the benchmark: each a process of its own on a free loopback port, all ended at the end."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from benchmarks.errors import BenchmarkError
+
+ROOT = Path(__file__).resolve().parents[1]
+READY_WITHIN = 60.0
+END_WITHIN = 15.0
+LAST_LINES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A server that listens on `port`."""
+
+    name: str
+    pid: int
+    port: int
+
+
+@dataclass(slots=True)
+class Processes:
+    """A context manager: leaving it ends every process that was started.
+
+    What the servers print goes into files in `folder`.
+    """
+
+    folder: Path
+    _started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._started:
+            process.terminate()  # all before the first wait: a second Ctrl-C there leaves none behind
+        for process in self._started:
+            try:
+                process.wait(END_WITHIN)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    @staticmethod
+    def free_port() -> int:
+        """A loopback port that nobody uses now."""
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            return int(taken.getsockname()[1])
+
+    def start(self, name: str, command: Sequence[str], *, port: int | None = None) -> Running:
+        """Start a server and wait until it listens; without `port` it is told a free one by `--port`.
+
+        Raises `BenchmarkError`.
+        """
+        if port is None:
+            port = self.free_port()
+            command = [*command, "--port", str(port)]
+        output = self.folder / f"{name.replace(' ', '-')}.log"
+        with output.open("wb") as file:
+            # a session of its own: a terminal sends Ctrl-C to all, and who hears it twice ends at once
+            process = subprocess.Popen(
+                command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
+            )
+        self._started.append(process)
+        deadline = time.monotonic() + READY_WITHIN
+        while not _listens(port):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise BenchmarkError(f"The {name} did not start. Its last output:\n{last_words(output)}")
+            time.sleep(0.05)
+        return Running(name, process.pid, port)
+
+
+def last_words(output: Path) -> str:
+    """The end of what a process printed."""
+    lines = output.read_text("utf-8", "replace").splitlines()[-LAST_LINES:]
+    return "\n".join(f"    {line}" for line in lines) or "    (it printed nothing)"
+
+
+def cpu_seconds(pid: int) -> float | None:
+    """The processor time that a process has used; None where the system does not tell (it does on Linux)."""
+    with suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime and stime, proc(5)
+    return None
+
+
+def _listens(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False

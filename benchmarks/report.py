@@ -1,0 +1,172 @@
+"""What was measured, as tables for people and as JSON."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import TypeAlias
+
+import gateway
+from benchmarks.decide import Decided
+from benchmarks.rounds import Sample
+from benchmarks.targets import BARE
+
+Machine: TypeAlias = dict[str, str | int | float]
+"""What a run was made on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One server at one number of connections: medians over the rounds.
+
+    `ratio` is its requests per second to those of the bare proxy in the same round, with `lowest` and `highest` of
+    all rounds. `server_ms` is the server's processor time for each request, and `cpu_ratio` what the bare proxy used
+    in the same round to that: it hardly moves where the machine has other work. None where the system does not tell.
+    """
+
+    server: str
+    connections: int
+    ratio: float
+    lowest: float
+    highest: float
+    rate: float
+    p50_ms: float
+    p99_ms: float
+    server_ms: float | None
+    cpu_ratio: float | None
+
+
+def rows(samples: Sequence[Sample]) -> list[Row]:
+    """A row for each server at each number of connections, the bare proxy first."""
+    bare = {(sample.connections, sample.round): sample for sample in samples if sample.server == BARE}
+    groups: dict[tuple[int, str], list[Sample]] = {}
+    for sample in samples:
+        groups.setdefault((sample.connections, sample.server), []).append(sample)
+    return [
+        _row([(sample, bare[sample.connections, sample.round]) for sample in group])
+        for _, group in sorted(groups.items(), key=lambda item: item[0][0])
+    ]
+
+
+def _row(pairs: Sequence[tuple[Sample, Sample]]) -> Row:
+    """The row of a server from its samples, each with that of the bare proxy in the same round."""
+    ratios = [sample.rate / bare.rate for sample, bare in pairs]
+    group = [sample for sample, _ in pairs]
+    return Row(
+        server=group[0].server,
+        connections=group[0].connections,
+        ratio=statistics.median(ratios),
+        lowest=min(ratios),
+        highest=max(ratios),
+        rate=statistics.median(sample.rate for sample in group),
+        p50_ms=statistics.median(sample.measured.p50_ms for sample in group),
+        p99_ms=statistics.median(sample.measured.p99_ms for sample in group),
+        server_ms=_median(sample.server_ms for sample in group),
+        cpu_ratio=_median(
+            bare.server_ms / sample.server_ms if bare.server_ms and sample.server_ms else None for sample, bare in pairs
+        ),
+    )
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def machine() -> Machine:
+    """What runs it, and how busy it is with other work (the load average of the last minute)."""
+    return {
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0,
+        "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else "unknown",
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "event loop": "uvloop" if find_spec("uvloop") else "asyncio",
+        "gateway": gateway.__version__,
+        **{name: version(name) for name in ("aiohttp", "mcp", "uvicorn", "httpx2")},
+    }
+
+
+def as_text(about: Machine, samples: Sequence[Sample], decided: Sequence[Decided]) -> str:
+    """The tables, in Markdown."""
+    words = ", ".join(f"{name} {value}" for name, value in about.items())
+    return "\n\n".join([words, _of_servers(rows(samples)), _of_decisions(decided)])
+
+
+def as_json(
+    about: Machine, settings: Mapping[str, object], samples: Sequence[Sample], decided: Sequence[Decided]
+) -> dict[str, object]:
+    """Everything, single runs too."""
+    return {
+        "machine": about,
+        "settings": dict(settings),
+        "servers": [asdict(row) for row in rows(samples)],
+        "decide": [asdict(one) for one in decided],
+        "samples": [asdict(sample) for sample in samples],
+    }
+
+
+def _of_servers(rows: Sequence[Row]) -> str:
+    head = (
+        "server",
+        "connections",
+        "to bare proxy",
+        "lowest–highest",
+        "by CPU time",
+        "p50 ms",
+        "p99 ms",
+        "requests/s",
+        "CPU ms",
+    )
+    return _table(
+        head,
+        (
+            (
+                row.server,
+                str(row.connections),
+                f"{row.ratio:.2f}",
+                f"{row.lowest:.2f}–{row.highest:.2f}",
+                _number(row.cpu_ratio),
+                _number(row.p50_ms),
+                _number(row.p99_ms),
+                f"{row.rate:.0f}",
+                _number(row.server_ms),
+            )
+            for row in rows
+        ),
+    )
+
+
+def _of_decisions(decided: Sequence[Decided]) -> str:
+    return _table(
+        ("routes", "decide, new path µs", "decide, same again µs", "canonicalise µs", "read the policy s"),
+        (
+            (
+                f"{one.routes:,}",
+                f"{one.cold_us:.2f}",
+                f"{one.repeated_us:.2f}",
+                f"{one.canonical_us:.2f}",
+                f"{one.loaded:.2f}",
+            )
+            for one in decided
+        ),
+    )
+
+
+def _number(value: float | None) -> str:
+    return "?" if value is None else f"{value:.2f}"
+
+
+def _table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; the first column is words, the others are numbers."""
+    lines = [head, *body]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    rule = [f"{'-' * widths[0]}", *(f"{'-' * (width - 1)}:" for width in widths[1:])]
+    return "\n".join(
+        "| " + " | ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) + " |"
+        for line in (lines[0], rule, *lines[1:])
+    )

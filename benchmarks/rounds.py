@@ -1,0 +1,121 @@
+"""The measurement: every server in every round, one after the other, each at every number of connections."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+
+from benchmarks.backend import MARKER
+from benchmarks.errors import BenchmarkError
+from benchmarks.load import PATIENCE, Load, Measured
+from benchmarks.processes import ROOT, cpu_seconds
+from benchmarks.targets import Target
+
+QUIET_WITHIN = 5.0
+_GLANCE = 0.1
+_REST = 0.01
+"""Seconds of processor time within a glance up to which a server counts as at rest: what Linux counts by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much is measured. A run ends after `requests` or `seconds`, whichever is first."""
+
+    rounds: int
+    connections: tuple[int, ...]
+    requests: int
+    seconds: float
+    warm_up: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One run of the load against one server.
+
+    `server_ms` is the server's own processor time for each request, its work after the last answer included;
+    `quiet_after` is how long that went on, in seconds. None where the system does not tell.
+    """
+
+    server: str
+    connections: int
+    round: int
+    measured: Measured
+    server_ms: float | None
+    quiet_after: float | None
+
+    @property
+    def rate(self) -> float:
+        """Requests in a second."""
+        return self.measured.requests / self.measured.seconds
+
+
+def run(plan: Plan, targets: Sequence[Target], tell: Callable[[str], None]) -> list[Sample]:
+    """All samples. Each round begins with another server, so that none is always first. Raises `BenchmarkError`."""
+    samples = []
+    for number in range(plan.rounds):
+        for connections in plan.connections:
+            for place in range(len(targets)):
+                target = targets[(place + number) % len(targets)]
+                tell(f"round {number + 1} of {plan.rounds}: {target.name}, connections: {connections}")
+                samples.append(_sample(plan, target, connections, number))
+    return samples
+
+
+def _sample(plan: Plan, target: Target, connections: int, number: int) -> Sample:
+    load = Load(
+        port=target.port,
+        request=target.request.decode("latin-1"),
+        marker=MARKER,
+        connections=connections,
+        requests=plan.requests,
+        seconds=plan.seconds,
+        warm_up=plan.warm_up,
+    )
+    before = cpu_seconds(target.pid)
+    measured = _loaded(target, load)
+    quiet_after = _quiet(target.pid)
+    after = cpu_seconds(target.pid)
+    used = None if before is None or after is None else 1000 * (after - before) / measured.answered
+    return Sample(target.name, connections, number, measured, used, quiet_after)
+
+
+def _loaded(target: Target, load: Load) -> Measured:
+    """What a load process of its own measures."""
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "benchmarks.load"],
+            input=json.dumps(asdict(load)),
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            timeout=load.seconds + load.warm_up + 2 * PATIENCE,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise BenchmarkError(f"{target.name}: the load did not end.") from error
+    if ended.returncode:
+        raise BenchmarkError(f"{target.name}: {ended.stderr.strip()}")
+    return Measured(**json.loads(ended.stdout))
+
+
+def _quiet(pid: int) -> float | None:
+    """Wait until a server rests, so that what it still does (the gateway fills its database) slows no other one.
+
+    Gives the seconds that this took, within a tenth; None where the system does not tell.
+    """
+    started = time.monotonic()
+    before = cpu_seconds(pid)
+    if before is None:
+        time.sleep(1.0)
+        return None
+    while time.monotonic() - started < QUIET_WITHIN:
+        time.sleep(_GLANCE)
+        now = cpu_seconds(pid)
+        if now is None or now - before <= _REST:
+            break
+        before = now
+    return max(0.0, time.monotonic() - started - _GLANCE)

@@ -1,0 +1,189 @@
+"""The benchmark measures what it says; how fast anything is, is never a test."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from benchmarks import backend
+from benchmarks.decide import measure
+from benchmarks.errors import BenchmarkError
+from benchmarks.load import Load, Measured, percentile, run
+from benchmarks.processes import ROOT, Processes
+from benchmarks.report import rows
+from benchmarks.rounds import Sample
+
+SERVERS = ["bare proxy", "gateway, site door", "gateway, /mcp door", "MCP SDK + uvicorn + httpx"]
+TINY = ["--rounds", "2", "--requests", "50", "--warm-up", "0", "--seconds", "20", "--routes", "20", "--decide", "10,20"]
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
+    """What one tiny run prints, and its JSON."""
+    file = tmp_path_factory.mktemp("bench") / "figures.json"
+    command = [sys.executable, "-m", "benchmarks", *TINY, "--json", str(file)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "round 2 of 2: gateway, /mcp door" in ended.stderr
+    return ended.stdout, json.loads(file.read_text("utf-8"))
+
+
+def test_every_server_is_measured_at_1_and_32_connections(bench: tuple[str, dict[str, Any]]) -> None:
+    """Each in every round, with as many answers as were asked for."""
+    samples = bench[1]["samples"]
+    expected = {(server, connections, number) for server in SERVERS for connections in (1, 32) for number in (0, 1)}
+    assert {(one["server"], one["connections"], one["round"]) for one in samples} == expected
+    assert {one["measured"]["requests"] for one in samples} == {50}
+
+
+def test_ratios_are_to_the_bare_proxy(bench: tuple[str, dict[str, Any]]) -> None:
+    """The bare proxy's own is 1, and all others lie between the lowest and the highest of their rounds."""
+    found = bench[1]["servers"]
+    assert [row["ratio"] for row in found if row["server"] == "bare proxy"] == [1.0, 1.0]
+    assert all(0 < row["lowest"] <= row["ratio"] <= row["highest"] for row in found)
+    assert all(0 < row["p50_ms"] <= row["p99_ms"] for row in found)
+
+
+def test_decisions_are_measured_over_growing_policies(bench: tuple[str, dict[str, Any]]) -> None:
+    """A row for each length."""
+    assert [one["routes"] for one in bench[1]["decide"]] == [10, 20]
+    assert all(one["cold_us"] > 0 and one["repeated_us"] > 0 for one in bench[1]["decide"])
+
+
+def test_the_tables_show_it_all(bench: tuple[str, dict[str, Any]]) -> None:
+    """Markdown: a line for each server at each number of connections, and the machine's cores above."""
+    text = bench[0]
+    lines = re.findall(r"^\| (.+?) +\| +(\d+) \| +\d+\.\d\d \|", text, re.MULTILINE)
+    assert lines == [(server, connections) for connections in ("1", "32") for server in SERVERS]
+    assert text.startswith(f"cores {bench[1]['machine']['cores']}, ")
+
+
+def test_sigterm_ends_a_run_in_its_middle(tmp_path: Path) -> None:
+    """With its servers, whose files it removes behind them."""
+    command = [sys.executable, "-m", "benchmarks", *TINY[:-1], "1", "--requests", "1000000"]
+    started = subprocess.Popen(
+        command, cwd=ROOT, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}
+    )
+    assert started.stderr is not None
+    with started.stderr as told:
+        next(line for line in told if line.startswith("round 1"))
+        started.send_signal(signal.SIGTERM)
+        assert started.wait(60) == 130
+    assert list(tmp_path.iterdir()) == []
+
+
+# ── the load ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _load(port: int, **other: Any) -> Load:
+    ask = f"GET {backend.PATH} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+    return Load(
+        **{
+            "port": port,
+            "request": ask,
+            "marker": backend.MARKER,
+            "connections": 4,
+            "requests": 40,
+            "seconds": 20.0,
+            "warm_up": 0.0,
+            **other,
+        }
+    )
+
+
+async def _measured(app: web.Application, **other: Any) -> Measured:
+    runner = web.AppRunner(app, shutdown_timeout=1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        return await run(_load(runner.addresses[0][1], **other))
+    finally:
+        await runner.cleanup()
+
+
+def _answering(answer: web.Response) -> web.Application:
+    async def handle(_: web.Request) -> web.Response:
+        return web.Response(status=answer.status, body=answer.body)
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", handle)
+    return app
+
+
+def test_the_backend_answers_with_400_bytes_of_json() -> None:
+    """The document is what the benchmark says that it is."""
+    assert len(backend.document()) == 400
+    assert json.loads(backend.document())["title"] == backend.MARKER
+
+
+async def test_the_load_counts_its_answers() -> None:
+    """Neither more nor less than it was told to ask for, the warm-up beside them."""
+    measured = await _measured(backend.build_app(), warm_up=10.0)
+    assert (measured.requests, measured.answered) == (40, 80)
+
+
+async def test_the_load_ends_in_time() -> None:
+    """However many requests are left."""
+    async with asyncio.timeout(20):
+        measured = await _measured(backend.build_app(), requests=10**9, seconds=0.2)
+    assert measured.requests < 10**9
+
+
+@pytest.mark.parametrize("answer", [web.Response(status=403, text=backend.MARKER), web.Response(text="another")])
+async def test_a_wrong_answer_ends_the_benchmark(answer: web.Response) -> None:
+    """Refusals are quick; they must not be counted as answers."""
+    with pytest.raises(BenchmarkError, match="not the answer"):
+        await _measured(_answering(answer))
+
+
+def test_no_process_stays(tmp_path: Path) -> None:
+    """Whoever starts servers ends them, whatever happens in between."""
+    processes = Processes(tmp_path)
+    running = processes.start("backend", [sys.executable, "-m", "benchmarks.backend"])
+    os.kill(running.pid, 0)
+    with pytest.raises(RuntimeError), processes:
+        raise RuntimeError
+    with pytest.raises(ProcessLookupError):
+        os.kill(running.pid, 0)
+
+
+def test_a_server_that_does_not_start_is_named_with_its_last_words(tmp_path: Path) -> None:
+    """And not waited for."""
+    with Processes(tmp_path) as processes, pytest.raises(BenchmarkError, match=r"(?s)odd one did not start.*no such"):
+        processes.start("odd one", [sys.executable, "-c", "raise SystemExit('no such thing')"])
+
+
+# ── figures ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_percentiles_are_by_nearest_rank() -> None:
+    """Of what was measured, nothing between."""
+    times = [float(number) for number in range(100, 0, -1)]
+    assert (percentile(times, 0.50), percentile(times, 0.99), percentile([7.0], 0.99)) == (50.0, 99.0, 7.0)
+
+
+def test_a_round_is_compared_with_itself() -> None:
+    """A round in which the machine was slow for all does not change the ratio."""
+    samples = [
+        Sample(server, 1, number, Measured(100, 100, seconds * slow, 1.0, 2.0, 0.1), cpu, 0.0)
+        for number, slow in enumerate([1.0, 10.0, 1.5])
+        for server, seconds, cpu in (("bare proxy", 1.0, 0.2), ("other", 4.0, 0.6))
+    ]
+    other = rows(samples)[1]
+    assert (other.ratio, other.lowest, other.highest) == (0.25, 0.25, 0.25)
+    assert other.cpu_ratio == pytest.approx(1 / 3)
+
+
+def test_the_policy_of_the_benchmark_allows_its_requests() -> None:
+    """`measure` refuses to time denials, which end early; one route, and many, work."""
+    assert [measure(routes).routes for routes in (1, 30)] == [1, 30]
