@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from aiohttp import web
 from sqlalchemy.exc import SQLAlchemyError
@@ -69,7 +70,7 @@ class ConsoleDoor:
         app.router.add_routes(
             [
                 web.get("/", self._page),
-                web.get("/approvals/{id}", self._page),
+                web.get("/approvals/{id}", _approval),
                 web.get("/api/state", self._state),
                 web.get("/api/events", self._events.handle),
                 web.get("/api/audit", self._audit),
@@ -165,6 +166,11 @@ class ConsoleDoor:
         headers = {**SECURE, "content-security-policy": policy, "cross-origin-opener-policy": "same-origin"}
         for name, value in headers.items():
             response.headers.setdefault(name, value)
+
+
+async def _approval(request: web.Request) -> web.Response:
+    """The address of one question leads to the console's view of it."""
+    raise web.HTTPFound(f"/#/approvals/{quote(request.match_info['id'], safe='')}")
 
 
 async def _object(request: web.Request) -> dict[str, Json]:

@@ -12,6 +12,7 @@ from aiohttp import web
 from mcp import Client
 from playwright.async_api import FrameLocator, Page, expect
 
+from tests.browser.probing import outcome, outcomes
 from tests.world import EXAMPLE, Server, World, bound, running
 
 PROBE = Path(__file__).parent / "probe"
@@ -60,20 +61,6 @@ async def gone(client: Client, name: str) -> None:
     async with asyncio.timeout(15):
         while name in {listed.name for listed in (await client.list_tools()).tools}:
             await asyncio.sleep(0.05)
-
-
-def outcomes(world: World, **wanted: Any) -> list[dict[str, Any]]:
-    """The outcome lines of the record that have these fields."""
-    lines = [line["fields"] | {"id": line["id"]} for line in world.records() if line["phase"] == "outcome"]
-    return [fields for fields in lines if all(fields.get(name) == value for name, value in wanted.items())]
-
-
-async def outcome(world: World, **wanted: Any) -> dict[str, Any]:
-    """The first such outcome, once it is there."""
-    async with asyncio.timeout(10):
-        while not (found := outcomes(world, **wanted)):
-            await asyncio.sleep(0.05)
-    return found[0]
 
 
 async def test_a_click_and_a_model_use_the_same_page(page: Page, world: World) -> None:
