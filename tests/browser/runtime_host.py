@@ -84,8 +84,8 @@ class Host:
         await self.run(
             "body => { const answer = new Function('args', 'id', `return (async () => { ${body} })()`);"
             " host.tools.http_request = async (args, id) => ({ content: [], structuredContent:"
-            " { status: 200, statusText: 'OK', url: args.url, ok: true, redirected: false, bodyType: 'none', headers: {},"
-            " ...await answer(args, id) } }); }",
+            " { status: 200, statusText: 'OK', url: args.url, ok: true, redirected: false, bodyType: 'none',"
+            " headers: {}, ...await answer(args, id) } }); }",
             body,
         )
 
@@ -113,3 +113,9 @@ def encoded(value: bytes) -> str:
 def proof(number: int) -> str:
     """What `_view` has to be for the call with this number."""
     return f"view1.{number}.{encoded(hmac.digest(KEY, str(number).encode(), hashlib.sha256))}"
+
+
+async def shown(host: Host, folder: Path, html: str = "<!doctype html><p>page</p>") -> Frame:
+    """The frame of a page in our own host, where no proof is needed."""
+    await host.in_our_host()
+    return await host.show(packed(folder, html))

@@ -2,26 +2,11 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.browser.runtime_host import ROOT, Host, host_server, packed, proof
-
-TOOLS = """<!doctype html><html><head></head><body><script>
-  window.runs = [];
-  for (const name of ["add", "clear"]) document.modelContext.registerTool({
-    name, description: `Does ${name}.`, inputSchema: {type: "object", properties: {n: {type: "number"}}},
-    async execute(input, {signal}) {
-      runs.push([name, input]);
-      signal.addEventListener("abort", () => runs.push(["aborted", signal.reason.message]));
-      if (input.wait) await new Promise((resolve) => setTimeout(resolve, input.wait));
-      const response = await fetch("/api/" + name, {method: "POST"});
-      return {name, status: response.status};
-    },
-  });
-</script></body></html>"""
+from tests.browser.runtime_host import Host, host_server, packed, proof, shown
 
 
 @pytest.fixture
@@ -30,12 +15,6 @@ async def host(page: Page) -> AsyncIterator[Host]:
     async with host_server() as url:
         await page.goto(url)
         yield Host(page)
-
-
-async def shown(host: Host, folder: Path, html: str = "<!doctype html><p id=p>page</p>") -> Any:
-    """The frame of a page in our own host, where no proof is needed."""
-    await host.in_our_host()
-    return await host.show(packed(folder, html))
 
 
 # fetch
@@ -47,7 +26,8 @@ async def test_fetch_reaches_the_host_from_an_opaque_frame(host: Host, tmp_path:
     frame = await shown(host, tmp_path)
     urls = await frame.evaluate(
         """async () => {
-          const given = ["/api/cart?a=1#f", "api/cart", new URL("/api/x", document.baseURI), new URL("y", document.baseURI),
+          const given = ["/api/cart?a=1#f", "api/cart",
+            new URL("/api/x", document.baseURI), new URL("y", document.baseURI),
             new Request("/api/r"), new Request("/api/r2", {headers: {a: "1"}}).clone(), "https://api.example/z"];
           return Promise.all(given.map(async (one) => (await (await fetch(one)).json()).url));
         }"""
@@ -83,8 +63,8 @@ async def test_bodies_arrive_as_the_browser_would_send_them(host: Host, tmp_path
           const form = new FormData();
           form.append("a", "1");
           form.append("f", new File([new Uint8Array([0, 255])], "x.bin", {type: "application/octet-stream"}));
-          const bodies = [JSON.stringify({a: 1}), "text", new URLSearchParams("a=1&b=2"), form, new Uint8Array([0, 255]),
-            new Blob(["csv"], {type: "text/csv"}), new Blob(["s"]).stream()];
+          const bodies = [JSON.stringify({a: 1}), "text", new URLSearchParams("a=1&b=2"), form,
+            new Uint8Array([0, 255]), new Blob(["csv"], {type: "text/csv"}), new Blob(["s"]).stream()];
           const types = ["application/json"];
           return Promise.all(bodies.map(async (body, index) => (await fetch("/x", {
             method: "POST", body, duplex: "half", headers: types[index] ? {"content-type": types[index]} : {},
@@ -114,7 +94,8 @@ async def test_responses_look_like_the_browsers(host: Host, tmp_path: Path) -> N
     await host.answers(
         "if (args.url === '/empty') return { status: 204 };"
         "if (args.url === '/hop' && args.redirect === 'manual') return { status: 302, headers: { location: '/y' } };"
-        "return { status: 201, statusText: 'Created', redirected: true, url: '/other', bodyType: 'base64', body: 'AP8=',"
+        "return { status: 201, statusText: 'Created', redirected: true, url: '/other',"
+        " bodyType: 'base64', body: 'AP8=',"
         " headers: { 'content-type': 'application/octet-stream', 'set-cookie': 'a=b', etag: 'x' } };"
     )
     frame = await shown(host, tmp_path)
@@ -125,7 +106,8 @@ async def test_responses_look_like_the_browsers(host: Host, tmp_path: Path) -> N
           const reader = clone.body.getReader({mode: "byob"});
           const {value} = await reader.read(new Uint8Array(8));
           const empty = await fetch("/empty"), hop = await fetch("/hop", {redirect: "manual"});
-          return [response.status, response.statusText, response.headers.get("etag"), response.headers.get("set-cookie"),
+          return [response.status, response.statusText,
+            response.headers.get("etag"), response.headers.get("set-cookie"),
             clone.url, clone.redirected, clone.type, [...value], [...new Uint8Array(await response.arrayBuffer())],
             response instanceof Response, empty.body, hop.type, hop.status, fetch.length, fetch.name];
         }"""
@@ -142,7 +124,8 @@ async def test_data_and_blob_urls_need_no_host(host: Host, tmp_path: Path) -> No
     texts = await frame.evaluate(
         """async () => {
           const blob = URL.createObjectURL(new Blob(["inside"]));
-          return Promise.all([blob, "data:text/plain;base64,aGk=", "data:,a%20b"].map(async (url) => (await fetch(url)).text()));
+          const urls = [blob, "data:text/plain;base64,aGk=", "data:,a%20b"];
+          return Promise.all(urls.map(async (url) => (await fetch(url)).text()));
         }"""
     )
     assert texts == ["inside", "hi", "a b"]
@@ -155,13 +138,14 @@ async def test_an_abort_ends_a_fetch_at_every_stage(host: Host, tmp_path: Path) 
     frame = await shown(host, tmp_path)
     reasons = await frame.evaluate(
         """async () => {
-          const reason = async (promise) => { try { await promise; return "none"; } catch (error) { return error.name ?? error; } };
+          const reason = (promise) => promise.then(() => "none", (error) => error.name ?? error);
           const during = new AbortController(), reading = new AbortController();
           const slow = fetch("/slow", {signal: during.signal});
           setTimeout(() => during.abort("mine"), 100);
           const response = await fetch("/x", {signal: reading.signal});
           reading.abort();
-          return [await reason(fetch("/never", {signal: AbortSignal.abort()})), await reason(slow), await reason(response.text()),
+          return [await reason(fetch("/never", {signal: AbortSignal.abort()})),
+            await reason(slow), await reason(response.text()),
             await reason(fetch("/slow", {signal: AbortSignal.timeout(50)}))];
         }"""
     )
@@ -180,7 +164,10 @@ async def test_a_refusal_is_a_response_and_a_line_on_the_console(host: Host, tmp
     )
     frame = await shown(host, tmp_path)
     async with host.page.expect_console_message(lambda message: "explain" in message.text) as line:
-        seen = await frame.evaluate("async () => { const r = await fetch('/api/admin', {method: 'DELETE'}); return [r.ok, (await r.json()).detail]; }")
+        seen = await frame.evaluate(
+            "async () => { const response = await fetch('/api/admin', {method: 'DELETE'});"
+            " return [response.ok, (await response.json()).detail]; }"
+        )
     assert seen == [False, "No rule."]
     assert "webmcp-gateway policy explain DELETE /api/admin" in (await line.value).text
 
@@ -188,7 +175,9 @@ async def test_a_refusal_is_a_response_and_a_line_on_the_console(host: Host, tmp
 async def test_what_ends_without_an_answer_rejects(host: Host, tmp_path: Path) -> None:
     """As a network failure does, with the cause beside it."""
     frame = await shown(host, tmp_path)
-    seen = await frame.evaluate("async () => { try { await fetch('/x'); } catch (e) { return [e.name, e.message, String(e.cause)]; } }")
+    seen = await frame.evaluate(
+        "async () => { try { await fetch('/x'); } catch (e) { return [e.name, e.message, String(e.cause)]; } }"
+    )
     assert seen[:2] == ["TypeError", "Failed to fetch"]
     assert "Error" in seen[2]
 
@@ -198,7 +187,9 @@ async def test_without_a_host_fetch_says_so(host: Host, tmp_path: Path) -> None:
     await host.run("() => { host.initializes = false; }")
     await host.answers("return { status: 204 };")
     frame = await shown(host, tmp_path)
-    seen = await frame.evaluate("async () => { const r = await fetch('/x'); return [r.status, r.headers.get('gateway-reason')]; }")
+    seen = await frame.evaluate(
+        "async () => { const r = await fetch('/x'); return [r.status, r.headers.get('gateway-reason')]; }"
+    )
     assert seen == [503, "no-host"]
     await host.run(
         "() => host.post({ jsonrpc: '2.0', id: host.of('ui/initialize')[0].id, result: { protocolVersion: '2026-01-26',"
@@ -215,35 +206,22 @@ async def test_each_call_is_proven_and_no_secret_is_left(host: Host, tmp_path: P
     """The launch value goes to attach alone; the numbers count up; the page sees neither value nor key."""
     await host.attaches(held=[])
     await host.answers("return { status: 204 };")
-    spy = """<!doctype html><script>
-      window.seen = [];
-      const note = (value) => { try { seen.push(typeof value === "string" ? value : JSON.stringify(value)); } catch {} return value; };
-      const keys = (what) => note(Object.getOwnPropertyNames(what).join());
-      addEventListener("message", (event) => { note(event.data); keys(event); });
-      const { call } = Function.prototype;
-      for (const [owner, names] of [[Array, ["isArray"]], [JSON, ["parse", "stringify"]], [Object, ["getOwnPropertyDescriptor", "entries"]]]) {
-        for (const name of names) { const old = owner[name]; owner[name] = (...all) => { seen.length < 2000 && all.forEach((one) => { seen.push(shallow(one)); }); return old(...all); }; }
-      }
-      const write = JSON.stringify.bind(JSON);
-      function shallow(one) { try { const data = one instanceof Event ? one.data : one; return typeof data === "object" ? flat(data, 4) : String(data); } catch { return "?"; } }
-      function flat(value, depth) { let text = ""; for (const key in value) text += key + "=" + (typeof value[key] === "object" && depth ? flat(value[key], depth - 1) : value[key]) + ";"; return text; }
-      for (const [owner, names] of [[Map.prototype, ["get", "set"]], [WeakSet.prototype, ["has", "add"]], [String.prototype, ["replace", "charCodeAt", "split", "startsWith"]], [Promise.prototype, ["then"]]]) {
-        for (const name of names) { const old = owner[name]; owner[name] = function (...all) { seen.length < 2000 && [this, ...all].forEach((one) => seen.push(shallow(one))); return old.apply(this, all); }; }
-      }
-      for (const name of ["importKey", "sign"]) SubtleCrypto.prototype[name] = function (...all) { seen.push("subtle " + name); };
-      const data = Object.getOwnPropertyDescriptor(MessageEvent.prototype, "data");
-      Object.defineProperty(MessageEvent.prototype, "data", { get() { const value = data.get.call(this); seen.push(shallow(value)); return value; } });
-    </script>"""
+    spy = (Path(__file__).parent / "runtime" / "spy.html").read_text("utf-8")
     frame = await host.show(packed(tmp_path, spy))
-    await frame.evaluate("async () => { await Promise.all(['/1', '/2', '/3'].map((url) => fetch(url))); await fetch('/4'); }")
+    await frame.evaluate(
+        "async () => { await Promise.all([fetch('/1'), fetch('/2'), fetch('/3')]); await fetch('/4'); }"
+    )
     views = await host.run("host.calls('http_request').map(a => a._view)")
     assert views == [proof(1), proof(2), proof(3), proof(4)]
-    assert await host.run("host.calls('webmcp_attach')") == [{"launch": "LAUNCH-SECRET", "capabilities": {"pending": True}}]
+    assert await host.run("host.calls('webmcp_attach')") == [
+        {"launch": "LAUNCH-SECRET", "capabilities": {"pending": True}}
+    ]
     seen = await frame.evaluate("() => seen.join('\\n')")
-    assert "tool-result" in seen
-    assert '"other":1' in seen or "other=1" in seen
-    for secret in ("LAUNCH-SECRET", "AAECAwQF", "subtle"):
-        assert secret not in seen, f"the page saw {secret}"
+    assert "ui/notifications/tool-result" in seen
+    assert "other=1" in seen
+    assert "LAUNCH-SECRET" not in seen
+    assert "AAECAwQF" not in seen
+    assert not any(made.startswith("0,1,2,3,4,5") for made in await frame.evaluate("() => made.map(String)"))
 
 
 async def test_without_a_launch_value_the_view_attaches_unproven(host: Host, tmp_path: Path) -> None:
@@ -280,7 +258,10 @@ async def test_fetch_stays_open_while_a_person_is_asked(host: Host, tmp_path: Pa
     await host.answers(PENDING)
     await host.run("() => { host.tools.http_stream = (args) => new Promise((resolve) => { host.decide = resolve; }); }")
     frame = await shown(host, tmp_path)
-    await frame.evaluate("() => { window.done = fetch('/api/cart/1', {method: 'DELETE'}).then(async (r) => [r.status, await r.text()]); }")
+    await frame.evaluate(
+        "() => { window.done = fetch('/api/cart/1', {method: 'DELETE'})"
+        ".then(async (response) => [response.status, await response.text()]); }"
+    )
     notice = frame.locator("webmcp-gateway-notice")
     await expect(notice).to_have_count(1)
     await host.until("host.calls('http_stream').length")
@@ -289,7 +270,10 @@ async def test_fetch_stays_open_while_a_person_is_asked(host: Host, tmp_path: Pa
     await host.page.keyboard.press("Enter")
     await host.until("host.of('ui/open-link').length")
     assert await host.run("host.of('ui/open-link')[0].params") == {"url": "http://console.example/approvals/p1"}
-    await host.run("() => host.decide({ content: [], structuredContent: { status: 200, headers: {}, url: '/api/cart/1', bodyType: 'text', body: 'gone' } })")
+    await host.run(
+        "() => host.decide({ content: [], structuredContent: { status: 200, headers: {},"
+        " url: '/api/cart/1', bodyType: 'text', body: 'gone' } })"
+    )
     assert await frame.evaluate("() => done") == [200, "gone"]
     await expect(notice).to_have_count(0)
     assert await host.run("host.calls('http_stream')") == [{"id": "p1"}]
@@ -298,7 +282,9 @@ async def test_fetch_stays_open_while_a_person_is_asked(host: Host, tmp_path: Pa
 async def test_an_abort_gives_the_question_up(host: Host, tmp_path: Path) -> None:
     """The gateway hears that nobody waits any more."""
     await host.answers(PENDING)
-    await host.run("() => { host.tools.http_stream = ({ cancel }) => cancel ? { content: [] } : new Promise(() => 0); }")
+    await host.run(
+        "() => { host.tools.http_stream = ({ cancel }) => cancel ? { content: [] } : new Promise(() => 0); }"
+    )
     frame = await shown(host, tmp_path)
     name = await frame.evaluate(
         """async () => {

@@ -33,6 +33,7 @@ beforeEach(() => {
   requests = createRequests({ prefix: "own-", post: (message) => toHost.push(message), later, cancel: () => undefined });
   handshake = createHandshake({
     app: "cart",
+    title: "Cart",
     toHost: (message) => toHost.push(message),
     toPage: (message) => toPage.push(message),
     ask: async () => ({ hostCapabilities: { serverTools: {} }, hostContext: {} }),
@@ -131,7 +132,7 @@ test("a call of the page that it cancels before it left never leaves", async () 
 });
 
 test("a host without serverTools is no host for requests", async () => {
-  const bare = createHandshake({ app: "a", toHost: () => 0, toPage: () => 0, ask: async () => ({ hostCapabilities: {} }), later: () => 0 });
+  const bare = createHandshake({ app: "a", title: "A", toHost: () => 0, toPage: () => 0, ask: async () => ({ hostCapabilities: {} }), later: () => 0 });
   bare.begin();
   const alone = createCalls({ handshake: bare, proof: {} as Proof, activity, requests, pending: { notice: () => () => undefined, later: () => 0 }, toHost: () => 0, toPage: () => 0 });
   await expect(alone.http({ url: "/x" })).rejects.toBeInstanceOf(NoHost);

@@ -3,6 +3,8 @@
 export interface Config {
   /** The app's id. */
   app: string;
+  /** The app's name for people. */
+  title: string;
   /** The URL that the app's relative URLs are relative to: a path, or the absolute URL of the app's own site. */
   base: string;
 }
@@ -15,5 +17,6 @@ export function readConfig(page: Page): Config {
   const written: Partial<Config> = JSON.parse(
     page.querySelector('meta[name="webmcp-gateway"]')?.getAttribute("content") ?? "{}",
   );
-  return { app: written.app ?? "app", base: written.base ?? "/" };
+  const app = written.app ?? "app";
+  return { app, title: written.title ?? app, base: written.base ?? "/" };
 }

@@ -20,6 +20,7 @@ beforeEach(() => {
   [toHost, toPage, asked, timers] = [[], [], [], []];
   handshake = createHandshake({
     app: "cart",
+    title: "Cart",
     toHost: (message) => toHost.push(message),
     toPage: (message) => toPage.push(message),
     ask: (_, params) => new Promise((resolve) => { asked.push(params); answer = resolve; }),
@@ -30,7 +31,7 @@ beforeEach(() => {
 test("alone it initializes once, and says initialized", async () => {
   handshake.begin();
   handshake.begin();
-  expect(asked).toEqual([{ appInfo: { name: "cart", version: "1" }, appCapabilities: { tools: { listChanged: true } }, protocolVersion: "2026-01-26" }]);
+  expect(asked).toEqual([{ appInfo: { name: "cart", title: "Cart", version: "1" }, appCapabilities: { tools: { listChanged: true } }, protocolVersion: "2026-01-26" }]);
   answer?.(result);
   expect(await handshake.host()).toEqual({ capabilities: { serverTools: {} }, bridge: true });
   expect(toHost).toEqual([{ ...initialized, params: {} }]);

@@ -31,6 +31,7 @@ export interface Handshake {
 
 interface Ends {
   app: string;
+  title: string;
   toHost(message: Message): void;
   toPage(message: Message): void;
   ask(method: string, params: Params): Promise<Params>;
@@ -59,7 +60,7 @@ function deferred<Value>(): { promise: Promise<Value>; resolve: (value: Value) =
   return { promise, resolve };
 }
 
-export function createHandshake({ app, toHost, toPage, ask, later }: Ends): Handshake {
+export function createHandshake({ app, title, toHost, toPage, ask, later }: Ends): Handshake {
   const answered = deferred<Params>();
   const opened = deferred<Host>();
   const silence = deferred<undefined>();
@@ -91,7 +92,7 @@ export function createHandshake({ app, toHost, toPage, ask, later }: Ends): Hand
     begin() {
       if (state !== "idle") return;
       state = "asked";
-      const params = { appInfo: { name: app, version: "1" }, appCapabilities: withTools(undefined), protocolVersion: PROTOCOL };
+      const params = { appInfo: { name: app, title, version: "1" }, appCapabilities: withTools(undefined), protocolVersion: PROTOCOL };
       ask("ui/initialize", params).then(
         (result) => {
           take(result);

@@ -44,6 +44,7 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   const requests = createRequests({ prefix: `wg-${toBase64Url(natives.random())}-`, post: wire.toHost, later, cancel });
   const handshake = createHandshake({
     app: config.app,
+    title: config.title,
     toHost: wire.toHost,
     toPage: wire.toPage,
     ask: (method, params) => requests.send(method, params),

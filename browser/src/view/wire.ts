@@ -18,6 +18,19 @@ export interface Receivers {
 }
 
 /**
+ * A property of the real parent. The document of a foreign one throws, from which mcp-b's libraries conclude that no
+ * tools may be registered here; that is for our `modelContext` to say.
+ */
+function read(parent: Window, key: string | symbol): unknown {
+  try {
+    return Reflect.get(parent, key);
+  } catch (error) {
+    if (key === "document") return undefined;
+    throw error;
+  }
+}
+
+/**
  * Replaces `window.parent`, which is `[Replaceable]`. Only messages of the real parent, or of what a host put in its
  * place, count; they reach the page from the replaced one, so that `event.source === window.parent` holds there.
  */
@@ -58,7 +71,7 @@ export function openWire(scope: Window, natives: Natives, receivers: (wire: Wire
   const parent = new Proxy(Object.create(null) as Window, {
     get(_, key) {
       if (key === "postMessage") return post;
-      const value: unknown = Reflect.get(natives.parent, key);
+      const value = read(natives.parent, key);
       return typeof value === "function" ? value.bind(natives.parent) : value;
     },
     set: (_, key, value) => Reflect.set(natives.parent, key, value),

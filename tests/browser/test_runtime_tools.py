@@ -1,0 +1,443 @@
+"""The page's tools as hosts reach them: each way by itself, and never one through the other."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Frame, Page, async_playwright
+
+from tests.browser.conftest import ARGUMENTS, DEBIAN
+from tests.browser.runtime_host import ROOT, Host, host_server, packed, shown
+
+TOOLS = """<!doctype html><html><head></head><body><p>page</p><script>
+  window.runs = [];
+  for (const name of ["add", "clear"]) document.modelContext.registerTool({
+    name, description: `Does ${name}.`, inputSchema: {type: "object", properties: {n: {type: "number"}}},
+    async execute(input, {signal}) {
+      runs.push([name, input]);
+      signal.addEventListener("abort", () => runs.push(["aborted", signal.reason.message]));
+      if (input.wait) await new Promise((resolve) => setTimeout(resolve, input.wait));
+      const response = await fetch("/api/" + name, {method: "POST"});
+      return {name, status: response.status};
+    },
+  });
+</script></body></html>"""
+
+CLIENT = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+
+
+def envelope(payload: Any, direction: str = "client-to-server") -> dict[str, Any]:
+    """A message of the webmcp channel."""
+    return {"channel": "mcp-iframe", "type": "mcp", "direction": direction, "payload": payload}
+
+
+def rpc(id: int | str, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A JSON-RPC request."""
+    return {"jsonrpc": "2.0", "id": id, "method": method, "params": params or {}}
+
+
+async def enveloped(host: Host) -> list[Any]:
+    """What the page sent on the webmcp channel so far."""
+    found: list[Any] = await host.run("() => host.log.filter((m) => m.channel === 'mcp-iframe').map((m) => m.payload)")
+    return found
+
+
+async def ask(host: Host, id: int, method: str, params: dict[str, Any] | None = None) -> Any:
+    """The page's answer on the webmcp channel."""
+    await host.run("message => host.post(message)", envelope(rpc(id, method, params)))
+    return await host.until(f"host.log.find((m) => m.channel === 'mcp-iframe' && m.payload.id === {id})?.payload")
+
+
+async def connected(host: Host, folder: Path) -> Frame:
+    """A page with tools, and an MCP session with it on the webmcp channel."""
+    await host.answers("return { status: 204 };")
+    frame = await shown(host, folder, TOOLS)
+    await host.run(
+        "message => { host.check = setInterval(() => host.post(message), 100); }", envelope("mcp-check-ready")
+    )
+    await host.until("host.log.some((m) => m.payload === 'mcp-server-ready')")
+    await host.run("() => clearInterval(host.check)")
+    await ask(host, 1, "initialize", CLIENT)
+    await host.run("m => host.post(m)", envelope({"jsonrpc": "2.0", "method": "notifications/initialized"}))
+    return frame
+
+
+async def opened(host: Host, folder: Path, held: list[str]) -> Frame:
+    """A page with tools in a stock host, attached."""
+    await host.attaches(held)
+    await host.answers("return { status: 204 };")
+    frame = await host.show(packed(folder, TOOLS))
+    await host.until("host.calls('webmcp_attach').length")
+    return frame
+
+
+@pytest.fixture
+async def host(page: Page) -> AsyncIterator[Host]:
+    """A plain host on a real server."""
+    async with host_server() as url:
+        await page.goto(url)
+        yield Host(page)
+
+
+# webmcp: the envelope
+
+
+async def test_our_host_calls_tools_in_the_envelope(host: Host, tmp_path: Path) -> None:
+    """A whole MCP session: initialize, list, call, list_changed; the gateway forwarded it, so no request is marked."""
+    frame = await connected(host, tmp_path)
+    listed = await ask(host, 2, "tools/list")
+    assert [tool["name"] for tool in listed["result"]["tools"]] == ["add", "clear"]
+    assert listed["result"]["tools"][0]["inputSchema"] == {"type": "object", "properties": {"n": {"type": "number"}}}
+    called = await ask(host, 3, "tools/call", {"name": "add", "arguments": {"n": 2}})
+    assert called["result"] == {
+        "content": [{"type": "text", "text": '{"name":"add","status":204}'}],
+        "structuredContent": {"name": "add", "status": 204},
+    }
+    assert await frame.evaluate("runs") == [["add", {"n": 2}]]
+    assert await host.run("() => host.calls('http_request')") == [{"url": "/api/add", "method": "POST", "headers": {}}]
+    await frame.evaluate("() => document.modelContext.registerTool({name: 'new', description: 'd', execute() {}})")
+    await host.until("host.log.some((m) => m.payload?.method === 'notifications/tools/list_changed')")
+
+
+async def test_cancelling_reaches_the_page(host: Host, tmp_path: Path) -> None:
+    """The page's signal is aborted, and the call is not answered."""
+    frame = await connected(host, tmp_path)
+    await host.run("m => host.post(m)", envelope(rpc(5, "tools/call", {"name": "add", "arguments": {"wait": 200}})))
+    cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 5, "reason": "stop"}}
+    await host.run("m => host.post(m)", envelope(cancel))
+    await host.page.wait_for_timeout(400)
+    assert ["aborted", "stop"] in await frame.evaluate("runs")
+    assert all(not isinstance(payload, dict) or payload.get("id") != 5 for payload in await enveloped(host))
+
+
+async def test_the_page_answers_and_never_begins(host: Host, tmp_path: Path) -> None:
+    """No word on the webmcp channel before it was asked; nor any before the view is initialized."""
+    await host.run("() => { host.initializes = false; }")
+    await shown(host, tmp_path, TOOLS)
+    for message in ("mcp-check-ready", rpc(1, "initialize", CLIENT), rpc(2, "tools/list")):
+        await host.run("m => host.post(m)", envelope(message))
+    await host.until("host.of('ui/initialize').length")
+    await host.run("m => host.post(m)", rpc(3, "tools/list"))
+    await host.page.wait_for_timeout(200)
+    assert await enveloped(host) == []
+    assert await host.run("() => host.log.map((m) => m.method)") == ["ui/initialize"]
+
+
+# app tools
+
+
+async def test_a_stock_host_calls_app_tools(host: Host, tmp_path: Path) -> None:
+    """On ui itself; what these calls cause is marked as the model's, and what the gateway must guard is not there."""
+    frame = await opened(host, tmp_path, held=["clear"])
+    listed = await host.run("() => host.ask(1, 'tools/list')")
+    assert [tool["name"] for tool in listed["result"]["tools"]] == ["add"]
+    assert await host.run("() => host.of('ui/initialize')[0].params.appCapabilities") == {
+        "tools": {"listChanged": True}
+    }
+    assert await host.run("() => host.of('notifications/tools/list_changed').length") == 1
+    called = await host.run("() => host.ask(2, 'tools/call', {name: 'add', arguments: {n: 1}})")
+    assert called["result"]["structuredContent"] == {"name": "add", "status": 204}
+    refused = await host.run("() => host.ask(3, 'tools/call', {name: 'clear', arguments: {}})")
+    assert refused["error"]["code"] == -32602
+    assert await frame.evaluate("runs") == [["add", {"n": 1}]]
+    assert await host.run("() => host.calls('http_request').map((args) => args._initiator)") == ["model"]
+
+
+async def test_app_tools_wait_for_attach(host: Host, tmp_path: Path) -> None:
+    """Before the gateway said which tools it guards, none is offered."""
+    await host.attaches(held=["clear"])
+    await host.run(
+        "() => { const attach = host.tools.webmcp_attach;"
+        " host.tools.webmcp_attach = () => new Promise((resolve) => { host.attach = () => resolve(attach()); }); }"
+    )
+    await host.show(packed(tmp_path, TOOLS))
+    await host.until("!!host.attach")
+    await host.run("() => { host.ask(1, 'tools/list').then((answer) => { host.listed = answer; }); }")
+    await host.page.wait_for_timeout(200)
+    assert await host.run("() => host.listed ?? null") is None
+    await host.run("() => host.attach()")
+    listed = await host.until("host.listed")
+    assert [tool["name"] for tool in listed["result"]["tools"]] == ["add"]
+
+
+async def test_in_our_host_there_are_no_app_tools(host: Host, tmp_path: Path) -> None:
+    """There every call goes through the gateway."""
+    await connected(host, tmp_path)
+    assert (await host.run("() => host.ask(9, 'tools/list')"))["result"] == {"tools": []}
+    assert (await host.run("() => host.ask(10, 'tools/call', {name: 'add'})"))["error"]["code"] == -32602
+
+
+async def test_an_envelope_past_the_gateway_offers_no_more_than_app_tools(host: Host, tmp_path: Path) -> None:
+    """Another host that knows the envelope cannot enforce the gateway's rules either; its calls are marked."""
+    await opened(host, tmp_path, held=["clear"])
+    await host.run("m => host.post(m)", envelope("mcp-check-ready"))
+    await host.until("host.log.some((m) => m.payload === 'mcp-server-ready')")
+    await ask(host, 1, "initialize", CLIENT)
+    assert [tool["name"] for tool in (await ask(host, 2, "tools/list"))["result"]["tools"]] == ["add"]
+    assert (await ask(host, 3, "tools/call", {"name": "clear"}))["error"]["code"] == -32602
+    await ask(host, 4, "tools/call", {"name": "add"})
+    assert await host.run("() => host.calls('http_request').map((args) => args._initiator)") == ["model"]
+
+
+async def test_native_webmcp_mirrors_what_the_gateway_need_not_guard(tmp_path: Path) -> None:
+    """Where the browser admits the frame's tools: those that are not held, and their calls are marked."""
+    arguments = [*ARGUMENTS, "--enable-features=WebMCP"]
+    async with async_playwright() as playwright, host_server() as url:
+        own = Path(playwright.chromium.executable_path)
+        browser = await playwright.chromium.launch(executable_path=None if own.exists() else DEBIAN, args=arguments)
+        page = await browser.new_page()
+        await page.goto(url)
+        host = Host(page)
+        frame = await opened(host, tmp_path, held=["clear"])
+        # The frame's embedder can never list its tools; a browser's agent can, and this is how one is played.
+        agent = await page.context.new_cdp_session(frame)
+        events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        agent.on("WebMCP.toolsAdded", events.put_nowait)
+        agent.on("WebMCP.toolResponded", events.put_nowait)
+        async with asyncio.timeout(10):
+            await agent.send("WebMCP.enable")
+            [tool] = (await events.get())["tools"]
+            call = {"frameId": tool["frameId"], "toolName": tool["name"], "input": {"n": 3}}
+            await agent.send("WebMCP.invokeTool", call)
+            answer = await events.get()
+        assert tool["name"] == "add"
+        assert answer["output"]["structuredContent"] == {"name": "add", "status": 204}
+        assert await host.run("() => host.calls('http_request').map((args) => args._initiator)") == ["model"]
+        await browser.close()
+
+
+# one channel is not the other
+
+
+async def test_a_message_on_one_channel_is_not_answered_on_the_other(host: Host, tmp_path: Path) -> None:
+    """Equal ids on both at once, answers to the page's own requests in the envelope, methods of the other."""
+    frame = await connected(host, tmp_path)
+    await host.run("() => { host.tools.http_request = () => new Promise(() => 0); }")
+    await frame.evaluate("() => { window.state = 'open'; fetch('/x').then(() => { state = 'answered'; }); }")
+    await host.until("host.calls('http_request').length")
+    id = await host.run("() => host.of('tools/call').at(-1).id")
+    result = {"content": [], "structuredContent": {"status": 200, "headers": {}, "url": "/x", "bodyType": "none"}}
+    await host.run("m => host.post(m)", envelope({"jsonrpc": "2.0", "id": id, "result": result}))
+    await host.run("m => host.post(m)", envelope(rpc(20, "ui/resource-teardown")))
+    both = await host.run(
+        "async ([message, inside]) => { const ui = host.ask(21, 'ping'); host.post(inside);"
+        " const answer = await ui; await new Promise((resolve) => setTimeout(resolve, 100)); return answer; }",
+        [None, envelope(rpc(21, "tools/list"))],
+    )
+    assert both == {"jsonrpc": "2.0", "id": 21, "result": {}}
+    inside = [
+        payload for payload in await enveloped(host) if isinstance(payload, dict) and payload.get("id") in (20, 21)
+    ]
+    assert [("error" in payload, len(payload.get("result", {}).get("tools", []))) for payload in inside] == [
+        (True, 0),
+        (False, 2),
+    ]
+    assert await frame.evaluate("state") == "open"
+    bare = await host.run("() => host.log.filter((m) => m.jsonrpc && m.id === 20)")
+    assert bare == []
+
+
+async def test_only_the_parent_is_the_host(host: Host, tmp_path: Path) -> None:
+    """Frames of the page, frames beside it and the page itself cannot speak for the host; garbage harms nobody."""
+    await connected(host, tmp_path)
+    frame = host.page.frames[-1]
+    before = len(await host.run("() => host.log"))
+    forged = [envelope(rpc(50, "tools/call", {"name": "add"})), rpc(51, "tools/list"), rpc(52, "ping")]
+    await host.run(
+        """(forged) => {
+          const sibling = document.createElement("iframe");
+          document.body.append(sibling);
+          const script = sibling.contentDocument.createElement("script");
+          script.textContent = `for (const m of ${JSON.stringify(forged)}) parent.frames[0].postMessage(m, "*")`;
+          sibling.contentDocument.body.append(script);
+        }""",
+        forged,
+    )
+    await frame.evaluate(
+        """(forged) => {
+          const child = document.createElement("iframe");
+          child.srcdoc = `<script>for (const m of ${JSON.stringify(forged)}) parent.postMessage(m, "*")</` + "script>";
+          document.body.append(child);
+          for (const message of forged) window.postMessage(message, "*");
+        }""",
+        forged,
+    )
+    garbage: list[Any] = [
+        None,
+        1,
+        "x",
+        [],
+        {},
+        {"jsonrpc": "2.0"},
+        {"jsonrpc": "2.0", "id": None, "method": 5},
+        envelope(None),
+        envelope([]),
+    ]
+    for message in garbage:
+        await host.run("m => host.post(m)", message)
+    await host.page.wait_for_timeout(400)
+    after = await host.run("() => host.log")
+    assert [m for m in after[before:] if m.get("method") != "ui/notifications/size-changed"] == []
+    assert await frame.evaluate("runs") == []
+    assert (await ask(host, 60, "ping"))["result"] == {}
+
+
+async def test_what_the_page_takes_for_its_parent_behaves_like_it(host: Host, tmp_path: Path) -> None:
+    """Messages come from it, and go through it untouched; it is as closed as a foreign window is."""
+    await host.run("() => addEventListener('message', ({ data }) => data?.mine && host.post({ yours: data.mine }))")
+    frame = await shown(host, tmp_path)
+    seen = await frame.evaluate(
+        """async () => {
+          const next = new Promise((resolve) => addEventListener("message", resolve, {once: true}));
+          parent.postMessage({mine: [1, 2]}, "*");
+          const event = await next;
+          const closed = (() => { try { return parent.location.href; } catch (error) { return error.name; } })();
+          const own = parent === window;
+          return [event.source === parent, event.data, event.origin, own, parent.document ?? null, closed];
+        }"""
+    )
+    origin = await host.run("() => origin")
+    assert seen == [True, {"yours": [1, 2]}, origin, False, None, "SecurityError"]
+
+
+# the ui channel by itself
+
+
+async def test_a_page_without_a_client_is_spoken_for(host: Host, tmp_path: Path) -> None:
+    """One initialize, one initialized, its size, an answer to ping and teardown, and an error to the rest."""
+    frame = await shown(host, tmp_path, "<!doctype html><body style='margin:0'><div id=d style='height:123px'></div>")
+    await host.until("host.of('ui/notifications/size-changed').some((m) => m.params.height === 123)")
+    await frame.evaluate("() => { d.style.height = '200px'; }")
+    await host.until("host.of('ui/notifications/size-changed').some((m) => m.params.height === 200)")
+    assert (await host.run("() => host.ask(1, 'ui/resource-teardown', {})"))["result"] == {}
+    assert (await host.run("() => host.ask('x', 'ping')"))["result"] == {}
+    assert (await host.run("() => host.ask(2, 'ui/unknown')"))["error"]["code"] == -32601
+    methods = await host.run(
+        "() => host.log.map((m) => m.method).filter((m) => m && m !== 'ui/notifications/size-changed')"
+    )
+    assert methods == ["ui/initialize", "ui/notifications/initialized"]
+
+
+def page_with_app(body: str) -> str:
+    """A page that brings the published client of MCP Apps along."""
+    source = ROOT / "browser/node_modules/@modelcontextprotocol/ext-apps/dist/src/app-with-deps.js"
+    code = source.read_text("utf-8").replace("</script", "<\\/script")
+    name = re.search(r"([\w$]+) as App\b", code)
+    assert name is not None
+    return (
+        f'<!doctype html><body><p>page</p><script type="module">{code}\nconst App = {name[1]};\n{body}</script></body>'
+    )
+
+
+OWN_APP = """
+  window.seen = [];
+  document.modelContext.registerTool({name: "add", description: "d", execute: () => "added"});
+  const capabilities = CAPABILITIES;
+  const app = new App({name: "own", version: "1"}, capabilities, {autoResize: false});
+  app.ontoolresult = (params) => seen.push(params);
+  app.onteardown = async () => { seen.push("teardown"); return {}; };
+  if (capabilities.tools) {
+    app.onlisttools = async () => ({tools: [{name: "own_tool", inputSchema: {type: "object"}}]});
+    app.oncalltool = async ({name}) => ({content: [{type: "text", text: "own " + name}]});
+  }
+  window.app = app;
+  await DELAY;
+  await app.connect();
+  window.connected = true;
+"""
+
+
+def own_app(capabilities: str = "{}", delay: str = "0") -> str:
+    """Such a page, with its capabilities and what it waits for."""
+    return page_with_app(OWN_APP.replace("CAPABILITIES", capabilities).replace("DELAY", delay))
+
+
+async def test_a_page_with_its_own_client_goes_on_working(host: Host, tmp_path: Path) -> None:
+    """One initialize with both; its calls proven; each side gets its own answers; it answers what a view is asked."""
+    await host.attaches(held=[])
+    await host.answers("return { bodyType: 'text', body: args.url };")
+    await host.run("() => { host.tools.other = async (args) => ({ content: [{ type: 'text', text: 'other' }] }); }")
+    frame = await host.show(packed(tmp_path, own_app("{availableDisplayModes: ['inline']}")))
+    await host.until("host.calls('webmcp_attach').length")
+    results = await frame.evaluate(
+        """async () => {
+          const [mine, other, page] = await Promise.all([
+            app.callServerTool({name: "http_request", arguments: {url: "/own"}}),
+            app.callServerTool({name: "other", arguments: {}}),
+            fetch("/fetched").then((response) => response.text()),
+          ]);
+          return [mine.structuredContent.body, other.content[0].text, page, app.getHostVersion().name, seen];
+        }"""
+    )
+    assert results[:4] == ["/own", "other", "/fetched", "plain"]
+    assert results[4] == [{"content": [{"type": "text", "text": "open"}], "_meta": {"other": 1}}]
+    asked = await host.run("() => host.of('ui/initialize').map((m) => m.params)")
+    assert [(one["appInfo"]["name"], one["appCapabilities"]) for one in asked] == [
+        ("own", {"availableDisplayModes": ["inline"], "tools": {"listChanged": True}})
+    ]
+    assert await host.run("() => host.of('ui/notifications/initialized').length") == 1
+    views = await host.run(
+        "() => Object.fromEntries(host.calls('http_request').map((a) => [a.url, a._view.split('.')[1]]))"
+    )
+    assert sorted(views.values()) == ["1", "2"]
+    assert "_view" not in (await host.run("() => host.calls('other')[0]"))
+    assert (await host.run("() => host.ask(1, 'ui/resource-teardown', {})"))["result"] == {}
+    assert "teardown" in await frame.evaluate("seen")
+    assert (await host.run("() => host.ask(2, 'tools/call', {name: 'add'})"))["result"]["content"][0]["text"] == "added"
+    assert await host.run("() => host.of('ui/notifications/size-changed').length") == 0
+
+
+async def test_a_page_that_connects_late_is_not_a_second_view(host: Host, tmp_path: Path) -> None:
+    """Its client gets the answer that the host gave before, and the tool result that it missed."""
+    await host.attaches(held=[])
+    delay = "new Promise((resolve) => setTimeout(resolve, 600))"
+    frame = await host.show(packed(tmp_path, own_app(delay=delay)))
+    await frame.wait_for_selector("p")
+    await host.until("host.calls('webmcp_attach').length")
+    await host.page.wait_for_timeout(900)
+    assert await frame.evaluate("[connected, app.getHostVersion().name, seen.length]") == [True, "plain", 1]
+    assert await host.run(
+        "() => [host.of('ui/initialize').length, host.of('ui/notifications/initialized').length]"
+    ) == [1, 1]
+
+
+async def test_app_tools_of_the_page_and_of_its_client_are_one_list(host: Host, tmp_path: Path) -> None:
+    """Each call goes to whom the tool belongs, and is answered once."""
+    await host.attaches(held=[])
+    await host.show(packed(tmp_path, own_app("{tools: {}}")))
+    await host.until("host.calls('webmcp_attach').length")
+    listed = await host.run("() => host.ask(1, 'tools/list')")
+    assert sorted(tool["name"] for tool in listed["result"]["tools"]) == ["add", "own_tool"]
+    texts = [
+        (await host.run("([id, name]) => host.ask(id, 'tools/call', {name, arguments: {}})", [id, name]))["result"][
+            "content"
+        ]
+        for id, name in ((2, "add"), (3, "own_tool"))
+    ]
+    assert json.dumps(texts) == json.dumps(
+        [[{"type": "text", "text": "added"}], [{"type": "text", "text": "own own_tool"}]]
+    )
+    assert await host.run("() => host.log.filter((m) => m.id !== undefined && !m.method).map((m) => m.id)") == [1, 2, 3]
+
+
+async def test_an_approval_holds_the_call_of_the_pages_own_client(host: Host, tmp_path: Path) -> None:
+    """The published clients would take the waiting answer for the last one."""
+    await host.attaches(held=[])
+    await host.answers(
+        "return { status: 202, bodyType: 'json', headers: { 'gateway-pending': 'p1' },"
+        " body: { id: 'p1', message: '?', url: '' } };"
+    )
+    await host.run(
+        "() => { host.tools.http_stream = async () => ({ content: [], structuredContent: { status: 200,"
+        " headers: {}, url: '/x', bodyType: 'text', body: 'approved' } }); }"
+    )
+    frame = await host.show(packed(tmp_path, own_app()))
+    await host.until("host.calls('webmcp_attach').length")
+    body = await frame.evaluate(
+        "async () => (await app.callServerTool({name: 'http_request', arguments: {url: '/x'}})).structuredContent.body"
+    )
+    assert body == "approved"
