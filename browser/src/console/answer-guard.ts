@@ -1,4 +1,4 @@
-/** When an approval may be answered: only after the person had it in sight, undisturbed, for 800 ms. No elements, no clock. */
+/** When an approval may be answered: after the person had it in sight, undisturbed, for 800 ms. No elements, no clock. */
 
 export const SETTLE = 800;
 

@@ -138,31 +138,73 @@ export class AppFrame extends LitElement {
 
   protected override render(): TemplateResult {
     const open = this.phase.is === "open";
-    return html`<div class="toolbar" role="toolbar" aria-label="View">
+    return html`<div class="toolbar" role="group" aria-label="View">
         <span class="title">${this.app.title}</span>
         <span class="handle mono" title="View handle" data-testid="view">${open ? this.view : nothing}</span>
-        <button class="bare" data-testid="reload" title="Reload the view" aria-label="Reload the view" ?disabled=${this.phase.is === "opening"} @click=${() => void this.reload()}>${icon("reload")}</button>
-        <a class="button bare" href=${this.app.site} target="_blank" rel="noopener noreferrer" title="Open as a web site" aria-label="Open as a web site">${icon("open")}</a>
-        <button class="bare" data-testid="close" title="Close the view" aria-label="Close the view" ?disabled=${!open} @click=${() => this.end("closed")}>${icon("close")}</button>
+        <button
+          class="bare"
+          data-testid="reload"
+          title="Reload the view"
+          aria-label="Reload the view"
+          ?disabled=${this.phase.is === "opening"}
+          @click=${() => void this.reload()}
+        >
+          ${icon("reload")}
+        </button>
+        <a
+          class="button bare"
+          href=${this.app.site}
+          target="_blank"
+          rel="noopener noreferrer"
+          title="Open as a web site"
+          aria-label="Open as a web site"
+          >${icon("open")}</a
+        >
+        <button
+          class="bare"
+          data-testid="close"
+          title="Close the view"
+          aria-label="Close the view"
+          ?disabled=${!open}
+          @click=${() => this.end("closed")}
+        >
+          ${icon("cross")}
+        </button>
       </div>
       <div class="stage">
-        <div class="frame" data-testid="app-frame" ?inert=${this.phase.is === "closed" || this.phase.is === "failed"}></div>
+        <div
+          class="frame"
+          data-testid="app-frame"
+          ?inert=${this.phase.is === "closed" || this.phase.is === "failed"}
+        ></div>
         ${this.cover()}
       </div>`;
   }
 
   private cover(): TemplateResult | typeof nothing {
     const { phase } = this;
-    const again = (word: string): TemplateResult => html`<button @click=${() => void this.openView()}>${icon("reload")} ${word}</button>`;
+    const again = (word: string): TemplateResult =>
+      html`<button @click=${() => void this.openView()}>${icon("reload")} ${word}</button>`;
     switch (phase.is) {
       case "open":
         return nothing;
       case "opening":
-        return html`<div class="cover" role="status"><span class="spinner"></span><p>Opening ${this.app.title}…</p></div>`;
+        return html`<div class="cover" role="status">
+          <span class="spinner"></span>
+          <p>Opening ${this.app.title}…</p>
+        </div>`;
       case "closed":
-        return html`<div class="cover"><strong>The view is closed</strong><p>Its tools are gone with it.</p>${again("Open again")}</div>`;
+        return html`<div class="cover">
+          <strong>The view is closed</strong>
+          <p>Its tools are gone with it.</p>
+          ${again("Open again")}
+        </div>`;
       case "failed":
-        return html`<div class="cover" role="alert"><strong>${this.app.title} cannot be shown</strong><p>${phase.problem}</p>${again("Try again")}</div>`;
+        return html`<div class="cover" role="alert">
+          <strong>${this.app.title} cannot be shown</strong>
+          <p>${phase.problem}</p>
+          ${again("Try again")}
+        </div>`;
     }
   }
 

@@ -176,20 +176,21 @@ export class ApprovalCard extends LitElement {
   }
 
   protected override render(): TemplateResult {
-    const { message, method, target, body, initiator, evidence } = this.question;
+    const { message, method, target, initiator, evidence } = this.question;
     return html`<article data-testid="approval" data-id=${this.question.id} aria-label="Approval needed">
       <div class="top">
         ${initiatorMark(initiator)}<span>in ${this.appTitle}</span>
         <span class="time ${this.left < 20 ? "short" : ""}">${icon("clock")} ${countdown(this.left)} left</span>
       </div>
       <h3>${visible(message)}</h3>
-      <p class="muted why">Why you are asked: ${evidenceWords(evidence)}.</p>
+      <p class="muted why">How we know: ${evidenceWords(evidence)}.</p>
       <details>
         <summary>
-          <span class="chip mono">${visible(method)}</span><code>${visible(target)}</code><span class="raw">Raw request</span>
+          <span class="chip mono">${visible(method)}</span><code>${visible(target)}</code
+          ><span class="raw">Raw request</span>
           ${icon("chevron")}
         </summary>
-        <pre>${visible(method)} ${visible(target)}${body ? html`\n\n${visible(pretty(body))}` : html`\n\n(no body)`}</pre>
+        <pre>${rawRequest(this.question)}</pre>
       </details>
       ${this.buttons()}
       <p class="hint ${this.problem ? "bad" : "muted"}" role="status">${this.problem || this.hint || this.wait()}</p>
@@ -198,16 +199,17 @@ export class ApprovalCard extends LitElement {
 
   private buttons(): TemplateResult {
     const off = !this.ready || this.sending !== undefined;
-    const button = (answer: Answer, word: string, kind: string): TemplateResult => html`<button
-      class=${kind}
-      data-testid=${answer}
-      ?disabled=${off}
-      @pointerdown=${(event: PointerEvent) => this.press(event)}
-      @click=${(event: PointerEvent) => this.chosen(event, answer)}
-      @keydown=${(event: KeyboardEvent) => this.key(event)}
-    >
-      ${icon(answer === "approve" ? "check" : "cross")} ${this.sending === answer ? "Sending…" : word}
-    </button>`;
+    const button = (answer: Answer, word: string, kind: string): TemplateResult =>
+      html`<button
+        class=${kind}
+        data-testid=${answer}
+        ?disabled=${off}
+        @pointerdown=${(event: PointerEvent) => this.press(event)}
+        @click=${(event: PointerEvent) => this.chosen(event, answer)}
+        @keydown=${(event: KeyboardEvent) => this.key(event)}
+      >
+        ${icon(answer === "approve" ? "check" : "cross")} ${this.sending === answer ? "Sending…" : word}
+      </button>`;
     const phase = this.ready ? "ready" : this.arming ? "arming" : "";
     return html`<div class="actions ${phase}">
       ${button("decline", "Decline", "")}${button("approve", "Approve", "primary")}
@@ -216,8 +218,11 @@ export class ApprovalCard extends LitElement {
 
   private wait(): string | typeof nothing {
     if (this.sending) return nothing;
+    if (this.left <= 0) return "This has expired: nothing was sent.";
     if (this.ready) return "Nothing is sent unless you approve.";
-    return this.arming ? "Read first: the buttons work in a moment." : "The buttons work once this is in sight and the window is active.";
+    return this.arming
+      ? "Read first: the buttons work in a moment."
+      : "The buttons work once this is in sight and the window is active.";
   }
 
   private watch(): void {
@@ -249,9 +254,9 @@ export class ApprovalCard extends LitElement {
     this.place = place;
     const now = performance.now();
     this.guard.see(this.sight(), now);
-    this.ready = this.guard.armed(now);
-    this.arming = this.guard.wait(now) !== undefined;
     this.left = this.question.expires - this.now();
+    this.ready = this.guard.armed(now) && this.left > 0;
+    this.arming = this.guard.wait(now) !== undefined;
   }
 
   private press(event: PointerEvent): void {
@@ -286,4 +291,8 @@ export class ApprovalCard extends LitElement {
       this.sending = undefined;
     }
   }
+}
+
+function rawRequest({ method, target, body }: Question): string {
+  return visible(`${method} ${target}\n\n${body ? pretty(body) : "(no body)"}`);
 }

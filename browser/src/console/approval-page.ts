@@ -80,11 +80,13 @@ export class ApprovalPage extends LitElement {
 
   private content(): TemplateResult {
     const question = this.questions.find((one) => one.id === this.approval);
-    if (this.answered === "approve") return done("check", "Approved", "The call goes on. You can close this page.", "approve");
+    if (this.answered === "approve")
+      return done("check", "Approved", "The call goes on. You can close this page.", "approve");
     if (this.answered) return done("cross", "Declined", "The call was refused; nothing was sent.");
     if (question) return this.card(question);
     if (this.loading) return done("clock", "One moment", "Asking the gateway for this approval.");
-    if (this.known) return done("clock", "No longer open", "It was answered elsewhere, expired, or its caller gave up.");
+    if (this.known)
+      return done("clock", "No longer open", "It was answered elsewhere, expired, or its caller gave up.");
     return done("unknown", "No such approval", "It was answered already, has expired, or never existed.");
   }
 
@@ -99,7 +101,12 @@ export class ApprovalPage extends LitElement {
   }
 }
 
-function done(name: "check" | "cross" | "clock" | "unknown", heading: string, words: string, kind = ""): TemplateResult {
+function done(
+  name: "check" | "cross" | "clock" | "unknown",
+  heading: string,
+  words: string,
+  kind = "",
+): TemplateResult {
   return html`<div class="done ${kind}" role="status">
     ${icon(name)}<strong>${heading}</strong><span class="muted">${words}</span>
   </div>`;

@@ -7,6 +7,8 @@ import { icon } from "./icons";
 import { base, panel } from "./styles";
 import type { Answer, Question } from "./types";
 
+const NONE = html`<span class="none">Nothing waits for you</span>`;
+
 @customElement("gateway-approvals")
 export class ApprovalsPanel extends LitElement {
   static override styles = [
@@ -50,7 +52,7 @@ export class ApprovalsPanel extends LitElement {
       <header>
         ${icon("shield")}
         <h2 id="title">Approvals</h2>
-        ${asks ? html`<span class="count">${this.questions.length}</span>` : html`<span class="none">Nothing waits for you</span>`}
+        ${asks ? html`<span class="count">${this.questions.length}</span>` : NONE}
       </header>
       ${asks ? html`<div class="body">${this.cards()}</div>` : nothing}
     </section>`;
@@ -61,13 +63,14 @@ export class ApprovalsPanel extends LitElement {
     return repeat(
       this.questions,
       (question) => question.id,
-      (question) => html`<gateway-approval
-        .question=${question}
-        .appTitle=${this.titles.get(question.app) ?? question.app}
-        .now=${this.now}
-        .answer=${this.answer}
-        .neighbours=${neighbours}
-      ></gateway-approval>`,
+      (question) =>
+        html`<gateway-approval
+          .question=${question}
+          .appTitle=${this.titles.get(question.app) ?? question.app}
+          .now=${this.now}
+          .answer=${this.answer}
+          .neighbours=${neighbours}
+        ></gateway-approval>`,
     );
   }
 }

@@ -43,7 +43,10 @@ test("one of several views is called by its handle", async () => {
 test("a story finds its tools by the page's names, in the view that is shown at that moment", async () => {
   const { model, calls } = modelAndCalls();
   let target: Target = { view: "a", app: "cart", views: [view("a")] };
-  const stage = stageOf(() => model, () => target);
+  const stage = stageOf(
+    () => model,
+    () => target,
+  );
   await stage.call("get_cart", {}, SIGNAL);
   expect(calls).toHaveLength(1);
   target = { ...target, views: [] };

@@ -15,7 +15,13 @@ export function toolsOf({ view, views }: Target): readonly ViewTool[] {
 }
 
 /** By the model's own name for the tool; by the view's handle where that name would not say which view is meant. */
-export function callTool(model: Model, target: Target, tool: ViewTool, args: JsonObject, signal: AbortSignal): Promise<ToolResult> {
+export function callTool(
+  model: Model,
+  target: Target,
+  tool: ViewTool,
+  args: JsonObject,
+  signal: AbortSignal,
+): Promise<ToolResult> {
   const alone = target.views.filter((live) => live.app === target.app).length === 1;
   if (alone) return model.callTool(tool.name, args, { signal, schema: tool.input_schema });
   return model.callTool("call_view_tool", { view: target.view, tool: tool.page_name, arguments: args }, { signal });

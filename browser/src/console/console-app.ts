@@ -44,8 +44,11 @@ export class ConsoleApp extends LitElement {
   private titles: ReadonlyMap<string, string> = new Map();
   private model: Model | undefined;
   private modelOf = "";
+  private observed: HTMLElement | null = null;
   private offered: { app: string; story: Story } | undefined;
-  private readonly sight = new IntersectionObserver(([entry]) => (this.approvalsInView = entry?.isIntersecting ?? true));
+  private readonly sight = new IntersectionObserver(
+    ([entry]) => (this.approvalsInView = entry?.isIntersecting ?? true),
+  );
 
   override connectedCallback(): void {
     super.connectedCallback();
@@ -72,8 +75,11 @@ export class ConsoleApp extends LitElement {
   }
 
   protected override updated(): void {
+    if (this.panel === this.observed) return;
     this.sight.disconnect();
+    this.observed = this.panel;
     if (this.panel) this.sight.observe(this.panel);
+    else this.approvalsInView = true;
   }
 
   protected override render(): TemplateResult | typeof nothing {
@@ -99,8 +105,12 @@ export class ConsoleApp extends LitElement {
     const story = this.storyOf(app, tools);
     return html`<main>
       <section class="app" aria-label=${app.title}>
-        <gateway-frame .app=${app} .mount=${this.mount} @view=${(event: CustomEvent<string>) => (this.view = event.detail)}></gateway-frame>
-        ${story ? html`<gateway-story .story=${story} .stage=${this.stage} .enabled=${live && tools.length > 0} .asks=${questions.length > 0}></gateway-story>` : nothing}
+        <gateway-frame
+          .app=${app}
+          .mount=${this.mount}
+          @view=${(event: CustomEvent<string>) => (this.view = event.detail)}
+        ></gateway-frame>
+        ${story ? this.storyBar(story, live && tools.length > 0, questions.length > 0) : nothing}
       </section>
       <div class="side">
         <gateway-approvals
@@ -111,10 +121,19 @@ export class ConsoleApp extends LitElement {
           .answer=${this.answer}
         ></gateway-approvals>
         <gateway-tools .tools=${tools} .view=${this.view} .call=${this.call} .enabled=${live}></gateway-tools>
-        <gateway-timeline .lines=${store.lines} .questions=${questions} .app=${app.id} .now=${this.now}></gateway-timeline>
+        <gateway-timeline
+          .lines=${store.lines}
+          .questions=${questions}
+          .app=${app.id}
+          .now=${this.now}
+        ></gateway-timeline>
       </div>
       ${questions.length && !this.approvalsInView ? this.toast(questions.length) : nothing}
     </main>`;
+  }
+
+  private storyBar(story: Story, enabled: boolean, asks: boolean): TemplateResult {
+    return html`<gateway-story .story=${story} .stage=${this.stage} .enabled=${enabled} .asks=${asks}></gateway-story>`;
   }
 
   private approval(store: Store, id: string): TemplateResult {
@@ -132,13 +151,22 @@ export class ConsoleApp extends LitElement {
   private noApp({ state: gateway, link, problem }: Store): TemplateResult {
     if (!gateway && link === "lost") return alone("The gateway does not answer", `${problem} Trying again…`);
     if (!gateway) return alone("One moment", "Connecting to the gateway…");
-    if (gateway.apps.length === 0) return alone("No apps yet", "Name an app under apps: in gateway.yaml, then restart the gateway.");
+    if (gateway.apps.length === 0)
+      return alone("No apps yet", "Name an app under apps: in gateway.yaml, then restart the gateway.");
     const links = gateway.apps.map((app) => html`<li><a class="button" href=${appHash(app.id)}>${app.title}</a></li>`);
-    return alone("There is no such app here", "This gateway has:", html`<ul>${links}</ul>`);
+    return alone(
+      "There is no such app here",
+      "This gateway has:",
+      html`<ul>
+        ${links}
+      </ul>`,
+    );
   }
 
   private banner({ problem }: Store): TemplateResult {
-    return html`<div class="banner" role="status" data-testid="banner">${icon("alert")}<span>${problem} Trying again…</span></div>`;
+    return html`<div class="banner" role="status" data-testid="banner">
+      ${icon("alert")}<span>${problem} Trying again…</span>
+    </div>`;
   }
 
   private toast(waiting: number): TemplateResult {
@@ -176,7 +204,10 @@ export class ConsoleApp extends LitElement {
 
   /** A story once offered stays for this app: while its view reloads, the page has no tools for a moment. */
   private storyOf(app: AppInfo, tools: readonly ViewTool[]): Story | undefined {
-    const found = storyFor(STORIES, tools.map((tool) => tool.page_name));
+    const found = storyFor(
+      STORIES,
+      tools.map((tool) => tool.page_name),
+    );
     if (found) this.offered = { app: app.id, story: found };
     return this.offered?.app === app.id ? this.offered.story : undefined;
   }
@@ -206,5 +237,9 @@ export class ConsoleApp extends LitElement {
 }
 
 function alone(heading: string, words: string, more: TemplateResult | typeof nothing = nothing): TemplateResult {
-  return html`<main class="alone"><strong>${heading}</strong><p>${words}</p>${more}</main>`;
+  return html`<main class="alone">
+    <strong>${heading}</strong>
+    <p>${words}</p>
+    ${more}
+  </main>`;
 }

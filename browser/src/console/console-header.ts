@@ -98,7 +98,8 @@ export class ConsoleHeader extends LitElement {
       }
       @media (max-width: 480px) {
         .link.open {
-          padding: 5px;
+          gap: 0;
+          padding: 6px;
           font-size: 0;
         }
       }
@@ -129,20 +130,29 @@ export class ConsoleHeader extends LitElement {
   protected override render(): TemplateResult {
     const { gateway, link } = this;
     return html`<header>
-      <a class="brand" href="#/" title=${gateway ? `Version ${gateway.version}` : ""}>${LOGO}<span>webmcp-gateway</span></a>
+      <a class="brand" href="#/" title=${gateway ? `Version ${gateway.version}` : ""}
+        >${LOGO}<span>webmcp-gateway</span></a
+      >
       ${gateway && this.app ? this.picker(gateway) : nothing}
       <div class="right">
-        ${gateway ? html`<span class="who">${gateway.loopback ? "On this machine only, no login" : `Signed in as ${gateway.principal.name}`}</span>` : nothing}
-        <span class="link ${link}" role="status" data-testid="connection" data-state=${link} title=${this.problem}>${LINKS[link]}</span>
+        ${gateway ? html`<span class="who">${whoWords(gateway)}</span>` : nothing}
+        <span class="link ${link}" role="status" data-testid="connection" data-state=${link} title=${this.problem}
+          >${LINKS[link]}</span
+        >
       </div>
     </header>`;
   }
 
   private picker({ apps }: GatewayState): TemplateResult {
-    if (apps.length < 2) return html`<span class="app"><span class="word">App</span> <span class="one">${apps[0]?.title}</span></span>`;
+    if (apps.length < 2)
+      return html`<span class="app"><span class="word">App</span> <span class="one">${apps[0]?.title}</span></span>`;
     return html`<label
       ><span class="word">App</span>
-      <select aria-label="App" data-testid="app-picker" @change=${(event: Event) => this.pick((event.target as HTMLSelectElement).value)}>
+      <select
+        aria-label="App"
+        data-testid="app-picker"
+        @change=${(event: Event) => this.pick((event.target as HTMLSelectElement).value)}
+      >
         ${apps.map((app) => html`<option value=${app.id} ?selected=${app.id === this.app}>${app.title}</option>`)}
       </select></label
     >`;
@@ -155,3 +165,7 @@ export class ConsoleHeader extends LitElement {
 
 const LOGO = svg`<svg viewBox="0 0 32 32" aria-hidden="true"><rect width="32" height="32" rx="9" fill="#4050d8"/><path
   d="M8 22v-7a8 8 0 0 1 16 0v7M13 22v-6.5a3 3 0 0 1 6 0V22" fill="none" stroke="#fff" stroke-width="2.6" stroke-linecap="round"/></svg>`;
+
+function whoWords({ loopback, principal }: GatewayState): string {
+  return loopback ? "On this machine only, no login" : `Signed in as ${principal.name}`;
+}

@@ -52,6 +52,7 @@ test("a refusal is told in the gateway's words", async () => {
 });
 
 test("events that cannot be read are left out", async () => {
-  const broken = (): Response => new Response("event: record\ndata: {\n\nevent: record\ndata: 7\n\nevent: other\ndata: []\n\n");
+  const broken = (): Response =>
+    new Response("event: record\ndata: {\n\nevent: record\ndata: 7\n\nevent: other\ndata: []\n\n");
   expect((await followed([broken])).told).toEqual([["open"], ["lost", "The gateway closed the connection."]]);
 });

@@ -72,7 +72,9 @@ function deliver({ event, data }: ServerEvent, listener: Listener): void {
 }
 
 function isLine(value: unknown): value is Line & { [key: string]: never } {
-  return isObject(value) && typeof value["id"] === "string" && typeof value["time"] === "number" && isObject(value["fields"]);
+  return (
+    isObject(value) && typeof value["id"] === "string" && typeof value["time"] === "number" && isObject(value["fields"])
+  );
 }
 
 function parse(data: string): unknown {

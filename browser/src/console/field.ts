@@ -5,7 +5,12 @@ import type { Field } from "./schema-form";
 
 export type OnInput = (value: string) => void;
 
-export function fieldTemplate(field: Field, value: string, error: string | undefined, onInput: OnInput): TemplateResult {
+export function fieldTemplate(
+  field: Field,
+  value: string,
+  error: string | undefined,
+  onInput: OnInput,
+): TemplateResult {
   const id = `field-${field.name}`;
   return html`<div class="field">
     <label for=${id}>
@@ -26,23 +31,47 @@ function control(field: Field, id: string, value: string, error: string | undefi
   switch (field.kind) {
     case "choice":
     case "boolean":
-      return html`<select id=${id} data-testid=${id} .value=${live(value)} @change=${input}
-        aria-required=${required} aria-invalid=${invalid} aria-describedby=${told}>
+      return html`<select
+        id=${id}
+        data-testid=${id}
+        .value=${live(value)}
+        @change=${input}
+        aria-required=${required}
+        aria-invalid=${invalid}
+        aria-describedby=${told}
+      >
         <option value="" ?selected=${value === ""}>${field.required ? "Choose…" : "—"}</option>
         ${field.choices.map((choice, index) => html`<option value=${index} ?selected=${value === String(index)}>${choice.label}</option>`)}
       </select>`;
     case "long":
     case "json":
-      return html`<textarea id=${id} data-testid=${id} class=${field.kind === "json" ? "mono" : ""} rows="3" spellcheck="false"
-        .value=${live(value)} @input=${input}
-        aria-required=${required} aria-invalid=${invalid} aria-describedby=${told}></textarea>`;
+      return html`<textarea
+        id=${id}
+        data-testid=${id}
+        class=${field.kind === "json" ? "mono" : ""}
+        rows="3"
+        spellcheck="false"
+        .value=${live(value)}
+        @input=${input}
+        aria-required=${required}
+        aria-invalid=${invalid}
+        aria-describedby=${told}
+      ></textarea>`;
     case "text":
     case "number":
     case "integer":
-      return html`<input id=${id} data-testid=${id} autocomplete="off" spellcheck="false"
+      return html`<input
+        id=${id}
+        data-testid=${id}
+        autocomplete="off"
+        spellcheck="false"
         inputmode=${field.kind === "text" ? "text" : field.kind === "integer" ? "numeric" : "decimal"}
         maxlength=${field.maxLength ?? nothing}
-        .value=${live(value)} @input=${input}
-        aria-required=${required} aria-invalid=${invalid} aria-describedby=${told} />`;
+        .value=${live(value)}
+        @input=${input}
+        aria-required=${required}
+        aria-invalid=${invalid}
+        aria-describedby=${told}
+      />`;
   }
 }

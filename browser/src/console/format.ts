@@ -37,6 +37,8 @@ const HIDDEN = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}]/gu;
 /** Text of which nothing is hidden: control, invisible and direction-changing characters are written as their code. */
 export function visible(source: string): string {
   return source.replace(HIDDEN, (char) =>
-    char === "\n" || char === "\t" ? char : `⟨U+${(char.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}⟩`,
+    char === "\n" || char === "\t"
+      ? char
+      : `⟨U+${(char.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}⟩`,
   );
 }

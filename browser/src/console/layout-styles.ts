@@ -114,7 +114,7 @@ export const layout = css`
     }
     .side {
       display: grid;
-      grid-template: auto minmax(0, 1fr) / minmax(0, 1fr) minmax(0, 1fr);
+      grid-template: auto minmax(0, 1fr) / minmax(0, 5fr) minmax(0, 6fr);
     }
     gateway-approvals {
       max-height: 460px;

@@ -31,7 +31,9 @@ function json(seen: Seen, result: object): Said {
 }
 
 test("a call carries the headers and the envelope of protocol 2026-07-28", async () => {
-  const { model, seen } = meet((one) => json(one, { content: [{ type: "text", text: "done" }], structuredContent: { n: 1 } }));
+  const { model, seen } = meet((one) =>
+    json(one, { content: [{ type: "text", text: "done" }], structuredContent: { n: 1 } }),
+  );
   const result = await model.callTool("cart_add_to_cart", { item_id: "mug" });
   expect(result).toEqual({ isError: false, texts: ["done"], structured: { n: 1 } });
   expect(seen[0]?.headers).toMatchObject({
@@ -61,7 +63,9 @@ test("an answer as event stream is read up to its own message", async () => {
 
 test("all pages of the list are read", async () => {
   const { model } = meet((one) =>
-    one.body.params["cursor"] ? json(one, { tools: [{ name: "b" }] }) : json(one, { tools: [{ name: "a" }], nextCursor: "2" }),
+    one.body.params["cursor"]
+      ? json(one, { tools: [{ name: "b" }] })
+      : json(one, { tools: [{ name: "a" }], nextCursor: "2" }),
   );
   expect((await model.listTools()).map((tool) => tool.name)).toEqual(["a", "b"]);
 });
@@ -89,7 +93,14 @@ test("header values outside printable ASCII are wrapped", () => {
 
 test("arguments that the schema marks are mirrored as headers", () => {
   const schema = {
-    properties: { region: { type: "string", "x-mcp-header": "Region" }, at: { properties: { n: { "x-mcp-header": "N" } } }, other: {} },
+    properties: {
+      region: { type: "string", "x-mcp-header": "Region" },
+      at: { properties: { n: { "x-mcp-header": "N" } } },
+      other: {},
+    },
   };
-  expect(paramHeaders(schema, { region: "eu", at: { n: 3 }, other: 1 })).toEqual({ "mcp-param-Region": "eu", "mcp-param-N": "3" });
+  expect(paramHeaders(schema, { region: "eu", at: { n: 3 }, other: 1 })).toEqual({
+    "mcp-param-Region": "eu",
+    "mcp-param-N": "3",
+  });
 });

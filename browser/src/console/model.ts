@@ -72,7 +72,8 @@ export class Model implements ModelClient {
       const result = await this.request("tools/call", params, headers, options.signal);
       if (result["resultType"] !== "input_required") return toolResult(result);
       // This client declares no way to ask its person, so all that it may be told here is to come again.
-      if (isObject(result["inputRequests"])) throw new ModelError(0, "The tool asks for input that this model has not.");
+      if (isObject(result["inputRequests"]))
+        throw new ModelError(0, "The tool asks for input that this model has not.");
       params["requestState"] = result["requestState"] ?? null;
       await new Promise((resolve) => setTimeout(resolve, 1000));
     }

@@ -78,7 +78,12 @@ async function show(options: MountOptions, bridge: Bridge, context: MountContext
 }
 
 function hostContext(dark: boolean) {
-  return { theme: dark ? "dark" : "light", locale: navigator.language, platform: "web", displayMode: "inline" } as const;
+  return {
+    theme: dark ? "dark" : "light",
+    locale: navigator.language,
+    platform: "web",
+    displayMode: "inline",
+  } as const;
 }
 
 /** Only after a click: a page may not open windows by itself. */

@@ -21,7 +21,14 @@ function fill(schema: JsonObject, values: Record<string, string>) {
 }
 
 test("each property becomes a field of its kind", () => {
-  expect(fieldsOf(SCHEMA).map((field) => field.kind)).toEqual(["text", "integer", "number", "boolean", "choice", "json"]);
+  expect(fieldsOf(SCHEMA).map((field) => field.kind)).toEqual([
+    "text",
+    "integer",
+    "number",
+    "boolean",
+    "choice",
+    "json",
+  ]);
 });
 
 test("the schema's words go to the form", () => {
@@ -49,7 +56,17 @@ test.each([
 });
 
 test("a choice of constants shows their titles and gives their values", () => {
-  const schema = { properties: { speed: { oneOf: [{ const: 1, title: "slow" }, { const: 2, title: "fast" }], default: 2 } } };
+  const schema = {
+    properties: {
+      speed: {
+        oneOf: [
+          { const: 1, title: "slow" },
+          { const: 2, title: "fast" },
+        ],
+        default: 2,
+      },
+    },
+  };
   const [field] = fieldsOf(schema);
   expect(field).toMatchObject({ kind: "choice", initial: "1", choices: [{ label: "slow" }, { label: "fast" }] });
   expect(fill(schema, { speed: "0" })).toEqual({ ok: true, arguments: { speed: 1 } });
@@ -58,6 +75,9 @@ test("a choice of constants shows their titles and gives their values", () => {
 test("a schema without properties is one JSON field, an empty one no field", () => {
   expect(fieldsOf({ anyOf: [{ type: "object" }] }).map((field) => field.name)).toEqual([WHOLE]);
   expect(fieldsOf({ type: "object" })).toEqual([]);
-  expect(fill({ additionalProperties: { type: "number" } }, { [WHOLE]: '{"a": 1}' })).toEqual({ ok: true, arguments: { a: 1 } });
+  expect(fill({ additionalProperties: { type: "number" } }, { [WHOLE]: '{"a": 1}' })).toEqual({
+    ok: true,
+    arguments: { a: 1 },
+  });
   expect(fill({ additionalProperties: { type: "number" } }, { [WHOLE]: "[1]" })).toMatchObject({ ok: false });
 });

@@ -1,7 +1,8 @@
 import { expect, test } from "vitest";
 import { EventParser } from "./sse";
 
-const STREAM = ": hello\r\nevent: record\r\ndata: {\"a\":\r\ndata: 1}\r\n\r\ndata:plain\n\nevent: empty\n\nid: 7\ndata: x\n\n";
+const STREAM =
+  ': hello\r\nevent: record\r\ndata: {"a":\r\ndata: 1}\r\n\r\ndata:plain\n\nevent: empty\n\nid: 7\ndata: x\n\n';
 
 function parse(pieces: string[]): unknown[] {
   const parser = new EventParser();

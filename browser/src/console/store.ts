@@ -4,6 +4,9 @@ import { follow, type Listener } from "./events";
 import { withLine } from "./timeline";
 import type { Answer, Connection, GatewayState, Line, LiveView, Question } from "./types";
 
+/** Milliseconds after which the state is asked for again. */
+const RETRY = 2000;
+
 export class Store extends EventTarget implements Listener {
   readonly api: Api;
   state: GatewayState | undefined;
@@ -62,6 +65,7 @@ export class Store extends EventTarget implements Listener {
       this.set("open", "");
     } catch (error) {
       this.set("lost", error instanceof ApiError ? error.message : String(error));
+      setTimeout(() => this.link === "lost" && void this.load(), RETRY);
     }
   }
 

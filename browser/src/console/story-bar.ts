@@ -110,7 +110,11 @@ export class StoryBar extends LitElement {
   protected override render(): TemplateResult {
     const running = this.progress?.state === "running";
     const needs = running && this.asks && this.step()?.needs !== undefined;
-    return html`<div class="bar ${running ? "running" : ""} ${needs ? "needs" : ""}" data-testid="story-bar" data-state=${this.progress?.state ?? "idle"}>
+    return html`<div
+      class="bar ${running ? "running" : ""} ${needs ? "needs" : ""}"
+      data-testid="story-bar"
+      data-state=${this.progress?.state ?? "idle"}
+    >
       <span class="mark">${icon(needs ? "shield" : "model")}</span>
       <p class="words" aria-live="polite">${this.words(needs)}</p>
       ${running ? this.dots() : nothing} ${this.button(running)}
@@ -122,9 +126,12 @@ export class StoryBar extends LitElement {
     const caption = this.step()?.caption ?? "";
     switch (progress?.state) {
       case undefined:
-        return html`<strong>${this.story.title}</strong><br /><span class="muted">A scripted model uses this page's tools, step by step. No key needed.</span>`;
+        return html`<strong>${this.story.title}</strong><br /><span class="muted"
+            >A scripted model uses this page's tools, step by step. No key needed.</span
+          >`;
       case "running":
-        return html`${progress.note ?? caption} ${needs ? html`<span class="ask">${this.step()?.needs}</span>` : nothing}`;
+        return html`${progress.note ?? caption}
+        ${needs ? html`<span class="ask">${this.step()?.needs}</span>` : nothing}`;
       case "done":
         return html`${caption}`;
       case "stopped":
@@ -143,7 +150,8 @@ export class StoryBar extends LitElement {
   }
 
   private button(running: boolean): TemplateResult {
-    if (running) return html`<button data-testid="story-stop" @click=${() => this.running?.abort()}>${icon("stop")} Stop</button>`;
+    if (running)
+      return html`<button data-testid="story-stop" @click=${() => this.running?.abort()}>${icon("stop")} Stop</button>`;
     return html`<button class="primary" data-testid="story" ?disabled=${!this.enabled} @click=${() => void this.play()}>
       ${icon("play")} ${this.progress ? "Play again" : "Play the story"}
     </button>`;

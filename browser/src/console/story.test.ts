@@ -5,7 +5,11 @@ import { play, storyFor, type Progress, type Stage, type Story } from "./story";
 const STORY: Story = {
   title: "t",
   tools: ["get", "remove"],
-  steps: [{ caption: "list", list: true }, { caption: "get", tool: "get" }, { caption: "remove", tool: "remove", otherwise: "kept" }],
+  steps: [
+    { caption: "list", list: true },
+    { caption: "get", tool: "get" },
+    { caption: "remove", tool: "remove", otherwise: "kept" },
+  ],
 };
 
 const noPause = async (): Promise<void> => {};

@@ -1,5 +1,5 @@
 /** Everything that the record says of one entry: who and why, the policy's decision, sizes, and the time of each step. */
-import { html, nothing, svg, type TemplateResult } from "lit";
+import { html, nothing, type TemplateResult } from "lit";
 import { dateTime, duration, size, visible } from "./format";
 import { evidenceWords, initiatorWord } from "./initiators";
 import { number, text } from "./json";
@@ -25,11 +25,11 @@ export function detailsTemplate(entry: Entry): TemplateResult {
     <dl>
       ${row("When", dateTime(entry.started))}
       ${row("Caused by", `${initiatorWord(entry.initiator)}${entry.evidence ? `: ${evidenceWords(entry.evidence)}` : ""}`)}
-      ${entry.kind === "tool" ? nothing : row("Address", [text(fields["method"]), text(fields["url"])].filter(Boolean).join(" "), true)}
+      ${row("Address", address(entry), true)}
       ${row("Decision", [text(fields["decision"]), ...reasonsOf(entry)].filter(Boolean).join(" · "))}
       ${row("Refused", entry.reason, true)} ${row("In words", text(fields["detail"]) ?? text(fields["message"]))}
-      ${PLAIN.map(([field, label]) => row(label, shown(fields[field]), true))}
-      ${row("Sizes", sizes(entry))} ${row("Arguments", shown(fields["arguments"]), true)} ${row("Record", entry.id, true)}
+      ${PLAIN.map(([field, label]) => row(label, shown(fields[field]), true))} ${row("Sizes", sizes(entry))}
+      ${row("Arguments", shown(fields["arguments"]), true)} ${row("Record", entry.id, true)}
     </dl>
     ${entry.steps.length ? bars(entry) : nothing}
   </div>`;
@@ -37,12 +37,19 @@ export function detailsTemplate(entry: Entry): TemplateResult {
 
 function row(label: string, value: string | undefined, code = false): TemplateResult | typeof nothing {
   if (!value) return nothing;
-  return html`<div><dt>${label}</dt><dd class=${code ? "mono" : ""}>${visible(value)}</dd></div>`;
+  return html`<div>
+    <dt>${label}</dt>
+    <dd class=${code ? "mono" : ""}>${visible(value)}</dd>
+  </div>`;
 }
 
 function shown(value: Json | undefined): string | undefined {
   if (value === undefined || value === null || value === "") return undefined;
   return typeof value === "string" ? value : JSON.stringify(value);
+}
+
+function address({ kind, fields }: Entry): string | undefined {
+  return kind === "tool" ? undefined : [text(fields["method"]), text(fields["url"])].filter(Boolean).join(" ");
 }
 
 function sizes({ fields }: Entry): string | undefined {
@@ -63,7 +70,8 @@ function bars(entry: Entry): TemplateResult {
     return html`<div class="step">
       <span>${step.name}</span>
       <svg viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true">
-        ${svg`<rect class="track" width="100" height="6" rx="1"/><rect class="bar" x=${Math.min(x, 99.4)} width=${width} height="6" rx="1"/>`}
+        <rect class="track" width="100" height="6" rx="1" />
+        <rect class="bar" x=${Math.min(x, 99.4)} width=${width} height="6" rx="1" />
       </svg>
       <span class="took">${duration(step.took)}</span>
     </div>`;

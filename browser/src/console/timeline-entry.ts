@@ -24,13 +24,17 @@ export interface Opened {
 
 export function groupTemplate(group: Group, opened: Opened): TemplateResult {
   const { head, entries, initiator } = group;
+  const item = (entry: Entry): TemplateResult =>
+    html`<li>${entryTemplate(entry, opened, requestLine(entry, initiator))}</li>`;
   return html`<li class="group ${initiator}">
-    ${head ? entryTemplate(head, opened, callLine(head)) : html`<div class="cause">${initiatorMark(initiator)}<span class="what">${causeWords(group)}</span><time>${clock(group.started)}</time></div>`}
-    ${entries.length
-      ? html`<ul>
-          ${entries.map((entry) => html`<li>${entryTemplate(entry, opened, requestLine(entry, initiator))}</li>`)}
-        </ul>`
-      : nothing}
+    ${head ? entryTemplate(head, opened, callLine(head)) : causeLine(group)}
+    ${
+      entries.length
+        ? html`<ul>
+            ${entries.map(item)}
+          </ul>`
+        : nothing
+    }
   </li>`;
 }
 
@@ -54,6 +58,12 @@ function entryTemplate(entry: Entry, opened: Opened, line: TemplateResult): Temp
   </details>`;
 }
 
+function causeLine(group: Group): TemplateResult {
+  return html`<div class="cause">
+    ${initiatorMark(group.initiator)}<span class="what">${causeWords(group)}</span><time>${clock(group.started)}</time>
+  </div>`;
+}
+
 function callLine(entry: Entry): TemplateResult {
   return html`<span class="line head">
     ${initiatorMark(entry.initiator)}
@@ -63,8 +73,9 @@ function callLine(entry: Entry): TemplateResult {
 }
 
 function requestLine(entry: Entry, around: string): TemplateResult {
+  const quiet = html`<span class="quiet">${initiatorWord(entry.initiator)}</span>`;
   return html`<span class="line">
-    ${entry.initiator === around ? html`<span class="quiet">${initiatorWord(entry.initiator)}</span>` : initiatorMark(entry.initiator)}
+    ${entry.initiator === around ? quiet : initiatorMark(entry.initiator)}
     <span class="method">${methodWord(entry)}</span>
     <code class="url" title=${urlWord(entry)}>${visible(urlWord(entry))}</code>
     ${outcome(entry)}
@@ -73,10 +84,20 @@ function requestLine(entry: Entry, around: string): TemplateResult {
 
 function outcome(entry: Entry): TemplateResult {
   const { icon: name, word } = STATUS[entry.status];
-  const code = entry.kind === "http" && entry.code ? `${entry.code}` : (entry.kind === "approval" && text(entry.fields["decision"])) || "";
-  const words = entry.status === "ok" ? code || word : [code, entry.reason ?? (code ? "" : word)].filter(Boolean).join(" ");
-  return html`<span class="chip ${entry.status}" title=${entry.reason ?? word}>${icon(name)}${words === word ? nothing : html`<span class="quiet">${word}</span>`}<span class="words">${words}</span></span
-    >${entry.took === undefined || entry.kind === "approval" ? nothing : html`<span class="took">${duration(entry.took)}</span>`}`;
+  const words = outcomeWords(entry) || word;
+  const told = words === word ? nothing : html`<span class="quiet">${word}</span>`;
+  const took = entry.kind === "approval" || entry.took === undefined ? nothing : duration(entry.took);
+  return html`<span class="chip ${entry.status}" title=${entry.reason ?? word}>
+      ${icon(name)}${told}<span class="words">${words}</span>
+    </span>
+    ${took === nothing ? nothing : html`<span class="took">${took}</span>`}`;
+}
+
+/** The HTTP status and the reason of a refusal; for an approval what was decided; nothing where there is no more to say. */
+function outcomeWords(entry: Entry): string {
+  if (entry.kind === "approval") return text(entry.fields["decision"]) ?? "";
+  const code = entry.kind === "http" && entry.code ? `${entry.code}` : "";
+  return [code, entry.reason].filter(Boolean).join(" ");
 }
 
 function methodWord(entry: Entry): string {

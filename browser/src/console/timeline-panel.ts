@@ -32,15 +32,20 @@ export class TimelinePanel extends LitElement {
       <header>
         ${icon("list")}
         <h2 id="title">Timeline</h2>
-        ${entries.length ? html`<span class="count" title=${count(entries.length, "entry", "entries")}>${entries.length}</span>` : nothing}
-        ${this.filter(entries)}
+        ${entries.length ? countMark(entries.length) : nothing} ${this.filter(entries)}
       </header>
       <div class="body" tabindex="0" role="region" aria-label="Record of calls and requests">
-        ${groups.length
-          ? html`<ol>
-              ${repeat(groups, (group) => group.key, (group) => groupTemplate(group, this.toggles))}
-            </ol>`
-          : this.empty(entries.length > 0)}
+        ${
+          groups.length
+            ? html`<ol>
+                ${repeat(
+                  groups,
+                  (group) => group.key,
+                  (group) => groupTemplate(group, this.toggles),
+                )}
+              </ol>`
+            : this.empty(entries.length > 0)
+        }
       </div>
     </section>`;
   }
@@ -57,15 +62,16 @@ export class TimelinePanel extends LitElement {
   };
 
   private filter(entries: readonly Entry[]): TemplateResult {
-    const choice = (initiator: Initiator | undefined, word: string): TemplateResult => html`<button
-      class=${initiator ?? ""}
-      data-testid="filter-${initiator ?? "all"}"
-      aria-pressed=${this.only === initiator}
-      aria-label=${`Show ${word.toLowerCase()}: ${of(entries, initiator)}`}
-      @click=${() => (this.only = initiator)}
-    >
-      ${initiator ? icon(initiator) : nothing}${word}
-    </button>`;
+    const choice = (initiator: Initiator | undefined, word: string): TemplateResult =>
+      html`<button
+        class=${initiator ?? ""}
+        data-testid="filter-${initiator ?? "all"}"
+        aria-pressed=${this.only === initiator}
+        aria-label=${`Show ${word.toLowerCase()}: ${of(entries, initiator)}`}
+        @click=${() => (this.only = initiator)}
+      >
+        ${initiator ? icon(initiator) : nothing}${word}
+      </button>`;
     return html`<div class="filter" role="group" aria-label="Filter by who caused it">
       ${choice(undefined, "All")}${INITIATORS.map((initiator) => choice(initiator, initiatorWord(initiator)))}
     </div>`;
@@ -75,11 +81,16 @@ export class TimelinePanel extends LitElement {
     return filtered
       ? html`<div class="empty"><strong>None of these</strong><span>Nothing was caused by this one so far.</span></div>`
       : html`<div class="empty">
-          <strong>Quiet so far</strong><span>Each request of the app stands here, under the click or model call that caused it.</span>
+          <strong>Quiet so far</strong
+          ><span>Each request of the app stands here, under the click or model call that caused it.</span>
         </div>`;
   }
 }
 
 function of(entries: readonly Entry[], initiator: Initiator | undefined): number {
   return initiator ? entries.filter((entry) => entry.initiator === initiator).length : entries.length;
+}
+
+function countMark(entries: number): TemplateResult {
+  return html`<span class="count" title=${count(entries, "entry", "entries")}>${entries}</span>`;
 }

@@ -10,19 +10,41 @@ function line(id: string, phase: Line["phase"], time: number, fields: { [key: st
 
 const CALL = [
   line("t1", "intent", 10, { kind: "tool", initiator: "model", tool: "add_to_cart", view: "v" }),
-  line("h1", "intent", 10.1, { kind: "http", initiator: "model", cause: "t1", method: "POST", url: "/api/cart", view: "v" }),
-  line("h1", "outcome", 10.3, { kind: "http", initiator: "model", cause: "t1", status: 201, timing: { decide: 1, send: 219 } }),
+  line("h1", "intent", 10.1, {
+    kind: "http",
+    initiator: "model",
+    cause: "t1",
+    method: "POST",
+    url: "/api/cart",
+    view: "v",
+  }),
+  line("h1", "outcome", 10.3, {
+    kind: "http",
+    initiator: "model",
+    cause: "t1",
+    status: 201,
+    timing: { decide: 1, send: 219 },
+  }),
   line("t1", "outcome", 10.4, { kind: "tool", initiator: "model", tool: "add_to_cart", decision: "allow" }),
 ];
 
 test("intent and outcome of one exchange are one entry", () => {
   const [, http] = entriesOf(CALL, NOW);
-  expect(http).toMatchObject({ id: "h1", status: "ok", code: 201, started: 10.1, fields: { method: "POST", url: "/api/cart" } });
+  expect(http).toMatchObject({
+    id: "h1",
+    status: "ok",
+    code: 201,
+    started: 10.1,
+    fields: { method: "POST", url: "/api/cart" },
+  });
   expect(http?.took).toBe(220);
 });
 
 test("the time of a step that failed, and so is not told, lies between the two lines", () => {
-  const lines = [line("a", "intent", 10, {}), line("a", "outcome", 40, { reason: "connection-lost", timing: { decide: 1 } })];
+  const lines = [
+    line("a", "intent", 10, {}),
+    line("a", "outcome", 40, { reason: "connection-lost", timing: { decide: 1 } }),
+  ];
   expect(entriesOf(lines, NOW)[0]?.took).toBe(30_000);
 });
 
@@ -78,11 +100,26 @@ test("a pending question that the record knows gets no second entry", () => {
 
 test("an answer stands with the call that it answers, before and after that call is in the record", () => {
   const intent = line("t1", "intent", 10, { kind: "tool", initiator: "model", view: "v" });
-  const answer = line("a1", "outcome", 12, { kind: "approval", initiator: "person", cause: "q1", approval: "q1", decision: "approved" });
-  const sent = line("h1", "outcome", 13, { kind: "http", initiator: "model", cause: "t1", approval: "q1", status: 200 });
+  const answer = line("a1", "outcome", 12, {
+    kind: "approval",
+    initiator: "person",
+    cause: "q1",
+    approval: "q1",
+    decision: "approved",
+  });
+  const sent = line("h1", "outcome", 13, {
+    kind: "http",
+    initiator: "model",
+    cause: "t1",
+    approval: "q1",
+    status: 200,
+  });
   const [group, ...others] = groupsOf(entriesOf([intent, answer, sent], 14));
   expect(others).toEqual([]);
-  expect(group?.entries.map((entry) => [entry.id, entry.status])).toEqual([["a1", "ok"], ["h1", "ok"]]);
+  expect(group?.entries.map((entry) => [entry.id, entry.status])).toEqual([
+    ["a1", "ok"],
+    ["h1", "ok"],
+  ]);
   expect(groupsOf(entriesOf([intent, answer], 12), [question({ id: "q1", view: "v" })])).toHaveLength(1);
 });
 
@@ -93,12 +130,20 @@ test("a call that waits has one entry, from its question to its answer", () => {
     line("a1", "outcome", 12, { kind: "approval", initiator: "person", approval: "q1", cause: "q1", decision });
   const sent = line("h1", "outcome", 13, { ...fields, status: 200 });
   const shown = (lines: Line[], pending: Question[]): unknown[] =>
-    groupsOf(entriesOf(lines, 14), pending).flatMap((group) => group.entries.map((entry) => [entry.id, entry.status, entry.reason]));
+    groupsOf(entriesOf(lines, 14), pending).flatMap((group) =>
+      group.entries.map((entry) => [entry.id, entry.status, entry.reason]),
+    );
   expect(shown([parked], [question({ id: "q1" })])).toEqual([["h0", "waiting", undefined]]);
-  expect(shown([parked, answered("approved")], [])).toEqual([["h0", "running", undefined], ["a1", "ok", undefined]]);
+  expect(shown([parked, answered("approved")], [])).toEqual([
+    ["h0", "running", undefined],
+    ["a1", "ok", undefined],
+  ]);
   expect(shown([parked, answered("declined")], [])[0]).toEqual(["h0", "refused", "approval-declined"]);
   expect(shown([parked], [])).toEqual([["h0", "refused", "approval-expired"]]);
-  expect(shown([parked, answered("approved"), sent], [])).toEqual([["a1", "ok", undefined], ["h1", "ok", undefined]]);
+  expect(shown([parked, answered("approved"), sent], [])).toEqual([
+    ["a1", "ok", undefined],
+    ["h1", "ok", undefined],
+  ]);
 });
 
 test("the filter keeps a call with its requests and leaves the others out", () => {

@@ -77,13 +77,22 @@ export function groupsOf(entries: readonly Entry[], pending: readonly Question[]
   let last: Group | undefined;
   const all = withPending(parkedOf(entries, pending), pending);
   const tools = new Set(all.filter((entry) => entry.kind === "tool").map((entry) => entry.id));
-  const asking = new Map(all.filter((entry) => entry.kind !== "approval").map((entry) => [approvalOf(entry) ?? "", entry]));
+  const asking = new Map(
+    all.filter((entry) => entry.kind !== "approval").map((entry) => [approvalOf(entry) ?? "", entry]),
+  );
   for (const entry of all) {
     // An answer stands with the call that it answers.
     const placed = (entry.kind === "approval" && asking.get(approvalOf(entry) ?? entry.id)) || entry;
     const key = keyOf(placed, tools) ?? breath(placed, last) ?? `alone:${placed.id}`;
-    const group = groups.get(key) ?? { key, initiator: placed.initiator, head: undefined, entries: [], started: entry.started };
-    if (entry.kind === "tool" && key === `call:${entry.id}`) Object.assign(group, { head: entry, initiator: entry.initiator });
+    const group = groups.get(key) ?? {
+      key,
+      initiator: placed.initiator,
+      head: undefined,
+      entries: [],
+      started: entry.started,
+    };
+    if (entry.kind === "tool" && key === `call:${entry.id}`)
+      Object.assign(group, { head: entry, initiator: entry.initiator });
     else group.entries.push(entry);
     groups.set(key, group);
     last = group;
@@ -176,7 +185,9 @@ function parkedOf(entries: readonly Entry[], pending: readonly Question[]): Entr
   const calls = entries.filter((entry) => entry.kind !== "approval");
   const ran = new Set(calls.filter((entry) => !isParked(entry)).map(approvalOf));
   const open = new Set(pending.map((question) => question.id));
-  const answers = new Map(entries.filter((entry) => entry.kind === "approval").map((entry) => [approvalOf(entry), entry]));
+  const answers = new Map(
+    entries.filter((entry) => entry.kind === "approval").map((entry) => [approvalOf(entry), entry]),
+  );
   return entries
     .filter((entry) => !isParked(entry) || !ran.has(approvalOf(entry)))
     .map((entry) => (isParked(entry) ? { ...entry, ...standing(entry, open, answers) } : entry));
@@ -186,7 +197,11 @@ function isParked(entry: Entry): boolean {
   return entry.kind !== "approval" && entry.code === 202 && approvalOf(entry) !== undefined;
 }
 
-function standing(entry: Entry, open: ReadonlySet<string>, answers: ReadonlyMap<string | undefined, Entry>): Partial<Entry> {
+function standing(
+  entry: Entry,
+  open: ReadonlySet<string>,
+  answers: ReadonlyMap<string | undefined, Entry>,
+): Partial<Entry> {
   const id = approvalOf(entry) ?? "";
   const still = { code: undefined, took: undefined };
   if (open.has(id)) return { ...still, status: "waiting" };
@@ -198,7 +213,9 @@ function standing(entry: Entry, open: ReadonlySet<string>, answers: ReadonlyMap<
 /** A question waits before its request is in the record: until then it has an entry of its own. */
 function withPending(entries: readonly Entry[], pending: readonly Question[]): Entry[] {
   const asked = new Set(entries.filter((entry) => entry.kind !== "approval").map(approvalOf));
-  const waiting = pending.filter((question) => !asked.has(question.id)).map((question) => waitingEntry(question, entries));
+  const waiting = pending
+    .filter((question) => !asked.has(question.id))
+    .map((question) => waitingEntry(question, entries));
   return [...entries, ...waiting].sort((one, other) => one.started - other.started);
 }
 

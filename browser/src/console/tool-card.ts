@@ -174,27 +174,35 @@ export class ToolCard extends LitElement {
     const { page_name, title, description } = this.tool;
     return html`<section class=${this.open ? "open" : ""} data-testid="tool-${page_name}">
       <div class="head">
-        <button class="toggle bare" data-testid="toggle" aria-expanded=${this.open} @click=${() => (this.open = !this.open)}>
+        <button
+          class="toggle bare"
+          data-testid="toggle"
+          aria-expanded=${this.open}
+          @click=${() => (this.open = !this.open)}
+        >
           ${icon("chevron")}
           <span class="name"><code>${page_name}</code><span class="muted">${visible(title || description)}</span></span>
         </button>
         ${this.hints()}${this.callButton()}
       </div>
-      ${this.open ? this.form() : nothing}${this.result()}
+      ${this.result()}${this.open ? this.form() : nothing}
     </section>`;
   }
 
   private hints(): TemplateResult | typeof nothing {
     const { readOnlyHint, destructiveHint } = this.tool.annotations;
     if (readOnlyHint === true) return html`<span class="chip" title="The page says that it only reads">reads</span>`;
-    if (destructiveHint === true) return html`<span class="chip waiting" title="The page says that it may destroy">destructive</span>`;
+    if (destructiveHint === true)
+      return html`<span class="chip waiting" title="The page says that it may destroy">destructive</span>`;
     return nothing;
   }
 
   private callButton(): TemplateResult {
     return this.running
       ? html`<button class="call" data-testid="cancel" @click=${() => this.running?.abort()}>Cancel</button>`
-      : html`<button class="call" data-testid="call" ?disabled=${!this.enabled} @click=${() => this.submit()}>Call</button>`;
+      : html`<button class="call" data-testid="call" ?disabled=${!this.enabled} @click=${() => this.submit()}>
+          Call
+        </button>`;
   }
 
   private form(): TemplateResult {
@@ -202,7 +210,9 @@ export class ToolCard extends LitElement {
     return html`<form novalidate @submit=${(event: Event) => (event.preventDefault(), this.submit())}>
       <p class="description">${visible(description)}</p>
       ${this.fields.map((field) =>
-        fieldTemplate(field, this.values[field.name] ?? "", this.errors[field.name], (value) => this.set(field.name, value)),
+        fieldTemplate(field, this.values[field.name] ?? "", this.errors[field.name], (value) =>
+          this.set(field.name, value),
+        ),
       )}
       ${this.fields.length ? nothing : html`<p class="muted">It takes no arguments.</p>`}
       <p class="muted words">The model knows it as <code>${name}</code>.</p>
@@ -211,14 +221,20 @@ export class ToolCard extends LitElement {
   }
 
   private result(): TemplateResult | typeof nothing {
-    if (this.running) return html`<div class="result" role="status"><p>${icon("clock")} Waiting for the page…</p><pre></pre></div>`;
+    if (this.running)
+      return html`<div class="result" role="status">
+        <p>${icon("clock")} Waiting for the page…</p>
+        <pre></pre>
+      </div>`;
     if (!this.outcome) return nothing;
     const { ok, text, took } = this.outcome;
     return html`<div class="result" data-testid="result" data-status=${ok ? "ok" : "error"} role="status">
       <p>
         <span class="chip ${ok ? "ok" : "failed"}">${icon(ok ? "check" : "alert")} ${ok ? "Answered" : "Error"}</span>
         <span class="muted">${duration(took)}</span>
-        <button class="bare" aria-label="Clear the result" @click=${() => (this.outcome = undefined)}>${icon("close")}</button>
+        <button class="bare" aria-label="Clear the result" @click=${() => (this.outcome = undefined)}>
+          ${icon("cross")}
+        </button>
       </p>
       <pre>${visible(text)}</pre>
     </div>`;

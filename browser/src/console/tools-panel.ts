@@ -52,7 +52,10 @@ export class ToolsPanel extends LitElement {
 
   private empty(): TemplateResult {
     const [heading, words] = this.view
-      ? ["No tools yet", "The page has not registered any with document.modelContext, or the policy names none of them."]
+      ? [
+          "No tools yet",
+          "The page has not registered any with document.modelContext, or the policy names none of them.",
+        ]
       : ["No view", "Once the app is open, the tools that its page registers stand here."];
     return html`<div class="empty"><strong>${heading}</strong><span>${words}</span></div>`;
   }
