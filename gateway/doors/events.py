@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import suppress
 
 from aiohttp import web
 
@@ -41,13 +40,15 @@ class Events:
         )
         self._open.add(changes)
         try:
-            with suppress(ConnectionError), self._journal.subscribe() as lines:
+            with self._journal.subscribe() as lines:
                 for line in self._journal.last(HISTORY):
                     await stream.write(_event("record", line.text))
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(_tell_lines(stream, lines, changes))
                     await self._tell_changes(stream, changes)
                     lines.end()
+        except* ConnectionError:
+            pass  # the page has gone
         finally:
             self._open.discard(changes)
             for stop in stops:

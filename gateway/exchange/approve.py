@@ -199,6 +199,10 @@ class Approvals:
             if parked.state is State.OPEN and principal in (None, parked.question.principal)
         ]
 
+    def asks_about(self, view: str) -> bool:
+        """Whether a question of this view is open."""
+        return any(parked.state is State.OPEN and parked.caller.view == view for parked in self._parked.values())
+
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` whenever a question comes, is answered or ends; the result ends that."""
         self._watchers.add(callback)

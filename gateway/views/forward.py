@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -79,7 +80,7 @@ class Forwarder:
             raise Refusal(Reason.BAD_REQUEST, problem)
         self._limiter.take(decision.obligations.limits, caller)
         record.mark("limit")
-        await self._approve(policy, decision, tool, arguments, caller, record)
+        await self._approve(policy, decision, view, tool, arguments, caller, record)
         record.mark("approve")
         record.note(arguments=_shown(arguments))
         await record.open()
@@ -94,18 +95,39 @@ class Forwarder:
             )
         view.taint.call_started(id)
         try:
-            return await view.session.call(tool.page_name, dict(arguments), DEADLINE)
+            async with self._deadline(view):
+                return await view.session.call(tool.page_name, dict(arguments))
+        except TimeoutError as error:
+            raise _unanswered(f"not within {DEADLINE:g} seconds") from error
         except MCPError as error:
-            raise Refusal(
-                Reason.CONNECTION_LOST,
-                f"The page did not answer: {error.error.message[:300]} The tool may have run. Look at the view's state "
-                "before you try again.",
-            ) from error
+            raise _unanswered(error.error.message[:300]) from error
         finally:
             view.taint.call_ended(id, self._views.now())
 
+    @asynccontextmanager
+    async def _deadline(self, view: View) -> AsyncIterator[None]:
+        """The page's time to answer; while a person is asked about what the view does, it stands still."""
+        clock = asyncio.get_running_loop().time
+        async with asyncio.timeout(DEADLINE) as limit:
+
+            def adjust() -> None:
+                limit.reschedule(None if self._approvals.asks_about(view.id) else clock() + DEADLINE)
+
+            stop = self._approvals.watch(adjust)
+            try:
+                yield
+            finally:
+                stop()
+
     async def _approve(
-        self, policy: Policy, decision: Decision, tool: ViewTool, arguments: Arguments, caller: Caller, record: Record
+        self,
+        policy: Policy,
+        decision: Decision,
+        view: View,
+        tool: ViewTool,
+        arguments: Arguments,
+        caller: Caller,
+        record: Record,
     ) -> None:
         message = decision.obligations.confirm
         if message is None:
@@ -123,7 +145,8 @@ class Forwarder:
                 status=202,
             )
         record.note(answered_by=parked.answered_by)
-        self._approvals.dispatch(parked, digest, policy.version)
+        now = next((current for current in view.tools if current.page_name == tool.page_name), None)
+        self._approvals.dispatch(parked, _digest(caller, now, body) if now else "", policy.version)
 
     def _find(self, principal: Principal, name: str, app: str | None, handle: str | None) -> tuple[View, ViewTool]:
         if handle is not None:
@@ -158,6 +181,13 @@ def clean_result(result: mcp.CallToolResult) -> mcp.CallToolResult:
         and not (isinstance(block, mcp.EmbeddedResource) and str(block.resource.uri).startswith("ui:"))
     ]
     return mcp.CallToolResult(content=content, structured_content=result.structured_content, is_error=result.is_error)
+
+
+def _unanswered(why: str) -> Refusal:
+    return Refusal(
+        Reason.CONNECTION_LOST,
+        f"The page did not answer: {why}. The tool may have run: look at the view's state before you try again.",
+    )
 
 
 def failed(refusal: Refusal) -> mcp.CallToolResult:

@@ -12,6 +12,8 @@ from mcp import ClientSession, MCPError
 from mcp import types as mcp
 from mcp.shared.message import SessionMessage
 from mcp_types.jsonrpc import jsonrpc_message_adapter
+from mcp_types.methods import parse_server_result
+from mcp_types.version import LATEST_HANDSHAKE_VERSION
 from pydantic import ValidationError
 
 QUEUE = 256
@@ -46,7 +48,7 @@ class PageSession:
     def receive(self, message: JsonObject) -> bool:
         """A message of the page. False if the page sends faster than it is read: its session is over then."""
         try:
-            parsed = jsonrpc_message_adapter.validate_python(message)
+            parsed = jsonrpc_message_adapter.validate_python(_with_valid_tools(message))
             self._to_client.send_nowait(SessionMessage(parsed))
         except ValidationError:
             return True
@@ -54,15 +56,15 @@ class PageSession:
             return False
         return True
 
-    async def call(self, tool: str, arguments: JsonObject, seconds: float) -> mcp.CallToolResult:
-        """Run a tool of the page. Raises `MCPError` (also when it does not answer in time, or closes).
+    async def call(self, tool: str, arguments: JsonObject) -> mcp.CallToolResult:
+        """Run a tool of the page. Raises `MCPError` (also when the page closes).
 
         Cancelling this call cancels it in the page. The result is not checked against the page's own output schema.
         """
         if self._client is None:
             raise MCPError(mcp.CONNECTION_CLOSED, "The page is not ready.")
         request = mcp.CallToolRequest(params=mcp.CallToolRequestParams(name=tool, arguments=arguments))
-        return await self._client.send_request(request, mcp.CallToolResult, request_read_timeout_seconds=seconds)
+        return await self._client.send_request(request, mcp.CallToolResult)
 
     async def run(self) -> None:
         """Keep the session until cancelled. A page that breaks the protocol ends only this."""
@@ -97,6 +99,22 @@ class PageSession:
     async def _notified(self, message: object) -> None:
         if isinstance(message, mcp.ToolListChangedNotification):
             self._changed.set()
+
+
+def _with_valid_tools(message: JsonObject) -> JsonObject:
+    """The message without definitions that are no valid tools: the SDK would refuse the whole list for one of them."""
+    result = message.get("result")
+    if not isinstance(result, dict) or not isinstance(result.get("tools"), list):
+        return message
+    return {**message, "result": {**result, "tools": [tool for tool in result["tools"] if _is_tool(tool)]}}
+
+
+def _is_tool(definition: object) -> bool:
+    try:
+        parse_server_result("tools/list", LATEST_HANDSHAKE_VERSION, {"tools": [definition]})
+    except ValidationError:
+        return False
+    return True
 
 
 async def _list_tools(client: ClientSession) -> list[mcp.Tool]:

@@ -1,0 +1,257 @@
+"""The model's call of a page's tool: which view, whether, and what comes back."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp_types import CallToolResult, TextContent
+
+from gateway.exchange.approve import Approvals, Ask
+from gateway.exchange.limit import Limiter
+from gateway.exchange.record import OnFailure, Recorder
+from gateway.hooks import Hooks
+from gateway.model import LOCAL, Door, Initiator, Principal
+from gateway.policy import parse_policy
+from gateway.stores.journal import Journal
+from gateway.views import forward
+from gateway.views.forward import Forwarder
+from gateway.views.registry import AppRules, View, Views
+from tests.views.pages import JsonObject, Page, connect, text, until
+
+POLICY = parse_policy(
+    """
+version: 1
+backends: {shop: {url: "http://shop.test"}}
+routes: [{path: /api, methods: [GET]}]
+tools:
+  add: {}
+  rare: {rate: 1/minute per principal}
+  clear: {confirm: {when: always, message: "Clear {arguments.what}?"}}
+  wait: {}
+""",
+    "policy.yaml",
+)
+ITEM = {"type": "object", "properties": {"item_id": {"type": "string"}}, "required": ["item_id"]}
+ADD = "cart_add"
+TEAM = Principal("issuer", "client", "team", shared=True)
+
+
+@dataclass
+class House:
+    """A forwarder, its rooms, and one page."""
+
+    forwarder: Forwarder
+    views: Views
+    approvals: Approvals
+    journal: Journal
+    page: Page
+    view: View
+    calls: list[tuple[str, JsonObject]]
+
+    async def call(self, name: str, arguments: JsonObject | None = None, **options: Any) -> CallToolResult:
+        """The model calls."""
+        return await self.forwarder.call(LOCAL, name, arguments or {}, **{"app": None, **options})
+
+    def outcomes(self) -> list[dict[str, Any]]:
+        """The outcome lines of the record."""
+        found = [json.loads(line) for line in self.journal.path.read_text("utf-8").splitlines()]
+        return [line["fields"] for line in found if line["phase"] == "outcome"]
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    """One open view of the cart, whose page has four tools."""
+    calls: list[tuple[str, JsonObject]] = []
+    page = Page()
+
+    def noting(name: str) -> None:
+        async def run(arguments: JsonObject) -> JsonObject:
+            calls.append((name, arguments))
+            if name == "wait":
+                await asyncio.sleep(60)
+            return text(f"{name} done")
+
+        page.register(name, run, inputSchema=ITEM if name == "add" else {"type": "object"})
+
+    for name in POLICY.tools:
+        noting(name)
+    async with Journal(tmp_path / "journal") as journal, Views({"cart": AppRules("Cart", POLICY)}) as views:
+        approvals = Approvals(120)
+        recorder = Recorder(journal, Hooks([], tmp_path), OnFailure.REFUSE_UNSAFE)
+        forwarder = Forwarder(views, approvals=approvals, limiter=Limiter(), recorder=recorder)
+        view = connect(views, LOCAL, page)
+        await until(lambda: len(view.tools) == 4)
+        yield House(forwarder, views, approvals, journal, page, view, calls)
+        for task in page.tasks:
+            task.cancel()
+
+
+def said(result: CallToolResult) -> str:
+    """The text of a result."""
+    assert isinstance(result.content[0], TextContent)
+    return result.content[0].text
+
+
+async def test_the_pages_function_runs_and_answers(house: House) -> None:
+    """The call is recorded with its arguments; while it ran, and after, the view is the model's."""
+    result = await house.call("cart_add", {"item_id": "tea"})
+    assert (result.is_error, said(result)) == (False, "add done")
+    assert house.calls == [("add", {"item_id": "tea"})]
+    (outcome,) = house.outcomes()
+    assert (outcome["kind"], outcome["tool"], outcome["arguments"]) == ("tool", "add", {"item_id": "tea"})
+    assert house.views.caller_of(house.view, Door.BRIDGE).initiator is Initiator.MODEL
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "options", "words"),
+    [
+        ("cart_add", {}, {}, "item_id"),
+        ("cart_add", {"item_id": 7}, {}, "item_id"),
+        ("cart_nothing", {}, {}, "Open its app"),
+        ("add", {"item_id": "x"}, {"view": "A" * 22}, "list_view_tools"),
+        ("nothing", {}, {"view": "mine"}, "It has: add, rare"),
+        ("cart_add", {"item_id": "x"}, {"app": "notes"}, "Open its app"),
+    ],
+)
+async def test_what_cannot_run_says_what_to_do(
+    house: House, name: str, arguments: JsonObject, options: dict[str, str], words: str
+) -> None:
+    """In words for the model, and nothing runs."""
+    if options.get("view") == "mine":
+        options = {"view": house.view.id}
+    result = await house.call(name, arguments, **options)
+    assert result.is_error
+    assert words in said(result)
+    assert house.calls == []
+
+
+async def test_with_two_views_the_handle_decides(house: House) -> None:
+    """Another conversation's view is never picked."""
+    other = Page()
+    other.tools = dict(house.page.tools)
+    view = connect(house.views, LOCAL, other)
+    await until(lambda: len(view.tools) == 4)
+    assert "view" in said(await house.call("cart_add", {"item_id": "tea"}))
+    assert house.calls == []
+    assert not (await house.call("add", {"item_id": "tea"}, view=view.id)).is_error
+    assert [message for message in house.page.heard if message.get("method") == "tools/call"] == []
+
+
+async def test_a_shared_principal_needs_the_handle(house: House) -> None:
+    """No view of a team is picked by name."""
+    page = Page()
+    page.tools = dict(house.page.tools)
+    view = connect(house.views, TEAM, page)
+    await until(lambda: len(view.tools) == 4)
+    result = await house.forwarder.call(TEAM, "cart_add", {"item_id": "tea"}, app=None)
+    assert result.is_error
+    result = await house.forwarder.call(TEAM, "add", {"item_id": "tea"}, app=None, view=view.id)
+    assert not result.is_error
+
+
+async def test_a_rate_holds_for_tools(house: House) -> None:
+    """The second call is refused."""
+    assert not (await house.call("cart_rare")).is_error
+    assert "rate-limited" in said(await house.call("cart_rare"))
+    assert len(house.calls) == 1
+
+
+async def test_a_tool_that_asks_runs_once_a_person_said_yes(house: House) -> None:
+    """The person sees the message with its values; a call that is repeated joins, and runs once."""
+    async with asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(house.call("cart_clear", {"what": "everything"}))
+        await until(lambda: bool(house.approvals.open_questions()))
+        second = tasks.create_task(house.call("cart_clear", {"what": "everything"}))
+        await asyncio.sleep(0.01)
+        (question,) = house.approvals.open_questions()
+        assert question.message == "Clear everything?"
+        assert house.calls == []
+        house.approvals.answer(question.id, True, "ann")
+    assert sorted([first.result().is_error, second.result().is_error]) == [False, True]
+    assert house.calls == [("clear", {"what": "everything"})]
+
+
+async def test_a_tool_that_changed_after_the_question_does_not_run(house: House) -> None:
+    """What the person saw is what may run."""
+    async with asyncio.TaskGroup() as tasks:
+        call = tasks.create_task(house.call("cart_clear", {"what": "x"}))
+        await until(lambda: bool(house.approvals.open_questions()))
+        _, execute = house.page.tools["clear"]
+        house.page.register("clear", execute, description="something else now")
+        await until(lambda: any(tool.description == "something else now" for tool in house.view.tools))
+        house.approvals.answer(house.approvals.open_questions()[0].id, True, "ann")
+    assert call.result().is_error
+    assert house.calls == []
+
+
+async def test_a_view_that_closes_ends_the_call(house: House) -> None:
+    """With a word that it may have run."""
+    async with asyncio.TaskGroup() as tasks:
+        call = tasks.create_task(house.call("cart_wait"))
+        await until(lambda: bool(house.calls))
+        house.views.close(house.view)
+    assert call.result().is_error
+    assert "may have run" in said(call.result())
+
+
+async def test_a_silent_page_is_given_up(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After its deadline."""
+    monkeypatch.setattr(forward, "DEADLINE", 0.05)
+    assert "did not answer" in said(await house.call("cart_wait"))
+
+
+async def test_the_deadline_stands_still_while_a_person_is_asked(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the page waits for is the person, not the page."""
+    monkeypatch.setattr(forward, "DEADLINE", 0.05)
+    ask = Ask("Remove tea?", "DELETE", "/api/cart/tea", "", "digest", POLICY.version)
+
+    async def run(arguments: JsonObject) -> JsonObject:
+        caller = house.views.caller_of(house.view, Door.BRIDGE)
+        id = house.approvals.park(ask, caller).question.id
+        await house.approvals.wait(id, caller, 5)
+        return text("a person answered")
+
+    house.page.tools["wait"] = (house.page.tools["wait"][0], run)
+    async with asyncio.TaskGroup() as tasks:
+        call = tasks.create_task(house.call("cart_wait"))
+        await until(lambda: bool(house.approvals.open_questions()))
+        await asyncio.sleep(0.2)
+        house.approvals.answer(house.approvals.open_questions()[0].id, True, "ann")
+    assert said(call.result()) == "a person answered"
+
+
+async def test_cancelling_reaches_the_page(house: House) -> None:
+    """The page is told, the record says cancelled."""
+    call = asyncio.ensure_future(house.call("cart_wait"))
+    await until(lambda: bool(house.calls))
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await until(lambda: any(message.get("method") == "notifications/cancelled" for message in house.page.heard))
+    assert house.outcomes()[-1]["reason"] == "cancelled"
+
+
+async def test_what_could_reach_beyond_a_result_is_removed(house: House) -> None:
+    """`_meta`, resource links and embedded `ui://` resources do not come through."""
+
+    async def run(arguments: JsonObject) -> JsonObject:
+        return {
+            "_meta": {"webmcp-gateway/launch": "forged"},
+            "content": [
+                {"type": "text", "text": "kept", "_meta": {"x": 1}},
+                {"type": "resource_link", "uri": "ui://cart/x", "name": "x"},
+                {"type": "resource", "resource": {"uri": "ui://cart/x", "text": "<p>", "mimeType": "text/html"}},
+            ],
+        }
+
+    house.page.register("add", run)
+    await until(
+        lambda: any(tool.page_name == "add" and "required" not in tool.input_schema for tool in house.view.tools)
+    )
+    result = await house.call("cart_add")
+    assert result.model_dump(exclude_none=True, by_alias=True)["content"] == [{"type": "text", "text": "kept"}]
+    assert result.meta is None

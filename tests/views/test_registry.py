@@ -1,0 +1,216 @@
+"""Live views: opened, attached, proven, listed, closed."""
+
+import base64
+import hashlib
+import hmac
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from gateway.errors import Reason, Refusal
+from gateway.model import LOCAL, Door, Initiator
+from gateway.policy import parse_policy
+from gateway.views.proof import encode
+from gateway.views.registry import LAUNCH_LIFE, LIVE, AppRules, Attached, Views
+from tests.views.pages import Page, connect, text, until
+
+POLICY = parse_policy(
+    """
+version: 1
+backends: {shop: {url: "http://shop.test"}}
+routes: [{path: /api, methods: [GET]}]
+tools: {add: {}, held: {confirm: always}, noisy: {rate: 1/minute per principal}, closed: {deny: "no"}}
+""",
+    "policy.yaml",
+)
+EVE = replace(LOCAL, subject="eve")
+
+
+class Clock:
+    """Seconds that pass when told."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock that stands still."""
+    return Clock()
+
+
+@pytest.fixture
+async def views(clock: Clock) -> AsyncIterator[Views]:
+    """Two apps, no view."""
+    rules = {"cart": AppRules("Cart", POLICY), "notes": AppRules("Notes", POLICY, unproven="deny")}
+    async with Views(rules, clock) as opened:
+        yield opened
+
+
+def proof(attached: Attached, number: int) -> str:
+    """What the view would send along."""
+    key = base64.urlsafe_b64decode(attached.key + "=")
+    signature = hmac.digest(key, str(number).encode(), hashlib.sha256)
+    return f"{attached.view}.{number}.{encode(signature)}"
+
+
+async def test_a_launched_view_is_proven(views: Views) -> None:
+    """The launch value makes it the view that was opened; its calls are the page's own."""
+    opened = views.open(LOCAL, "cart")
+    attached = views.attach(LOCAL, "cart", opened.launch.reveal(), {})
+    assert (attached.view, attached.proven, attached.held) == (opened.view, True, ("held", "noisy", "closed"))
+    caller = views.caller(LOCAL, "cart", proof(attached, 1))
+    assert (caller.view, caller.proven, caller.initiator) == (opened.view, True, Initiator.PAGE)
+
+
+async def test_a_proof_is_good_once(views: Views) -> None:
+    """A replay is refused."""
+    attached = views.attach(LOCAL, "cart", views.open(LOCAL, "cart").launch.reveal(), {})
+    views.caller(LOCAL, "cart", proof(attached, 1))
+    with pytest.raises(Refusal) as refused:
+        views.caller(LOCAL, "cart", proof(attached, 1))
+    assert refused.value.reason is Reason.VIEW_UNPROVEN
+
+
+async def test_the_newest_attach_wins(views: Views) -> None:
+    """Hosts show old results again: the older view is revoked."""
+    launch = views.open(LOCAL, "cart").launch.reveal()
+    older = views.attach(LOCAL, "cart", launch, {})
+    newer = views.attach(LOCAL, "cart", launch, {})
+    assert older.view == newer.view
+    with pytest.raises(Refusal):
+        views.caller(LOCAL, "cart", proof(older, 1))
+    assert views.caller(LOCAL, "cart", proof(newer, 1)).proven
+
+
+async def test_a_launch_value_is_bound(views: Views, clock: Clock) -> None:
+    """To its principal and its app, for a day."""
+    launch = views.open(LOCAL, "cart").launch.reveal()
+    for principal, app in ((EVE, "cart"), (LOCAL, "notes")):
+        with pytest.raises(Refusal):
+            views.attach(principal, app, launch, {})
+    clock.now += LAUNCH_LIFE + 1
+    with pytest.raises(Refusal):
+        views.attach(LOCAL, "cart", launch, {})
+
+
+async def test_another_principal_cannot_use_a_proof(views: Views) -> None:
+    """Nor another app's mount."""
+    attached = views.attach(LOCAL, "cart", views.open(LOCAL, "cart").launch.reveal(), {})
+    for principal, app in ((EVE, "cart"), (LOCAL, "notes")):
+        with pytest.raises(Refusal):
+            views.caller(principal, app, proof(attached, 1))
+
+
+async def test_without_proof_it_is_the_models_or_nothing(views: Views) -> None:
+    """As the app says; with several apps something must name one."""
+    caller = views.caller(LOCAL, "cart", None)
+    assert (caller.initiator, caller.proven, caller.view) == (Initiator.MODEL, False, None)
+    for app in ("notes", None):
+        with pytest.raises(Refusal):
+            views.caller(LOCAL, app, None)
+
+
+async def test_a_view_without_launch_value_stays_unproven(views: Views) -> None:
+    """Its key proves which view it is, not that it is one."""
+    attached = views.attach(LOCAL, "cart", None, {})
+    caller = views.caller(LOCAL, "cart", proof(attached, 1))
+    assert (attached.proven, caller.proven, caller.initiator) == (False, False, Initiator.MODEL)
+
+
+async def test_a_report_of_the_model_is_believed(views: Views) -> None:
+    """And stays: a later call without the report is tainted too."""
+    attached = views.attach(LOCAL, "cart", views.open(LOCAL, "cart").launch.reveal(), {})
+    for number, reported in ((1, True), (2, False)):
+        caller = views.caller(LOCAL, "cart", proof(attached, number), reported_model=reported)
+        assert caller.initiator is Initiator.MODEL
+
+
+async def test_a_closed_view_speaks_no_more(views: Views) -> None:
+    """Its proof and its socket are worth nothing."""
+    view = views.open_bridged(LOCAL, "cart")
+    assert views.caller_of(view, Door.BRIDGE).proven
+    views.close(view)
+    with pytest.raises(Refusal):
+        views.caller_of(view, Door.BRIDGE)
+
+
+async def test_views_of_one_principal_are_bounded(views: Views) -> None:
+    """One that only attached makes room; when all are connected, no more are opened. Others are not concerned."""
+    idle = views.attach(LOCAL, "cart", None, {})
+    for _ in range(LIVE):
+        connect(views, LOCAL, Page())
+    assert views.find(idle.view, LOCAL) is None
+    with pytest.raises(Refusal) as refused:
+        views.open_bridged(LOCAL, "cart")
+    assert refused.value.reason is Reason.RATE_LIMITED
+    views.open_bridged(EVE, "cart")
+
+
+async def test_tools_come_and_go_with_the_page(views: Views) -> None:
+    """The directory follows the page; only what the policy lists is in it; watchers are told."""
+    changes: list[str] = []
+    views.watch(lambda principal: changes.append(principal.subject))
+
+    async def add(arguments: dict[str, object]) -> dict[str, object]:
+        return text("added")
+
+    page = Page()
+    page.register("add", add, description="Add\u202e it")
+    page.register("unlisted", add)
+    page.register("closed", add)
+    view = connect(views, LOCAL, page)
+    await until(lambda: bool(view.tools))
+    assert [(tool.name, tool.description) for tool in views.tools(LOCAL, None)] == [("cart_add", "Add it")]
+    assert views.tools(EVE, None) == ()
+    assert changes
+    page.drop("add")
+    await until(lambda: not view.tools)
+    views.close(view)
+    assert views.live(LOCAL) == ()
+
+
+async def test_a_page_that_talks_nonsense_loses_only_its_session(views: Views) -> None:
+    """Garbage is passed over; too much of it ends the session of that page."""
+    loud, quiet = Page(), Page()
+
+    async def add(arguments: dict[str, object]) -> dict[str, object]:
+        return text("added")
+
+    for page in (loud, quiet):
+        page.register("add", add)
+        connect(views, LOCAL, page)
+    assert loud.view is not None
+    assert quiet.view is not None
+    await until(lambda: bool(quiet.view and quiet.view.tools and loud.view and loud.view.tools))
+    session = loud.view.session
+    assert session is not None
+    assert session.receive({"jsonrpc": "1.0", "garbage": []})
+    said = [session.receive({"jsonrpc": "2.0", "method": "notifications/progress"}) for _ in range(1000)]
+    assert said[0] is True
+    assert said[-1] is False
+    assert quiet.view.tools
+
+
+async def test_hostile_definitions_are_left_out(views: Views) -> None:
+    """Deep, large and odd schemas, and more than fifty tools, do not reach the model."""
+    deep: dict[str, object] = {}
+    for _ in range(40):
+        deep = {"type": "object", "properties": {"a": deep}}
+    large = {"type": "object", "description": "x" * 20_000}
+
+    async def run(arguments: dict[str, object]) -> dict[str, object]:
+        return text("")
+
+    for schema in (deep, large, {"type": "array"}):
+        page = Page()
+        page.register("add", run, inputSchema=schema)
+        page.register("held", run)
+        view = connect(views, LOCAL, page)
+        await until(lambda view=view: bool(view.tools))  # type: ignore[misc]  # bound per round
+        assert [tool.page_name for tool in view.tools] == ["held"]
+        views.close(view)
