@@ -10,9 +10,12 @@ import sys
 from pathlib import Path
 
 import click
+import pluggy
 import pytest
 
+from gateway import hookspecs
 from gateway.cli import main
+from gateway.hooks import Hooks
 from gateway.policy import parse_policy
 from scripts.configuration_doc import PAGE, page
 
@@ -90,3 +93,26 @@ def test_the_library_example_of_the_readme_gives_an_application(tmp_path: Path) 
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "Application 127.0.0.1\n"), done.stderr
+
+
+def hook_names() -> set[str]:
+    """Every hook of the contract."""
+    specifications = pluggy.PluginManager(hookspecs.PROJECT)
+    specifications.add_hookspecs(hookspecs)
+    return {name for name in vars(specifications.hook) if not name.startswith("_")}
+
+
+def test_every_hook_is_documented_and_used_by_a_plugin_of_ours() -> None:
+    """A hook that nobody can read of, or that nobody uses, is not part of the contract."""
+    documented = set(re.findall(r"^\| `(\w+)\(", (ROOT / "docs" / "plugins.md").read_text("utf-8"), re.MULTILINE))
+    sources = [file.read_text("utf-8") for file in (ROOT / "plugins").glob("*.py")]
+    used = {name for source in sources for name in re.findall(r"@hookimpl\n(?:async )?def (\w+)", source)}
+    assert hook_names() == documented == used
+
+
+async def test_the_plugin_of_the_docs_is_a_plugin(tmp_path: Path) -> None:
+    """It can be copied as it stands."""
+    page = (ROOT / "docs" / "plugins.md").read_text("utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "friday.py").write_text(code, "utf-8")
+    Hooks(["friday.py"], tmp_path)
