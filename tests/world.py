@@ -41,9 +41,9 @@ class Server:
 
     async def start(self, app: web.Application) -> None:
         """Serve `app` as the gateway's own `serve` does."""
-        sock, self._sock = self._sock or bound(self.port), None
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=2)
         await self._runner.setup()
+        sock, self._sock = self._sock or bound(self.port), None
         await web.SockSite(self._runner, sock).start()
 
     async def stop(self) -> None:
