@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
 from playwright.async_api import FrameLocator, Page, expect
 
 from gateway import mux
@@ -90,6 +91,17 @@ async def test_a_page_can_not_attest_for_itself(page: Page) -> None:
         await page.goto(end.url("one"))
         await end.until(lambda: end.messages(Channel.UI, CALLS))
         assert end.of(mux.Gesture) == []
+
+
+@pytest.mark.parametrize("place", ["", "&shadow"], ids=["document", "shadow"])
+async def test_the_gateway_hears_which_app_has_the_focus(page: Page, place: str) -> None:
+    """Wherever the host page put its frame."""
+    async with far_end(one="begin();") as end:
+        await page.goto(end.url("one") + place)
+        await out(page, "tool-result")
+        assert end.of(mux.Focus) == []
+        await shown(page).locator("body").click()
+        await end.until(lambda: end.of(mux.Focus))
 
 
 async def test_the_frame_is_opaque_and_stays_where_it_is(page: Page) -> None:

@@ -1,14 +1,28 @@
 /** How the host answers what a page asks in the ui protocol: by the gateway, or by the page around it. */
-import type { AppBridge } from "@modelcontextprotocol/ext-apps/app-bridge";
+import type {
+  AppBridge,
+  McpUiDownloadFileRequest,
+  McpUiMessageRequest,
+  McpUiUpdateModelContextRequest,
+} from "@modelcontextprotocol/ext-apps/app-bridge";
 import type { JsonObject } from "../mux";
 import { BridgeError, type BridgeView, type CallOptions } from "./bridge-view";
-import type { MountOptions } from "./view";
 
 type Context = Parameters<NonNullable<AppBridge["oncalltool"]>>[1];
-type Answers = Pick<MountOptions, "onopenlink" | "onmessage" | "onupdatemodelcontext" | "ondownloadfile" | "onlog">;
+
+/** What the page around an app does for it; the app is told of nothing that is left out. */
+export interface PersonAnswers {
+  /** Show a link, http or https; false where it was not opened. Without it the page is told that links do not open. */
+  onopenlink?: (url: URL) => boolean | Promise<boolean>;
+  /** The page speaks for the person; false where the message was refused. */
+  onmessage?: (params: McpUiMessageRequest["params"]) => boolean | Promise<boolean>;
+  onupdatemodelcontext?: (params: McpUiUpdateModelContextRequest["params"]) => void | Promise<void>;
+  ondownloadfile?: (params: McpUiDownloadFileRequest["params"]) => boolean | Promise<boolean>;
+  onlog?: (params: { level: string; logger?: string | undefined; data?: unknown }) => void;
+}
 
 /** Set the handlers of `apps`; `view` gives the view at the moment of a call. */
-export function answerPage(apps: AppBridge, view: () => BridgeView | null, options: Answers): void {
+export function answerPage(apps: AppBridge, view: () => BridgeView | null, options: PersonAnswers): void {
   async function ask<Result>(method: string, params: object | undefined, context: Context): Promise<Result> {
     const open = view();
     if (!open) throw new BridgeError(-32000, "connection-lost");
@@ -23,7 +37,7 @@ export function answerPage(apps: AppBridge, view: () => BridgeView | null, optio
   answerForPerson(apps, options);
 }
 
-function answerForPerson(apps: AppBridge, answers: Answers): void {
+function answerForPerson(apps: AppBridge, answers: PersonAnswers): void {
   const { onopenlink, onmessage, onupdatemodelcontext, ondownloadfile } = answers;
   if (onopenlink) {
     apps.onopenlink = async ({ url }) => {

@@ -1,17 +1,14 @@
 /** One app on a host page: a view on the bridge, a sandboxed iframe, and the two conversations between them. */
 import { AppBridge } from "@modelcontextprotocol/ext-apps/app-bridge";
 import type {
-  McpUiDownloadFileRequest,
   McpUiHostCapabilities,
   McpUiHostContext,
-  McpUiMessageRequest,
   McpUiResourceMeta,
   McpUiSizeChangedNotification,
-  McpUiUpdateModelContextRequest,
 } from "@modelcontextprotocol/ext-apps/app-bridge";
 import type { JsonObject } from "../mux";
 import type { BridgeView, ViewEvents } from "./bridge-view";
-import { answerPage } from "./answers";
+import { answerPage, type PersonAnswers } from "./answers";
 import { PageLink } from "./page-link";
 
 const TEARDOWN_TIMEOUT = 1000;
@@ -23,7 +20,7 @@ export interface Ending {
   text: string;
 }
 
-export interface MountOptions {
+export interface MountOptions extends PersonAnswers {
   /** Where the iframe goes. */
   container: HTMLElement;
   /** Opens views; see `connectBridge`. */
@@ -40,13 +37,6 @@ export interface MountOptions {
   onended?: (ending: Ending) => void;
   /** Without it the height of the iframe follows the page. */
   onsizechange?: (size: McpUiSizeChangedNotification["params"]) => void;
-  /** Show a link, http or https; false where it was not opened. Without it the page is told that links do not open. */
-  onopenlink?: (url: URL) => boolean | Promise<boolean>;
-  /** The page speaks for the person; false where the message was refused. */
-  onmessage?: (params: McpUiMessageRequest["params"]) => boolean | Promise<boolean>;
-  onupdatemodelcontext?: (params: McpUiUpdateModelContextRequest["params"]) => void | Promise<void>;
-  ondownloadfile?: (params: McpUiDownloadFileRequest["params"]) => boolean | Promise<boolean>;
-  onlog?: (params: { level: string; logger?: string | undefined; data?: unknown }) => void;
 }
 
 /** Show an app. Rejects with BridgeError where the gateway refuses the view or its page. */
@@ -297,7 +287,9 @@ export class MountedApp {
 
   /** A window that loses the focus to the iframe. */
   private readonly noticeFocus = (): void => {
-    if (this.frame && document.activeElement === this.frame) this.open?.focus();
+    const root = this.frame?.getRootNode();
+    // In a shadow root the document names only its host as the one that has the focus.
+    if ((root instanceof Document || root instanceof ShadowRoot) && root.activeElement === this.frame) this.open?.focus();
   };
 }
 
