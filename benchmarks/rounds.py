@@ -16,7 +16,7 @@ from benchmarks.processes import ROOT, cpu_seconds
 from benchmarks.targets import Target
 
 QUIET_WITHIN = 5.0
-_GLANCE = 0.1
+_GLANCE = 0.35  # longer than the gateway waits before it puts the last lines of a burst into its database
 _REST = 0.01
 """Seconds of processor time within a glance up to which a server counts as at rest: what Linux counts by."""
 
@@ -105,7 +105,7 @@ def _loaded(target: Target, load: Load) -> Measured:
 def _quiet(pid: int) -> float | None:
     """Wait until a server rests, so that what it still does (the gateway fills its database) slows no other one.
 
-    Gives the seconds that this took, within a tenth; None where the system does not tell.
+    Gives the seconds that this took, in steps of a glance; None where the system does not tell.
     """
     started = time.monotonic()
     before = cpu_seconds(pid)
