@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mimetypes
+import os
 from pathlib import Path
 
 from aiohttp import web
@@ -21,9 +22,9 @@ class SiteDoor:
 
     def __init__(self, app: str, source: Path, exchange: Exchange, *, patience: float, largest: int) -> None:
         self._app = app
-        self._folder = source if source.is_dir() else source.parent
+        self._folder = (source if source.is_dir() else source.parent).resolve()
         self._index = "index.html" if source.is_dir() else source.name
-        self._only = None if source.is_dir() else source
+        self._only = None if source.is_dir() else source.resolve()
         self._exchange = exchange
         self._patience = patience
         self._largest = largest
@@ -62,11 +63,11 @@ class SiteDoor:
         relative = path.lstrip("/") or self._index
         if any(part.startswith(".") for part in relative.split("/")) or "\\" in relative or "\0" in relative:
             return None
-        file = (self._folder / relative).resolve()
-        inside = file.is_relative_to(self._folder.resolve()) and file.is_file()
-        if not inside or (self._only is not None and file != self._only.resolve()):
+        named = self._folder / relative
+        if not os.path.isfile(named):  # most requests are no file's: look before what costs more
             return None
-        return file
+        file = named.resolve()
+        return file if file.is_relative_to(self._folder) and file == (self._only or file) else None
 
 
 def _served(file: Path) -> web.FileResponse:

@@ -17,6 +17,7 @@ from gateway.mcp import tools as define
 from gateway.mcp.ports import Client, Exchange, Forwarder, PackedApp, Views
 from gateway.mcp.results import of_page, of_refusal, of_response, of_values
 from gateway.model import Caller, Door, Initiator, Json, Principal, Response, ViewTool
+from gateway.views.initiator import LONGEST_GESTURE
 from gateway.views.registry import LiveView
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,9 @@ WAIT = 50.0
 
 POLL = 20.0
 """Seconds that one `http_stream` call waits."""
+
+NO_HEADERS: Mapping[str, Any] = {"type": "object"}
+"""Stands for the schemas of our own tools, which have no `x-mcp-header`: to walk them would cost 16 µs a call."""
 
 Arguments = Mapping[str, Json]
 
@@ -73,9 +77,9 @@ class Catalog:
         return own + [define.live_tool(tool) for tool in self._views.tools(client.principal, self._app)]
 
     def input_schema(self, name: str, principal: Principal) -> Mapping[str, Any] | None:
-        """The input schema of the tool `name`, None where there is no such tool."""
+        """The schema in which the SDK looks for `x-mcp-header` at each call, None where there is no such tool."""
         if name in self._own:
-            return self._own[name].tool.input_schema
+            return NO_HEADERS
         live = self._views.tools(principal, self._app)
         return next((define.input_schema(tool) for tool in live if tool.name == name), None)
 
@@ -189,8 +193,8 @@ class Catalog:
         """Who calls, as the connection or the view proof says. Raises `Refusal`."""
         reported_model = arguments.get("_initiator") == Initiator.MODEL
         if client.caller is None:
-            proof = read.optional_text(arguments, "_view")
-            return self._views.caller(client.principal, self._app, proof, reported_model=reported_model)
+            proof, age = read.optional_text(arguments, "_view"), _gesture_age(arguments)
+            return self._views.caller(client.principal, self._app, proof, reported_model=reported_model, gesture=age)
         caller = client.caller()
         if reported_model and caller.initiator is not Initiator.MODEL:
             return replace(caller, initiator=Initiator.MODEL, evidence="reported by the view")
@@ -199,6 +203,12 @@ class Catalog:
 
 def _answer(response: Response, client: Client) -> types.CallToolResult:
     return of_response(response, structured_arrives=client.door is Door.BRIDGE)
+
+
+def _gesture_age(arguments: Arguments) -> float | None:
+    """How many seconds ago the person acted, as the view says in milliseconds; None for all but a whole number."""
+    age = arguments.get("_gesture")
+    return age / 1000 if type(age) is int and 0 <= age <= LONGEST_GESTURE * 1000 else None
 
 
 def _view(view: LiveView) -> dict[str, Json]:
