@@ -1,4 +1,4 @@
-"""Who caused a request of a view: a model's call taints the view until a person's attested gesture comes after it."""
+"""Who caused a request of a view: a model's call taints the view until a person's gesture comes after it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ GRACE = 2.0
 
 GESTURE = 1.0
 """Seconds after the report of a gesture during which a request counts as caused by it: the report comes just before."""
+
+ATTESTED = "attested-gesture"
+"""Evidence of a gesture that a trusted host attests."""
+
+CLAIMED = "view-gesture"
+"""Evidence of a gesture that the view itself tells of."""
 
 LONGEST_GESTURE = 5.0
 """Seconds after a gesture for which a browser still reports it."""
@@ -37,6 +43,7 @@ class Taint:
     reported: float = float("-inf")
     gesture: str | None = None
     gesture_at: float = float("-inf")
+    evidence: str = ATTESTED
 
     def call_started(self, id: str) -> None:
         """The gateway forwards a model's call into the view."""
@@ -56,13 +63,14 @@ class Taint:
         self.tainted = self.tainted or "model-call-reported"
         self.ended = now
 
-    def gesture_seen(self, age: float, now: float) -> None:
-        """An attested report: the person's last gesture was at most `age` seconds ago."""
+    def gesture_seen(self, age: float, now: float, evidence: str = ATTESTED) -> None:
+        """A report that is to be taken: the person's last gesture was at most `age` seconds ago."""
         at = now - min(max(age, 0.0), LONGEST_GESTURE)
         if at > self.gesture_at + GESTURE:
             self.gesture = secrets.token_urlsafe(16)
         self.gesture_at = max(at, self.gesture_at)
         self.reported = now
+        self.evidence = evidence
         if not self.running and at > self.ended + GRACE:
             self.tainted = None
 
@@ -71,5 +79,5 @@ class Taint:
         if self.tainted is not None:
             return Cause(Initiator.MODEL, self.tainted, self.call)
         if now - self.reported < GESTURE:
-            return Cause(Initiator.PERSON, "attested-gesture", self.gesture)
+            return Cause(Initiator.PERSON, self.evidence, self.gesture)
         return Cause(Initiator.PAGE, "no-gesture", None)

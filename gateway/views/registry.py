@@ -15,7 +15,7 @@ from mcp import types as mcp
 from gateway.errors import Reason, Refusal
 from gateway.model import Caller, Door, Initiator, Principal, Secret, ViewTool
 from gateway.policy import Policy
-from gateway.views.initiator import Cause, Taint
+from gateway.views.initiator import CLAIMED, Cause, Taint
 from gateway.views.proof import ViewKey, encode, split
 from gateway.views.session import JsonObject, PageSession
 from gateway.views.tools import clean_tools
@@ -173,9 +173,19 @@ class Views:
     # ── who speaks ───────────────────────────────────────────────────────────────────────────────────────────
 
     def caller(
-        self, principal: Principal, app: str | None, proof: str | None, *, reported_model: bool = False
+        self,
+        principal: Principal,
+        app: str | None,
+        proof: str | None,
+        *,
+        reported_model: bool = False,
+        gesture: float | None = None,
     ) -> Caller:
-        """Who stands behind a call that came over MCP. Raises `Refusal` (`view-unproven`)."""
+        """Who stands behind a call that came over MCP. Raises `Refusal` (`view-unproven`).
+
+        `gesture` is how long ago, in seconds, a person acted in the view, as the view says; where its app is trusted
+        for that, it counts.
+        """
         if proof is None:
             app = self._only_app(app)
             if self.apps[app].unproven == "deny":
@@ -189,6 +199,8 @@ class Views:
             raise Refusal(Reason.VIEW_UNPROVEN, "The proof of this call is wrong or was used before.")
         if reported_model:
             view.taint.model_reported(self._clock())
+        elif gesture is not None and view.proven and self.apps[view.app].trust_view_gestures:
+            view.taint.gesture_seen(gesture, self._clock(), CLAIMED)
         return self.caller_of(view, Door.MCP)
 
     def caller_of(self, view: View, door: Door) -> Caller:

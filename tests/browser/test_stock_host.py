@@ -107,6 +107,35 @@ async def test_the_cart_works_by_plain_tool_calls(page: Page, world: World, scri
     assert all(line["has_token"] for line in world.arrived())
 
 
+async def test_a_real_click_is_the_persons_where_the_app_is_trusted(page: Page, world: World, script: Path) -> None:
+    """The view tells of it, and the record says whose word that is; a click that a script makes is the page's."""
+    await trust_gestures(world)
+    async with shown(page, world, script) as frame:
+        cards = frame.locator("[data-item-id]")
+        items = [str(await cards.nth(place).get_attribute("data-item-id")) for place in (0, 1)]
+        await cards.nth(0).locator("[data-add]").dispatch_event("click")
+        await expect(frame.locator(f"[data-cart-item='{items[0]}']")).to_be_visible()
+        await cards.nth(1).locator("[data-add]").click()
+        await expect(frame.locator(f"[data-cart-item='{items[1]}']")).to_be_visible()
+        posted = outcomes(world, method="POST", url="/api/cart")
+    assert [(line["initiator"], line["evidence"]) for line in posted] == [
+        ("page", "no-gesture"),
+        ("person", "view-gesture"),
+    ]
+
+
+async def trust_gestures(world: World) -> None:
+    """Take the word of the cart's views on gestures, from now on."""
+    file = world.folder / "gateway.yaml"
+    trusting = file.read_text("utf-8").replace(
+        "    policy: policy.yaml\n", "    policy: policy.yaml\n    trust_view_gestures: true\n"
+    )
+    await world.gateway.stop()
+    file.write_text(trusting, "utf-8")
+    await world.start_gateway()
+    assert world.config.apps["cart"].trust_view_gestures
+
+
 async def test_the_tools_of_the_page_are_app_tools(page: Page, world: World, script: Path) -> None:
     """The host lists and calls them; what they do counts as the model's."""
     async with shown(page, world, script) as frame:

@@ -53,6 +53,7 @@ class FakeViews:
     def __init__(self) -> None:
         self._tools: dict[Principal, tuple[ViewTool, ...]] = {}
         self._watchers: set[Callable[[Principal], None]] = set()
+        self.gestures: list[float | None] = []
 
     def offer(self, principal: Principal, *tools: ViewTool) -> None:
         """The page of `principal` offers other tools now."""
@@ -77,7 +78,10 @@ class FakeViews:
             raise Refusal(Reason.VIEW_UNPROVEN, "unknown launch value")
         return Attached("view-1", "a2V5", launch is not None, ("checkout",))
 
-    def caller(self, principal: Principal, app: str | None, proof: str | None, *, reported_model: bool) -> Caller:
+    def caller(
+        self, principal: Principal, app: str | None, proof: str | None, *, reported_model: bool, gesture: float | None
+    ) -> Caller:
+        self.gestures.append(gesture)
         if proof not in (None, "proof"):
             raise Refusal(Reason.VIEW_UNPROVEN, "wrong proof")
         initiator = Initiator.PAGE if proof and not reported_model else Initiator.MODEL

@@ -90,6 +90,16 @@ async def test_an_unproven_request_waits_in_the_call_and_is_the_models(served: S
     assert wrong.structured_content["status"] == 403
 
 
+async def test_a_views_word_on_a_gesture_is_passed_on(served: Served) -> None:
+    """In seconds; what is no whole number of milliseconds up to five seconds says nothing, and breaks nothing."""
+    ages: list[Any] = [250, 0, 5000, None, 5001, -1, 1.5, True, "250", [250], {}]
+    async with as_app(served.url, "2026-07-28") as client:
+        for gesture in ages:
+            arguments = {"url": "/api/cart", "_view": "proof", "_gesture": gesture}
+            assert not (await client.call_tool("http_request", arguments)).is_error
+    assert served.views.gestures == [0.25, 0.0, 5.0] + [None] * 8
+
+
 @pytest.mark.parametrize("mode", MODES)
 async def test_failures_of_the_gateway_reject_the_fetch(served: Served, mode: str) -> None:
     """`internal` is an error result, whether the exchange says it or breaks; what broke is not told."""

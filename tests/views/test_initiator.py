@@ -1,7 +1,7 @@
 """Who caused a request: the model's taint, and what ends it."""
 
 from gateway.model import Initiator
-from gateway.views.initiator import GRACE, Taint
+from gateway.views.initiator import ATTESTED, CLAIMED, GRACE, Taint
 
 
 def test_without_call_or_gesture_it_is_the_page() -> None:
@@ -15,6 +15,15 @@ def test_an_attested_gesture_makes_it_the_persons() -> None:
     taint.gesture_seen(0.1, 100.0)
     assert taint.cause(100.0).initiator is Initiator.PERSON
     assert taint.cause(103.0).initiator is Initiator.PAGE
+
+
+def test_the_evidence_says_who_told_of_the_gesture() -> None:
+    """A host that is trusted for it, or the view itself."""
+    taint = Taint()
+    taint.gesture_seen(0.1, 100.0)
+    assert taint.cause(100.0).evidence == ATTESTED
+    taint.gesture_seen(0.1, 110.0, CLAIMED)
+    assert taint.cause(110.0).evidence == CLAIMED
 
 
 def test_a_models_call_taints_while_it_runs_and_after() -> None:

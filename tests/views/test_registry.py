@@ -130,6 +130,33 @@ async def test_a_report_of_the_model_is_believed(views: Views) -> None:
         assert caller.initiator is Initiator.MODEL
 
 
+async def test_a_views_own_gesture_counts_where_its_app_is_trusted(clock: Clock) -> None:
+    """It makes the call the person's, and the evidence says whose word that is."""
+    rules = {"cart": AppRules("Cart", POLICY, trust_view_gestures=True), "notes": AppRules("Notes", POLICY)}
+    async with Views(rules, clock) as views:
+        attached = views.attach(LOCAL, "cart", views.open(LOCAL, "cart").launch.reveal(), {})
+        caller = views.caller(LOCAL, "cart", proof(attached, 1), gesture=0.2)
+        assert (caller.initiator, caller.evidence) == (Initiator.PERSON, "view-gesture")
+        clock.now += 60.0
+        assert views.caller(LOCAL, "cart", proof(attached, 2)).initiator is Initiator.PAGE
+        other = views.attach(LOCAL, "notes", views.open(LOCAL, "notes").launch.reveal(), {})
+        assert views.caller(LOCAL, "notes", proof(other, 1), gesture=0.2).initiator is Initiator.PAGE
+
+
+async def test_a_views_own_gesture_does_not_count_against_a_model(clock: Clock) -> None:
+    """Not from an unproven view, not while the view itself reports a model, not one from before the call ended."""
+    async with Views({"cart": AppRules("Cart", POLICY, trust_view_gestures=True)}, clock) as views:
+        unproven = views.attach(LOCAL, "cart", None, {})
+        assert views.caller(LOCAL, "cart", proof(unproven, 1), gesture=0.0).initiator is Initiator.MODEL
+        attached = views.attach(LOCAL, "cart", views.open(LOCAL, "cart").launch.reveal(), {})
+        for number, reported, age in ((1, True, 0.0), (2, False, 0.0), (3, False, 4.0)):
+            signed = proof(attached, number)
+            caller = views.caller(LOCAL, "cart", signed, reported_model=reported, gesture=age)
+            assert caller.initiator is Initiator.MODEL
+            clock.now += 1.5
+        assert views.caller(LOCAL, "cart", proof(attached, 4), gesture=0.0).initiator is Initiator.PERSON
+
+
 async def test_a_closed_view_speaks_no_more(views: Views) -> None:
     """Its proof and its socket are worth nothing."""
     view = views.open_bridged(LOCAL, "cart")

@@ -11,6 +11,7 @@ const EVIDENCE: Record<string, string> = {
   "model-call": "a model called a tool of this page",
   "model-call-reported": "the page reports that a model made it do this",
   "attested-gesture": "a click in the app, attested by its frame",
+  "view-gesture": "a click in the app, as the app itself says",
   "no-gesture": "the page did it without a click",
   "unproven-view": "the client could not prove which view it speaks for",
   console: "answered on the console",

@@ -1,6 +1,7 @@
 import { beforeEach, expect, test } from "vitest";
 import { createActivity, type Activity } from "./activity";
 import { createCalls, NoHost, type Calls } from "./calls";
+import type { Gestures } from "./gesture";
 import { createHandshake, type Handshake } from "./handshake";
 import type { Answer, Message, Params } from "./json-rpc";
 import type { Proof } from "./proof";
@@ -15,7 +16,14 @@ let handshake: Handshake;
 let calls: Calls;
 let number: number;
 let activity: Activity;
+let gesture: number | undefined;
 
+const gestures: Gestures = {
+  take() {
+    const taken = gesture;
+    return () => taken;
+  },
+};
 const moment = () => new Promise((resolve) => setTimeout(resolve, 5));
 const pending = { status: 202, headers: { "gateway-pending": "p1" }, body: { id: "p1", message: "Delete it?", url: "http://c/approvals/p1" } };
 const last = (): Message & { params: Params & { name: string; arguments: Params } } => toHost.at(-1) as never;
@@ -26,6 +34,7 @@ beforeEach(() => {
   now = 0;
   activity = createActivity(() => now);
   number = 0;
+  gesture = undefined;
   toHost = [];
   toPage = [];
   notices = [];
@@ -45,14 +54,14 @@ beforeEach(() => {
     notices.push(message);
     return () => void notices.pop();
   };
-  calls = createCalls({ handshake, proof, activity, requests, pending: { notice, later }, toHost: (m) => toHost.push(m), toPage: (m) => toPage.push(m) });
+  calls = createCalls({ handshake, proof, activity, gestures, requests, pending: { notice, later }, toHost: (m) => toHost.push(m), toPage: (m) => toPage.push(m) });
 });
 
 test("a request carries the proof, and nothing that the page put in its place", async () => {
-  void calls.http({ url: "/x", _view: "forged", _initiator: "person" });
+  void calls.http({ url: "/x", _view: "forged", _initiator: "person", _gesture: 1 });
   await moment();
   expect(last()).toMatchObject({ method: "tools/call", params: { name: "http_request", arguments: { url: "/x", _view: "v.1.s" } } });
-  expect(last().params.arguments["_initiator"]).toBeUndefined();
+  expect(Object.keys(last().params.arguments)).toEqual(["url", "_view"]);
 });
 
 test("while a model's call runs, and two seconds after, requests say so", async () => {
@@ -70,6 +79,27 @@ test("while a model's call runs, and two seconds after, requests say so", async 
   now += 2;
   await ask();
   expect(marks).toEqual(["model", "model", undefined]);
+});
+
+test("the gesture that the page acted on goes along, of a fetch and of the page's own call", async () => {
+  gesture = 120;
+  void calls.http({ url: "/x" });
+  calls.fromPage({ jsonrpc: "2.0", id: 7, method: "tools/call", params: { name: "http_request", arguments: { url: "/y", _gesture: 0 } } });
+  gesture = 0;
+  await moment();
+  const sent = toHost.filter((message) => message.method === "tools/call");
+  expect(sent.map(({ params }) => (params?.["arguments"] as Params)["_gesture"])).toEqual([120, 120]);
+});
+
+test("our own host attests gestures itself", async () => {
+  const ours: Handshake = { ...handshake, host: async () => ({ capabilities: { serverTools: {} }, bridge: true }) };
+  const proof = { sign: async () => undefined } as Proof;
+  const pending = { notice: () => () => undefined, later: () => 0 };
+  const bridged = createCalls({ handshake: ours, proof, activity, gestures, requests, pending, toHost: () => 0, toPage: () => 0 });
+  gesture = 120;
+  void bridged.http({ url: "/x" });
+  await moment();
+  expect(last().params.arguments).toEqual({ url: "/x" });
 });
 
 test("an answer that waits for an approval is asked for until it is the real one", async () => {
@@ -134,6 +164,6 @@ test("a call of the page that it cancels before it left never leaves", async () 
 test("a host without serverTools is no host for requests", async () => {
   const bare = createHandshake({ app: "a", title: "A", toHost: () => 0, toPage: () => 0, ask: async () => ({ hostCapabilities: {} }), later: () => 0 });
   bare.begin();
-  const alone = createCalls({ handshake: bare, proof: {} as Proof, activity, requests, pending: { notice: () => () => undefined, later: () => 0 }, toHost: () => 0, toPage: () => 0 });
+  const alone = createCalls({ handshake: bare, proof: {} as Proof, activity, gestures, requests, pending: { notice: () => () => undefined, later: () => 0 }, toHost: () => 0, toPage: () => 0 });
   await expect(alone.http({ url: "/x" })).rejects.toBeInstanceOf(NoHost);
 });

@@ -1,7 +1,8 @@
 /** Calls of `http_request`, of the page's `fetch` and of the page's own client: proven, marked, and held while a person is asked. */
 
 import type { Activity } from "./activity";
-import type { Handshake } from "./handshake";
+import type { Gestures } from "./gesture";
+import type { Handshake, Host } from "./handshake";
 import { answer, failure, isObject, PeerError, type Answer, type Id, type Message, type Params, type Request } from "./json-rpc";
 import { approvalOf, settle, type Ends as PendingEnds } from "./pending";
 import type { Proof } from "./proof";
@@ -27,10 +28,17 @@ interface Ends {
   handshake: Handshake;
   proof: Proof;
   activity: Activity;
+  gestures: Gestures;
   requests: Requests;
   pending: Omit<PendingEnds, "stream">;
   toHost(message: Message): void;
   toPage(message: Message): void;
+}
+
+/** What stood behind the page when it asked. */
+interface Cause {
+  model: boolean;
+  gesture: () => number | undefined;
 }
 
 function unlessAborted<Value>(value: Promise<Value>, signal?: AbortSignal): Promise<Value> {
@@ -43,7 +51,7 @@ function unlessAborted<Value>(value: Promise<Value>, signal?: AbortSignal): Prom
   });
 }
 
-export function createCalls({ handshake, proof, activity, requests, pending, toHost, toPage }: Ends): Calls {
+export function createCalls({ handshake, proof, activity, gestures, requests, pending, toHost, toPage }: Ends): Calls {
   const departing = new Set<unknown>();
   const away = new Set<Id>();
   const held = new Map<unknown, AbortController>();
@@ -54,17 +62,26 @@ export function createCalls({ handshake, proof, activity, requests, pending, toH
     return view ? { ...args, _view: view } : args;
   }
 
-  /** `_view` and `_initiator` are ours to say: what the page wrote there goes. `marked` is how it was when the page asked. */
-  async function provenRequest(args: Params, marked: boolean): Promise<Params> {
-    const { _view: _, _initiator: __, ...own } = args;
+  const causeNow = (): Cause => ({ model: activity.active(), gesture: gestures.take() });
+
+  /** `_view`, `_initiator` and `_gesture` are ours to say: what the page wrote there goes. */
+  async function provenRequest(args: Params, cause: Cause, host: Host | undefined): Promise<Params> {
+    const { _view: _, _initiator: __, _gesture: ___, ...own } = args;
     const full = await proven(own);
-    return marked || activity.active() ? { ...full, _initiator: "model" } : full;
+    // Our own host attests gestures itself.
+    const gesture = host?.bridge ? undefined : cause.gesture();
+    return {
+      ...full,
+      ...((cause.model || activity.active()) && { _initiator: "model" }),
+      ...(gesture !== undefined && { _gesture: gesture }),
+    };
   }
 
-  async function host(signal?: AbortSignal): Promise<void> {
+  async function hostFor(signal?: AbortSignal): Promise<Host> {
     const found = await unlessAborted(handshake.host(), signal);
     if (!found) throw new NoHost("no MCP Apps host answered");
     if (!found.capabilities["serverTools"]) throw new NoHost("the host carries no tool calls (serverTools)");
+    return found;
   }
 
   async function call(name: string, args: Promise<Params>, signal?: AbortSignal): Promise<Params> {
@@ -75,9 +92,9 @@ export function createCalls({ handshake, proof, activity, requests, pending, toH
   async function depart(message: Request): Promise<void> {
     const args = message.params?.["arguments"];
     departing.add(message.id);
-    const marked = activity.active();
-    await handshake.host();
-    const full = await provenRequest(isObject(args) ? args : {}, marked);
+    const cause = causeNow();
+    const host = await handshake.host();
+    const full = await provenRequest(isObject(args) ? args : {}, cause, host);
     if (!departing.delete(message.id)) return;
     away.add(message.id);
     toHost({ ...message, params: { ...message.params, arguments: full } });
@@ -95,9 +112,9 @@ export function createCalls({ handshake, proof, activity, requests, pending, toH
 
   return {
     async http(args, signal) {
-      const marked = activity.active();
-      await host(signal);
-      return settle(await call(TOOL, provenRequest(args, marked), signal), ends, signal);
+      const cause = causeNow();
+      const host = await hostFor(signal);
+      return settle(await call(TOOL, provenRequest(args, cause, host), signal), ends, signal);
     },
     fromPage: (message) => void depart(message),
     cancelled(id) {

@@ -8,6 +8,7 @@ import { createCalls } from "./calls";
 import { readConfig, type Config } from "./config";
 import { createEnvelope } from "./envelope";
 import { createFetch } from "./fetch";
+import { createGestures } from "./gesture";
 import { createHandshake, type Host } from "./handshake";
 import { watchBlobs } from "./local";
 import { createModelContext, installModelContext } from "./model-context";
@@ -41,6 +42,7 @@ function whenParsed(run: () => void): void {
 function connect(wire: Wire, natives: Natives, config: Config, registry: Registry, native: NativeContext | undefined): Receivers {
   const { later, cancel, warn, now } = natives;
   const activity = createActivity(now);
+  const gestures = createGestures(natives);
   const requests = createRequests({ prefix: `wg-${toBase64Url(natives.random())}-`, post: wire.toHost, later, cancel });
   const handshake = createHandshake({
     app: config.app,
@@ -92,7 +94,7 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
     return !result["isError"];
   };
   const calls = createCalls({
-    handshake, proof, activity, requests, pending: { notice: createNotice(open), later }, toHost: wire.toHost, toPage: wire.toPage,
+    handshake, proof, activity, gestures, requests, pending: { notice: createNotice(open), later }, toHost: wire.toHost, toPage: wire.toPage,
   });
 
   handshake.opened((found) => {

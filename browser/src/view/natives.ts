@@ -29,6 +29,24 @@ function takeCrypto(subtle: SubtleCrypto | undefined) {
   };
 }
 
+/** What only the person can cause: `seen` is told when, on the clock of `performance.now`. */
+function watchGestures(scope: Scope, seen: (at: number) => void): void {
+  const timeStamp = getter(scope.Event.prototype, "timeStamp");
+  const see = (event: Event): void => {
+    // The browser's own word, of each event: no script can redefine it.
+    if (event.isTrusted) seen(timeStamp(event));
+  };
+  for (const type of ["pointerdown", "keydown", "click"]) scope.addEventListener(type, see, { capture: true, passive: true });
+}
+
+/** Whether the browser counts the page as activated by the person; never where it does not say. */
+function takeActivation(scope: Scope): () => boolean {
+  const activation: UserActivation | undefined = scope.navigator.userActivation;
+  if (!activation) return () => false;
+  const isActive = getter(scope.UserActivation.prototype, "isActive");
+  return () => isActive(activation);
+}
+
 /** Everything that handles a secret or decides who speaks goes through these. */
 export function takeNatives(scope: Scope) {
   const parent = scope.parent;
@@ -51,6 +69,8 @@ export function takeNatives(scope: Scope) {
     Request: scope.Request,
     ...takeCrypto(scope.crypto?.subtle),
     now: scope.performance.now.bind(scope.performance),
+    activated: takeActivation(scope),
+    watch: (seen: (at: number) => void) => watchGestures(scope, seen),
     later: (run: () => void, milliseconds: number) => scope.setTimeout(run, milliseconds),
     cancel: (timer: number) => scope.clearTimeout(timer),
     warn: scope.console.warn.bind(scope.console),
