@@ -150,6 +150,7 @@ class CanonicalRequest:
     """A request in its one form: what is decided on is byte for byte what is sent.
 
     `path` is percent-encoded and absolute; `query` has no `?`; `backend` is the policy's name of it.
+    `json` is the parsed body where a rule reads it (and there is one), whose bytes `body` then are.
     """
 
     method: str
@@ -161,6 +162,7 @@ class CanonicalRequest:
     backend: str
     redirect: Redirect = Redirect.FOLLOW
     timeout: float | None = None
+    json: Json = field(default=None, compare=False, repr=False)
 
     @property
     def url(self) -> str:

@@ -12,19 +12,31 @@ from gateway.policy.headers import (
     private_caching,
     without,
 )
+from gateway.policy.links import LinkPattern, Links
 from gateway.policy.load import load_policy, parse_policy
+from gateway.policy.masks import JsonPath
 from gateway.policy.messages import visible
+from gateway.policy.modes import Report
 from gateway.policy.network import PUBLIC, Network, parse_network
-from gateway.policy.policy import Policy
-from gateway.policy.rules import (
-    METHODS,
+from gateway.policy.obligations import (
+    REPEATABLE_METHODS,
     SAFE_METHODS,
-    BackendSpec,
-    Confirm,
-    Decision,
+    Circuit,
+    Cookies,
     Limit,
     Obligations,
     Per,
+    Quota,
+    Redirects,
+    Retry,
+    Window,
+)
+from gateway.policy.policy import Policy
+from gateway.policy.rules import (
+    METHODS,
+    BackendSpec,
+    Confirm,
+    Decision,
     PolicyTest,
     Route,
     ToolRule,
@@ -34,25 +46,36 @@ __all__ = [
     "DEFAULT_RESPONSE",
     "METHODS",
     "PUBLIC",
+    "REPEATABLE_METHODS",
     "SAFE_METHODS",
     "BackendSpec",
+    "Circuit",
     "Confirm",
+    "Cookies",
     "Decision",
     "Explanation",
+    "JsonPath",
     "Landing",
     "Limit",
+    "LinkPattern",
+    "Links",
     "Network",
     "Obligations",
     "Per",
     "Policy",
     "PolicyTest",
+    "Quota",
     "Rate",
+    "Redirects",
+    "Report",
+    "Retry",
     "Route",
     "Step",
     "Taken",
     "TestResult",
     "ToolRule",
     "Tried",
+    "Window",
     "answer_headers",
     "canonicalise",
     "decide",

@@ -10,8 +10,9 @@ from gateway.model import CanonicalRequest, Headers
 from gateway.policy import paths
 from gateway.policy.canonical import canonical_origin
 from gateway.policy.headers import filter_response_headers, private_caching
+from gateway.policy.obligations import Obligations
 from gateway.policy.policy import Policy
-from gateway.policy.rules import METHODS, BackendSpec, Obligations
+from gateway.policy.rules import METHODS, BackendSpec
 
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 _ABSOLUTE = re.compile(r"([A-Za-z]+)://([^/?#\\@]+)([^?#]*)(?:\?([^#]*))?(?:#.*)?", re.ASCII)

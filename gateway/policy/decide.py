@@ -8,16 +8,20 @@ from typing import Final
 
 from gateway.model import Caller, CanonicalRequest, Effect, Initiator
 from gateway.policy.messages import Message
+from gateway.policy.obligations import SAFE_METHODS, Obligations
 from gateway.policy.policy import Policy
-from gateway.policy.rules import SAFE_METHODS, Decision, Obligations, Route
+from gateway.policy.rules import Decision, Route
 
 TOOL_TIMEOUT: Final = 30.0
 
 _UNPROVEN_QUESTION: Final = Message(("Allow ", " ", "?"), ("request.method", "request.path"))
 
 
-def decide(policy: Policy, request: CanonicalRequest, caller: Caller) -> Decision:
-    """What the policy says of `request`. The first route in the file that matches path and method decides."""
+def decide(policy: Policy, request: CanonicalRequest, caller: Caller, now: float | None = None) -> Decision:
+    """What the policy says of `request`. The first route in the file that matches path and method decides.
+
+    `now` is in seconds since the epoch; without it report mode does not hold.
+    """
     route = policy.routes.find(request.method, request.path, request.backend)
     if route is None:
         return Decision(Effect.DENY, no_route_reasons(policy, request.method, request.path, request.backend))
@@ -34,15 +38,19 @@ def decide(policy: Policy, request: CanonicalRequest, caller: Caller) -> Decisio
     return decision
 
 
-def decide_tool(policy: Policy, tool: str, caller: Caller, arguments: Mapping[str, object] | None = None) -> Decision:
-    """What the policy says of a call of the page's tool `tool`, by the page's own name for it."""
+def decide_tool(
+    policy: Policy, tool: str, caller: Caller, arguments: Mapping[str, object] | None = None, now: float | None = None
+) -> Decision:
+    """What the policy says of a call of the page's tool `tool`, by the page's own name for it. `now` as in `decide`."""
     rule = policy.tools.get(tool)
     if rule is None:
         listed = f"listed are {', '.join(list(policy.tools)[:20])}" if policy.tools else "no tools are listed"
         return Decision(Effect.DENY, (f'the tool "{tool[:128]}" is not under `tools` of the policy: {listed}',))
     if rule.deny is not None:
         return Decision(Effect.DENY, (rule.deny, f"the tool rule {tool} (line {rule.line}) denies it"), tool)
-    obligations = Obligations(limits=rule.limits, timeout=TOOL_TIMEOUT, description=rule.description)
+    obligations = Obligations(
+        limits=rule.limits, quotas=rule.quotas, timeout=TOOL_TIMEOUT, description=rule.description
+    )
     decision = Decision(Effect.ALLOW, (f"the tool rule {tool} (line {rule.line}) allows it",), tool, obligations)
     if rule.confirm is None or not rule.confirm.applies(caller):
         return decision

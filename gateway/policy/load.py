@@ -17,6 +17,7 @@ from gateway.policy.canonical import canonical_method
 from gateway.policy.gcra import Rate
 from gateway.policy.headers import DEFAULT_RESPONSE, never_in_response
 from gateway.policy.messages import Message, parse_message
+from gateway.policy.obligations import Limit, Obligations, Per
 from gateway.policy.policy import Policy
 from gateway.policy.routes import Routes
 from gateway.policy.rules import (
@@ -24,9 +25,6 @@ from gateway.policy.rules import (
     BackendSpec,
     Confirm,
     Decision,
-    Limit,
-    Obligations,
-    Per,
     PolicyTest,
     Route,
     ToolRule,
@@ -77,6 +75,7 @@ def parse_policy(text: str, file: str) -> Policy:
         defaults=defaults,
         origins={origin: spec.name for spec in backends.values() for origin in spec.origins},
         only_backend=next(iter(backends)) if len(backends) == 1 else None,
+        sources=(file,),
     )
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gateway.policy.links import NO_LINKS, Links
+from gateway.policy.modes import Report
+from gateway.policy.obligations import Obligations
 from gateway.policy.routes import Routes
-from gateway.policy.rules import BackendSpec, Obligations, PolicyTest, ToolRule
+from gateway.policy.rules import BackendSpec, PolicyTest, ToolRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +17,7 @@ class Policy:
     """What one file says. `version` is the first 16 hex digits of its SHA-256; `defaults` holds for every route.
 
     `origins` maps the origins of absolute URLs to backends; `only_backend` is set where there is exactly one.
+    `mode` is None where everything is enforced. `sources` are the files that it was read from, schemas of bodies too.
     """
 
     file: str
@@ -25,3 +29,6 @@ class Policy:
     defaults: Obligations
     origins: Mapping[str, str]
     only_backend: str | None
+    links: Links = NO_LINKS
+    mode: Report | None = None
+    sources: tuple[str, ...] = ()

@@ -4,51 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Final
 
 from gateway.errors import Reason, Refusal
 from gateway.model import Caller, CanonicalRequest, Effect, Initiator, Json
-from gateway.policy.gcra import Rate
-from gateway.policy.headers import DEFAULT_RESPONSE
 from gateway.policy.messages import Message
 from gateway.policy.network import PUBLIC, Network
+from gateway.policy.obligations import NO_OBLIGATIONS, SAFE_METHODS, Circuit, Cookies, Limit, Obligations, Quota, Retry
 from gateway.policy.templates import Template
 
-SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 METHODS: Final = SAFE_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
-
-
-class Per(StrEnum):
-    """Whose requests count together under a rate."""
-
-    VIEW = "view"
-    PRINCIPAL = "principal"
-    APP = "app"
-    ROUTE = "route"
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """A rate and whose requests count together; `scope` names the rule that sets it, "" for the defaults."""
-
-    rate: Rate
-    per: Per
-    scope: str = ""
-
-    def key(self, caller: Caller) -> str:
-        """The name of the bucket for `caller`. Per view without a proven view counts per principal."""
-        per = self.per
-        if per is Per.VIEW and not (caller.proven and caller.view):
-            per = Per.PRINCIPAL
-        match per:
-            case Per.VIEW:
-                subject = caller.view or ""
-            case Per.PRINCIPAL:
-                subject = caller.principal.id
-            case Per.APP | Per.ROUTE:
-                subject = ""
-        return "\n".join((caller.app, self.scope, f"{self.rate.count}/{self.rate.period:g}", per, subject))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,34 +29,21 @@ class Confirm:
 
 
 @dataclass(frozen=True, slots=True)
-class Obligations:
-    """What must be done for an allowed call. `confirm` is the question to a person, None where none is needed.
-
-    `timeout` is in seconds, the other limits are in bytes. `no_store` says that its rule may ask for approval.
-    """
-
-    confirm: str | None = None
-    limits: tuple[Limit, ...] = ()
-    timeout: float = 10.0
-    request_limit: int = 1024 * 1024
-    response_limit: int = 5 * 1024 * 1024
-    response_headers: frozenset[str] = DEFAULT_RESPONSE
-    no_store: bool = False
-    description: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Decision:
-    """What the policy says of one call, and why. `route` is the path template or tool name of the rule."""
+    """What the policy says of one call, and why. `route` is the path template or tool name of the rule.
+
+    `reason` is the code that a denied caller is told: `policy-denied`, or `condition-limit`.
+    """
 
     effect: Effect
     reasons: tuple[str, ...]
     route: str | None = None
-    obligations: Obligations = Obligations()
+    obligations: Obligations = NO_OBLIGATIONS
+    reason: Reason = Reason.POLICY_DENIED
 
     def refusal(self) -> Refusal:
         """What the caller of a denied call is told."""
-        return Refusal(Reason.POLICY_DENIED, "; ".join(self.reasons))
+        return Refusal(self.reason, "; ".join(self.reasons))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +79,13 @@ class ToolRule:
     confirm: Confirm | None
     limits: tuple[Limit, ...]
     description: str | None
+    quotas: tuple[Quota, ...] = ()
+    pin: str | None = None
 
     @property
     def held(self) -> bool:
         """Whether only the gateway may offer the tool, since no one else could enforce its rule."""
-        return self.deny is not None or self.confirm is not None or bool(self.limits)
+        return self.deny is not None or self.confirm is not None or bool(self.limits or self.quotas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +102,9 @@ class BackendSpec:
     network: Network = PUBLIC
     type: str = "http"
     options: Mapping[str, Json] = field(default_factory=dict)
+    retry: Retry | None = None
+    circuit: Circuit | None = None
+    cookies: Cookies = Cookies.NONE
 
     def target(self, request: CanonicalRequest) -> str:
         """The absolute URL that `request` means, percent-encoded already: to be sent byte for byte."""

@@ -1,0 +1,124 @@
+"""JSON paths of values that no app may see: `$.a.b`, `$..name`, `$.items[*].x`, `$["a b"][0]` (a part of RFC 9535)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from gateway.model import Json
+
+MASKED: Final = "***"
+MAX_PATH: Final = 256
+
+_NAME = r"[A-Za-z_\u0080-\U0010ffff][A-Za-z0-9_\-\u0080-\U0010ffff]*"
+_SEGMENT = re.compile(
+    rf"""(?P<deep>\.\.)?(?:
+        (?(deep)|\.)(?P<name>{_NAME}|\*)
+      | \[(?:(?P<index>\d{{1,9}})|(?P<star>\*)|(?P<double>"(?:[^"\\]|\\.)*")|'(?P<single>[^'\\]*)')\]
+    )""",
+    re.ASCII | re.VERBOSE,
+)
+
+Container: TypeAlias = dict[str, Json] | list[Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One step of a path: to a member by its name, an item by its index, or (None) to all; `deep`: at any depth."""
+
+    selector: str | int | None
+    deep: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JsonPath:
+    """A compiled path."""
+
+    text: str
+    segments: tuple[Segment, ...]
+
+    def masked(self, value: Json) -> Json:
+        """A copy of `value` in which what the path leads to is `***`; `value` itself where it leads nowhere."""
+        if not any(True for _ in self._places(value)):
+            return value
+        copied = _copied(value)
+        for container, key in list(self._places(copied)):
+            container[key] = MASKED  # type: ignore[index]  # a key of that very container
+        return copied
+
+    def _places(self, value: Json) -> Iterator[tuple[Container, str | int]]:
+        found: list[Json] = [value]
+        for segment in self.segments[:-1]:
+            found = [
+                container[key]  # type: ignore[index]
+                for container in _containers(found, segment.deep)
+                for key in _keys(container, segment.selector)
+            ]
+        last = self.segments[-1]
+        for container in _containers(found, last.deep):
+            for key in _keys(container, last.selector):
+                yield container, key
+
+
+def parse_json_path(text: str) -> JsonPath:
+    """The path in `text`. Raises ValueError."""
+    segments: list[Segment] = []
+    place = 1
+    while text.startswith("$") and len(text) <= MAX_PATH and (match := _SEGMENT.match(text, place)):
+        segments.append(Segment(_selector(match), match["deep"] is not None))
+        place = match.end()
+    if not segments or place != len(text) or sum(segment.deep for segment in segments) > 1:
+        raise ValueError(
+            f'"{text[:80]}" is no path that can be masked: write one such as $.customer.email, $..card_number (".." '
+            "once) or $.items[*].price"
+        )
+    return JsonPath(text, tuple(segments))
+
+
+def _selector(match: re.Match[str]) -> str | int | None:
+    if match["index"] is not None:
+        return int(match["index"])
+    if match["double"] is not None:
+        return str(json.loads(match["double"]))
+    if match["single"] is not None:
+        return match["single"]
+    return None if match["star"] or match["name"] == "*" else match["name"]
+
+
+def _containers(values: list[Json], deep: bool) -> Iterator[Container]:
+    """The objects and lists among `values`, and where `deep` all within them."""
+    stack = list(values)
+    while stack:
+        value = stack.pop()
+        if isinstance(value, dict | list):
+            yield value
+            if deep:
+                stack += value.values() if isinstance(value, dict) else value
+
+
+def _keys(container: Container, selector: str | int | None) -> list[str | int]:
+    if isinstance(container, dict):
+        if selector is None:
+            return list(container)
+        return [selector] if isinstance(selector, str) and selector in container else []
+    if selector is None:
+        return list(range(len(container)))
+    return [selector] if isinstance(selector, int) and selector < len(container) else []
+
+
+def _copied(value: Json) -> Json:
+    """A deep copy, without recursion."""
+    whole: list[Json] = [value]
+    stack: list[Container] = [whole]
+    while stack:
+        container = stack.pop()
+        for key in _keys(container, None):
+            child = container[key]  # type: ignore[index]
+            if isinstance(child, dict | list):
+                copied: Container = child.copy()
+                container[key] = copied  # type: ignore[index]
+                stack.append(copied)
+    return whole[0]
