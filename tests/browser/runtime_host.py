@@ -36,12 +36,12 @@ def packed(folder: Path, html: str) -> str:
 
 
 @asynccontextmanager
-async def host_server() -> AsyncIterator[str]:
-    """The URL of the host's page, on a real server."""
+async def host_server(policy: str = CSP) -> AsyncIterator[str]:
+    """The URL of the host's page, on a real server, under this content policy."""
 
     async def page(_: web.Request) -> web.Response:
         html = (Path(__file__).parent / "runtime" / "host.html").read_text("utf-8")
-        return web.Response(text=html, content_type="text/html", headers={"content-security-policy": CSP})
+        return web.Response(text=html, content_type="text/html", headers={"content-security-policy": policy})
 
     app = web.Application()
     app.router.add_get("/sub/host.html", page)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.browser.runtime_host import Host, host_server, packed, proof, shown
+from tests.browser.runtime_host import CSP, Host, host_server, packed, proof, shown
 
 
 @pytest.fixture
@@ -277,6 +277,33 @@ async def test_fetch_stays_open_while_a_person_is_asked(host: Host, tmp_path: Pa
     assert await frame.evaluate("() => done") == [200, "gone"]
     await expect(notice).to_have_count(0)
     assert await host.run("host.calls('http_stream')") == [{"id": "p1"}]
+
+
+SPOILING = "<style>:not(:root) { display: none !important; position: static !important; width: 9px !important }</style>"
+
+
+@pytest.mark.parametrize("styles", ["'self' 'unsafe-inline'", "'none'"], ids=["inline", "none"])
+async def test_the_notice_looks_the_same_everywhere(page: Page, tmp_path: Path, styles: str) -> None:
+    """A small card in the corner, said aloud; neither a strict content policy nor the page's styles spoil it."""
+    async with host_server(CSP.replace("style-src 'self' 'unsafe-inline'", f"style-src {styles}")) as url:
+        await page.goto(url)
+        host = Host(page)
+        await host.answers(PENDING)
+        await host.run("() => { host.tools.http_stream = () => new Promise(() => 0); }")
+        frame = await shown(host, tmp_path, SPOILING)
+        await frame.evaluate("() => { fetch('/x', {method: 'DELETE'}); }")
+        await expect(frame.locator("webmcp-gateway-notice")).to_be_visible()
+        x, y, width, height = await frame.evaluate(
+            "() => { const { right, bottom, width, height } ="
+            " document.querySelector('webmcp-gateway-notice').getBoundingClientRect();"
+            " return [innerWidth - right, innerHeight - bottom, width, height]; }"
+        )
+        assert (x, y, width) == (16, 16, 380)
+        assert 50 < height < 90
+        spoken = await (await page.context.new_cdp_session(frame)).send("Accessibility.getFullAXTree")
+        said = [(node["role"]["value"], node.get("name", {}).get("value")) for node in spoken["nodes"]]
+        assert {"alert", "button"} <= {role for role, _ in said}
+        assert {("StaticText", "Remove tea?"), ("button", "Review")} <= set(said)
 
 
 async def test_an_abort_gives_the_question_up(host: Host, tmp_path: Path) -> None:

@@ -1,18 +1,32 @@
 /** A small notice over the page while calls wait for a person's approval; out of reach of the page's styles. */
 
+import { noticeSheet } from "./notice-style";
 import type { Approval } from "./pending";
 
-const STYLE = `
-:host { all: initial; position: fixed; inset: auto 0 0 0; z-index: 2147483647; color-scheme: light dark; }
-div { display: flex; flex-direction: column; gap: 8px; margin: 12px; padding: 12px 16px; border-radius: 8px;
-  font: 14px/1.4 system-ui, sans-serif; color: CanvasText; background: Canvas; border: 1px solid GrayText;
-  box-shadow: 0 4px 16px rgb(0 0 0 / 25%); }
-p { display: flex; flex-wrap: wrap; gap: 8px 16px; align-items: center; justify-content: space-between; margin: 0; overflow-wrap: anywhere; }
-button { font: inherit; padding: 4px 12px; cursor: pointer; }
-`;
+const SHIELD = "M8 1.9 13.2 4v3.7c0 3-2.1 5.3-5.2 6.4-3.1-1.1-5.2-3.4-5.2-6.4V4Z";
 
 /** Shows `approval` until the function that this gives is called. */
 export type ShowNotice = (approval: Approval) => () => void;
+
+function element<Name extends keyof HTMLElementTagNameMap>(name: Name, kind: string, ...content: (Node | string)[]): HTMLElementTagNameMap[Name] {
+  const made = document.createElement(name);
+  if (kind) made.className = kind;
+  made.append(...content);
+  return made;
+}
+
+function shield(): HTMLElement {
+  const drawn = (name: string, attributes: { [name: string]: string }): Element => {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    return made;
+  };
+  const picture = drawn("svg", { viewBox: "0 0 16 16", width: "20", height: "20", fill: "none", stroke: "currentColor" });
+  picture.append(drawn("path", { d: SHIELD, "stroke-width": "1.5", "stroke-linejoin": "round" }));
+  const mark = element("div", "mark", picture);
+  mark.setAttribute("aria-hidden", "true");
+  return mark;
+}
 
 /** `open` leads the person to a URL; it gives false where the host cannot. */
 export function createNotice(open: (url: string) => Promise<boolean>): ShowNotice {
@@ -23,34 +37,37 @@ export function createNotice(open: (url: string) => Promise<boolean>): ShowNotic
     if (box && list) return list;
     box = document.createElement("webmcp-gateway-notice");
     const root = box.attachShadow({ mode: "closed" });
-    const sheet = new CSSStyleSheet();
-    sheet.replaceSync(STYLE);
-    root.adoptedStyleSheets = [sheet];
-    list = document.createElement("div");
-    list.setAttribute("role", "status");
+    root.adoptedStyleSheets = [noticeSheet()];
+    list = element("div", "list");
     root.append(list);
     document.documentElement.append(box);
     return list;
   }
 
-  function line({ message, url }: Approval): HTMLElement {
-    const row = document.createElement("p");
-    const words = document.createElement("span");
-    words.textContent = `Waiting for approval: ${message || "a request of this app"}`;
-    const button = document.createElement("button");
-    button.textContent = "Review";
+  function review(url: string, words: HTMLElement): HTMLElement {
+    const button = element("button", "", "Review");
+    button.type = "button";
     button.onclick = async () => {
-      if (!(await open(url))) words.textContent = `Approve this at ${url}`;
+      if (await open(url)) return;
+      // The person has to carry the address over by hand.
+      words.append(element("span", "", "Open this address to answer:"), element("span", "address", url));
+      button.remove();
     };
-    row.append(words, ...(url ? [button] : []));
-    return row;
+    return button;
+  }
+
+  function row({ message, url }: Approval): HTMLElement {
+    const words = element("div", "words", element("b", "", "Waiting for your approval"), element("span", "", message || "A request of this app"));
+    const made = element("div", "row", shield(), words, ...(url ? [review(url, words)] : []));
+    made.setAttribute("role", "alert");
+    return made;
   }
 
   return (approval) => {
-    const row = line(approval);
-    place().append(row);
+    const made = row(approval);
+    place().append(made);
     return () => {
-      row.remove();
+      made.remove();
       if (list?.childElementCount) return;
       box?.remove();
       box = list = undefined;
