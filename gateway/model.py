@@ -226,7 +226,10 @@ class Backend(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a person is asked before a call runs. `expires` is in seconds since the epoch."""
+    """What a person is asked before a call runs: in words, and the raw call.
+
+    `body` is its text, of `size` bytes in all; `expires` is in seconds since the epoch.
+    """
 
     id: str
     principal: str
@@ -235,7 +238,9 @@ class Question:
     message: str
     method: str
     target: str
+    headers: Headers
     body: str
+    size: int
     digest: str
     policy_version: str
     initiator: Initiator

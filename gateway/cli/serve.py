@@ -81,7 +81,8 @@ async def _listen(runner: web.AppRunner, host: str, port: int) -> None:
     try:
         await web.TCPSite(runner, host, port).start()
     except OSError as error:
-        raise StartError(f"cannot listen on {host}:{port}: {error.strerror}; set server.listen") from error
+        reason = os.strerror(error.errno or 0)
+        raise StartError(f"cannot listen on {host}:{port}: {reason}; set server.listen") from error
 
 
 def _freeze() -> None:

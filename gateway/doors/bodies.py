@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,8 +13,13 @@ LIFE = 60.0
 LARGEST = 16 * 1024 * 1024
 """Bytes of one body."""
 
+MOST = 1024
+"""Bodies that may wait in all."""
+
 TOTAL = 64 * 1024 * 1024
 """Bytes that may wait for one principal."""
+
+_ID = re.compile(r"[A-Za-z0-9_-]{22,64}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +37,14 @@ class Bodies:
         self._bodies: dict[str, _Body] = {}
 
     def put(self, id: str, principal: str, text: str) -> bool:
-        """Keep `text` until it is taken. False if the id is used, or too much waits already."""
+        """Keep `text` until it is taken. False if the id is none, or used, or too much waits."""
         now = self._clock()
         for old in [old for old, body in self._bodies.items() if body.expires < now]:
             del self._bodies[old]
         waiting = sum(len(body.text) for body in self._bodies.values() if body.principal == principal)
-        if id in self._bodies or len(text) > LARGEST or waiting + len(text) > TOTAL:
+        if not _ID.fullmatch(id) or id in self._bodies or len(self._bodies) >= MOST:
+            return False
+        if len(text) > LARGEST or waiting + len(text) > TOTAL:
             return False
         self._bodies[id] = _Body(principal, text, now + LIFE)
         return True

@@ -21,13 +21,16 @@ from gateway.errors import MuxError, Refusal
 from gateway.exchange.approve import Approvals
 from gateway.mcp.peer import UiPeer
 from gateway.mcp.server import Face
-from gateway.model import Channel, Door, Json, Resource
+from gateway.model import Caller, Channel, Door, Json, Resource
+from gateway.views.initiator import Taint
 from gateway.views.registry import View, Views
 
 PROTOCOL = "webmcp-gateway.v1"
 HEARTBEAT = 15.0
 GREETING = 10.0
 """Seconds that a host page has to say hello."""
+
+INVALID_PARAMS = -32602
 
 RESUMABLE = 30.0
 """Seconds for which the views of a lost connection can be taken up again."""
@@ -104,15 +107,15 @@ class BridgeDoor:
         return socket
 
     async def _put_body(self, request: web.Request) -> web.Response:
-        if (request.content_length or 0) > LARGEST:
-            return refused(413, "request-too-large", f"A body may have {LARGEST} bytes at most.")
         try:
-            text = (await request.content.read(LARGEST + 1)).decode()
+            text = (await request.read()).decode()
             kept = self.bodies.put(request.match_info["id"], request[PRINCIPAL].id, text)
+        except web.HTTPRequestEntityTooLarge:
+            return refused(413, "request-too-large", f"A body may have {LARGEST} bytes at most.")
         except UnicodeDecodeError:
             return refused(400, "bad-request", "A body is JSON in UTF-8.")
         if not kept:
-            return refused(409, "body-refused", "This id is used, or too many bodies wait.")
+            return refused(409, "body-refused", "This id is none, or is used, or too many bodies wait.")
         return web.Response(status=204, headers=SECURE)
 
     async def _get_body(self, request: web.Request) -> web.Response:
@@ -132,6 +135,7 @@ class _Connection:
         self._origin = origin
         self._mux = mux.ServerConnection()
         self._seats: dict[str, _Seat] = {}
+        self._taints: dict[str, Taint] = {}  # of closed views: a page that loads itself again is as tainted as before
         self._ticket: Ticket | None = None
         self._writing = asyncio.Lock()
 
@@ -188,7 +192,7 @@ class _Connection:
             await self._say(mux.ErrorFrame("unknown-app", f"There is no app {app!r} here for this page.", ref=ref))
             return
         try:
-            view = self._door.views.open_bridged(self._ticket.principal, app)
+            view = self._door.views.open_bridged(self._ticket.principal, app, self._taints.pop(app, None))
         except Refusal as refusal:
             await self._say(mux.ErrorFrame(refusal.reason, refusal.detail, ref=ref))
             return
@@ -205,6 +209,7 @@ class _Connection:
             and lost.view.principal == ticket.principal
             and lost.origin == self._origin
             and hmac.compare_digest(lost.token, _digest(token))
+            and self._door.views.find(id, ticket.principal) is lost.view
         )
         if lost is None or not good:
             await self._say(mux.ErrorFrame("unknown-view", "This view is closed. Open it again.", view=id))
@@ -224,28 +229,49 @@ class _Connection:
 
         views = self._door.views
         ending = AsyncExitStack()
-        peer = UiPeer(self._door.faces[view.app], lambda: views.caller_of(view, Door.BRIDGE), on_ui)
+
+        def caller(reported_model: bool) -> Caller:
+            return views.caller_of(view, Door.BRIDGE, reported_model=reported_model)
+
+        peer = UiPeer(self._door.faces[view.app], caller, on_ui)
         await ending.enter_async_context(peer)
         self._seats[view.id] = _Seat(view, peer, ending, _digest(token))
         views.connect(view, on_webmcp)
 
     async def _route(self, frame: mux.Message) -> None:
         seat = self._seats[frame.view]
-        body = mux.body_named(frame.message)
-        message = frame.message
-        if body is not None and self._ticket is not None:
-            text = self._door.bodies.take(body, self._ticket.principal.id)
-            if text is None:
-                raise MuxError("unknown-body", "a message names a body that was not put")
-            message = mux.join_body(message, text)
+        try:
+            message = self._whole(frame.message)
+        except MuxError as error:
+            await self._refuse(frame, error)
+            return
         if frame.channel is Channel.UI:
             await seat.peer.receive(message)
         elif seat.view.session is not None and not seat.view.session.receive(message):
             self._door.views.disconnect(seat.view)
 
+    def _whole(self, message: dict[str, Json]) -> dict[str, Json]:
+        """The message with the body that it names. Raises `MuxError` for one that was not put, or is no JSON."""
+        body = mux.body_named(message)
+        if body is None or self._ticket is None:
+            return message
+        text = self._door.bodies.take(body, self._ticket.principal.id)
+        if text is None:
+            raise MuxError("unknown-body", "the message names a body that was not put")
+        return mux.join_body(message, text)
+
+    async def _refuse(self, frame: mux.Message, error: MuxError) -> None:
+        """A message whose body cannot be had fails alone."""
+        id = frame.message.get("id")
+        if "method" in frame.message and id is not None:
+            failure: dict[str, Json] = {"code": INVALID_PARAMS, "message": f"{error.code}: {error.detail}"}
+            answer: dict[str, Json] = {"jsonrpc": "2.0", "id": id, "error": failure}
+            await self._say(mux.Message(frame.view, frame.channel, answer))
+
     async def _close(self, id: str) -> None:
         seat = self._seats.pop(id, None)
         if seat is not None:
+            self._taints[seat.view.app] = seat.view.taint
             await seat.ending.aclose()
             self._door.end(seat.view)
 

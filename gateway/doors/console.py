@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -100,7 +101,7 @@ class ConsoleDoor:
 
     async def _audit(self, request: web.Request) -> web.Response:
         limit = request.query.get("limit", "100")
-        if not limit.isascii() or not limit.isdecimal() or not 1 <= int(limit) <= 1000:
+        if not re.fullmatch("[1-9][0-9]{0,3}", limit) or int(limit) > 1000:
             return refused(400, "bad-request", "limit: a whole number from 1 to 1000.")
         try:
             records = await self._database.query(int(limit), request.query.get("app"), request.query.get("before"))
@@ -149,7 +150,7 @@ class ConsoleDoor:
                 return refused(403, "bad-csrf", f"The header `{CSRF}` must carry the token of /api/state.")
             try:
                 return await handler(request)
-            except ValueError:
+            except (ValueError, RecursionError):
                 return refused(400, "bad-request", "The body must be a JSON object.")
 
         return handle

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import asdict
 
 from aiohttp import web
 
@@ -109,8 +110,10 @@ def _event(name: str, text: str) -> bytes:
 
 
 def _shown(question: Question) -> dict[str, Json]:
-    fields = ("id", "app", "view", "message", "method", "target", "body", "initiator", "evidence", "created", "expires")
-    return {name: getattr(question, name) for name in fields}
+    shown = asdict(question)
+    for hidden in ("principal", "digest", "policy_version"):
+        del shown[hidden]
+    return {**shown, "headers": [list(pair) for pair in question.headers]}
 
 
 def _listed(view: LiveView) -> dict[str, Json]:

@@ -21,6 +21,8 @@ PRINCIPAL = web.RequestKey("principal", Principal)
 
 CLIENT_HEADER = "webmcp-gateway-client"
 
+PROBES = ("/healthz", "/readyz")
+
 log = logging.getLogger(__name__)
 
 
@@ -58,7 +60,7 @@ class Guard:
                 return refused(421, "unknown-host", f"This gateway does not answer as {host[:100]!r}.")
             objection = self._objection(request, host, site)
             if objection is not None:
-                log.info("refused %s %s%s: %s", request.method, host, request.path, objection)
+                log.info("refused %r at %r: %r", request.method, host + request.raw_path, objection)
                 return refused(403, "foreign-page", objection)
             request[PRINCIPAL] = LOCAL
             return await handler(request)
@@ -68,23 +70,23 @@ class Guard:
     def _objection(self, request: web.Request, host: str, site: Site) -> str | None:
         fetch_site = request.headers.get("sec-fetch-site")
         origin = request.headers.get("origin")
-        if _is_probe(request):
+        path = _route(request)
+        if site is Site.PLAIN and path in PROBES and request.method in ("GET", "HEAD"):
             return None
-        if fetch_site not in (None, "same-origin") and not _is_navigation(request, site):
+        is_mcp = site in (Site.PLAIN, Site.CONSOLE) and path.startswith("/mcp")
+        if fetch_site not in (None, "same-origin") and (is_mcp or not _is_navigation(request, site)):
             return f"A web page of another site ({fetch_site}) may not use this gateway."
         if origin not in (None, self._listener.origins[host]):
             return f"The origin {origin[:100]!r} may not use this gateway."
-        if fetch_site is None and origin is None and not _is_mcp(request) and not _is_client(request):
+        if fetch_site is None and origin is None and not is_mcp and not _is_client(request):
             return f"A client that is no browser says so with the header `{CLIENT_HEADER}: 1`."
         return None
 
 
-def _is_mcp(request: web.Request) -> bool:
-    return request.path == "/mcp" or request.path.startswith("/mcp/")
-
-
-def _is_probe(request: web.Request) -> bool:
-    return request.path in ("/healthz", "/readyz") and request.method in ("GET", "HEAD")
+def _route(request: web.Request) -> str:
+    """The route that the request will take, not the path that it claims; empty where there is none."""
+    resource = request.match_info.route.resource
+    return resource.canonical if resource is not None else ""
 
 
 def _is_client(request: web.Request) -> bool:
@@ -99,5 +101,4 @@ def _is_navigation(request: web.Request, site: Site) -> bool:
         and request.headers.get("sec-fetch-site") in ("none", "cross-site")
         and request.headers.get("sec-fetch-mode") == "navigate"
         and request.headers.get("sec-fetch-dest") in shown_in
-        and not _is_mcp(request)
     )

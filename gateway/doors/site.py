@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from gateway.doors.answers import SECURE
+from gateway.doors.answers import SECURE, refused
 from gateway.doors.guard import PRINCIPAL
 from gateway.errors import Reason, Refusal
 from gateway.exchange.pipeline import Exchange
@@ -40,12 +40,17 @@ class SiteDoor:
             file = self._file(request.path)
             if file is not None:
                 return _served(file)
+        if request.headers.get("sec-fetch-site") == "cross-site":
+            return refused(403, "foreign-page", "A link of another site leads to the app's pages, not to its API.")
         return await self._carried(request)
 
     async def _carried(self, request: web.Request) -> web.Response:
         caller = Caller(request[PRINCIPAL], self._app, Door.SITE, Initiator.PAGE, "app-origin", proven=True)
         try:
             asked = _asked(request, await request.read())
+        except web.RequestPayloadError:
+            refusal = Refusal(Reason.BAD_REQUEST, "The body does not arrive as its headers say.")
+            response = await self._exchange.refuse(refusal, caller, request.method, request.raw_path)
         except web.HTTPRequestEntityTooLarge:
             refusal = Refusal(Reason.REQUEST_TOO_LARGE, f"A body may have {self._largest} bytes at most.")
             response = await self._exchange.refuse(refusal, caller, request.method, request.raw_path)

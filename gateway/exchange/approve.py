@@ -15,13 +15,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from gateway.errors import Reason, Refusal
-from gateway.model import Caller, Question, Request, Response
+from gateway.model import Caller, Headers, Question, Request, Response
 
 SILENCE = 10.0
 """Seconds after which a caller that no longer asks is taken for gone."""
 
 KEPT = 30.0
 """Seconds that the answer of a finished call is kept for a caller that asks again."""
+
+SHOWN = 64 * 1024
+"""Bytes of the largest body that a person is shown; nobody approves what they cannot see."""
 
 PER_VIEW = 2
 PER_PRINCIPAL = 10
@@ -54,9 +57,10 @@ class Ask:
     message: str
     method: str
     target: str
-    body: str
     digest: str
     policy_version: str
+    headers: Headers = ()
+    body: bytes = b""
 
 
 @dataclass(slots=True, eq=False)
@@ -100,6 +104,10 @@ class Approvals:
                 parked.asked = now
                 return Pending(parked.question)
         self._refuse_the_insistent(caller, now)
+        if len(ask.body) > SHOWN:
+            raise Refusal(
+                Reason.APPROVAL_UNAVAILABLE, f"A body of more than {SHOWN} bytes cannot be shown to a person."
+            )
         of_view = [parked for parked in waiting if parked.caller.view == caller.view]
         if len(waiting) >= PER_PRINCIPAL or (caller.view is not None and len(of_view) >= PER_VIEW):
             raise Refusal(
@@ -113,7 +121,9 @@ class Approvals:
             message=ask.message,
             method=ask.method,
             target=ask.target,
-            body=ask.body,
+            headers=ask.headers,
+            body=ask.body.decode("utf-8", "backslashreplace"),
+            size=len(ask.body),
             digest=ask.digest,
             policy_version=ask.policy_version,
             initiator=caller.initiator,

@@ -226,9 +226,10 @@ def _ask(message: str, canonical: CanonicalRequest, policy: Policy) -> Ask:
         message=message,
         method=canonical.method,
         target=canonical.url,
-        body=canonical.body[:4096].decode("utf-8", "replace"),
         digest=canonical.digest,
         policy_version=policy.version,
+        headers=canonical.headers,
+        body=canonical.body,
     )
 
 

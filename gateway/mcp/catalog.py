@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import mcp_types as types
@@ -195,10 +195,7 @@ class Catalog:
         if client.caller is None:
             proof, age = read.optional_text(arguments, "_view"), _gesture_age(arguments)
             return self._views.caller(client.principal, self._app, proof, reported_model=reported_model, gesture=age)
-        caller = client.caller()
-        if reported_model and caller.initiator is not Initiator.MODEL:
-            return replace(caller, initiator=Initiator.MODEL, evidence="reported by the view")
-        return caller
+        return client.caller(reported_model)
 
 
 def _answer(response: Response, client: Client) -> types.CallToolResult:

@@ -34,12 +34,13 @@ Id = str | int
 class UiPeer:
     """Answers what a view asks of the gateway. `face` is the mount of the view's app.
 
-    `caller` gives the view as the connection proves it and raises `Refusal` once it is gone; `send` takes answers.
+    `caller` gives the view as the connection proves it, told whether the view reports a model; it raises `Refusal` once
+    that is gone. `send` takes answers.
     An async context manager: leaving it cancels what is in flight.
     """
 
     def __init__(
-        self, face: Face, caller: Callable[[], Caller], send: Callable[[dict[str, Any]], Awaitable[None]]
+        self, face: Face, caller: Callable[[bool], Caller], send: Callable[[dict[str, Any]], Awaitable[None]]
     ) -> None:
         self._catalog = face.catalog
         self._caller = caller
@@ -133,7 +134,7 @@ class UiPeer:
         if not self._catalog.open_to_apps(name):
             raise MCPError(types.INVALID_PARAMS, f"There is no tool {name[:128]!r} for apps.")
         try:
-            principal = self._caller().principal
+            principal = self._caller(False).principal
         except Refusal as refusal:
             raise MCPError(types.INTERNAL_ERROR, refusal.detail) from refusal
         client = Client(principal, door=Door.BRIDGE, is_app=True, caller=self._caller)

@@ -18,13 +18,14 @@ class Client:
     """Who calls through a mount.
 
     `is_app` says that the client shows MCP Apps, so that its calls may come from one. `caller` gives the view that
-    calls, where the connection itself proves it; it raises `Refusal` once that view is gone.
+    calls, where the connection itself proves it; it is told whether the view reports a model, and raises `Refusal` once
+    that view is gone.
     """
 
     principal: Principal
     door: Door = Door.MCP
     is_app: bool = False
-    caller: Callable[[], Caller] | None = None
+    caller: Callable[[bool], Caller] | None = None
 
 
 class PackedApp(Protocol):

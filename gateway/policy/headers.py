@@ -110,7 +110,7 @@ _SHARED_CACHE = re.compile(r"\s*(?:public|s-maxage|cdn-[a-z-]*|surrogate-[a-z-]*
 
 def filter_request_headers(headers: Headers) -> Headers:
     """What of the app's headers goes out, names in lower case. Raises ValueError for what is no HTTP header field,
-    for headers that change the method or the URL, and for more than `MAX_FIELDS` or `MAX_BYTES`.
+    for headers that change the method or the URL, for a compressed body, and for more than `MAX_FIELDS` or `MAX_BYTES`.
     """
     if len(headers) > MAX_FIELDS:
         raise ValueError(f"{len(headers)} headers: at most {MAX_FIELDS} are taken")
@@ -124,6 +124,8 @@ def filter_request_headers(headers: Headers) -> Headers:
             raise ValueError(
                 f"the value of the header {passed or name.lower()} has a character that HTTP does not allow"
             )
+        if passed == "content-encoding" and value.strip(" \t").lower() not in ("", "identity"):
+            raise ValueError("a compressed body cannot be decided on: send it without content-encoding")
         if passed is not None:
             kept.append((passed, value.strip(" \t")))
         elif name.lower() == "connection":

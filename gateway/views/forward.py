@@ -134,7 +134,7 @@ class Forwarder:
             return
         body = json.dumps(arguments, ensure_ascii=False, sort_keys=True)
         digest = _digest(caller, tool, body)
-        ask = Ask(message, "tools/call", tool.page_name, body[:4096], digest, policy.version)
+        ask = Ask(message, "tools/call", tool.page_name, digest, policy.version, body=body.encode())
         question = self._approvals.park(ask, caller).question
         record.note(approval=question.id)
         parked = await self._approvals.wait(question.id, caller, PATIENCE)
@@ -163,7 +163,8 @@ class Forwarder:
         found = [(view, tool) for view in self._views.of(principal, app) for tool in view.tools if tool.name == name]
         if not found:
             raise Refusal(Reason.CONNECTION_LOST, f"No open view offers {name!r}. Open its app, then try again.")
-        if len(self._views.of(principal, found[0][0].app)) > 1:
+        alive = [view for view in self._views.of(principal, found[0][0].app) if view.session or not view.bridged]
+        if len(alive) > 1:
             raise Refusal(
                 Reason.BAD_REQUEST,
                 "Several views of this app are open. Pass view: call_view_tool {view, tool, arguments}; "

@@ -23,6 +23,9 @@ from gateway.views.tools import clean_tools
 LIVE = 32
 """Views that one principal may have."""
 
+IDLE = 1800.0
+"""Seconds after which a view that came over MCP, and has not spoken since, is taken for gone."""
+
 LAUNCHES = 256
 """Launch values of one principal that may wait for their view; the oldest goes first."""
 
@@ -71,12 +74,17 @@ class LiveView:
 
 @dataclass(slots=True, eq=False)
 class View:
-    """One live iframe of an app."""
+    """One live iframe of an app. `used` is when it last spoke, on the clock of its registry.
+
+    A `bridged` view ends with its connection; another one when it has not spoken for `IDLE` seconds.
+    """
 
     id: str
     principal: Principal
     app: str
     proven: bool
+    bridged: bool = False
+    used: float = 0.0
     opened: float = field(default_factory=time.time)
     key: ViewKey = field(default_factory=ViewKey)
     taint: Taint = field(default_factory=Taint)
@@ -140,14 +148,21 @@ class Views:
             if self._clock() > waiting.expires:
                 del self._launches[launch]
                 raise Refusal(Reason.VIEW_UNPROVEN, "This launch value has expired. Open the app again.")
-            if waiting.view in self._views:
-                self.close(self._views[waiting.view])
-            view = self._add(View(waiting.view, principal, waiting.app, proven=True))
+            older = self._views.get(waiting.view)
+            view = View(waiting.view, principal, waiting.app, proven=True)
+            if older is not None:  # a page that loads itself again is as tainted as before
+                view.taint = older.taint
+                self.close(older)
+            self._add(view)
         return Attached(view.id, view.key.reveal(), view.proven, self.held(view.app))
 
-    def open_bridged(self, principal: Principal, app: str) -> View:
-        """A view of a host page of ours, whose socket is its proof. Raises `Refusal` where there are too many."""
-        return self._add(View(secrets.token_urlsafe(16), principal, app, proven=True))
+    def open_bridged(self, principal: Principal, app: str, taint: Taint | None = None) -> View:
+        """A view of a host page of ours, whose socket is its proof; `taint` is of the view in whose place it comes.
+
+        Raises `Refusal` where there are too many.
+        """
+        view = View(secrets.token_urlsafe(16), principal, app, proven=True, bridged=True, taint=taint or Taint())
+        return self._add(view)
 
     def connect(self, view: View, send: Callable[[JsonObject], Awaitable[None]]) -> None:
         """Begin the MCP session with the page of `view`; `send` carries a message on its webmcp channel."""
@@ -197,16 +212,20 @@ class Views:
             raise Refusal(Reason.VIEW_UNPROVEN, "This view is not open here. Open the app again.")
         if not view.key.accepts(parts[1], parts[2]):
             raise Refusal(Reason.VIEW_UNPROVEN, "The proof of this call is wrong or was used before.")
-        if reported_model:
-            view.taint.model_reported(self._clock())
-        elif gesture is not None and view.proven and self.apps[view.app].trust_view_gestures:
+        view.used = self._clock()
+        if gesture is not None and not reported_model and view.proven and self.apps[view.app].trust_view_gestures:
             view.taint.gesture_seen(gesture, self._clock(), CLAIMED)
-        return self.caller_of(view, Door.MCP)
+        return self.caller_of(view, Door.MCP, reported_model=reported_model)
 
-    def caller_of(self, view: View, door: Door) -> Caller:
-        """Who stands behind what `view` does now. Raises `Refusal` (`view-unproven`) once it is closed."""
+    def caller_of(self, view: View, door: Door, *, reported_model: bool = False) -> Caller:
+        """Who stands behind what `view` does now; a view that says "a model made me" is believed.
+
+        Raises `Refusal` (`view-unproven`) once it is closed.
+        """
         if self._views.get(view.id) is not view:
             raise Refusal(Reason.VIEW_UNPROVEN, "This view is closed.")
+        if reported_model:
+            view.taint.model_reported(self._clock())
         cause = view.taint.cause(self._clock())
         if not view.proven:
             cause = Cause(Initiator.MODEL, "unproven-view", cause.id)
@@ -227,6 +246,9 @@ class Views:
 
     def of(self, principal: Principal | None, app: str | None = None) -> list[View]:
         """The same, as views."""
+        silent = self._clock() - IDLE
+        for view in [view for view in self._views.values() if not view.bridged and view.used < silent]:
+            self.close(view)
         return [
             view for view in self._views.values() if principal in (None, view.principal) and app in (None, view.app)
         ]
@@ -263,15 +285,20 @@ class Views:
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _add(self, view: View) -> View:
+        view.used = self._clock()
         mine = self.of(view.principal)
         if len(mine) >= LIVE:
-            idle = next((old for old in mine if old.session is None), None)
-            if idle is None:
-                raise Refusal(Reason.RATE_LIMITED, f"{LIVE} views are open already. Close one of them.")
-            self.close(idle)
+            self._make_room(mine)
         self._views[view.id] = view
         self._changed(view.principal)
         return view
+
+    def _make_room(self, mine: Sequence[View]) -> None:
+        """End the unproven view that was silent longest; a proven one is never another's victim."""
+        unproven = [view for view in mine if not view.proven and not view.bridged]
+        if not unproven:
+            raise Refusal(Reason.RATE_LIMITED, f"{LIVE} views are open already. Close one of them.")
+        self.close(min(unproven, key=lambda view: view.used))
 
     def _only_app(self, app: str | None) -> str:
         if app is not None:

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from gateway.errors import Reason, Refusal
-from gateway.exchange.approve import KEPT, PER_VIEW, SILENCE, Approvals, Ask, Parked, State
+from gateway.exchange.approve import KEPT, PER_VIEW, SHOWN, SILENCE, Approvals, Ask, Parked, State
 from gateway.model import LOCAL, Caller, Door, Initiator
 
 CALLER = Caller(LOCAL, "cart", Door.BRIDGE, Initiator.MODEL, "model-call", view="v1", proven=True)
-ASK = Ask("Remove tea from the cart?", "DELETE", "/api/cart/tea", "", "digest", "sha256:1")
+ASK = Ask("Remove tea from the cart?", "DELETE", "/api/cart/tea", "digest", "sha256:1")
 
 
 class Clock:
@@ -186,3 +186,12 @@ def test_what_has_ended_is_forgotten(approvals: Approvals, clock: Clock) -> None
     clock.now += KEPT + 1
     with pytest.raises(Refusal):
         approvals.find(call.question.id, CALLER)
+
+
+def test_nobody_approves_what_cannot_be_shown(approvals: Approvals) -> None:
+    """The question holds the whole body and its headers, or there is none."""
+    shown = approvals.park(replace(ASK, body=b"x" * SHOWN, headers=(("x-tenant", "other"),)), CALLER).question
+    assert (len(shown.body), shown.size, shown.headers) == (SHOWN, SHOWN, (("x-tenant", "other"),))
+    with pytest.raises(Refusal) as refused:
+        approvals.park(replace(ASK, digest="large", body=b"x" * (SHOWN + 1)), CALLER)
+    assert reason(refused) is Reason.APPROVAL_UNAVAILABLE

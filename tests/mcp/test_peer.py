@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,10 +25,10 @@ class Wire:
         self.gone = False
         self.peer = UiPeer(served.face, self.caller, self.received.put)
 
-    def caller(self) -> Caller:
+    def caller(self, reported_model: bool) -> Caller:
         if self.gone:
             raise Refusal(Reason.CONNECTION_LOST, "The view is closed.")
-        return VIEW
+        return replace(VIEW, initiator=Initiator.MODEL) if reported_model else VIEW
 
     async def ask(self, method: str, params: Any = None, id: Any = 1) -> dict[str, Any]:
         """Send a request and wait for the next message."""

@@ -207,7 +207,7 @@ async def test_a_silent_page_is_given_up(house: House, monkeypatch: pytest.Monke
 async def test_the_deadline_stands_still_while_a_person_is_asked(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the page waits for is the person, not the page."""
     monkeypatch.setattr(forward, "DEADLINE", 0.05)
-    ask = Ask("Remove tea?", "DELETE", "/api/cart/tea", "", "digest", POLICY.version)
+    ask = Ask("Remove tea?", "DELETE", "/api/cart/tea", "digest", POLICY.version)
 
     async def run(arguments: JsonObject) -> JsonObject:
         caller = house.views.caller_of(house.view, Door.BRIDGE)

@@ -12,7 +12,7 @@ from gateway.errors import Reason, Refusal
 from gateway.model import LOCAL, Door, Initiator
 from gateway.policy import parse_policy
 from gateway.views.proof import encode
-from gateway.views.registry import LAUNCH_LIFE, LIVE, AppRules, Attached, Views
+from gateway.views.registry import IDLE, LAUNCH_LIFE, LIVE, AppRules, Attached, Views
 from tests.views.pages import Page, connect, text, until
 
 POLICY = parse_policy(
@@ -176,6 +176,34 @@ async def test_views_of_one_principal_are_bounded(views: Views) -> None:
         views.open_bridged(LOCAL, "cart")
     assert refused.value.reason is Reason.RATE_LIMITED
     views.open_bridged(EVE, "cart")
+
+
+async def test_a_proven_view_is_nobodys_victim(views: Views) -> None:
+    """Clients that attach without end push out each other, not a view that was launched."""
+    proven = views.attach(LOCAL, "cart", views.open(LOCAL, "cart").launch.reveal(), {})
+    for _ in range(2 * LIVE):
+        views.attach(LOCAL, "cart", None, {})
+    assert views.caller(LOCAL, "cart", proof(proven, 1)).proven
+
+
+async def test_a_view_that_came_over_mcp_and_is_silent_is_gone(views: Views, clock: Clock) -> None:
+    """Nobody says when such a view closes; one on a bridge says so itself."""
+    attached = views.attach(LOCAL, "cart", views.open(LOCAL, "cart").launch.reveal(), {})
+    bridged = views.open_bridged(LOCAL, "cart")
+    clock.now += IDLE - 1
+    views.caller(LOCAL, "cart", proof(attached, 1))
+    clock.now += IDLE - 1
+    assert [view.id for view in views.of(LOCAL)] == [attached.view, bridged.id]
+    clock.now += 2
+    assert [view.id for view in views.of(LOCAL)] == [bridged.id]
+
+
+async def test_attaching_again_does_not_wash_the_model_off(views: Views) -> None:
+    """A page that loads itself again during the grace time is still the model's."""
+    launch = views.open(LOCAL, "cart").launch.reveal()
+    views.caller(LOCAL, "cart", proof(views.attach(LOCAL, "cart", launch, {}), 1), reported_model=True)
+    again = views.attach(LOCAL, "cart", launch, {})
+    assert views.caller(LOCAL, "cart", proof(again, 1)).initiator is Initiator.MODEL
 
 
 async def test_tools_come_and_go_with_the_page(views: Views) -> None:

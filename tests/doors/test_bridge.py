@@ -1,0 +1,188 @@
+"""The bridge from the host page's end: tickets, views, bodies, what a reload does not wash off, resuming."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import pytest
+
+from gateway import mux
+from gateway.model import Channel
+from tests.world import World
+
+PROTOCOL = "webmcp-gateway.v1"
+
+
+@dataclass
+class Host:
+    """A host page's end of one WebSocket."""
+
+    world: World
+    client: aiohttp.ClientSession
+    socket: aiohttp.ClientWebSocketResponse
+    connection: mux.ClientConnection = field(default_factory=mux.ClientConnection)
+    number: int = 0
+
+    async def say(self, frame: mux.Frame) -> None:
+        """Send a frame."""
+        self.connection.send(frame)
+        for text in self.connection.pending_output():
+            await self.socket.send_str(text)
+
+    async def hear(self) -> mux.Frame:
+        """The next frame that concerns this end."""
+        async with asyncio.timeout(10):
+            while True:
+                for frame in self.connection.receive_data(await self.socket.receive_str()):
+                    return frame
+
+    async def open(self, app: str = "cart") -> mux.Opened:
+        """Open a view."""
+        self.number += 1
+        await self.say(mux.Open(f"r{self.number}", app))
+        while not isinstance(frame := await self.hear(), mux.Opened):
+            assert not isinstance(frame, mux.ErrorFrame), frame
+        return frame
+
+    async def call(self, view: str, **arguments: Any) -> dict[str, Any]:
+        """One `http_request` of the view; its structured result, or the JSON-RPC error."""
+        self.number += 1
+        params: dict[str, Any] = {"name": "http_request", "arguments": arguments}
+        message: dict[str, Any] = {"jsonrpc": "2.0", "id": self.number, "method": "tools/call", "params": params}
+        if mux.is_large(message):
+            id = secrets.token_urlsafe(24)
+            message, text = mux.split_body(message, id)
+            async with self.client.put(f"{self.world.console}/bridge/bodies/{id}", data=text) as answer:
+                assert answer.status == 204
+        await self.say(mux.Message(view, Channel.UI, message))
+        return await self.answer(self.number)
+
+    async def answer(self, id: int) -> dict[str, Any]:
+        """The answer to a call on the ui channel."""
+        while True:
+            frame = await self.hear()
+            if isinstance(frame, mux.Message) and frame.channel is Channel.UI and frame.message.get("id") == id:
+                message: dict[str, Any] = frame.message
+                return message["result"]["structuredContent"] if "result" in message else {"error": message["error"]}
+
+
+@asynccontextmanager
+async def console(world: World) -> AsyncIterator[aiohttp.ClientSession]:
+    """The console's page, as a client with its headers."""
+    headers = {"origin": world.console, "sec-fetch-site": "same-origin"}
+    async with world.client(headers=headers) as client:
+        async with client.get(f"{world.console}/api/state") as answer:
+            client.headers["webmcp-gateway-csrf"] = (await answer.json())["csrf"]
+        yield client
+
+
+async def ticket(world: World, client: aiohttp.ClientSession) -> str:
+    """A ticket for the cart."""
+    async with client.post(f"{world.console}/bridge/tickets", json={"apps": ["cart"]}) as answer:
+        return str((await answer.json())["ticket"])
+
+
+@asynccontextmanager
+async def connected(world: World, client: aiohttp.ClientSession) -> AsyncIterator[Host]:
+    """A host page that has said hello."""
+    async with client.ws_connect(f"{world.console}/bridge", protocols=[PROTOCOL]) as socket:
+        host = Host(world, client, socket)
+        await host.say(mux.Hello(await ticket(world, client)))
+        yield host
+
+
+async def test_a_view_speaks_for_itself(world: World) -> None:
+    """The socket is the proof; without a gesture its requests are the page's."""
+    async with console(world) as client, connected(world, client) as host:
+        view = (await host.open()).view
+        answer = await host.call(view, url="/api/products")
+    assert answer["status"] == 200
+    fields = next(line["fields"] for line in world.records() if line["fields"].get("url") == "/api/products")
+    assert (fields["door"], fields["view"], fields["initiator"]) == ("bridge", view, "page")
+
+
+@pytest.mark.parametrize("used", [True, False])
+async def test_a_ticket_is_good_once_and_only_if_it_was_issued(world: World, used: bool) -> None:
+    """Otherwise the connection ends before anything was opened."""
+    async with console(world) as client:
+        token = await ticket(world, client) if used else "made-up"
+        for attempt in range(2):
+            async with client.ws_connect(f"{world.console}/bridge", protocols=[PROTOCOL]) as socket:
+                host = Host(world, client, socket)
+                await host.say(mux.Hello(token))
+                if used and attempt == 0:
+                    await host.open()
+                else:
+                    frame = await host.hear()
+                    assert isinstance(frame, mux.ErrorFrame)
+                    assert frame.code == "bad-ticket"
+
+
+@pytest.mark.parametrize("size", [200_000, 300_000, 900_000])
+async def test_large_bodies_arrive_whole(world: World, size: int) -> None:
+    """Beside the frames, to the last byte."""
+    async with console(world) as client, connected(world, client) as host:
+        view = (await host.open()).view
+        answer = await host.call(view, url="/api/cart", method="POST", body="x" * size, bodyType="text")
+    assert answer["headers"]["gateway-reason"] == "request-too-large"
+    sizes = [line["fields"]["request_size"] for line in world.records() if line["fields"].get("method") == "POST"]
+    assert sizes[0] == size
+
+
+async def test_a_body_that_is_not_there_fails_its_call_alone(world: World) -> None:
+    """The connection and its views go on."""
+    async with console(world) as client, connected(world, client) as host:
+        view = (await host.open()).view
+        message: dict[str, Any] = {"jsonrpc": "2.0", "id": 99, "method": "tools/call", "params": {"$body": "A" * 22}}
+        await host.say(mux.Message(view, Channel.UI, message))
+        assert "unknown-body" in str(await host.answer(99))
+        assert (await host.call(view, url="/api/products"))["status"] == 200
+
+
+async def test_a_reload_does_not_wash_the_model_off(world: World) -> None:
+    """A view that comes in the place of one that a model worked in is as tainted."""
+    async with console(world) as client, connected(world, client) as host:
+        view = (await host.open()).view
+        reported = await host.call(view, url="/api/products", _initiator="model")
+        assert reported["status"] == 200
+        await host.say(mux.Close(view, "reload"))
+        again = (await host.open()).view
+        answer = await host.call(again, url="/api/cart/tea", method="DELETE")
+    assert answer["status"] == 202
+    assert [line for line in world.arrived() if line["method"] == "DELETE"] == []
+
+
+async def test_a_lost_view_is_taken_up_once_with_its_token(world: World) -> None:
+    """The token changes at each use; the old one, and one for another view, are worth nothing."""
+    async with console(world) as client:
+        async with connected(world, client) as host:
+            opened = await host.open()
+        async with connected(world, client) as host:
+            await host.say(mux.Resume(opened.view, "made-up"))
+            frame = await host.hear()
+            assert isinstance(frame, mux.ErrorFrame)
+            await host.say(mux.Resume(opened.view, opened.resume))
+            resumed = await host.hear()
+            assert isinstance(resumed, mux.Resume)
+            assert resumed.token != opened.resume
+            assert (await host.call(opened.view, url="/api/products"))["status"] == 200
+
+
+async def test_gestures_make_it_the_persons(world: World) -> None:
+    """The console attests them."""
+    async with console(world) as client, connected(world, client) as host:
+        view = (await host.open()).view
+        await host.say(mux.Gesture(view, 10))
+        assert (await host.call(view, url="/api/cart/no-such-item", method="DELETE"))["status"] == 404
+    (fields,) = [
+        line["fields"]
+        for line in world.records()
+        if line["fields"].get("method") == "DELETE" and line["phase"] == "outcome"
+    ]
+    assert (fields["initiator"], fields["evidence"]) == ("person", "attested-gesture")
