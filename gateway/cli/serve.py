@@ -26,6 +26,14 @@ DRAIN = 10.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+class OneLine(logging.Formatter):
+    """Writes control characters as escapes: what a page or a client says can not look like a line of ours."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  the name is the library's
+        text = super().formatMessage(record)
+        return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
 @click.command()
 @click.option(
     "--config",
@@ -39,9 +47,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 @click.option("--verbose", "-v", is_flag=True, help="Log what happens, not only what goes wrong.")
 def serve(path: Path, verbose: bool) -> None:
     """Run the gateway until Ctrl-C or SIGTERM."""
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    handler = logging.StreamHandler()
+    handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
     config = load_config(path, os.environ)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_serve(config))

@@ -40,6 +40,8 @@ class SiteDoor:
             file = self._file(request.path)
             if file is not None:
                 return _served(file)
+        if request.path == "/favicon.ico":  # browsers ask every site for one, whatever its pages say
+            return refused(404, "no-icon", "This app has no icon at this address.")
         if request.headers.get("sec-fetch-site") == "cross-site":
             return refused(403, "foreign-page", "A link of another site leads to the app's pages, not to its API.")
         return await self._carried(request)

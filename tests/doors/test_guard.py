@@ -106,3 +106,18 @@ async def test_the_sandbox_serves_only_signed_policies(world: World) -> None:
             assert f"frame-ancestors {world.console}" in answer.headers["content-security-policy"]
         async with client.get(url.replace("connect-src", "connect-sr"), headers=frame) as answer:
             assert answer.status == 403
+
+
+async def test_a_link_of_another_site_leads_to_pages_not_to_the_api(world: World) -> None:
+    """A GET that has an effect would otherwise have it, with the gateway's credential."""
+    link = {**NAVIGATION, "sec-fetch-site": "cross-site"}
+    assert await status(world, "GET", f"{world.site}/", link) == 200
+    assert await status(world, "GET", f"{world.site}/api/cart", link) == 403
+    assert world.arrived() == []
+
+
+@pytest.mark.parametrize("path", ["/mcp/../api/cart", "/healthz", "/readyz", "/mcp"])
+async def test_paths_of_other_sites_open_nothing_on_the_apps(world: World, path: str) -> None:
+    """The rules go by the route that a request takes, not by the path that it claims."""
+    assert await status(world, "GET", world.site + path, {}) == 403
+    assert await status(world, "GET", world.site + path, {"origin": "http://evil.example"}) == 403
