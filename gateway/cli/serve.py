@@ -29,7 +29,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class OneLine(logging.Formatter):
     """Writes control characters as escapes: what a page or a client says can not look like a line of ours."""
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  the name is the library's
+    def formatMessage(self, record: logging.LogRecord) -> str:
         text = super().formatMessage(record)
         return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
