@@ -8,19 +8,10 @@ import pytest
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approve import KEPT, PER_VIEW, SHOWN, SILENCE, Approvals, Ask, Parked, State
 from gateway.model import LOCAL, Caller, Door, Initiator
+from tests.clock import Clock
 
 CALLER = Caller(LOCAL, "cart", Door.BRIDGE, Initiator.MODEL, "model-call", view="v1", proven=True)
 ASK = Ask("Remove tea from the cart?", "DELETE", "/api/cart/tea", "digest", "sha256:1")
-
-
-class Clock:
-    """Seconds that pass when told."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from gateway.model import LOCAL, Door, Initiator
 from gateway.policy import parse_policy
 from gateway.views.proof import encode
 from gateway.views.registry import IDLE, LAUNCH_LIFE, LIVE, AppRules, Attached, Views
+from tests.clock import Clock
 from tests.views.pages import Page, connect, text, until
 
 POLICY = parse_policy(
@@ -25,16 +26,6 @@ tools: {add: {}, held: {confirm: always}, noisy: {rate: 1/minute per principal},
     "policy.yaml",
 )
 EVE = replace(LOCAL, subject="eve")
-
-
-class Clock:
-    """Seconds that pass when told."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
