@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +18,7 @@ from gateway.apps import pack
 from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
 from gateway.config import App as AppConfig
-from gateway.config import Config
+from gateway.config import Config, Notices, Reading
 from gateway.credentials import client_credentials
 from gateway.doors import mcp as mcp_door
 from gateway.doors.bridge import BridgeDoor
@@ -38,13 +38,19 @@ from gateway.hooks import Hooks
 from gateway.hookspecs import BackendFactory
 from gateway.mcp.server import Face
 from gateway.model import Backend, Resource
+from gateway.reload import Current, Reloader
 from gateway.stores.journal import Journal
+from gateway.stores.quotas import Quotas
 from gateway.stores.sql import Database
 from gateway.views.forward import Forwarder
 from gateway.views.registry import AppRules, Views
 
 BODY = 16 * 1024 * 1024
 """Bytes of the largest request body that any door takes; policies set lower limits."""
+
+
+RELOAD: web.AppKey[Callable[[], None]] = web.AppKey("reload", Callable[[], None])  # type: ignore[arg-type]  # any callable
+"""Makes the gateway read its files at once; only in an application that was built with `reread`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +62,20 @@ class Packed:
     resource: Resource
 
 
-def build_app(config: Config) -> web.Application:
+def build_app(config: Config, reread: Callable[[], Reading] | None = None) -> web.Application:
     """The gateway as an aiohttp application: serve it, or mount it by host beside others (`add_domain`).
 
-    Serve it with `handler_cancellation=True`, so that a client that goes away ends what it asked for. Raises
-    `StartError` and `DocumentError` for a configuration that cannot work.
+    Serve it with `handler_cancellation=True`, so that a client that goes away ends what it asked for. With `reread`,
+    which reads `config` again (`read_config`), changes of its files take effect while it runs. Raises `StartError` and
+    `DocumentError` for a configuration that cannot work.
     """
-    return _Gateway(config).application()
+    return _Gateway(config, reread).application()
 
 
 class _Gateway:
     """All rooms, built in the order in which they need each other."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, reread: Callable[[], Reading] | None) -> None:
         static = _static()
         origins = config.server.origins
         self._config = config
@@ -77,11 +84,14 @@ class _Gateway:
         self._journal = Journal(config.journal, redact=config.audit.redact)
         self._database = Database(config.database)
         hooks = Hooks(config.plugins, config.path.parent)
+        self._backend_types = hooks.backend_types()
         self._approvals = Approvals(config.approvals.timeout)
         self._recorder = Recorder(self._journal, hooks, OnFailure(config.audit.on_failure))
-        limiter = Limiter()
+        limiter = Limiter(Quotas(self._database))
+        self._guarded = Current(self._guard(config.apps))
+        self._rules = Current(_rules(config.apps))
         self._exchange = Exchange(
-            {app.id: self._guarded(app, hooks.backend_types()) for app in config.apps.values()},
+            self._guarded,
             limiter=limiter,
             approvals=self._approvals,
             recorder=self._recorder,
@@ -89,13 +99,14 @@ class _Gateway:
             hooks=hooks,
             approval_url=f"{origins.console}/approvals/",
         )
-        self._views = Views(
-            {
-                app.id: AppRules(app.title, app.policy, app.unproven, app.trust_view_gestures)
-                for app in config.apps.values()
-            }
+        self._views = Views(self._rules)
+        self._notices = Notices()
+        self._reloader = (
+            Reloader(config, reread=reread, take=self._take, notices=self._notices, recorder=self._recorder)
+            if reread is not None
+            else None
         )
-        self._events = Events(self._journal, self._approvals, self._views)
+        self._events = Events(self._journal, self._approvals, self._views, self._notices)
         forwarder = Forwarder(self._views, approvals=self._approvals, limiter=limiter, recorder=self._recorder)
         runtime = (static / "view" / "runtime.js").read_text("utf-8")
         self._packed = {
@@ -150,6 +161,8 @@ class _Gateway:
                 face.drain()
 
         root.on_shutdown.append(drain)
+        if self._reloader is not None:
+            root[RELOAD] = self._reloader.at_once
         return root
 
     def _console(self, sandbox: SandboxDoor, bridge: BridgeDoor) -> ConsoleDoor:
@@ -174,9 +187,24 @@ class _Gateway:
             tickets=bridge.tickets,
             events=self._events,
             database=self._database,
+            notices=self._notices,
         )
 
-    def _guarded(self, app: AppConfig, types: Mapping[str, BackendFactory]) -> Guarded:
+    def _take(self, apps: Mapping[str, AppConfig]) -> None:
+        """Let changed apps take effect, all at once: no await stands between the rooms."""
+        guarded = self._guard(apps)
+        old = {id: app.policy.version for id, app in self._guarded.items()}
+        self._guarded.replace(guarded)
+        self._rules.replace(_rules(apps))
+        for app in apps.values():
+            if app.policy.version != old[app.id]:
+                self._approvals.cancel_outdated(app.id, app.policy.version)
+                self._views.renew(app.id)
+
+    def _guard(self, apps: Mapping[str, AppConfig]) -> dict[str, Guarded]:
+        return {app.id: self._guarded_app(app, self._backend_types) for app in apps.values()}
+
+    def _guarded_app(self, app: AppConfig, types: Mapping[str, BackendFactory]) -> Guarded:
         backends: dict[str, Backend] = {}
         for name, spec in app.policy.backends.items():
             if spec.type == "http":
@@ -234,12 +262,21 @@ class _Gateway:
             await stack.enter_async_context(self._database)
             await stack.enter_async_context(self._connections)
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
-            for job in (self._database.fill(self._journal), self._approvals.keep()):
+            jobs = [self._database.fill(self._journal), self._approvals.keep()]
+            if self._reloader is not None:
+                jobs.append(self._reloader.run())
+            for job in jobs:
                 stack.callback(tasks.create_task(job).cancel)
             await stack.enter_async_context(self._views)
             for face in (self._everything, *self._faces.values()):
                 await stack.enter_async_context(face)
             yield
+
+
+def _rules(apps: Mapping[str, AppConfig]) -> dict[str, AppRules]:
+    return {
+        app.id: AppRules(app.title, app.policy, app.unproven, app.trust_view_gestures) for app in apps.values()
+    }
 
 
 def _listener(config: Config) -> Listener:

@@ -130,7 +130,7 @@ class Exchange:
             canonical = canonicalise(app.policy, request)
             leg = _decided(app.policy, request, canonical, caller, record)
             if parked is None:
-                self._limiter.take(leg.decision.obligations.limits, caller)
+                await self._limit(leg, caller, record)
             waits = self._approve(app.policy, leg, caller, parked, record)
             if waits is not None:
                 await record.close(status=STATUS[Reason.REPORTED_TO_MODEL], detail="waits for a person")
@@ -146,6 +146,12 @@ class Exchange:
         except asyncio.CancelledError:
             await record.close(status=STATUS[Reason.CANCELLED], reason=Reason.CANCELLED)
             raise
+
+    async def _limit(self, leg: Leg, caller: Caller, record: Record) -> None:
+        exceeded = await self._limiter.take(leg.decision.obligations, caller)
+        if exceeded is not None:
+            record.report(exceeded)
+        record.mark("limit")
 
     def _approve(
         self, policy: Policy, leg: Leg, caller: Caller, parked: Parked | None, record: Record
@@ -193,7 +199,7 @@ class Exchange:
             leg = _decided(app.policy, hop.request, canonical, caller, record)
             if leg.decision.obligations.confirm is not None:
                 raise Refusal(Reason.REDIRECT_DENIED, "The backend redirects to a place that needs an approval.")
-            self._limiter.take(leg.decision.obligations.limits, caller)
+            await self._limit(leg, caller, record)
         raise Refusal(Reason.REDIRECT_DENIED, f"The backend redirects more than {HOPS} times.")
 
     def _told(self, outcome: Response | Pending) -> Response:

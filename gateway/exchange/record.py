@@ -48,7 +48,8 @@ class Record:
             "cause": caller.cause,
         }
         self._recorder = recorder
-        self._timing: dict[str, Json] = {}
+        self.reported: list[Json] = []
+        self._timing: dict[str, float] = {}
         self._since = time.perf_counter()
         self._closed = False
 
@@ -56,10 +57,15 @@ class Record:
         """Add to what the next line will say."""
         self.fields.update(fields)
 
+    def report(self, refusal: Refusal) -> None:
+        """Note what would have refused the call if its policy were not in report mode."""
+        self.reported.append(f"{refusal.reason}: {refusal.detail}")
+        self.note(reported=self.reported)
+
     def mark(self, step: str) -> None:
-        """The step named `step` ends now."""
+        """The step named `step` ends now; a step that comes again adds to what it took."""
         now = time.perf_counter()
-        self._timing[step] = round((now - self._since) * 1000, 3)
+        self._timing[step] = round(self._timing.get(step, 0.0) + (now - self._since) * 1000, 3)
         self._since = now
 
     async def open(self) -> None:
@@ -71,7 +77,7 @@ class Record:
         if self._closed:
             return
         self._closed = True
-        self.note(status=status, reason=reason, detail=detail, timing=self._timing)
+        self.note(status=status, reason=reason, detail=detail, timing={**self._timing})
         await self._recorder.write(self, "outcome")
 
 

@@ -50,6 +50,16 @@ FILLED: Final = Table(
 )
 """How far each journal, known by the writer of its first line, is in the database: the byte after a line, its hash."""
 
+QUOTAS: Final = Table(
+    "quotas",
+    METADATA,
+    Column("bucket", String, primary_key=True),
+    Column("used", BigInteger, nullable=False),
+    Column("ends", Float, nullable=False),
+    Index("quotas_ends", "ends"),
+)
+"""How much of each quota is used in the window that ends at `ends`, in seconds since the epoch."""
+
 
 def migrate(connection: Connection) -> None:
     """Bring the database to this version, in the transaction of `connection`. Raises ValueError if it is newer."""
@@ -65,9 +75,15 @@ def migrate(connection: Connection) -> None:
         connection.execute(SCHEMA_VERSION.insert().values(version=len(MIGRATIONS)))
 
 
-def _create(connection: Connection) -> None:
-    METADATA.create_all(connection)
+def _create(*tables: Table) -> Callable[[Connection], None]:
+    def step(connection: Connection) -> None:
+        METADATA.create_all(connection, tables)
+
+    return step
 
 
-MIGRATIONS: Final[tuple[Callable[[Connection], None], ...]] = (_create,)
+MIGRATIONS: Final[tuple[Callable[[Connection], None], ...]] = (
+    _create(SCHEMA_VERSION, AUDIT, FILLED),
+    _create(QUOTAS),
+)
 """What makes version n + 1 of version n, from nothing on."""

@@ -1,10 +1,11 @@
-"""The database: filled from the journal in the background, asked for what happened."""
+"""The database: filled from the journal in the background, asked for what happened; quotas are counted in it."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
@@ -12,7 +13,7 @@ from typing import Any, Final, Self
 from sqlalchemy import Row, Select, and_, event, select, tuple_
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from gateway.errors import StartError
 from gateway.model import Json
@@ -77,6 +78,15 @@ class Database:
         """
         async with self._opened().connect() as connection:
             return [_record(row) for row in await connection.execute(_newest(limit, app, before))]
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[AsyncConnection]:
+        """A connection whose changes are lost unless they are committed. Raises OSError while the database is down."""
+        try:
+            async with self._opened().connect() as connection:
+                yield connection
+        except SQLAlchemyError as error:
+            raise OSError(f"the database cannot be used: {first_line(error)}") from error
 
     def _opened(self) -> AsyncEngine:
         if self._engine is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -70,7 +71,7 @@ class Forwarder:
         self, view: View, tool: ViewTool, arguments: Arguments, caller: Caller, record: Record
     ) -> mcp.CallToolResult:
         policy = self._views.apps[view.app].policy
-        decision = decide_tool(policy, tool.page_name, caller, arguments)
+        decision = decide_tool(policy, tool.page_name, caller, arguments, time.time())
         record.note(decision=decision.effect, reasons=list(decision.reasons), policy_version=policy.version)
         record.mark("decide")
         if decision.effect is Effect.DENY:
@@ -78,7 +79,9 @@ class Forwarder:
         problem = first_problem(tool.input_schema, arguments)
         if problem is not None:
             raise Refusal(Reason.BAD_REQUEST, problem)
-        self._limiter.take(decision.obligations.limits, caller)
+        exceeded = await self._limiter.take(decision.obligations, caller)
+        if exceeded is not None:
+            record.report(exceeded)
         record.mark("limit")
         await self._approve(policy, decision, view, tool, arguments, caller, record)
         record.mark("approve")
@@ -146,7 +149,8 @@ class Forwarder:
             )
         record.note(answered_by=parked.answered_by)
         now = next((current for current in view.tools if current.page_name == tool.page_name), None)
-        self._approvals.dispatch(parked, _digest(caller, now, body) if now else "", policy.version)
+        version = self._views.apps[view.app].policy.version  # it may have changed while a person thought about it
+        self._approvals.dispatch(parked, _digest(caller, now, body) if now else "", version)
 
     def _find(self, principal: Principal, name: str, app: str | None, handle: str | None) -> tuple[View, ViewTool]:
         if handle is not None:

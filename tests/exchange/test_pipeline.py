@@ -2,114 +2,22 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from gateway.credentials import Flow, Token
 from gateway.errors import Reason, Refusal
-from gateway.exchange.approve import Approvals
-from gateway.exchange.authenticate import Authenticator, Credential
-from gateway.exchange.limit import Limiter
-from gateway.exchange.pipeline import Exchange, Guarded
-from gateway.exchange.record import OnFailure, Recorder
-from gateway.hooks import Hooks
-from gateway.model import LOCAL, BodyType, Caller, Door, Initiator, Outbound, Redirect, Request, Response, Secret
-from gateway.policy import parse_policy
-from gateway.stores.journal import Journal
-
-POLICY = """
-version: 1
-backends:
-  shop: {url: "http://shop.test/v2", credential: shop-service}
-limits: {request: 100B}
-routes:
-  - {path: /api/items, methods: [GET, POST, DELETE]}
-  - {path: "/api/items/{item}", methods: [GET]}
-  - {path: /api/rare, methods: [GET], rate: 1/minute per principal}
-  - {path: "/api/carts/{item}", methods: [DELETE], confirm: {when: model, message: "Remove {params.item}?"}}
-  - {path: /api/guarded, methods: [GET], confirm: always}
-"""
-PAGE = Caller(LOCAL, "cart", Door.BRIDGE, Initiator.PAGE, "no-gesture", view="v1", proven=True)
-MODEL = replace(PAGE, initiator=Initiator.MODEL, evidence="model-call")
-JSON = (("content-type", "application/json"),)
-
-Answer = Callable[[Outbound], Response]
-
-
-@dataclass
-class Shop:
-    """A backend that remembers what it was sent, and answers as it is told."""
-
-    answer: Answer = lambda request: Response(200, JSON, b'{"ok": true}')
-    sent: list[Outbound] = field(default_factory=list)
-    hold: asyncio.Event | None = None
-
-    async def send(self, request: Outbound) -> Response:
-        """Answer, once it may."""
-        self.sent.append(request)
-        if self.hold is not None:
-            await self.hold.wait()
-        return self.answer(request)
-
-    async def close(self) -> None:
-        """Nothing is held."""
-
-
-@dataclass
-class House:
-    """An exchange with all its rooms."""
-
-    exchange: Exchange
-    shop: Shop
-    approvals: Approvals
-    journal: Journal
-    fetched: list[int]
-
-    def lines(self) -> list[dict[str, Any]]:
-        """The record so far, without what the journal says of itself."""
-        found = [json.loads(line) for line in self.journal.path.read_text("utf-8").splitlines()]
-        return [line for line in found if line["phase"] != "note"]
-
-    def outcome(self) -> dict[str, Any]:
-        """What the last outcome says."""
-        fields: dict[str, Any] = [line for line in self.lines() if line["phase"] == "outcome"][-1]["fields"]
-        return fields
+from gateway.model import BodyType, Outbound, Redirect, Request, Response
+from tests.exchange.house import JSON, MODEL, PAGE, Answer, House, built, reason
 
 
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
     """A policy, a shop, a credential, a journal."""
-    fetched: list[int] = []
-
-    def flow(now: float) -> Flow[Token]:
-        fetched.append(len(fetched) + 1)
-        number = fetched[-1]
-        yield Outbound("POST", "http://issuer.test/token")
-        return Token(Secret(f"token-number-{number}"), "Bearer", now + 300)
-
-    shop = Shop()
-    async with Journal(tmp_path / "journal.jsonl") as journal:
-        hooks = Hooks([], tmp_path)
-        approvals = Approvals(120)
-        exchange = Exchange(
-            {"cart": Guarded(parse_policy(POLICY, "policy.yaml"), {"shop": shop})},
-            limiter=Limiter(),
-            approvals=approvals,
-            recorder=Recorder(journal, hooks, OnFailure.REFUSE_UNSAFE),
-            authenticator=Authenticator({"shop-service": Credential(flow, Shop())}),
-            hooks=hooks,
-            approval_url="http://console.test/approvals/",
-        )
-        yield House(exchange, shop, approvals, journal, fetched)
-
-
-def reason(response: Response) -> str | None:
-    """Why the gateway answered itself."""
-    return response.header("gateway-reason")
+    async with built(tmp_path) as house:
+        yield house
 
 
 async def test_what_is_decided_is_what_is_sent(house: House) -> None:

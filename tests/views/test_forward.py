@@ -17,6 +17,8 @@ from gateway.hooks import Hooks
 from gateway.model import LOCAL, Door, Initiator, Principal
 from gateway.policy import parse_policy
 from gateway.stores.journal import Journal
+from gateway.stores.quotas import Quotas
+from gateway.stores.sql import Database
 from gateway.views import forward
 from gateway.views.forward import Forwarder
 from gateway.views.registry import AppRules, View, Views
@@ -79,10 +81,14 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
 
     for name in POLICY.tools:
         noting(name)
-    async with Journal(tmp_path / "journal") as journal, Views({"cart": AppRules("Cart", POLICY)}) as views:
+    async with (
+        Journal(tmp_path / "journal") as journal,
+        Database(f"sqlite:///{tmp_path}/gateway.db") as database,
+        Views({"cart": AppRules("Cart", POLICY)}) as views,
+    ):
         approvals = Approvals(120)
         recorder = Recorder(journal, Hooks([], tmp_path), OnFailure.REFUSE_UNSAFE)
-        forwarder = Forwarder(views, approvals=approvals, limiter=Limiter(), recorder=recorder)
+        forwarder = Forwarder(views, approvals=approvals, limiter=Limiter(Quotas(database)), recorder=recorder)
         view = connect(views, LOCAL, page)
         await until(lambda: len(view.tools) == 4)
         yield House(forwarder, views, approvals, journal, page, view, calls)

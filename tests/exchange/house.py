@@ -1,0 +1,147 @@
+"""An exchange with all its rooms, and a shop behind it that answers as a test tells it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from gateway.credentials import Flow, Token
+from gateway.exchange.approve import Approvals
+from gateway.exchange.authenticate import Authenticator, Credential
+from gateway.exchange.limit import Limiter
+from gateway.exchange.pipeline import Exchange, Guarded
+from gateway.exchange.record import OnFailure, Recorder
+from gateway.hooks import Hooks
+from gateway.model import LOCAL, Caller, Door, Initiator, Outbound, Response, Secret
+from gateway.policy import Policy, parse_policy
+from gateway.policy.routes import Routes
+from gateway.stores.journal import Journal
+from gateway.stores.quotas import Quotas
+from gateway.stores.sql import Database
+
+POLICY = """
+version: 1
+backends:
+  shop: {url: "http://shop.test/v2", credential: shop-service}
+limits: {request: 100B}
+routes:
+  - {path: /api/items, methods: [GET, POST, DELETE]}
+  - {path: "/api/items/{item}", methods: [GET]}
+  - {path: /api/rare, methods: [GET], rate: 1/minute per principal}
+  - {path: "/api/carts/{item}", methods: [DELETE], confirm: {when: model, message: "Remove {params.item}?"}}
+  - {path: /api/guarded, methods: [GET], confirm: always}
+"""
+PAGE = Caller(LOCAL, "cart", Door.BRIDGE, Initiator.PAGE, "no-gesture", view="v1", proven=True)
+MODEL = replace(PAGE, initiator=Initiator.MODEL, evidence="model-call")
+JSON = (("content-type", "application/json"),)
+
+Answer = Callable[[Outbound], Response]
+
+
+class Clock:
+    """Seconds that pass when told."""
+
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Shop:
+    """A backend that remembers what it was sent, and answers as it is told."""
+
+    answer: Answer = lambda request: Response(200, JSON, b'{"ok": true}')
+    sent: list[Outbound] = field(default_factory=list)
+    hold: asyncio.Event | None = None
+
+    async def send(self, request: Outbound) -> Response:
+        """Answer, once it may."""
+        self.sent.append(request)
+        if self.hold is not None:
+            await self.hold.wait()
+        return self.answer(request)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+@dataclass
+class House:
+    """An exchange with all its rooms."""
+
+    exchange: Exchange
+    shop: Shop
+    approvals: Approvals
+    journal: Journal
+    database: Database
+    fetched: list[int]
+    clock: Clock
+
+    def lines(self) -> list[dict[str, Any]]:
+        """The record so far, without what the journal says of itself."""
+        found = [json.loads(line) for line in self.journal.path.read_text("utf-8").splitlines()]
+        return [line for line in found if line["phase"] != "note"]
+
+    def outcome(self) -> dict[str, Any]:
+        """What the last outcome says."""
+        fields: dict[str, Any] = [line for line in self.lines() if line["phase"] == "outcome"][-1]["fields"]
+        return fields
+
+    async def database_counts(self) -> dict[int, int]:
+        """What is used of quotas, by the length of their windows in seconds (hours and days)."""
+        async with self.database.connect() as connection:
+            rows = await connection.exec_driver_sql("SELECT bucket, used FROM quotas")
+            lengths = {"hour": 3600, "day": 86400}
+            return {lengths[row.bucket.split("\n")[2].split("/")[1]]: row.used for row in rows}
+
+
+@asynccontextmanager
+async def built(folder: Path, policy: Policy | str = POLICY, **obligations: Any) -> AsyncIterator[House]:
+    """A policy, a shop, a credential, a journal; `obligations` replace those of every route."""
+    fetched: list[int] = []
+    clock = Clock()
+
+    def flow(now: float) -> Flow[Token]:
+        fetched.append(len(fetched) + 1)
+        number = fetched[-1]
+        yield Outbound("POST", "http://issuer.test/token")
+        return Token(Secret(f"token-number-{number}"), "Bearer", now + 300)
+
+    shop = Shop()
+    if isinstance(policy, str):
+        policy = parse_policy(policy, "policy.yaml")
+    async with Journal(folder / "journal.jsonl") as journal, Database(f"sqlite:///{folder / 'gateway.db'}") as database:
+        hooks = Hooks([], folder)
+        approvals = Approvals(120)
+        exchange = Exchange(
+            {"cart": Guarded(obliged(policy, **obligations), {"shop": shop})},
+            limiter=Limiter(Quotas(database), clock=clock, now=clock),
+            approvals=approvals,
+            recorder=Recorder(journal, hooks, OnFailure.REFUSE_UNSAFE),
+            authenticator=Authenticator({"shop-service": Credential(flow, Shop())}),
+            hooks=hooks,
+            approval_url="http://console.test/approvals/",
+        )
+        yield House(exchange, shop, approvals, journal, database, fetched, clock)
+
+
+def obliged(policy: Policy, **obligations: Any) -> Policy:
+    """The policy with other obligations on every route."""
+
+    def changed(route: Any) -> Any:
+        decided = replace(route.decided, obligations=replace(route.decided.obligations, **obligations))
+        return replace(route, decided=decided)
+
+    return replace(policy, routes=Routes([changed(route) for route in policy.routes.all]))
+
+
+def reason(response: Response) -> str | None:
+    """Why the gateway answered itself."""
+    return response.header("gateway-reason")

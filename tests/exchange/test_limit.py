@@ -1,0 +1,130 @@
+"""Rates and quotas: taken together or not at all, told with what to wait, and remembered through a restart."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import Reason
+from gateway.model import LOCAL, Outbound, Request, Response
+from gateway.policy import Limit, Per, Quota, Rate, Window
+from gateway.stores.quotas import Quotas
+from gateway.stores.sql import Database
+from tests.exchange.house import JSON, PAGE, House, built, reason
+
+TWO_A_DAY = Quota(2, Window.DAY, Per.PRINCIPAL, "test")
+ITEMS = Request("GET", "/api/items")
+NOON = 1_785_585_600.0  # 2026-08-01T12:00:00Z
+
+
+async def statuses(house: House, count: int) -> list[int]:
+    """What as many requests are answered."""
+    return [(await house.exchange.run(ITEMS, PAGE)).status for _ in range(count)]
+
+
+async def test_a_quota_is_used_up(tmp_path: Path) -> None:
+    """The third of a day is refused, with the time to the next one, and is not sent."""
+    async with built(tmp_path, quotas=(TWO_A_DAY,)) as house:
+        house.clock.now = NOON
+        assert await statuses(house, 2) == [200, 200]
+        refused = await house.exchange.run(ITEMS, PAGE)
+        assert (refused.status, reason(refused)) == (429, Reason.QUOTA_EXCEEDED)
+        assert refused.header("retry-after") == str(12 * 3600)
+        assert refused.header("ratelimit") == '"principal";r=0;t=43200'
+        assert refused.header("ratelimit-policy") == '"principal";q=2;w=86400'
+        assert len(house.shop.sent) == 2
+        assert house.outcome()["reason"] == "quota-exceeded"
+
+
+async def test_a_quota_outlives_the_process(tmp_path: Path) -> None:
+    """What was used before a restart is used after it."""
+    for expected in ([200], [200], [429]):
+        async with built(tmp_path, quotas=(TWO_A_DAY,)) as house:
+            house.clock.now = NOON
+            assert await statuses(house, 1) == expected
+
+
+async def test_the_next_window_begins_anew(tmp_path: Path) -> None:
+    """At midnight UTC."""
+    async with built(tmp_path, quotas=(TWO_A_DAY,)) as house:
+        house.clock.now = NOON
+        assert await statuses(house, 3) == [200, 200, 429]
+        house.clock.now = NOON + 12 * 3600
+        assert await statuses(house, 3) == [200, 200, 429]
+
+
+async def test_principals_count_apart(tmp_path: Path) -> None:
+    """One person's quota is not another's."""
+    async with built(tmp_path, quotas=(TWO_A_DAY,)) as house:
+        assert await statuses(house, 3) == [200, 200, 429]
+        other = replace(PAGE, principal=replace(LOCAL, subject="bob"))
+        assert (await house.exchange.run(ITEMS, other)).status == 200
+
+
+async def test_many_at_once_do_not_use_more(tmp_path: Path) -> None:
+    """Twenty at once share five."""
+    async with built(tmp_path, quotas=(replace(TWO_A_DAY, count=5),)) as house:
+        answers = await asyncio.gather(*(house.exchange.run(ITEMS, PAGE) for _ in range(20)))
+    assert sorted(answer.status for answer in answers) == [200] * 5 + [429] * 15
+
+
+async def test_all_limits_are_taken_or_none(tmp_path: Path) -> None:
+    """What a used up quota refuses costs nothing of the rate, nor of another quota."""
+    rate = Limit(Rate(3, 3600.0), Per.PRINCIPAL, "test")
+    hourly = Quota(3, Window.HOUR, Per.PRINCIPAL, "test")
+    async with built(tmp_path, limits=(rate,), quotas=(hourly, TWO_A_DAY)) as house:
+        house.clock.now = NOON - 1
+        assert await statuses(house, 5) == [200, 200, 429, 429, 429]
+        assert house.outcome()["reason"] == "quota-exceeded"  # not the rate, which has one left
+        assert await house.database_counts() == {3600: 2, 86400: 2}
+        house.clock.now = NOON + 12 * 3600  # a new day, a new hour, a rate that is whole again
+        assert await statuses(house, 4) == [200, 200, 429, 429]
+
+
+async def test_a_refused_rate_costs_no_quota(tmp_path: Path) -> None:
+    """The quota counts what went on."""
+    rate = Limit(Rate(1, 60.0), Per.PRINCIPAL, "test")
+    async with built(tmp_path, limits=(rate,), quotas=(TWO_A_DAY,)) as house:
+        assert await statuses(house, 3) == [200, 429, 429]
+        assert await house.database_counts() == {86400: 1}
+
+
+async def test_without_its_database_a_quota_refuses(tmp_path: Path) -> None:
+    """What cannot be counted is not sent; routes without a quota go on."""
+    async with built(tmp_path, quotas=(TWO_A_DAY,)) as house:
+        await house.database.__aexit__(None, None, None)
+        refused = await house.exchange.run(ITEMS, PAGE)
+        assert (refused.status, reason(refused)) == (503, Reason.QUOTA_EXCEEDED)
+        assert house.shop.sent == []
+
+
+async def test_report_mode_only_writes_it_down(tmp_path: Path) -> None:
+    """Rates and quotas that are exceeded go through, and stand in the record."""
+    async with built(tmp_path, quotas=(TWO_A_DAY,), report=True) as house:
+        assert await statuses(house, 3) == [200, 200, 200]
+        (reported,) = house.outcome()["reported"]
+        assert reported.startswith("quota-exceeded")
+
+
+async def test_windows_that_have_ended_are_forgotten(tmp_path: Path) -> None:
+    """The table holds what can still be asked for."""
+    async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
+        quotas = Quotas(database)
+        for day in range(3):
+            assert await quotas.take([TWO_A_DAY], PAGE, NOON + day * 86400) is None
+        async with database.connect() as connection:
+            rows = (await connection.exec_driver_sql("SELECT bucket FROM quotas")).all()
+        assert len(rows) == 1
+
+
+@pytest.mark.parametrize("answer", [500, 200])
+async def test_a_quota_counts_whatever_is_answered(tmp_path: Path, answer: int) -> None:
+    """Also a failure of the backend was a request to it."""
+
+    def said(request: Outbound) -> Response:
+        return Response(answer, JSON, b"{}")
+
+    async with built(tmp_path, quotas=(TWO_A_DAY,)) as house:
+        house.shop.answer = said
+        assert await statuses(house, 3) == [answer, answer, 429]
