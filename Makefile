@@ -16,13 +16,14 @@ PYTHON = $(shell for p in python3.13 python3.12 python3.11 python3; do \
 ROOMS = $(wildcard gateway plugins examples tests benchmarks scripts)
 BROWSER_SOURCES = $(shell find browser -path browser/node_modules -prune -o -type f -print 2>/dev/null)
 
-.PHONY: help demo test lint lock bench clean chromium
+.PHONY: help demo test lint lock bench fuzz clean chromium
 
 help:
 	@echo "make demo   install, start the cart example with its gateway, print the page to open"
 	@echo "make test   lint, types, layers, unit, integration and Chromium tests"
 	@echo "make lint   ruff, mypy, import-linter, tsc"
 	@echo "make bench  measure the gateway beside a bare proxy"
+	@echo "make fuzz   throw made-up inputs at the pure rooms for TIME=60 seconds, at TARGETS (all)"
 	@echo "make lock   resolve the lock files anew"
 	@echo "make clean  remove what the other targets made"
 
@@ -67,6 +68,13 @@ test: chromium lint
 bench: $(VENV)/.built
 	@exec $(BIN)/python -m benchmarks
 
+TIME ?= 60
+TARGETS ?=
+
+fuzz: $(VENV)/.built
+	@$(BIN)/python -c "import atheris" 2>/dev/null || $(BIN)/python -m pip install --quiet "atheris>=3"
+	@exec nice $(BIN)/python -m tests.fuzz --seconds $(TIME) $(TARGETS)
+
 # Resolved on the oldest Python we support: later ones need a subset of what it needs.
 COMPILE = $(BIN)/python -m piptools compile --quiet --upgrade --strip-extras --allow-unsafe --generate-hashes --no-header \
   --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options --annotation-style=line
@@ -80,4 +88,4 @@ lock: $(VENV)/.made
 	@if grep -nE '^-|https?://' requirements.lock requirements-dev.lock; then echo "A lock file names an index." >&2; exit 1; fi
 
 clean:
-	rm -rf $(VENV) browser/node_modules gateway/static dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .fuzz browser/node_modules gateway/static dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""`attack`: whether a gateway withstands the attacks that its makers know."""

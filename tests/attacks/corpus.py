@@ -1,0 +1,30 @@
+"""The cases of this folder, by family."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gateway.cli.attack.cases import read_family
+
+CASES = Path(__file__).parent / "cases"
+REQUESTS = ("path", "authority", "redirect", "method-headers", "body", "response")
+"""The families whose cases are requests of an app, and run at every door."""
+
+GROUPS = {
+    "mcp": ("modern", "legacy"),
+    "json": ("modern", "legacy", "bridge"),
+    "all": ("modern", "legacy", "bridge", "site"),
+}
+
+
+def family(name: str) -> list[dict[str, Any]]:
+    """The cases of one family."""
+    return [dict(case) for case in read_family(CASES / f"{name}.yaml")]
+
+
+def doors_of(case: dict[str, Any]) -> tuple[str, ...]:
+    """The doors at which a request case can be said: all, unless it names some."""
+    named = case.get("doors", "all")
+    listed = [named] if isinstance(named, str) else named
+    return tuple(door for name in listed for door in GROUPS.get(name, (name,)))

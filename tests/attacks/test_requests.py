@@ -1,0 +1,48 @@
+"""Every request case at every door: the same outcome, nothing outside the routes, no credential out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.attacks import checks
+from tests.attacks.corpus import REQUESTS, doors_of, family
+from tests.attacks.doors import DOORS, AttackedDoor
+from tests.attacks.world import AttackWorld
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("name", REQUESTS)
+async def test_the_cases_of_a_family_at_a_door(attacked_world: AttackWorld, door: str, name: str) -> None:
+    """Each case has its expected outcome, and what holds for all of them holds."""
+    cases = [case for case in family(name) if door in doors_of(case)]
+    assert cases
+    problems: list[str] = []
+    async with DOORS[door](attacked_world) as way:
+        for case in cases:
+            found = await tried(attacked_world, way, door, case)
+            problems += [f"{case['id']} ({case['why']}): {problem}" for problem in found]
+        healthy = {"id": "healthy", "why": "the gateway lives on", "url": "/api/exact", "expect": "ok"}
+        problems += await tried(attacked_world, way, door, {**healthy, "sent": "GET /v1/api/exact"})
+    assert not problems, f"{len(problems)} problems at {door}:\n" + "\n".join(problems)
+
+
+async def tried(world: AttackWorld, way: AttackedDoor, door: str, case: dict[str, Any]) -> list[str]:
+    """What is wrong after one case."""
+    case = world.placed(case)
+    main = world.backends["main"]
+    main.answers = list(case.get("answers", []))
+    world.take_arrived()
+    world.take_records()
+    world.take_errors()
+    answer = await way.ask(case)
+    arrived = world.take_arrived()
+    records = world.take_records()
+    problems = checks.unexpected(case, checks.expectation(case, door), answer, arrived, records)
+    problems += [wrong for one in arrived if (wrong := checks.outside(one)) is not None]
+    problems += [wrong for one in arrived for wrong in checks.wrong_request(one)]
+    problems += checks.wrong_answer(world, answer, passes=case.get("passes", False))
+    problems += checks.wrong_record(records, arrived)
+    problems += [f"logged as an error: {line}" for line in world.take_errors()]
+    return problems

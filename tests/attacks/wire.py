@@ -1,0 +1,76 @@
+"""HTTP/1.1 by hand: requests that no client library would write, and their answers as bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+WAIT = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class WireAnswer:
+    """An answer as it came; `status` 0 means that the connection ended without one."""
+
+    raw: bytes
+
+    @property
+    def status(self) -> int:
+        """The status code."""
+        parts = self.raw.split(b" ", 2)
+        return int(parts[1]) if len(parts) > 1 and parts[1].isdigit() else 0
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The header fields, names in lower case, repeated ones joined."""
+        found: dict[str, str] = {}
+        for line in self.raw.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")[1:]:
+            name, _, value = line.partition(":")
+            key = name.lower()
+            found[key] = f"{found[key]}, {value.strip()}" if key in found else value.strip()
+        return found
+
+    @property
+    def text(self) -> str:
+        """The body."""
+        return self.raw.partition(b"\r\n\r\n")[2].decode("utf-8", "replace")
+
+
+def written(method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes) -> bytes:
+    """The bytes of a request, with nothing checked; a length is added where there is a body and no framing."""
+    names = {name.lower() for name, _ in headers}
+    fields = list(headers)
+    if (body or method in ("POST", "PUT", "PATCH")) and not names & {"content-length", "transfer-encoding"}:
+        fields.append(("content-length", str(len(body))))
+    lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields), "connection: close"]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8", "surrogatepass") + body
+
+
+async def exchange(
+    port: int, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes = b""
+) -> WireAnswer:
+    """One request over a connection of its own, and all that comes back."""
+    return await raw_exchange(port, written(method, target, headers, body))
+
+
+async def raw_exchange(port: int, data: bytes, wait: float = WAIT) -> WireAnswer:
+    """These very bytes, and all that comes back until the gateway closes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        async with asyncio.timeout(wait):
+            with suppress(ConnectionError):
+                writer.write(data)
+                await writer.drain()
+            return WireAnswer(await _all(reader))
+    finally:
+        writer.close()
+
+
+async def _all(reader: asyncio.StreamReader) -> bytes:
+    data = b""
+    with suppress(ConnectionError):
+        while part := await reader.read(65536):
+            data += part
+    return data

@@ -1,0 +1,21 @@
+"""One coverage-guided run: `python -m tests.fuzz.one TARGET [libFuzzer options] [folders]`; needs the extra `fuzz`."""
+
+from __future__ import annotations
+
+import sys
+
+import atheris
+
+with atheris.instrument_imports(include=["gateway", "yaml", "yarl"]):
+    from tests.fuzz.targets import TARGETS
+
+
+def main() -> None:
+    """Runs until its time is over, or an input fails."""
+    name = sys.argv.pop(1)
+    atheris.Setup(sys.argv, TARGETS[name])
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,267 @@
+"""What hostile bytes must never do to the pure rooms: raise what nobody catches, or come out in a form not decided on.
+
+Each target takes bytes and gives nothing; it fails by an exception that is not the room's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from yarl import URL
+
+from gateway import mux
+from gateway.backends.body import Body
+from gateway.contract import parse_arguments, result
+from gateway.errors import DocumentError, MuxError, Reason, Refusal
+from gateway.model import (
+    LOCAL,
+    BodyType,
+    Caller,
+    CanonicalRequest,
+    Channel,
+    Door,
+    Effect,
+    Headers,
+    Initiator,
+    Request,
+    Response,
+)
+from gateway.policy import (
+    Policy,
+    answer_headers,
+    canonicalise,
+    decide,
+    filter_request_headers,
+    landing,
+    parse_policy,
+    without,
+)
+
+POLICY: Final = parse_policy(
+    """
+version: 1
+backends:
+  shop: {url: "https://shop.test/v2", origins: ["https://www.shop.test"]}
+routes:
+  - {path: "/api/products/**", methods: [GET, POST]}
+  - {path: "/api/cart/{item}", methods: [GET, PUT, DELETE], confirm: {when: model, message: "Change {params.item}?"}}
+  - {path: "/api/files/{key:encoded}", methods: [GET]}
+  - {path: "/api/admin/**", deny: "not for apps"}
+""",
+    "fuzz.yaml",
+)
+CALLER: Final = Caller(LOCAL, "fuzz", Door.MCP, Initiator.PAGE, "fuzz", "v" * 22, proven=True)
+VIEW: Final = "v" * 22
+
+_SENT_TARGET = re.compile(r"/[\x21\x22\x24-\x7e]*")
+_INJECTED = ("authorization", "cookie", "host", "content-length", "transfer-encoding", "connection", "x-forwarded-for")
+
+
+def url(data: bytes) -> None:
+    """Any URL: refused, or in one form that is decided on, sent as it is, and stays inside its route."""
+    text = data.decode("utf-8", "surrogateescape")
+    try:
+        canonical = canonicalise(POLICY, Request("GET", text))
+    except Refusal as refusal:
+        assert refusal.reason in (Reason.BAD_REQUEST, Reason.POLICY_DENIED), refusal
+        return
+    check_canonical(POLICY, canonical)
+    again = canonicalise(POLICY, Request("GET", canonical.url))
+    assert (again.path, again.query) == (canonical.path, canonical.query), (canonical.url, again.url)
+
+
+def headers(data: bytes) -> None:
+    """Any header fields: refused, or without all that is the gateway's own, whatever case and separator."""
+    fields = tuple(
+        (name.decode("latin-1"), value.decode("latin-1"))
+        for name, _, value in (line.partition(b":") for line in data.split(b"\n"))
+    )
+    try:
+        kept = filter_request_headers(fields)
+    except ValueError:
+        return
+    check_sent_headers(kept)
+    assert filter_request_headers(kept) == kept
+    for name, _ in without(kept, ["x-api-key"]):
+        assert name.replace("_", "-") != "x-api-key"
+
+
+def arguments(data: bytes) -> None:
+    """Any `http_request` arguments: refused as a bad request, or a request that can be decided on."""
+    try:
+        given = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    if not isinstance(given, dict):
+        return
+    try:
+        canonical = canonicalise(POLICY, parse_arguments(given))
+    except Refusal as refusal:
+        assert refusal.reason in (Reason.BAD_REQUEST, Reason.POLICY_DENIED), refusal
+        return
+    check_canonical(POLICY, canonical)
+    assert isinstance(canonical.body, bytes)
+    if canonical.method in ("GET", "HEAD"):
+        assert canonical.body == b""
+    if canonical.body_type is BodyType.JSON:
+        json.loads(canonical.body, parse_constant=_refuse)
+
+
+def policy(data: bytes) -> None:
+    """Any policy file: refused with places, or one that can decide."""
+    text = data.decode("utf-8", "replace")
+    try:
+        parsed = parse_policy(text, "fuzz.yaml")
+    except DocumentError as error:
+        assert error.problems
+        assert all(problem.line >= 1 and problem.column >= 1 and problem.message for problem in error.problems)
+        return
+    for path in ("/api/products/1", "/", "/api/cart/7?x=1", "/api/%2e%2e/admin", "/a%2fb"):
+        with contextlib.suppress(Refusal):
+            check_canonical(parsed, canonicalise(parsed, Request("GET", path)))
+
+
+def frames(data: bytes) -> None:
+    """Any frames of a host page, one in a line: taken, answered, or the end of that connection alone."""
+    connection = mux.ServerConnection()
+    connection.receive_data('{"hello":{"ticket":"t"}}')
+    connection.receive_data('{"open":{"ref":"1","app":"cart"}}')
+    connection.send(mux.Opened("1", VIEW, "ui://cart/app.html", (), "token"))
+    connection.send(mux.Message(VIEW, Channel.WEBMCP, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}))
+    try:
+        for line in data.split(b"\n"):
+            for event in connection.receive_data(line.decode("utf-8", "surrogateescape")):
+                _check_event(event)
+    except MuxError as error:
+        assert re.fullmatch(r"[a-z][a-z-]*", error.code), error
+        assert connection.ended
+    for text in connection.pending_output():
+        mux.decode(text)
+
+
+def answer(data: bytes) -> None:
+    """Any answer of a backend: refused, or a result that published clients can read."""
+    head, _, body = data.partition(b"\n\n")
+    lines = head.split(b"\n")
+    fields = tuple(
+        (name.decode("latin-1").lower(), value.decode("latin-1"))
+        for name, _, value in (line.partition(b":") for line in lines[1:])
+    )
+    coding = next((value for name, value in fields if name == "content-encoding"), "")
+    try:
+        collected = Body(coding, 64 * 1024)
+        collected.feed(body)
+        body = collected.close()
+    except Refusal as refusal:
+        assert refusal.reason in (Reason.BACKEND_PROTOCOL, Reason.RESPONSE_TOO_LARGE)
+        return
+    assert len(body) <= 64 * 1024
+    canonical = canonicalise(POLICY, Request("GET", "/api/products/1"))
+    decision = decide(POLICY, canonical, CALLER)
+    shown = answer_headers(POLICY, canonical, decision.obligations, fields, credentialed=True)
+    _check_location(canonical, fields)
+    status = int(lines[0][:3]) if lines[0][:3].isdigit() else 200
+    try:
+        content = result(Response(status, shown, body, canonical.url))
+    except Refusal as refusal:
+        assert refusal.reason is Reason.BACKEND_PROTOCOL
+        return
+    json.loads(json.dumps(content, allow_nan=False).encode("utf-8"))
+    told = content["headers"]
+    assert isinstance(told, dict)
+    assert not {"set-cookie", "content-length", "transfer-encoding", "gateway-reason"} & told.keys()
+
+
+TARGETS: Final[Mapping[str, Callable[[bytes], None]]] = MappingProxyType(
+    {
+        "url": url,
+        "headers": headers,
+        "arguments": arguments,
+        "policy": policy,
+        "frames": frames,
+        "answer": answer,
+    }
+)
+"""The targets by name; `seeds/<name>/` holds inputs to begin with."""
+
+
+def check_canonical(policy: Policy, canonical: CanonicalRequest) -> None:
+    """What holds of every canonical request, whatever came in."""
+    path = canonical.path
+    assert path.startswith("/"), path
+    assert path.isascii(), path
+    assert "//" not in path, path
+    assert "\\" not in path, path
+    assert not {".", ".."} & set(path.split("/")), path
+    assert not re.search(r"[\x00-\x20\x7f]", canonical.url), canonical.url
+    check_sent_headers(canonical.headers)
+    decision = decide(policy, canonical, CALLER)
+    if decision.effect is Effect.DENY:
+        assert decision.reasons
+        return
+    spec = policy.backends[canonical.backend]
+    target = spec.target(canonical)
+    origin = re.match(r"https?://[^/]+", spec.url)
+    if origin is None:
+        return
+    rest = target[origin.end() :]
+    assert _SENT_TARGET.fullmatch(rest), rest
+    assert URL(target, encoded=True).raw_path_qs == rest, rest
+    _check_inside(policy, canonical, decision.route)
+
+
+def check_sent_headers(kept: Headers) -> None:
+    """No field that the gateway or the connection sets, in any spelling; none that breaks HTTP."""
+    for name, value in kept:
+        assert re.fullmatch(r"[!#$%&'*+\-.^_`|~0-9a-z]+", name), name
+        assert not re.search(r"[\x00-\x08\x0a-\x1f\x7f]", value), (name, value)
+        assert name.replace("_", "-") not in _INJECTED, name
+
+
+def _check_inside(policy: Policy, canonical: CanonicalRequest, route: str | None) -> None:
+    """A server that decodes once or twice still stays below the literal beginning of the route."""
+    if policy is not POLICY:
+        return
+    literal = (route or "/").partition("{")[0].removesuffix("**")
+    text = canonical.path.encode()
+    for _ in range(3):
+        below = _resolved(text)
+        assert (below + b"/").startswith(literal.rstrip("/").encode() + b"/"), (canonical.path, below, route)
+        text = unquote_to_bytes(text)
+
+
+def _resolved(path: bytes) -> bytes:
+    kept: list[bytes] = []
+    for segment in re.split(rb"[/\\]", path)[1:]:
+        if segment.split(b";")[0] == b"..":
+            del kept[-1:]
+        elif segment.split(b";")[0] != b".":
+            kept.append(segment)
+    return b"/" + b"/".join(kept)
+
+
+def _check_event(event: mux.Frame) -> None:
+    if isinstance(event, mux.Message):
+        assert event.view == VIEW, "a message of a view that is not open passed"
+        assert event.message.get("jsonrpc") == "2.0"
+    assert not isinstance(event, (mux.Opened, mux.ErrorFrame)), "a host spoke as the gateway"
+    with contextlib.suppress(MuxError):  # an escaped text may be longer than it came
+        assert mux.decode(mux.encode(event)) == event
+
+
+def _check_location(canonical: CanonicalRequest, fields: Headers) -> None:
+    for name, value in fields:
+        place = landing(POLICY, canonical, value) if name == "location" else None
+        if place is not None:
+            assert place.backend in POLICY.backends
+            assert place.url.startswith("/"), place
+
+
+def _refuse(constant: str) -> None:
+    raise AssertionError(f"{constant} was sent as JSON")

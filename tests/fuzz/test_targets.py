@@ -1,0 +1,59 @@
+"""The fuzz targets hold for their seeds and for what Hypothesis makes of hostile parts."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fuzz.targets import TARGETS
+
+SEEDS = Path(__file__).parent / "seeds"
+PARTS = {
+    "url": ["/api/products/", "/api/cart/", "/api/files/", "/", "..", ".", "%2e", "%2f", "%5c", "%25", "%", "%00", ";",
+            "\\", "?", "#", "//", "@", ":", "https://www.shop.test", "https://", "admin", "\u2025", "\uff0e", "e\u0301",
+            "%C0%AE", "%e2%80%a5", "\t", "\r\n", "*"],
+    "headers": ["authorization", "Cookie", "x-forwarded-for", "x_api_key", "connection", "content-type", ": ", "\n",
+                "-", "_", "\r", "\0", "\x7f", "\u00e9", "close", "proxy-", "sec-", "te", "host", "x-method-override"],
+    "arguments": ['{"url":', '"/api/products/1"', ',"method":', '"POST"', '"TRACE"', ',"body":', ',"bodyType":',
+                  '"json"', '"formData"', '"urlEncoded"', '"base64"', '"none"', "[", "]", "{", "}", ",", ":", '"',
+                  "null",
+                  '"_method"', '"name"', '"value"', '"data"', '"AA=="', "1e400", "NaN", "-0", '"\\ud800"',
+                  ',"headers":', ',"timeoutMs":', ',"redirect":', '"/api/files/a%2fb"'],
+    "policy": ["version: 1\n", "backends:\n", "routes:\n", "tools:\n", "limits:\n", "  a: {url: 'https://a.test'}\n",
+               "  - {path: /a, methods: [GET]}\n", "  - ", "{", "}", "[", "]", "&a ", "*a", "!!", "<<: ", "path: ",
+               "/**", "{x:encoded}", "methods: ", "confirm: always", "rate: ", "1/second per view", "deny: no", "\n",
+               "\t", "'", '"', "? ", ": ", "- ", "network: private", "\u0000", "\ufeff", "%YAML 1.1\n---\n"],
+    "frames": ['{"view":"' + "v" * 22 + '","channel":"', "ui", "webmcp", '","message":', '{"jsonrpc":"2.0"', ',"id":1',
+               ',"method":"tools/call"', ',"params":{}', ',"result":{}', ',"error":{"code":1,"message":""}', "}", "}\n",
+               '{"close":{"view":"' + "v" * 22 + '","reason":""}}\n', '{"hello":{"ticket":"t"}}\n', "[", "]", "1e999",
+               '{"open":{"ref":"2","app":"cart"}}\n', '{"gesture":{"view":"' + "v" * 22 + '","age":5}}\n', "\\ud800"],
+    "answer": ["200", "302", "101", "\n", "content-type: ", "application/json", "text/html", "; charset=", "utf-16",
+               "location: ", "https://shop.test/v2/api/cart/1", "//evil.test", "set-cookie: a=b", "content-encoding: ",
+               "gzip", "deflate", "br", "\n\n", '{"a":', "1e400}", "[" * 70, "\x1f\u008b", "\u00ff",
+               "cache-control: public"],
+}  # fmt: skip
+"""Pieces of hostile inputs, of which Hypothesis makes whole ones."""
+
+
+@pytest.mark.parametrize("seed", sorted(SEEDS.glob("*/*")), ids=lambda seed: f"{seed.parent.name}-{seed.name}")
+def test_a_seed_holds(seed: Path) -> None:
+    """Where fuzzing begins, nothing fails."""
+    TARGETS[seed.parent.name](seed.read_bytes())
+
+
+@pytest.mark.parametrize("name", sorted(TARGETS))
+@given(data=st.data())
+def test_no_input_breaks_a_pure_room(name: str, data: st.DataObject) -> None:
+    """What is decided is what is sent, and nothing but the rooms' own errors comes out."""
+    pieces = st.sampled_from(PARTS[name]) | st.text(max_size=3)
+    joined = "".join(data.draw(st.lists(pieces, max_size=25)))
+    encoding = "latin-1" if name in ("headers", "answer") else "utf-8"
+    TARGETS[name](joined.encode(encoding, "replace"))
+
+
+@pytest.mark.parametrize("name", sorted(TARGETS))
+@given(data=st.binary(max_size=200))
+def test_no_bytes_break_a_pure_room(name: str, data: bytes) -> None:
+    """Bytes that are no text either."""
+    TARGETS[name](data)
