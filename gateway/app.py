@@ -274,9 +274,7 @@ class _Gateway:
 
 
 def _rules(apps: Mapping[str, AppConfig]) -> dict[str, AppRules]:
-    return {
-        app.id: AppRules(app.title, app.policy, app.unproven, app.trust_view_gestures) for app in apps.values()
-    }
+    return {app.id: AppRules(app.title, app.policy, app.unproven, app.trust_view_gestures) for app in apps.values()}
 
 
 def _listener(config: Config) -> Listener:

@@ -1,8 +1,11 @@
 """gateway.yaml and the environment become one frozen Config; what is wrong in it or its policies is named at once."""
 
-from gateway.config.load import app_id_problem, load_config
+from gateway.config.load import Reading, app_id_problem, load_config, read_config
+from gateway.config.notices import Kind, Notice, Notices
 from gateway.config.nouns import App, Approvals, Audit, Config, Origins, Server, Unproven
+from gateway.config.restart import restart_problems
 from gateway.config.settings import SETTINGS, Setting
+from gateway.config.watch import Watch
 
 __all__ = [
     "SETTINGS",
@@ -10,10 +13,17 @@ __all__ = [
     "Approvals",
     "Audit",
     "Config",
+    "Kind",
+    "Notice",
+    "Notices",
     "Origins",
+    "Reading",
     "Server",
     "Setting",
     "Unproven",
+    "Watch",
     "app_id_problem",
     "load_config",
+    "read_config",
+    "restart_problems",
 ]

@@ -26,18 +26,37 @@ _REDACT = re.compile(r"""\$(\.{1,2}([A-Za-z_][\w-]*|\*)|\[\*\]|\['[^']+'\])+""")
 _AUTH_PLANNED = ("oauth", "token")
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What could be read of gateway.yaml, which messages call `file`, and what was wrong.
+
+    `config` lacks the apps of policies that cannot be used, which are in `broken`; it is None where gateway.yaml itself
+    cannot be used.
+    """
+
+    file: str
+    config: Config | None
+    problems: tuple[Problem, ...] = ()
+    broken: frozenset[str] = frozenset()
+
+
 def load_config(path: Path, environ: Mapping[str, str]) -> Config:
     """The configuration in `path`. Raises DocumentError with all problems of it and of its policies."""
+    reading = read_config(path, environ)
+    if reading.problems or reading.config is None:
+        raise DocumentError(reading.problems)
+    return reading.config
+
+
+def read_config(path: Path, environ: Mapping[str, str]) -> Reading:
+    """As much of the configuration in `path` as can be used, and all problems of it and of its policies."""
     reader = _Reader(path.resolve(), path.parent, environ)
-    text = _text(path)
     try:
-        with read(text, str(path)) as root:
+        with read(_text(path), str(path)) as root:
             config = reader.config(root)
     except DocumentError as error:
-        raise DocumentError([*error.problems, *reader.elsewhere]) from error
-    if reader.elsewhere:
-        raise DocumentError(reader.elsewhere)
-    return config
+        return Reading(str(path), None, (*error.problems, *reader.elsewhere))
+    return Reading(str(path), config, tuple(reader.elsewhere), frozenset(reader.broken))
 
 
 def app_id_problem(name: str) -> str | None:
@@ -57,12 +76,16 @@ def _text(path: Path) -> str:
 
 @dataclass(slots=True)
 class _Reader:
-    """One reading. `shown` is the file's folder as the user wrote it, `elsewhere` what is wrong in files it names."""
+    """One reading. `shown` is the file's folder as the user wrote it, `elsewhere` what is wrong in files it names.
+
+    `broken` are the apps whose policies are such files.
+    """
 
     path: Path
     shown: Path
     environ: Mapping[str, str]
     elsewhere: list[Problem] = field(default_factory=list)
+    broken: set[str] = field(default_factory=set)
 
     @property
     def folder(self) -> Path:
@@ -106,7 +129,10 @@ class _Reader:
         unproven = Unproven(section.choice("unproven", list(Unproven), DEFAULTS["apps.<name>.unproven"]))
         title = section.text("title", name[:1].upper() + name[1:])
         trusted = section.flag("trust_view_gestures")
-        return App(name, source, policy, unproven, title, trusted) if policy is not None else None
+        if policy is None:
+            self.broken.add(name)
+            return None
+        return App(name, source, policy, unproven, title, trusted)
 
     def _source(self, section: Section) -> Path:
         node = section.get("source")

@@ -15,8 +15,9 @@ from urllib.parse import quote
 from aiohttp import web
 from sqlalchemy.exc import SQLAlchemyError
 
+from gateway.config import Notices
 from gateway.doors.answers import SECURE, refused
-from gateway.doors.events import Events
+from gateway.doors.events import Events, told
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.tickets import Tickets
 from gateway.exchange.approve import Approvals, State
@@ -53,6 +54,7 @@ class ConsoleDoor:
         tickets: Tickets,
         events: Events,
         database: Database,
+        notices: Notices,
     ) -> None:
         self._folder = folder
         self._sandbox = sandbox
@@ -63,6 +65,7 @@ class ConsoleDoor:
         self._tickets = tickets
         self._events = events
         self._database = database
+        self._notices = notices
         self._key = secrets.token_bytes(32)
 
     def application(self) -> web.Application:
@@ -96,6 +99,7 @@ class ConsoleDoor:
                 "sandbox": self._sandbox,
                 "apps": [asdict(app) for app in self._apps],
                 "loopback": principal.issuer == "local",
+                "problems": [told(notice) for notice in self._notices.now()],
             }
         )
 

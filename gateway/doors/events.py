@@ -1,4 +1,4 @@
-"""The stream of events that the console's page follows: the record as it grows, approvals and views as they change."""
+"""The stream of events that the console's page follows: the record as it grows; approvals, views and problems anew."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from aiohttp import web
 
+from gateway.config import Notice, Notices
 from gateway.exchange.approve import Approvals
 from gateway.model import Json, Question
 from gateway.stores.followers import Follower
@@ -24,10 +25,11 @@ HISTORY = 200
 class Events:
     """The event streams of all open console pages (WHATWG HTML, server-sent events)."""
 
-    def __init__(self, journal: Journal, approvals: Approvals, views: Views) -> None:
+    def __init__(self, journal: Journal, approvals: Approvals, views: Views, notices: Notices) -> None:
         self._journal = journal
         self._approvals = approvals
         self._views = views
+        self._notices = notices
         self._open: set[_Changes] = set()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -38,6 +40,7 @@ class Events:
         stops = (
             self._approvals.watch(lambda: changes.mark("approvals")),
             self._views.watch(lambda _: changes.mark("views")),
+            self._notices.watch(lambda: changes.mark("problems")),
         )
         self._open.add(changes)
         try:
@@ -74,6 +77,8 @@ class Events:
     def _whole(self, what: str) -> list[Json]:
         if what == "approvals":
             return [_shown(question) for question in self._approvals.open_questions()]
+        if what == "problems":
+            return [told(notice) for notice in self._notices.now()]
         return [_listed(view) for view in self._views.live(None)]
 
 
@@ -83,7 +88,7 @@ class _Changes:
     def __init__(self) -> None:
         self.wake = asyncio.Event()
         self.ended = False
-        self._marked = {"approvals", "views"}
+        self._marked = {"approvals", "problems", "views"}
 
     def mark(self, what: str) -> None:
         self._marked.add(what)
@@ -114,6 +119,13 @@ def _shown(question: Question) -> dict[str, Json]:
     for hidden in ("principal", "digest", "policy_version"):
         del shown[hidden]
     return {**shown, "headers": [list(pair) for pair in question.headers]}
+
+
+def told(notice: Notice) -> dict[str, Json]:
+    """A notice as the console is told of it."""
+    problem = notice.problem
+    place: dict[str, Json] = {"file": problem.file, "line": problem.line, "column": problem.column}
+    return {"kind": notice.kind, **place, "message": problem.message}
 
 
 def _listed(view: LiveView) -> dict[str, Json]:

@@ -200,6 +200,12 @@ class Approvals:
             if parked.caller.view == view:
                 self.cancel(parked)
 
+    def cancel_outdated(self, app: str, policy_version: str) -> None:
+        """The app has another policy now: what was asked or approved under an older one is void."""
+        for parked in list(self._parked.values()):
+            if parked.question.app == app and parked.question.policy_version != policy_version:
+                self.cancel(parked)
+
     def open_questions(self, principal: str | None = None) -> list[Question]:
         """What a person can answer now, oldest first."""
         self.sweep()

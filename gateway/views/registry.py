@@ -76,7 +76,8 @@ class LiveView:
 class View:
     """One live iframe of an app. `used` is when it last spoke, on the clock of its registry.
 
-    A `bridged` view ends with its connection; another one when it has not spoken for `IDLE` seconds.
+    A `bridged` view ends with its connection; another one when it has not spoken for `IDLE` seconds. `listed` are its
+    tools as its page lists them, `tools` those that its policy offers.
     """
 
     id: str
@@ -89,6 +90,7 @@ class View:
     key: ViewKey = field(default_factory=ViewKey)
     taint: Taint = field(default_factory=Taint)
     tools: tuple[ViewTool, ...] = ()
+    listed: Sequence[mcp.Tool] = ()
     session: PageSession | None = None
 
 
@@ -177,6 +179,7 @@ class Views:
         task = self._running.pop(view.id, None)
         if task is not None:
             task.cancel()
+        view.listed = ()
         self._set_tools(view, ())
 
     def close(self, view: View) -> None:
@@ -273,6 +276,11 @@ class Views:
         rules = self.apps[app].policy.tools
         return tuple(name for name, rule in rules.items() if rule.held)
 
+    def renew(self, app: str) -> None:
+        """The rules of `app` changed: its views offer the tools that they allow now."""
+        for view in self.of(None, app):
+            self._set_tools(view, clean_tools(app, self.apps[app].policy, view.listed))
+
     def now(self) -> float:
         """The clock of taints, in seconds."""
         return self._clock()
@@ -309,6 +317,7 @@ class Views:
 
     def _listed(self, view: View, session: PageSession, listed: Sequence[mcp.Tool]) -> None:
         if view.session is session:
+            view.listed = listed
             self._set_tools(view, clean_tools(view.app, self.apps[view.app].policy, listed))
 
     def _set_tools(self, view: View, tools: tuple[ViewTool, ...]) -> None:

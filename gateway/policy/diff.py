@@ -1,0 +1,165 @@
+"""What one policy opens, closes and changes against another, found on the paths themselves: the order of rules counts.
+
+Where two routes overlap, the first in the file decides. So the paths to look at are those of each route that is new,
+gone, changed or moved, and where it meets another route; everywhere else the same rule decides as before.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain
+
+from gateway.policy.compare import Turn as Turn
+from gateway.policy.compare import backends_differ, rest_differs, routes_differ, tools_differ
+from gateway.policy.overlaps import Overlaps, Region, region
+from gateway.policy.policy import Policy
+from gateway.policy.rules import METHODS, Route
+
+
+class Kind(StrEnum):
+    """What a change is about."""
+
+    ROUTE = "route"
+    TOOL = "tool"
+    BACKEND = "backend"
+    POLICY = "policy"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change. `subjects` are the routes (as `GET /api/cart`), tools or backends that it is about.
+
+    `line` is where it stands: in the new file, in the old one where something is closed; None for the whole file.
+    """
+
+    turn: Turn
+    kind: Kind
+    subjects: tuple[str, ...]
+    detail: str
+    line: int | None = None
+
+
+def diff(old: Policy, new: Policy) -> tuple[Change, ...]:
+    """What `new` opens, closes and changes against `old`; what is opened comes first."""
+    found = chain(_routes(old, new), _tools(old, new), _backends(old, new), _rest(old, new))
+    return tuple(sorted(found, key=lambda change: list(Turn).index(change.turn)))
+
+
+def _routes(old: Policy, new: Policy) -> list[Change]:
+    met: dict[tuple[int | None, int | None], tuple[Route | None, Route | None, dict[str, set[str]]]] = {}
+    for place, backend in _places(old, new):
+        for path in place.witnesses:
+            for method in METHODS:
+                before, after = (policy.routes.find(method, path, backend) for policy in (old, new))
+                if content(before) != content(after):
+                    key = (before.index if before else None, after.index if after else None)
+                    shown = met.setdefault(key, (before, after, {}))[2]
+                    shown.setdefault(method, set()).add(place.text)
+    changes: dict[tuple[Turn, str], tuple[dict[str, None], int | None]] = {}
+    for before, after, shown in met.values():
+        subject = _subject(shown)
+        for turn, detail in routes_differ(before, after):
+            rule = (before if turn is Turn.CLOSED and after is None else after) or before
+            subjects, _ = changes.setdefault((turn, detail), ({}, rule.line if rule else None))
+            subjects[subject] = None
+    return [
+        Change(turn, Kind.ROUTE, tuple(subjects), detail, line if len(subjects) == 1 else None)
+        for (turn, detail), (subjects, line) in changes.items()
+    ]
+
+
+def _subject(shown: dict[str, set[str]]) -> str:
+    """The methods of one pair of rules, with the shortest path that shows them."""
+    path = min(chain.from_iterable(shown.values()), key=lambda text: (len(text), text))
+    return f"{', '.join(sorted(shown))} {path}"
+
+
+def _places(old: Policy, new: Policy) -> Iterator[tuple[Region, str | None]]:
+    """The regions where another rule may decide than before, for each backend that can be meant."""
+    names = {*old.backends, *new.backends}
+    several = max(len(old.backends), len(new.backends)) > 1
+    backends: tuple[str | None, ...] = (None, *sorted(names)) if several else (None,)
+    depth = 1 + max((len(route.template.segments) for route in (*old.routes.all, *new.routes.all)), default=0)
+    seen: set[Region] = set()
+    for place in _regions(old.routes.all, new.routes.all, depth):
+        if place not in seen:
+            seen.add(place)
+            for backend in backends:
+                yield place, backend
+
+
+def _regions(old: Sequence[Route], new: Sequence[Route], depth: int) -> Iterator[Region]:
+    changed_old, changed_new = _changed(old, new)
+    for route in chain(changed_new, changed_old):
+        yield region(route.template, route.template, depth)
+    for routes, others in ((changed_new, old), (changed_old, new)):
+        overlaps = Overlaps(others) if routes else None
+        for route in routes:
+            for other in overlaps.of(route.template) if overlaps else ():
+                yield region(route.template, other.template, depth)
+
+
+def _changed(old: Sequence[Route], new: Sequence[Route]) -> tuple[list[Route], list[Route]]:
+    """The routes that are not in both in the same order."""
+    places: dict[Hashable, list[int]] = {}
+    for place, route in enumerate(new):
+        places.setdefault(content(route), []).append(place)
+    pairs: list[tuple[int, int]] = []
+    for place, route in enumerate(old):
+        waiting = places.get(content(route))
+        if waiting:
+            pairs.append((place, waiting.pop(0)))
+    kept = _longest_rising(pairs)
+    in_old, in_new = {one for one, _ in kept}, {other for _, other in kept}
+    return (
+        [route for place, route in enumerate(old) if place not in in_old],
+        [route for place, route in enumerate(new) if place not in in_new],
+    )
+
+
+def _longest_rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The longest choice of `pairs`, which rise in their first part, that rises in the second part too."""
+    ends: list[int] = []
+    last: list[int] = []
+    before: list[int | None] = []
+    for place, (_, value) in enumerate(pairs):
+        length = bisect_left(ends, value)
+        before.append(last[length - 1] if length else None)
+        ends[length : length + 1] = [value]
+        last[length : length + 1] = [place]
+    chosen: list[tuple[int, int]] = []
+    at = last[-1] if last else None
+    while at is not None:
+        chosen.append(pairs[at])
+        at = before[at]
+    return chosen[::-1]
+
+
+def content(route: Route | None) -> Hashable:
+    """What a route says, whatever its place."""
+    if route is None:
+        return None
+    template = route.template
+    shape = (template.segments, template.rest, template.encoded)
+    return (shape, route.methods, route.backend, route.deny, route.confirm, route.decided.obligations)
+
+
+def _tools(old: Policy, new: Policy) -> Iterable[Change]:
+    for name in dict.fromkeys((*new.tools, *old.tools)):
+        before, after = old.tools.get(name), new.tools.get(name)
+        rule = after or before
+        for turn, detail in tools_differ(before, after):
+            yield Change(turn, Kind.TOOL, (name,), detail, rule.line if rule else None)
+
+
+def _backends(old: Policy, new: Policy) -> Iterable[Change]:
+    for name in dict.fromkeys((*new.backends, *old.backends)):
+        for turn, detail in backends_differ(old.backends.get(name), new.backends.get(name)):
+            yield Change(turn, Kind.BACKEND, (name,), detail)
+
+
+def _rest(old: Policy, new: Policy) -> Iterable[Change]:
+    return (Change(turn, Kind.POLICY, (), detail) for turn, detail in rest_differs(old, new))
