@@ -7,7 +7,7 @@ import re
 from urllib.parse import urlsplit
 
 from gateway.documents import Section
-from gateway.policy.backends import canonical_url, parse_origin
+from gateway.policy.origins import canonical_url, parse_origin
 
 _LISTEN = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+):([0-9]{1,5})", re.ASCII)
 _APP = "{app}"

@@ -2,7 +2,7 @@
 
 from gateway.policy.answers import Landing, answer_headers, landing
 from gateway.policy.canonical import canonicalise
-from gateway.policy.decide import decide, decide_tool
+from gateway.policy.decide import decide, decide_link, decide_tool
 from gateway.policy.explain import Explanation, Step, TestResult, Tried, explain, outcome, run_tests
 from gateway.policy.gcra import Rate, Taken, take
 from gateway.policy.headers import (
@@ -41,6 +41,7 @@ from gateway.policy.rules import (
     Route,
     ToolRule,
 )
+from gateway.policy.tools import tool_pin
 
 __all__ = [
     "DEFAULT_RESPONSE",
@@ -79,6 +80,7 @@ __all__ = [
     "answer_headers",
     "canonicalise",
     "decide",
+    "decide_link",
     "decide_tool",
     "explain",
     "filter_request_headers",
@@ -91,6 +93,7 @@ __all__ = [
     "private_caching",
     "run_tests",
     "take",
+    "tool_pin",
     "visible",
     "without",
 ]

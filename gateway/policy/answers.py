@@ -8,9 +8,9 @@ from urllib.parse import urljoin
 
 from gateway.model import CanonicalRequest, Headers
 from gateway.policy import paths
-from gateway.policy.canonical import canonical_origin
 from gateway.policy.headers import filter_response_headers, private_caching
 from gateway.policy.obligations import Obligations
+from gateway.policy.origins import canonical_origin
 from gateway.policy.policy import Policy
 from gateway.policy.rules import METHODS, BackendSpec
 

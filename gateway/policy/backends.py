@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import re
-from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Final
 
 from gateway.documents import Section
+from gateway.errors import Reason
 from gateway.model import Json
-from gateway.policy import paths
-from gateway.policy.canonical import canonical_origin
+from gateway.policy.limits import checked
 from gateway.policy.network import PUBLIC, Network, parse_network
+from gateway.policy.obligations import REPEATABLE_METHODS, Circuit, Cookies, Retry
+from gateway.policy.origins import canonical_url, parse_origin
 from gateway.policy.rules import BackendSpec
 
-_URL = re.compile(r"(https?)://([^/?#\\]+)([^?#]*)", re.ASCII | re.IGNORECASE)
-_HOST = re.compile(r"(?:[a-z0-9_](?:[a-z0-9_\-]{0,61}[a-z0-9_])?\.)*[a-z0-9_](?:[a-z0-9_\-]{0,61}[a-z0-9_])?", re.ASCII)
-_NUMERIC = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)", re.ASCII)
 _NAME = re.compile(r"[a-z][a-z0-9_\-]{0,63}", re.ASCII)
-_COMMON_KEYS: Final = ("type", "url", "credential", "origins", "network")
+_RETRIED_STATUSES: Final = (408, 425, 429, 500, 502, 503, 504)
+_RETRIED_REASONS: Final = (Reason.BACKEND_UNREACHABLE, Reason.BACKEND_PROTOCOL, Reason.BACKEND_TIMEOUT)
+_WORTH_ANOTHER: Final = (502, 503, 504, Reason.BACKEND_UNREACHABLE)
+_COMMON_KEYS: Final = ("type", "url", "credential", "origins", "network", "cookies", "retry", "circuit")
 
 
 def read_backends(top: Section) -> dict[str, BackendSpec]:
@@ -31,31 +32,7 @@ def read_backends(top: Section) -> dict[str, BackendSpec]:
     return backends
 
 
-def canonical_url(text: str) -> str:
-    """The one form of an http or https URL without query, and without a slash at its end. Raises ValueError."""
-    match = _URL.fullmatch(text)
-    if match is None:
-        raise ValueError(f'"{text[:80]}" is not an http or https URL without query and fragment')
-    origin = canonical_origin(match[1], match[2])
-    _check_authority(origin.partition("://")[2], text)
-    path = paths.canonical_path(match[3] or "/")
-    if any(map(paths.is_ambiguous, path.split("/"))):
-        raise ValueError(f'"{text[:80]}" has an ambiguous path')
-    return origin + path.rstrip("/")
-
-
-def parse_origin(text: str) -> str:
-    """The one form of an origin, such as `https://www.example.com`. Raises ValueError."""
-    url = canonical_url(text)
-    if url.count("/") != 2 or text.endswith("/"):
-        raise ValueError(
-            f'"{text[:80]}" is not an origin: write scheme, host and port alone, such as https://example.com'
-        )
-    return url
-
-
 def _backend(name: str, section: Section) -> BackendSpec:
-    section.unavailable("cookies", "retry", "circuit")
     if not _NAME.fullmatch(name):
         section.problem(f'"{name[:40]}" is not a name (a-z, 0-9, _ and -, beginning with a letter)')
     type = section.text("type", "http")
@@ -72,6 +49,9 @@ def _backend(name: str, section: Section) -> BackendSpec:
         network=_network(section),
         type=type,
         options={} if type in ("http", "asgi") else _options(section),
+        retry=_retry(section),
+        circuit=_circuit(section),
+        cookies=Cookies(section.choice("cookies", tuple(Cookies), Cookies.NONE)),
     )
 
 
@@ -108,37 +88,40 @@ def _network(section: Section) -> Network:
     return network
 
 
+def _retry(section: Section) -> Retry | None:
+    if section.get("retry") is None:
+        return None
+    rule = section.section("retry")
+    rule.require("attempts")
+    words = [str(node.plain()) for node in rule.nodes("on")]
+    if not words and "on" not in rule:
+        words = [str(one) for one in _WORTH_ANOTHER]
+    found = [checked(rule, "on", _worth, word) for word in words]
+    return Retry(
+        attempts=rule.integer("attempts", 2, minimum=2, maximum=5),
+        on=frozenset(one for one in found if one is not None),
+        backoff=rule.duration("backoff", 0.2),
+        methods=REPEATABLE_METHODS,
+    )
+
+
+def _worth(word: str) -> int | Reason:
+    if word in _RETRIED_REASONS:
+        return Reason(word)
+    if word.isascii() and word.isdigit() and int(word) in _RETRIED_STATUSES:
+        return int(word)
+    known = ", ".join(map(str, (*_RETRIED_STATUSES, *_RETRIED_REASONS)))
+    raise ValueError(f'"{word[:40]}" is not worth another attempt (known: {known})')
+
+
+def _circuit(section: Section) -> Circuit | None:
+    if section.get("circuit") is None:
+        return None
+    rule = section.section("circuit")
+    rule.require("failures", "reset")
+    return Circuit(rule.integer("failures", 5, minimum=1, maximum=1000), rule.duration("reset", 30.0))
+
+
 def _options(section: Section) -> dict[str, Json]:
-    keys = [key for key in section if key not in (*_COMMON_KEYS, "cookies", "retry", "circuit")]
+    keys = [key for key in section if key not in _COMMON_KEYS]
     return {key: node.plain() for key in keys if (node := section.get(key)) is not None}
-
-
-def _check_authority(authority: str, text: str) -> None:
-    host, port = authority, ""
-    if authority.startswith("["):
-        host, bracket, rest = authority[1:].partition("]")
-        port = rest.removeprefix(":")
-        valid = _is_ipv6(host) and bool(bracket) and (not rest or rest.startswith(":"))
-    else:
-        host, colon, port = authority.partition(":")
-        valid = (
-            _HOST.fullmatch(host) is not None and len(host) <= 253 and (not _NUMERIC.fullmatch(host) or _is_ipv4(host))
-        )
-        valid = valid and (not colon or bool(port))
-    if not valid or (port and not (port.isdigit() and port.isascii() and 0 < int(port) < 65536)):
-        raise ValueError(f'"{text[:80]}" has no valid host and port (a name in ASCII, an address in its usual form)')
-
-
-def _is_ipv6(host: str) -> bool:
-    try:
-        return IPv6Address(host).scope_id is None
-    except AddressValueError:
-        return False
-
-
-def _is_ipv4(host: str) -> bool:
-    try:
-        IPv4Address(host)
-    except AddressValueError:
-        return False
-    return True

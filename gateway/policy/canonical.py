@@ -11,7 +11,9 @@ from typing import Final
 from gateway.errors import Reason, Refusal
 from gateway.model import BodyType, CanonicalRequest, Request
 from gateway.policy import paths
+from gateway.policy.bodies import canonical_json
 from gateway.policy.headers import filter_request_headers
+from gateway.policy.origins import canonical_origin
 from gateway.policy.overrides import method_override
 from gateway.policy.policy import Policy
 from gateway.policy.routes import opaque_segments
@@ -22,7 +24,6 @@ MAX_URL: Final = 8 * 1024
 _ABSOLUTE = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://([^/?#\\]*)", re.ASCII)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:", re.ASCII)
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", re.ASCII)
-_DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
 
 
 def canonicalise(policy: Policy, request: Request, backend: str | None = None) -> CanonicalRequest:
@@ -49,16 +50,23 @@ def _canonicalise(policy: Policy, request: Request, backend: str | None) -> Cano
     body = b"" if bodiless else request.body
     if method == "POST" and (place := method_override(query, headers, body)):
         raise ValueError(f"_method in the {place} is refused: send the method that you mean")
+    body_type, json = BodyType.NONE if bodiless else request.body_type, None
+    if body and policy.reads_body:
+        route = policy.routes.find(method, path, backend)
+        if route is not None and route.reads_body:
+            body, json = canonical_json(headers, body, body_type)
+            body_type = BodyType.JSON
     return CanonicalRequest(
         method=method,
         path=path,
         query=query,
         headers=headers,
         body=body,
-        body_type=BodyType.NONE if bodiless else request.body_type,
+        body_type=body_type,
         backend=backend,
         redirect=request.redirect,
         timeout=request.timeout,
+        json=json,
     )
 
 
@@ -81,12 +89,6 @@ def target(policy: Policy, url: str) -> tuple[str | None, str, str]:
         backend, url = _absolute(policy, url)
     path, _, query = url.partition("#")[0].partition("?")
     return backend, path, query
-
-
-def canonical_origin(scheme: str, authority: str) -> str:
-    """Scheme, host and port in lower case, without the scheme's own port."""
-    scheme = scheme.lower()
-    return f"{scheme}://{authority.lower().removesuffix(_DEFAULT_PORTS.get(scheme, ':'))}"
 
 
 def _absolute(policy: Policy, url: str) -> tuple[str, str]:

@@ -7,14 +7,18 @@ from dataclasses import replace
 from typing import Final
 
 from gateway.model import Caller, CanonicalRequest, Effect, Initiator
-from gateway.policy.messages import Message
+from gateway.policy.conditions import Failure
+from gateway.policy.confirm import ROUTE_MESSAGE, question
+from gateway.policy.facts import Source
 from gateway.policy.obligations import SAFE_METHODS, Obligations
 from gateway.policy.policy import Policy
-from gateway.policy.rules import Decision, Route
+from gateway.policy.rules import Confirm, Decision, Route, ToolRule
 
 TOOL_TIMEOUT: Final = 30.0
 
-_UNPROVEN_QUESTION: Final = Message(("Allow ", " ", "?"), ("request.method", "request.path"))
+_UNPROVEN: Final = question(None, ROUTE_MESSAGE)
+_UNPROVEN_REASON: Final = "the call has no view proof, so a person is asked before it changes anything"
+_ASKS: Final = "its rule asks a person"
 
 
 def decide(policy: Policy, request: CanonicalRequest, caller: Caller, now: float | None = None) -> Decision:
@@ -22,17 +26,22 @@ def decide(policy: Policy, request: CanonicalRequest, caller: Caller, now: float
 
     `now` is in seconds since the epoch; without it report mode does not hold.
     """
+    reporting = policy.mode is not None and policy.mode.active(now)
     route = policy.routes.find(request.method, request.path, request.backend)
     if route is None:
-        return Decision(Effect.DENY, no_route_reasons(policy, request.method, request.path, request.backend))
-    decision = route.decided
-    if route.deny is not None:
+        decision = _unrouted(policy, request, reporting=reporting)
+    else:
+        decision = route.decided
+        if route.conditional:
+            decision = _conditional(policy, route, request, caller, reporting=reporting)
+    if decision.effect is Effect.DENY:
         return decision
-    if route.confirm is not None and route.confirm.applies(caller):
-        decision = _asking(decision, route.confirm.message, _values(route, request, caller), "its rule asks a person")
+    if route is not None and route.confirm is not None and route.confirm.applies(caller):
+        decision = _asking(decision, route.confirm, Source(caller, request, route.template), _ASKS)
     elif caller.initiator is Initiator.MODEL and not caller.proven and request.method not in SAFE_METHODS:
-        reason = "the call has no view proof, so a person is asked before it changes anything"
-        decision = _asking(decision, _UNPROVEN_QUESTION, _values(route, request, caller), reason)
+        decision = _asking(decision, _UNPROVEN, Source(caller, request), _UNPROVEN_REASON)
+    if reporting:
+        decision = replace(decision, obligations=replace(decision.obligations, report=True))
     if request.timeout is not None and request.timeout < decision.obligations.timeout:
         decision = replace(decision, obligations=replace(decision.obligations, timeout=request.timeout))
     return decision
@@ -48,14 +57,34 @@ def decide_tool(
         return Decision(Effect.DENY, (f'the tool "{tool[:128]}" is not under `tools` of the policy: {listed}',))
     if rule.deny is not None:
         return Decision(Effect.DENY, (rule.deny, f"the tool rule {tool} (line {rule.line}) denies it"), tool)
-    obligations = Obligations(
-        limits=rule.limits, quotas=rule.quotas, timeout=TOOL_TIMEOUT, description=rule.description
+    reporting = policy.mode is not None and policy.mode.active(now)
+    source = Source(caller, tool=tool, arguments=arguments or {})
+    decision = Decision(
+        Effect.ALLOW, (f"the tool rule {tool} (line {rule.line}) allows it",), tool, _tool_obligations(rule)
     )
-    decision = Decision(Effect.ALLOW, (f"the tool rule {tool} (line {rule.line}) allows it",), tool, obligations)
-    if rule.confirm is None or not rule.confirm.applies(caller):
+    failure = rule.when.failure(source) if rule.when is not None else None
+    if failure is not None:
+        decision = _failed(decision, f"the condition of the tool rule {tool} (line {rule.line})", failure)
+        if not reporting:
+            return decision
+        decision = _reported(policy, decision, _tool_obligations(rule))
+    if rule.confirm is not None and rule.confirm.applies(caller):
+        decision = _asking(decision, rule.confirm, source, _ASKS)
+    if reporting:
+        decision = replace(decision, obligations=replace(decision.obligations, report=True))
+    return decision
+
+
+def decide_link(policy: Policy, url: str, caller: Caller) -> Decision:
+    """Whether an app may ask to open `url` in the person's browser, and whether the person is asked before."""
+    found = policy.links.find(url)
+    if found is None:
+        allowed = ", ".join(pattern.text for pattern in policy.links.allow[:20]) or "none"
+        return Decision(Effect.DENY, (f"no link of the policy allows {ascii(url[:200])[1:-1]} (allowed: {allowed})",))
+    decision = Decision(Effect.ALLOW, (f"the link {found.text} allows it",), found.text)
+    if policy.links.confirm is None or not policy.links.confirm.applies(caller):
         return decision
-    values = {"tool": tool, "arguments": arguments or {}, "app": caller.app, "initiator": caller.initiator.value}
-    return _asking(decision, rule.confirm.message, values, "its rule asks a person")
+    return _asking(decision, policy.links.confirm, Source(caller, link=url), _ASKS)
 
 
 def no_route_reasons(policy: Policy, method: str, path: str, backend: str) -> tuple[str, ...]:
@@ -73,15 +102,49 @@ def no_route_reasons(policy: Policy, method: str, path: str, backend: str) -> tu
     return (f"no route allows {method} {path[:200]}: {hint}",)
 
 
-def _asking(decision: Decision, message: Message, values: Mapping[str, object], reason: str) -> Decision:
-    obligations = replace(decision.obligations, confirm=message.fill(values), no_store=True)
+def _unrouted(policy: Policy, request: CanonicalRequest, *, reporting: bool) -> Decision:
+    reasons = no_route_reasons(policy, request.method, request.path, request.backend)
+    decision = Decision(Effect.DENY, reasons)
+    backend = policy.backends.get(request.backend)
+    if not reporting or backend is None:
+        return decision
+    obligations = replace(policy.defaults, circuit=backend.circuit, cookies=backend.cookies)
+    return _reported(policy, decision, obligations)
+
+
+def _conditional(
+    policy: Policy, route: Route, request: CanonicalRequest, caller: Caller, *, reporting: bool
+) -> Decision:
+    """The decision of a route with a schema or a condition. Report mode does not relax the schema."""
+    decision = route.decided
+    if route.schema is not None:
+        failure = route.schema.failure(request.json) if request.body else Failure("there is no body")
+        if failure is not None:
+            return _failed(decision, f"the body schema of the route {route.shown}", failure)
+    if route.when is None:
+        return decision
+    failure = route.when.failure(Source(caller, request, route.template))
+    if failure is None:
+        return decision
+    denied = _failed(decision, f"the condition of the route {route.shown}", failure)
+    return _reported(policy, denied, decision.obligations) if reporting else denied
+
+
+def _failed(decision: Decision, rule: str, failure: Failure) -> Decision:
+    return Decision(Effect.DENY, (f"{rule} does not hold: {failure.why}",), decision.route, reason=failure.reason)
+
+
+def _reported(policy: Policy, denied: Decision, obligations: Obligations) -> Decision:
+    """What report mode makes of a denial."""
+    until = policy.mode.date if policy.mode is not None else ""
+    reasons = (*denied.reasons, f"report mode lets it through until {until}")
+    return replace(denied, effect=Effect.ALLOW, reasons=reasons, obligations=replace(obligations, reported=True))
+
+
+def _tool_obligations(rule: ToolRule) -> Obligations:
+    return Obligations(limits=rule.limits, quotas=rule.quotas, timeout=TOOL_TIMEOUT, description=rule.description)
+
+
+def _asking(decision: Decision, confirm: Confirm, source: Source, reason: str) -> Decision:
+    obligations = replace(decision.obligations, confirm=confirm.question(source), no_store=True)
     return replace(decision, reasons=(*decision.reasons, reason), obligations=obligations)
-
-
-def _values(route: Route, request: CanonicalRequest, caller: Caller) -> dict[str, object]:
-    return {
-        "request": {"method": request.method, "path": request.path, "query": request.query},
-        "params": route.template.values(request.path),
-        "app": caller.app,
-        "initiator": caller.initiator.value,
-    }

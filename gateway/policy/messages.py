@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,11 +26,11 @@ class Message:
     texts: tuple[str, ...]
     names: tuple[str, ...]
 
-    def fill(self, values: Mapping[str, object]) -> str:
-        """The message with the values of its names, on one line, at most `MAX_MESSAGE` characters."""
+    def fill(self, values: Iterable[object]) -> str:
+        """The message with the values of its names, in their order, on one line, at most `MAX_MESSAGE` characters."""
         filled = [self.texts[0]]
-        for name, text in zip(self.names, self.texts[1:], strict=True):
-            filled += (_cut(visible(_shown(_find(values, name))), MAX_VALUE), text)
+        for value, text in zip(values, self.texts[1:], strict=True):
+            filled += (_cut(visible(_shown(value)), MAX_VALUE), text)
         return _cut(visible("".join(filled)), MAX_MESSAGE)
 
 
@@ -68,13 +68,6 @@ def _shown(value: object) -> str:
     if isinstance(value, str):
         return value
     return "(none)" if value is None else json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _find(values: Mapping[str, object], name: str) -> object:
-    found: object = values
-    for part in name.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found
 
 
 def _cut(text: str, length: int) -> str:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from typing import Final
+
+from gateway.documents import Section
+from gateway.policy.limits import checked
 
 MAX_DAYS: Final = 30
 _LONGEST: Final = MAX_DAYS * 86400.0
@@ -19,3 +23,30 @@ class Report:
     def active(self, now: float | None) -> bool:
         """Whether it holds at `now`; never without a time, nor more than 30 days before its end."""
         return now is not None and 0 < self.until - now <= _LONGEST
+
+
+def read_mode(top: Section, now: float | None) -> Report | None:
+    """The mode of the file, None where everything is enforced. Without `now` no day is too far away."""
+    node = top.get("mode")
+    if node is None or node.value == "enforce":
+        return None
+    if isinstance(node.value, str):
+        top.problem(f"must be enforce, or {{report: {{until: 2026-12-31}}}}, not {node.kind}", "mode")
+        return None
+    report = top.section("mode").section("report")
+    if "report" not in top.section("mode"):
+        top.problem('"report" is missing: write {report: {until: 2026-12-31}}', "mode")
+    report.require("until")
+    found = checked(report, "until", _until, report.text("until"))
+    if found is not None and now is not None and found.until - now > _LONGEST:
+        report.problem(f"{found.date} is more than {MAX_DAYS} days away: report mode lasts {MAX_DAYS} at most", "until")
+    return found
+
+
+def _until(text: str) -> Report:
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f'"{text[:40]}" is no day: write one such as 2026-12-31') from None
+    end = datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=1)
+    return Report(text, end.timestamp())

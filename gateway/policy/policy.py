@@ -18,6 +18,7 @@ class Policy:
 
     `origins` maps the origins of absolute URLs to backends; `only_backend` is set where there is exactly one.
     `mode` is None where everything is enforced. `sources` are the files that it was read from, schemas of bodies too.
+    `reads_body` says that some route does.
     """
 
     file: str
@@ -32,3 +33,4 @@ class Policy:
     links: Links = NO_LINKS
     mode: Report | None = None
     sources: tuple[str, ...] = ()
+    reads_body: bool = False

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
 
 from gateway.policy import paths
 from gateway.policy.rules import Route
+
+REMEMBERED: Final = 4096
+LONGEST: Final = 200
+"""Requests whose route is remembered, and characters of their paths at most."""
 
 
 @dataclass(slots=True)
@@ -23,16 +29,21 @@ class _Branch:
 class Routes:
     """All routes of a policy, in the order of the file."""
 
-    __slots__ = ("_root", "all")
+    __slots__ = ("_found", "_root", "all")
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self.all = tuple(routes)
         self._root = _Branch(first=0)
         for route in self.all:
             self._add(route)
+        self._found = lru_cache(maxsize=REMEMBERED)(self._find)
 
     def find(self, method: str, path: str, backend: str | None) -> Route | None:
         """The first route in the file that matches; `backend` None stands for any."""
+        # A long path is likely to be new, and would be kept.
+        return self._found(method, path, backend) if len(path) <= LONGEST else self._find(method, path, backend)
+
+    def _find(self, method: str, path: str, backend: str | None) -> Route | None:
         best: Route | None = None
         for route in self._matching(path):
             if (

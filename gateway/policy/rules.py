@@ -7,25 +7,37 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.errors import Reason, Refusal
-from gateway.model import Caller, CanonicalRequest, Effect, Initiator, Json
+from gateway.model import Caller, CanonicalRequest, Effect, Headers, Initiator, Json
+from gateway.policy.conditions import Condition
+from gateway.policy.facts import Finder, Source
 from gateway.policy.messages import Message
 from gateway.policy.network import PUBLIC, Network
 from gateway.policy.obligations import NO_OBLIGATIONS, SAFE_METHODS, Circuit, Cookies, Limit, Obligations, Quota, Retry
+from gateway.policy.schemas import BodySchema
 from gateway.policy.templates import Template
 
+TOOL_CALL: Final = "tools/call"
 METHODS: Final = SAFE_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
 
 
 @dataclass(frozen=True, slots=True)
 class Confirm:
-    """When a person is asked before a call runs (`initiators` None: always), and what."""
+    """When a person is asked before a call runs (`initiators` None: always), and what.
+
+    `finders` find the values of the message's names, in their order.
+    """
 
     initiators: frozenset[Initiator] | None
     message: Message
+    finders: tuple[Finder, ...] = ()
 
     def applies(self, caller: Caller) -> bool:
         """Whether a call of `caller` needs an approval."""
         return self.initiators is None or caller.initiator in self.initiators
+
+    def question(self, source: Source) -> str:
+        """The question with its values filled in."""
+        return self.message.fill(find(source) for find in self.finders)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +62,8 @@ class Decision:
 class Route:
     """A rule for requests; `index` is its place in the file. `methods` None: all, `backend` None: any.
 
-    `decided` is the decision wherever no question has to be asked.
+    `decided` is the decision wherever `when` and `schema` hold and no question has to be asked; `reads_body` says that
+    one of these reads the body.
     """
 
     index: int
@@ -61,12 +74,25 @@ class Route:
     deny: str | None
     confirm: Confirm | None
     decided: Decision
+    when: Condition | None = None
+    schema: BodySchema | None = None
+    reads_body: bool = False
+
+    @property
+    def conditional(self) -> bool:
+        """Whether it depends on more than method and path that it decides as `decided` says."""
+        return self.when is not None or self.schema is not None
 
     @property
     def shown(self) -> str:
         """The route in the words of a reason."""
-        methods = ", ".join(sorted(self.methods)) + " " if self.methods else ""
-        return f"{methods}{self.template.text} (line {self.line})"
+        return route_shown(self.methods, self.template, self.line)
+
+
+def route_shown(methods: frozenset[str] | None, template: Template, line: int) -> str:
+    """A route in the words of a reason."""
+    named = ", ".join(sorted(methods)) + " " if methods else ""
+    return f"{named}{template.text} (line {line})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +107,13 @@ class ToolRule:
     description: str | None
     quotas: tuple[Quota, ...] = ()
     pin: str | None = None
+    when: Condition | None = None
 
     @property
     def held(self) -> bool:
         """Whether only the gateway may offer the tool, since no one else could enforce its rule."""
-        return self.deny is not None or self.confirm is not None or bool(self.limits or self.quotas)
+        rules = (self.deny, self.confirm, self.when, self.pin)
+        return any(rule is not None for rule in rules) or bool(self.limits or self.quotas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +141,10 @@ class BackendSpec:
 
 @dataclass(frozen=True, slots=True)
 class PolicyTest:
-    """An expectation in the policy file: `expect` is `allow`, `deny` or `confirm`."""
+    """An expectation: `expect` is `allow`, `deny` or `confirm`. `file` and `line` say where it stands.
+
+    For a tool, `method` is `tools/call` and `url` the page's name of the tool. `body` is the JSON text of a body.
+    """
 
     method: str
     url: str
@@ -121,3 +152,14 @@ class PolicyTest:
     principal: str | None
     expect: str
     line: int
+    file: str = ""
+    roles: frozenset[str] = frozenset()
+    claims: Mapping[str, Json] = field(default_factory=dict)
+    headers: Headers = ()
+    body: str | None = None
+    arguments: Mapping[str, Json] = field(default_factory=dict)
+
+    @property
+    def is_tool(self) -> bool:
+        """Whether it is about a tool of the page."""
+        return self.method == TOOL_CALL

@@ -26,10 +26,26 @@ class Template:
     encoded: frozenset[int]
     rest: bool
 
+    def matches(self, path: str) -> bool:
+        """Whether a canonical path matches; for a few templates, where a trie is too much."""
+        found = path.split("/")[1:]
+        if len(found) < len(self.segments) if self.rest else len(found) != len(self.segments):
+            return False
+        if any(paths.is_ambiguous(segment) and place not in self.encoded for place, segment in enumerate(found)):
+            return False
+        return all(
+            bool(segment) if wanted is None else paths.folded(segment) == wanted
+            for wanted, segment in zip(self.segments, found, strict=False)
+        )
+
     def values(self, path: str) -> dict[str, str]:
         """The decoded parameters of a path that matches."""
         found = path.split("/")[1:]
         return {name: paths.decoded(found[place]) for place, name in enumerate(self.names) if name}
+
+    def value(self, name: str, path: str) -> str:
+        """The decoded parameter `name` of a path that matches."""
+        return paths.decoded(path.split("/")[1:][self.names.index(name)])
 
 
 def parse_template(text: str) -> Template:

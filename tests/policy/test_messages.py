@@ -14,21 +14,21 @@ from gateway.policy.messages import MAX_MESSAGE, MAX_VALUE, parse_message, visib
 @pytest.mark.parametrize(
     ("text", "values", "filled"),
     [
-        ("Remove {params.item}?", {"params": {"item": "7"}}, "Remove 7?"),
-        ("{request.method} it", {"request": {"method": "PUT"}}, "PUT it"),
-        ("Pay {arguments.total}", {"arguments": {"total": 12.5}}, "Pay 12.5"),
-        ("Add {arguments.a.b}", {"arguments": {"a": {"b": "x"}}}, "Add x"),
-        ("Add {arguments.gone}", {"arguments": {}}, "Add (none)"),
-        ("Add {arguments.list}", {"arguments": {"list": [1, "é"]}}, 'Add [1, "é"]'),
-        ("Add {arguments.x}", {"arguments": {"x": "{arguments.y}", "y": "no"}}, "Add {arguments.y}"),
+        ("Remove {params.item}?", ["7"], "Remove 7?"),
+        ("{request.method} it", ["PUT"], "PUT it"),
+        ("Pay {arguments.total}", [12.5], "Pay 12.5"),
+        ("Add {arguments.a.b}", ["x"], "Add x"),
+        ("Add {arguments.gone}", [None], "Add (none)"),
+        ("Add {arguments.list}", [[1, "é"]], 'Add [1, "é"]'),
+        ("Add {arguments.x}", ["{arguments.y}"], "Add {arguments.y}"),
         (
             "Add {arguments.x}",
-            {"arguments": {"x": "a\u202etxt\u200b.exe\x1b[31m\n\ny\U000e0041\u2800"}},
+            ["a\u202etxt\u200b.exe\x1b[31m\n\ny\U000e0041\u2800"],
             "Add atxt.exe[31m  y",
         ),
     ],
 )
-def test_fill(text: str, values: dict[str, object], filled: str) -> None:
+def test_fill(text: str, values: list[object], filled: str) -> None:
     """Values are put in as plain visible text, once."""
     assert parse_message(text).fill(values) == filled
 
@@ -44,7 +44,7 @@ def test_broken_places(text: str) -> None:
 @given(st.text(max_size=2000))
 def test_hostile_values(value: str) -> None:
     """No value makes a message long, more than one line, or invisible in part."""
-    message = parse_message("Remove {arguments.x} of {arguments.x} now").fill({"arguments": {"x": value}})
+    message = parse_message("Remove {arguments.x} of {arguments.x} now").fill([value, value])
     assert len(message) <= MAX_MESSAGE
     assert message.startswith("Remove ")
     assert message.endswith(" now")
@@ -54,7 +54,7 @@ def test_hostile_values(value: str) -> None:
 
 def test_long_values_are_cut() -> None:
     """A long value cannot push the words of the policy out of sight."""
-    filled = parse_message("Remove {arguments.x} now").fill({"arguments": {"x": "y" * 5000}})
+    filled = parse_message("Remove {arguments.x} now").fill(["y" * 5000])
     assert filled == "Remove " + "y" * (MAX_VALUE - 1) + "… now"
 
 

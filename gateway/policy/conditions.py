@@ -1,0 +1,394 @@
+"""Conditions in CEL, fenced: checked at load, run with the facts that they name alone, and with a bounded cost.
+
+The engine has no bound of steps and holds the interpreter's lock, so the bound is in what it is given.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gateway.errors import Reason
+from gateway.policy import facts
+from gateway.policy.expressions import (
+    MACROS,
+    RESERVED,
+    Call,
+    Index,
+    Listed,
+    Literal,
+    Macro,
+    Mapped,
+    Name,
+    Operation,
+    Select,
+    Tree,
+    parse_expression,
+)
+from gateway.policy.facts import Finder, Missing, Path, Source, Vocabulary
+from gateway.policy.regexes import Regex, bounded_regex
+
+if TYPE_CHECKING:
+    from cel import Program
+
+MAX_BYTES: Final = 64 * 1024
+MAX_DEPTH: Final = 64
+MAX_COST: Final = 2_000_000
+"""What sweeps over lists and regular expressions may cost, in about 40 ns each."""
+
+_METHODS: Final = {"contains": 1, "startsWith": 1, "endsWith": 1, "matches": 1, "size": 0}
+_FUNCTIONS: Final = frozenset({"size", "int", "double", "string", "timestamp", "duration"})
+_REGEX: Final = 800
+_REGEX_PLACE: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a condition is not true."""
+
+    why: str
+    reason: Reason = Reason.POLICY_DENIED
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A variable of the engine: the fact behind it, or (`presence`) whether that is there."""
+
+    variable: str
+    path: Path
+    find: Finder
+    presence: bool = False
+
+    @property
+    def shown(self) -> str:
+        """The fact as the condition writes it."""
+        return f"has({facts.shown(self.path)})" if self.presence else facts.shown(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """A macro: variables it runs over, those used for each item, whether it copies, and its regular expressions."""
+
+    over: frozenset[str]
+    inner: frozenset[str]
+    copies: bool
+    regexes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A compiled condition; `regexes` is the size of the regular expressions that are no macro's."""
+
+    text: str
+    program: Program
+    slots: tuple[Slot, ...]
+    sweeps: tuple[Sweep, ...]
+    regexes: int
+
+    def failure(self, source: Source) -> Failure | None:
+        """None where the condition is true of `source`, and only there."""
+        given: dict[str, object] = {}
+        gone: list[tuple[Slot, Missing]] = []
+        room = _Room()
+        for slot in self.slots:
+            value = slot.find(source)
+            if isinstance(value, Missing):
+                gone.append((slot, value))
+            elif room.takes(slot.variable, value):
+                given[slot.variable] = value
+            else:
+                return Failure(f"{slot.shown} is larger than conditions may read", Reason.CONDITION_LIMIT)
+        if (self.sweeps or self.regexes) and self._cost(room) > MAX_COST:
+            return Failure("it would take too long on a value of that size", Reason.CONDITION_LIMIT)
+        return self._run(given, gone)
+
+    def values(self, source: Source) -> Iterator[tuple[str, object]]:
+        """Each fact that the condition names, with its value or `Missing`."""
+        for slot in self.slots:
+            if not slot.presence:
+                yield slot.shown, slot.find(source)
+
+    def reads(self, *path: str) -> bool:
+        """Whether it names a fact at or below `path`."""
+        return any(slot.path[: len(path)] == path for slot in self.slots)
+
+    def _run(self, given: Mapping[str, object], gone: list[tuple[Slot, Missing]]) -> Failure | None:
+        try:
+            result = self.program.execute(dict(given))
+        except (ValueError, TypeError, RuntimeError, ArithmeticError, LookupError) as error:
+            if gone:
+                slot, missing = gone[0]
+                return Failure(f"{slot.shown} {missing.why}")
+            return Failure(_told(error))
+        except BaseException as error:
+            # A panic of the engine is no Exception; it denies like every error.
+            if type(error).__name__ != "PanicException":
+                raise
+            return Failure("the engine failed")
+        if result is True:
+            return None
+        return Failure("it is false" if result is False else "its value is neither true nor false")
+
+    def _cost(self, room: _Room) -> int:
+        cost = _matched(self.regexes, room.bytes) if self.regexes else 0
+        for sweep in self.sweeps:
+            items = sum(room.counts.get(name, 0) for name in sweep.over) + 1
+            inner = sum(room.counts.get(name, 0) + room.sizes.get(name, 0) // 64 for name in sweep.inner)
+            each = 8 + inner + (items if sweep.copies else 0)
+            cost += items * each
+            if sweep.regexes:
+                size = room.bytes if sweep.inner else room.bytes // items
+                cost += items * _matched(sweep.regexes, size)
+        return cost
+
+
+def parse_condition(source: str, vocabulary: Vocabulary) -> Condition:
+    """The condition in `source`. Raises ValueError with the remedy."""
+    # The engine brings a command line of its own, which takes 150 ms to import: only policies with conditions pay.
+    import cel  # noqa: PLC0415
+
+    writer = _Writer(vocabulary)
+    text = writer.text(parse_expression(source))
+    try:
+        program = cel.compile(text)
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(f"not a condition: {_told(error)}") from error
+    return Condition(source, program, tuple(writer.slots.values()), tuple(writer.sweeps), writer.regexes)
+
+
+def pattern_program(regex: Regex) -> Program:
+    """Whether `regex` is found in the text `v`. Raises ValueError where the engine does not take it."""
+    import cel  # noqa: PLC0415  # as above
+
+    try:
+        program = cel.compile(f"v.matches({quoted(regex.text)})")
+        program.execute({"v": ""})
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(f"the regular expression {quoted(regex.text[:60])} is refused: {_told(error)}") from error
+    return program
+
+
+class _Room:
+    """Measures what conditions are given: bytes and values in all, and of each variable."""
+
+    __slots__ = ("bytes", "counts", "sizes")
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.counts: dict[str, int] = {}
+        self.sizes: dict[str, int] = {}
+
+    def takes(self, variable: str, value: object) -> bool:
+        """Whether there is room for `value` too."""
+        if isinstance(value, Mapping | list):
+            size, count = _measure(value)
+        else:
+            size, count = _width(value), 1
+        self.sizes[variable], self.counts[variable] = size, count
+        self.bytes += size
+        return self.bytes <= MAX_BYTES
+
+
+class _Writer:
+    """Writes a tree anew in CEL, with a variable for each fact; collects these, and what macros run over."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        self.slots: dict[tuple[Path, str], Slot] = {}
+        self.sweeps: list[Sweep] = []
+        self.regexes = 0
+        self.used: set[str] = set()
+        self.item: str | None = None
+
+    def text(self, tree: Tree, *, several: bool = False) -> str:
+        """The CEL of `tree`; `several` says that a list is meant there."""
+        path = self._path(tree)
+        if path is not None:
+            return self._slot(path, "list" if several else "one")
+        match tree:
+            case Literal(value):
+                return quoted(value) if isinstance(value, str) else json.dumps(value)
+            case Name(name):
+                return name
+            case Select(target, name):
+                inner = self.text(target, several=True)
+                return f"{inner}[{quoted(name)}]" if name in RESERVED else f"{inner}.{name}"
+            case Index(target, key):
+                return f"{self.text(target, several=True)}[{self.text(key)}]"
+            case Listed(items):
+                return f"[{', '.join(map(self.text, items))}]"
+            case Mapped(entries):
+                return f"{{{', '.join(f'{self.text(key)}: {self.text(value)}' for key, value in entries)}}}"
+            case Call():
+                return self._call(tree)
+            case Macro():
+                return self._macro(tree)
+            case Operation():
+                return self._operation(tree)
+
+    def _path(self, tree: Tree) -> Path | None:
+        """The fact that a chain of names and constant keys means; None where it is none."""
+        parts: list[str | int] = []
+        while not isinstance(tree, Name):
+            match tree:
+                case Select(target, name):
+                    parts.append(name)
+                    tree = target
+                case Index(target, Literal(key)) if isinstance(key, str) or (type(key) is int and key >= 0):
+                    parts.append(key)
+                    tree = target
+                case Index(target, _):
+                    # A computed key: what is left of it is the fact, what is right of it the engine's.
+                    return None
+                case _:
+                    return None
+        if tree.name == self.item:
+            return None
+        return (tree.name, *reversed(parts))
+
+    def _named_in(self, operation: Operation) -> Path | None:
+        """The fact that `"name" in request.query` asks for; as has(…) it knows names that differ in case."""
+        match operation:
+            case Operation("in", (Literal(str(name)), right)):
+                path = self._path(right)
+                return (*path, name) if path in (("request", "query"), ("request", "headers")) else None
+            case _:
+                return None
+
+    def _slot(self, path: Path, use: str) -> str:
+        self.vocabulary.check(path)
+        scalar = use == "one" and facts.repeated(path)
+        key = (path, use if facts.repeated(path) or use == "has" else "")
+        if key not in self.slots:
+            present = use == "has"
+            found = facts.presence(path) if present else facts.finder(path, scalar=scalar)
+            self.slots[key] = Slot(f"v{len(self.slots)}", path, found, present)
+        self.used.add(self.slots[key].variable)
+        return self.slots[key].variable
+
+    def _call(self, call: Call) -> str:
+        if call.function == "has" and call.target is None:
+            return self._has(call)
+        if call.target is None:
+            if call.function not in _FUNCTIONS or len(call.arguments) != 1:
+                names = ", ".join(sorted(_FUNCTIONS))
+                raise ValueError(f"the function {call.function} is unknown here (known, with one value: {names}, has)")
+            return f"{call.function}({self.text(call.arguments[0], several=call.function == 'size')})"
+        if len(call.arguments) != _METHODS.get(call.function, -1):
+            names = ", ".join(sorted({*_METHODS, *MACROS}))
+            raise ValueError(f"the method {call.function} is unknown here, or has too many values (known: {names})")
+        target = self.text(call.target, several=call.function == "size")
+        if call.function == "matches":
+            return f"{_bracketed(call.target, target)}.matches({self._regex(call.arguments[0])})"
+        arguments = ", ".join(map(self.text, call.arguments))
+        return f"{_bracketed(call.target, target)}.{call.function}({arguments})"
+
+    def _regex(self, tree: Tree) -> str:
+        if not isinstance(tree, Literal) or not isinstance(tree.value, str):
+            raise ValueError("a regular expression must be written out: matches('…')")
+        regex = bounded_regex(tree.value)
+        pattern_program(regex)
+        self.regexes += regex.size + 1
+        return quoted(regex.text)
+
+    def _has(self, call: Call) -> str:
+        tree = call.arguments[0] if len(call.arguments) == 1 else None
+        if not isinstance(tree, Select | Index):
+            raise ValueError("has(…) takes a field, such as has(request.body.total)")
+        path = self._path(tree)
+        if path is None and isinstance(tree, Select) and tree.field not in RESERVED:
+            return f"has({self.text(tree.target, several=True)}.{tree.field})"
+        if path is None:
+            raise ValueError("has(…) takes a field, such as has(request.body.total)")
+        return self._slot(path, "has")
+
+    def _macro(self, macro: Macro) -> str:
+        if self.item is not None:
+            raise ValueError(f".{macro.kind}(…) inside of another is refused: its cost would multiply")
+        if macro.variable in (*self.vocabulary.roots, *_FUNCTIONS, "has") or macro.variable[:1] == "v":
+            raise ValueError(f'"{macro.variable}" cannot name the items: take another name, not beginning with v')
+        used, self.used = self.used, set()
+        target = self.text(macro.target, several=True)
+        over, self.used = frozenset(self.used), set()
+        regexes, self.regexes, self.item = self.regexes, 0, macro.variable
+        bodies = ", ".join(map(self.text, macro.bodies))
+        self.sweeps.append(Sweep(over, frozenset(self.used), macro.kind in ("map", "filter"), self.regexes))
+        self.used, self.regexes, self.item = used | over | self.used, regexes, None
+        return f"{_bracketed(macro.target, target)}.{macro.kind}({macro.variable}, {bodies})"
+
+    def _operation(self, operation: Operation) -> str:
+        operator, operands = operation.operator, operation.operands
+        named = self._named_in(operation)
+        if named is not None:
+            return self._slot(named, "has")
+        lists = any(isinstance(operand, Listed) for operand in operands)
+        texts = [
+            self.text(operand, several=lists or (operator == "in" and place == 1))
+            for place, operand in enumerate(operands)
+        ]
+        if operator == "?:":
+            chosen = [f"({text})" for text in texts]
+            return f"{chosen[0]} ? {chosen[1]} : {chosen[2]}"
+        if len(operands) == 1:
+            return operator + _bracketed(operands[0], texts[0])
+        first = operands[0]
+        chained = isinstance(first, Operation) and first.operator == operator and operator in ("&&", "||", "+", "*")
+        left = texts[0] if chained else _bracketed(first, texts[0])
+        return f"{left} {operator} {_bracketed(operands[1], texts[1])}"
+
+
+def _bracketed(tree: Tree, text: str) -> str:
+    return f"({text})" if isinstance(tree, Operation) or text.startswith("-") else text
+
+
+def quoted(text: str) -> str:
+    """`text` as CEL writes it."""
+    return '"' + "".join(map(_quoted_char, text)) + '"'
+
+
+def _quoted_char(char: str) -> str:
+    if char in '"\\':
+        return "\\" + char
+    if char.isascii() and char.isprintable():
+        return char
+    return f"\\U{ord(char):08X}"
+
+
+def _matched(regexes: int, size: int) -> int:
+    """What matching regular expressions of that size costs, on texts of `size` bytes."""
+    return _REGEX + regexes * _REGEX_PLACE + (regexes * size >> 11)
+
+
+def _measure(value: Mapping[str, object] | list[object]) -> tuple[int, int]:
+    """Bytes and values of a JSON value, without recursion; beyond any limit where it is too deep."""
+    size = count = 0
+    level: list[object] = [value]
+    for _ in range(MAX_DEPTH + 1):
+        below: list[object] = []
+        for one in level:
+            if isinstance(one, Mapping):
+                size += sum(map(_width, one))
+                below += one.values()
+            elif isinstance(one, list):
+                below += one
+            else:
+                size += _width(one)
+            size += 2
+        count += len(level)
+        if not below or size > MAX_BYTES:
+            return size, count
+        level = below
+    return MAX_BYTES + 1, count
+
+
+def _width(value: object) -> int:
+    if isinstance(value, str):
+        return len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
+    return 4
+
+
+def _told(error: Exception) -> str:
+    """The first sentence of what the engine says."""
+    return f"it failed: {str(error).partition(chr(10))[0].partition('. ')[0][:120]}"

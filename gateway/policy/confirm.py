@@ -1,0 +1,85 @@
+"""The `confirm` of a rule: whose calls a person is asked about, and in which words."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.documents import Section
+from gateway.model import Initiator
+from gateway.policy import facts
+from gateway.policy.facts import Finder, Missing, Path, Source, Vocabulary
+from gateway.policy.limits import checked
+from gateway.policy.messages import Message, parse_message
+from gateway.policy.rules import Confirm
+
+ROUTE_MESSAGE: Final = "Allow {request.method} {request.path}?"
+TOOL_MESSAGE: Final = "Run {tool}?"
+LINK_MESSAGE: Final = "Open {link} in the browser?"
+
+
+def read_confirm(section: Section, vocabulary: Vocabulary, default: str) -> Confirm | None:
+    """The question of a rule, None where it asks nobody; `default` is its text where the file has none."""
+    node = section.get("confirm")
+    if node is None:
+        return None
+    if isinstance(node.value, str):
+        section.choice("confirm", ("always",))
+        return question(None, default)
+    rule = section.section("confirm")
+    when = rule.get("when")
+    words = (when.value,) if when is not None and isinstance(when.value, str) else rule.texts("when", ("always",))
+    allowed = ("always", *Initiator)
+    for word in words:
+        if word not in allowed:
+            rule.problem(f'must be of {", ".join(allowed)}, not "{word}"', "when")
+    if not words:
+        rule.problem(f"must be of {', '.join(allowed)}", "when")
+    message = checked(rule, "message", parse_message, rule.text("message", default)) or parse_message(default)
+    for name in message.names:
+        try:
+            vocabulary.check(path_of(name))
+        except ValueError:
+            rule.problem(f"{{{name}}} is unknown here (known: {vocabulary.shown})", "message")
+            return None
+    return Confirm(_initiators(words), message, tuple(map(_shown, message.names)))
+
+
+def question(initiators: frozenset[Initiator] | None, text: str) -> Confirm:
+    """A question in words of our own."""
+    message = parse_message(text)
+    return Confirm(initiators, message, tuple(map(_shown, message.names)))
+
+
+def path_of(name: str) -> Path:
+    """The fact that a place of a message names, such as `request.body.items.0.id`."""
+    parts = name.split(".")
+    fixed = 1 if parts[0] == "arguments" else 2
+    listed = parts[0] == "arguments" or parts[:2] in (["request", "body"], ["principal", "claims"])
+    return tuple(
+        int(part) if listed and place >= fixed and part.isdigit() else part for place, part in enumerate(parts)
+    )
+
+
+def reads_body(message: Message) -> bool:
+    """Whether a message shows something of the body."""
+    return any(path_of(name)[:2] == ("request", "body") for name in message.names)
+
+
+def _shown(name: str) -> Finder:
+    """What finds the value of a place in a message: None where it is not there."""
+    path = path_of(name)
+    if path == ("request", "query"):
+        return lambda source: source.request.query if source.request is not None else None
+    find = facts.finder(path)
+
+    def shown(source: Source) -> object:
+        value = find(source)
+        if isinstance(value, Missing):
+            return f"({value.why})" if value.odd else None
+        return value[0] if facts.repeated(path) and isinstance(value, list) and len(value) == 1 else value
+
+    return shown
+
+
+def _initiators(words: tuple[str, ...]) -> frozenset[Initiator] | None:
+    return None if "always" in words else frozenset(Initiator(word) for word in words if word in tuple(Initiator))

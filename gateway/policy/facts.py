@@ -1,0 +1,272 @@
+"""What conditions and questions can name: of the request, its caller, the path, and a tool's arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+from urllib.parse import unquote_to_bytes
+
+from gateway.model import Caller, CanonicalRequest
+from gateway.policy.templates import Template
+
+Path: TypeAlias = tuple[str | int, ...]
+"""How a fact is named: `("request", "body", "items", 0)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A fact that is not there, or not in one meaning; `why` ends a sentence that begins with its name.
+
+    `odd` says that not even its absence is certain.
+    """
+
+    why: str
+    odd: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the facts of one call are: in a request with its route's template, in a tool's arguments, or in a link."""
+
+    caller: Caller
+    request: CanonicalRequest | None = None
+    template: Template | None = None
+    tool: str = ""
+    link: str = ""
+    arguments: Mapping[str, object] = field(default_factory=dict)
+
+
+Finder: TypeAlias = Callable[[Source], object]
+"""Finds one fact: a value as JSON has them, or `Missing`."""
+
+ABSENT: Final = Missing("is not there")
+_TWIN: Final = Missing("is there under another name too, which differs in case", odd=True)
+_ONE: Final = "name one of {known}"
+_PRINCIPAL: Final = ("id", "roles", "claims")
+_REQUEST: Final = ("method", "path", "query", "headers", "body")
+_COMMON: Final = ("principal", "app", "view", "initiator")
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The names that a rule may use. `parameters` are those of a route's path; other rules have `own` names."""
+
+    parameters: Collection[str] | None
+    own: tuple[str, ...] = ("tool", "arguments")
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The first parts of all names."""
+        return (*(("request", "params") if self.parameters is not None else self.own), *_COMMON)
+
+    def check(self, path: Path) -> None:
+        """Raises ValueError where `path` names no fact, saying what is known there."""
+        root, second = path[0], path[1] if len(path) > 1 else None
+        if root not in self.roots:
+            raise _unknown(path[:1], self.roots)
+        match root:
+            case "request":
+                _known(path, second, _REQUEST)
+                if second in ("method", "path"):
+                    _ends(path, 2)
+                if second in ("query", "headers"):
+                    _ends(path, 4)
+                    _named(path)
+            case "params":
+                _known(path, second, tuple(self.parameters or ()))
+                _ends(path, 2)
+            case "principal":
+                _known(path, second, _PRINCIPAL)
+                if second == "id":
+                    _ends(path, 2)
+            case "view":
+                _known(path, second, ("id",))
+                _ends(path, 2)
+            case "app" | "initiator" | "tool" | "link":
+                _ends(path, 1)
+            case _:
+                pass
+
+    @property
+    def shown(self) -> str:
+        """All names, for a message."""
+        names = ["app", "initiator", "view.id", *(f"principal.{name}" for name in _PRINCIPAL)]
+        if self.parameters is None:
+            return ", ".join([*("arguments.NAME" if name == "arguments" else name for name in self.own), *names])
+        parameters = [f"params.{name}" for name in self.parameters]
+        return ", ".join([*(f"request.{name}" for name in _REQUEST), *parameters, *names])
+
+
+def shown(path: Path) -> str:
+    """A path as a condition writes it."""
+    text = str(path[0])
+    for part in path[1:]:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += f".{part}" if part.isidentifier() and part.isascii() else f'["{part}"]'
+    return text
+
+
+def repeated(path: Path) -> bool:
+    """Whether a path names a query parameter or header: a list, or the only one of it."""
+    return len(path) == 3 and path[:2] in (("request", "query"), ("request", "headers"))
+
+
+def finder(path: Path, *, scalar: bool = False) -> Finder:
+    """What finds the fact `path`; `scalar` asks for the only value of a query parameter or header."""
+    match path:
+        case ("request", "method"):
+            return lambda source: _request(source).method
+        case ("request", "path"):
+            return lambda source: _request(source).path
+        case ("request", "query", *rest):
+            return _many(lambda source: _query(_request(source).query), tuple(rest), scalar=scalar)
+        case ("request", "headers", *rest):
+            return _many(lambda source: _fields(_request(source).headers), tuple(rest), scalar=scalar)
+        case ("request", "body", *rest):
+            return _body(tuple(rest))
+        case ("params", str(name)):
+            return lambda source: source.template.value(name, _request(source).path) if source.template else ABSENT
+        case ("principal", "id"):
+            return lambda source: source.caller.principal.id
+        case ("principal", "roles", *rest):
+            return lambda source: descend(sorted(source.caller.principal.roles), tuple(rest))
+        case ("principal", "claims", *rest):
+            return lambda source: descend(source.caller.principal.claims, tuple(rest))
+        case ("view", "id"):
+            return lambda source: source.caller.view
+        case ("app",):
+            return lambda source: source.caller.app
+        case ("initiator",):
+            return lambda source: source.caller.initiator.value
+        case ("tool",):
+            return lambda source: source.tool
+        case ("link",):
+            return lambda source: source.link
+        case ("arguments", *rest):
+            return lambda source: descend(source.arguments, tuple(rest))
+        case _:
+            raise ValueError(f"{shown(path)} names nothing")
+
+
+def presence(path: Path) -> Finder:
+    """What finds whether the fact `path` is there; `Missing` where that around it is not, which is an error in CEL."""
+    around = finder(path[:-1]) if len(path) > 2 else None
+    inner = finder(path)
+
+    def find(source: Source) -> object:
+        outer = around(source) if around is not None else {}
+        if isinstance(outer, Missing):
+            return outer
+        if not isinstance(outer, Mapping | list):
+            return Missing("is part of no object")
+        value = inner(source)
+        return value if isinstance(value, Missing) and value.odd else not isinstance(value, Missing)
+
+    return find
+
+
+def descend(value: object, path: Path) -> object:
+    """The value that `path` leads to inside a JSON value, or `Missing`."""
+    for part in path:
+        if isinstance(part, str):
+            if not isinstance(value, Mapping) or part not in value:
+                return ABSENT
+            value = value[part]
+        else:
+            if not isinstance(value, list) or not part < len(value):
+                return ABSENT
+            value = value[part]
+    return value
+
+
+def _body(path: Path) -> Finder:
+    def find(source: Source) -> object:
+        request = _request(source)
+        return descend(request.json, path) if request.body else ABSENT
+
+    return find
+
+
+def _many(read: Callable[[Source], Mapping[str, list[str]] | Missing], rest: Path, *, scalar: bool) -> Finder:
+    def find(source: Source) -> object:
+        found = read(source)
+        if isinstance(found, Missing):
+            return found
+        twins = _twins(found, str(rest[0]) if rest else None)
+        if twins is not None:
+            return twins
+        value = descend(found, rest)
+        if scalar and isinstance(value, list):
+            return value[0] if len(value) == 1 else Missing(f"is there {len(value)} times, and used as one value")
+        return value
+
+    return find
+
+
+def _twins(found: Mapping[str, list[str]], name: str | None) -> Missing | None:
+    """Servers differ on names that differ only in case."""
+    if name is None:
+        return _TWIN if len({key.casefold() for key in found}) != len(found) else None
+    meant = name.casefold()
+    return _TWIN if any(key != name and key.casefold() == meant for key in found) else None
+
+
+def _query(query: str) -> Mapping[str, list[str]] | Missing:
+    if ";" in query:
+        return Missing('cannot be read in one way, since the query has a ";"', odd=True)
+    found: dict[str, list[str]] = {}
+    try:
+        for part in query.split("&"):
+            if part:
+                name, _, value = part.partition("=")
+                found.setdefault(_decoded(name), []).append(_decoded(value))
+    except UnicodeDecodeError:
+        return Missing("cannot be read, since the query is not UTF-8", odd=True)
+    return found
+
+
+def _fields(headers: tuple[tuple[str, str], ...]) -> Mapping[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, value in headers:
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def _decoded(text: str) -> str:
+    return unquote_to_bytes(text.replace("+", " ")).decode() if "%" in text or "+" in text else text
+
+
+def _request(source: Source) -> CanonicalRequest:
+    if source.request is None:
+        raise TypeError("a tool rule has no request")
+    return source.request
+
+
+def _known(path: Path, second: str | int | None, known: tuple[str, ...]) -> None:
+    if second is None:
+        raise ValueError(f"{shown(path)} is no fact by itself: {_ONE.format(known=_all(path[:1], known))}")
+    if second not in known:
+        raise _unknown(path[:2], known, path[:1])
+
+
+def _unknown(path: Path, known: tuple[str, ...], before: Path = ()) -> ValueError:
+    return ValueError(f"{shown(path)} is unknown here (known: {_all(before, known)})")
+
+
+def _all(before: Path, known: tuple[str, ...]) -> str:
+    return ", ".join(shown((*before, name)) for name in known) or "none"
+
+
+def _ends(path: Path, length: int) -> None:
+    if len(path) > length:
+        raise ValueError(f"{shown(path[:length])} has no parts: {shown(path)}")
+
+
+def _named(path: Path) -> None:
+    if len(path) > 2 and not isinstance(path[2], str):
+        raise ValueError(f"{shown(path)}: {shown(path[:2])} holds lists by their names")
+    if len(path) > 2 and path[1] == "headers" and path[2] != str(path[2]).lower():
+        raise ValueError(f"{shown(path)}: write the names of headers in lower case")

@@ -1,0 +1,236 @@
+"""The `routes` of a policy file: which requests are allowed, and under which rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final, NamedTuple, TypedDict
+
+from gateway.documents import Section, load
+from gateway.errors import DocumentError, Problem
+from gateway.model import Effect
+from gateway.policy.canonical import canonical_method
+from gateway.policy.conditions import Condition, parse_condition
+from gateway.policy.confirm import ROUTE_MESSAGE, read_confirm, reads_body
+from gateway.policy.facts import Vocabulary
+from gateway.policy.limits import checked, read_quotas, read_rates
+from gateway.policy.obligations import SAFE_METHODS, Circuit, Cookies, Limit, Obligations, Quota, Redirects, Retry
+from gateway.policy.rules import METHODS, BackendSpec, Confirm, Decision, Route, route_shown
+from gateway.policy.schema_files import parse_schema
+from gateway.policy.schemas import BodySchema
+from gateway.policy.templates import Template, parse_template
+from gateway.policy.tools import alone
+
+MAX_SCHEMA: Final = 256 * 1024
+_REDIRECTS: Final = tuple(Redirects)
+_NO_TEMPLATE: Final = Template("/", ("",), ("",), frozenset(), False)
+
+
+class Schemas:
+    """The schema files that a policy names: each is read once. `problems` are those inside of them."""
+
+    def __init__(self, policy: str, beside: Callable[[str], str] | None) -> None:
+        self._folder = policy.rpartition("/")[0]
+        self._beside = beside
+        self._found: dict[str, BodySchema | None] = {}
+        self.texts: list[str] = []
+        self.problems: list[Problem] = []
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The names of the files, as far as the policy's own is known."""
+        return tuple(map(self._named, self._found))
+
+    def read(self, name: str) -> BodySchema | None:
+        """The schema in the file `name`, relative to the policy. Raises ValueError where there is no such file."""
+        if name not in self._found:
+            if self._beside is None:
+                raise ValueError("a policy that is not read from a file has no files beside it")
+            text = self._beside(name)
+            if len(text) > MAX_SCHEMA:
+                raise ValueError(f'"{name[:80]}" is larger than {MAX_SCHEMA // 1024} KiB')
+            self.texts.append(text)
+            self._found[name] = self._parsed(name, text)
+        return self._found[name]
+
+    def _parsed(self, name: str, text: str) -> BodySchema | None:
+        try:
+            # A tab means nothing in JSON between values, and cannot stand inside of one; YAML does not take it.
+            return parse_schema(load(text.replace("\t", " "), self._named(name)), name)
+        except DocumentError as error:
+            self.problems += error.problems
+            return None
+
+    def _named(self, name: str) -> str:
+        return f"{self._folder}/{name}" if self._folder else name
+
+
+def read_routes(
+    top: Section, backends: Mapping[str, BackendSpec], defaults: Obligations, schemas: Schemas
+) -> list[Route]:
+    """The routes in the order of the file."""
+    return [_route(index, section, backends, defaults, schemas) for index, section in enumerate(top.sections("routes"))]
+
+
+class Sizes(NamedTuple):
+    """The limits of time and size that a section sets."""
+
+    timeout: float
+    request_limit: int
+    response_limit: int
+
+
+def read_sizes(section: Section, defaults: Obligations) -> Sizes:
+    """The limits of a section; those of `defaults` where it sets none."""
+    return Sizes(
+        section.duration("timeout", defaults.timeout),
+        section.size("request", defaults.request_limit),
+        section.size("response", defaults.response_limit),
+    )
+
+
+def _route(
+    index: int, section: Section, backends: Mapping[str, BackendSpec], defaults: Obligations, schemas: Schemas
+) -> Route:
+    section.require("path")
+    template = checked(section, "path", parse_template, section.text("path")) or _NO_TEMPLATE
+    methods = _methods(section)
+    deny = section.text("deny") or None
+    vocabulary = Vocabulary(tuple(name for name in template.names if name))
+    confirm = read_confirm(section, vocabulary, ROUTE_MESSAGE)
+    when = checked(section, "when", lambda text: parse_condition(text, vocabulary), section.text("when"))
+    schema = _schema(section, schemas)
+    backend = _backend_of(section, backends, denies="deny" in section)
+    body_read = _reads_body(confirm, when) or "body" in section
+    _check_sense(section, methods, confirm, body_read)
+    obligations = replace(
+        defaults,
+        no_store=confirm is not None,
+        reads_body=body_read,
+        **_duties(section, defaults, backends.get(backend or ""), f"{' '.join(sorted(methods or ()))} {template.text}"),
+    )
+    if deny is not None:
+        alone(section, "path", "methods", "backend", "deny")
+    shown = route_shown(methods, template, section.node.line)
+    return Route(
+        index=index,
+        line=section.node.line,
+        template=template,
+        methods=methods,
+        backend=backend,
+        deny=deny,
+        confirm=confirm,
+        decided=Decision(Effect.ALLOW, (f"the route {shown} allows it",), template.text, obligations)
+        if deny is None
+        else Decision(Effect.DENY, (deny, f"the route {shown} denies it"), template.text),
+        when=when,
+        schema=schema,
+        reads_body=body_read,
+    )
+
+
+class Duties(TypedDict):
+    """What a route sets of its obligations."""
+
+    timeout: float
+    request_limit: int
+    response_limit: int
+    limits: tuple[Limit, ...]
+    quotas: tuple[Quota, ...]
+    idempotent: bool
+    redirects: Redirects
+    stream: bool
+    snapshot: bool
+    retry: Retry | None
+    circuit: Circuit | None
+    cookies: Cookies
+
+
+def _duties(section: Section, defaults: Obligations, backend: BackendSpec | None, scope: str) -> Duties:
+    sizes = read_sizes(section, defaults)
+    idempotent = section.flag("idempotent")
+    limits = read_rates(section, scope)
+    quotas = read_quotas(section, scope)
+    return Duties(
+        timeout=sizes.timeout,
+        request_limit=sizes.request_limit,
+        response_limit=sizes.response_limit,
+        limits=limits if "rate" in section else defaults.limits,
+        quotas=quotas if "quota" in section else defaults.quotas,
+        idempotent=idempotent,
+        redirects=Redirects(section.choice("redirects", _REDIRECTS, Redirects.SAFE)),
+        stream=section.flag("stream"),
+        snapshot=section.flag("snapshot"),
+        retry=_retry(backend, idempotent=idempotent),
+        circuit=backend.circuit if backend is not None else None,
+        cookies=backend.cookies if backend is not None else defaults.cookies,
+    )
+
+
+def _retry(backend: BackendSpec | None, *, idempotent: bool) -> Retry | None:
+    """A key that goes with each attempt makes every method repeatable."""
+    if backend is None or backend.retry is None:
+        return None
+    return replace(backend.retry, methods=METHODS) if idempotent else backend.retry
+
+
+def _check_sense(section: Section, methods: frozenset[str] | None, confirm: Confirm | None, body_read: bool) -> None:
+    """Keys that would have no effect, or cannot be kept, beside others."""
+    named = methods or frozenset()
+    if section.flag("snapshot") and (not named <= {"GET", "HEAD"} or confirm is not None):
+        section.problem("a snapshot is taken of GET routes that ask nobody", "snapshot")
+    if section.flag("idempotent") and named <= SAFE_METHODS:
+        section.problem("has no meaning for methods that change nothing: leave it out", "idempotent")
+    if body_read and named and named <= {"GET", "HEAD"}:
+        key = next(key for key in ("body", "when", "confirm") if key in section)
+        section.problem("GET and HEAD have no body that a rule could read", key)
+
+
+def _reads_body(confirm: Confirm | None, when: Condition | None) -> bool:
+    return (when is not None and when.reads("request", "body")) or (confirm is not None and reads_body(confirm.message))
+
+
+def _schema(section: Section, schemas: Schemas) -> BodySchema | None:
+    if section.get("body") is None:
+        return None
+    rule = section.section("body")
+    rule.require("schema")
+    name = rule.text("schema")
+    return checked(rule, "schema", lambda text: schemas.read(_relative(text)), name)
+
+
+def _relative(name: str) -> str:
+    if name.startswith("/") or "\\" in name or ":" in name or ".." in name.split("/"):
+        raise ValueError(f'"{name[:80]}" must be a file beside the policy, or in a folder below it')
+    return name
+
+
+def _methods(section: Section) -> frozenset[str] | None:
+    if "methods" not in section:
+        section.get("methods")
+        if "deny" not in section:
+            section.problem(f'"methods" is missing: name those that are allowed, of {", ".join(sorted(METHODS))}')
+        return None
+    texts = section.texts("methods")
+    if not texts:
+        section.problem("name at least one method", "methods")
+    for text in texts:
+        if text not in METHODS:
+            checked(section, "methods", _upper_method, text)
+    return frozenset(texts)
+
+
+def _upper_method(text: str) -> str:
+    raise ValueError(f'write {canonical_method(text)} for "{text}"')
+
+
+def _backend_of(section: Section, backends: Mapping[str, BackendSpec], denies: bool) -> str | None:
+    if "backend" in section and backends:
+        return section.choice("backend", backends) or None
+    section.get("backend")
+    if len(backends) == 1 and not denies:
+        return next(iter(backends))
+    if not denies or "backend" in section:
+        known = f"name one of {', '.join(backends)}" if backends else "the policy has no backends"
+        section.problem(f'"backend" is missing: {known}')
+    return None

@@ -1,0 +1,58 @@
+"""The `tools` of a policy file: which WebMCP tools of the page a model may call, and under which rule."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+
+from gateway.documents import Section
+from gateway.policy.conditions import parse_condition
+from gateway.policy.confirm import TOOL_MESSAGE, read_confirm
+from gateway.policy.facts import Vocabulary
+from gateway.policy.limits import checked, read_quotas, read_rates
+from gateway.policy.rules import ToolRule
+
+_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}", re.ASCII)
+_PIN = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
+_VOCABULARY = Vocabulary(None)
+
+
+def read_tools(top: Section) -> dict[str, ToolRule]:
+    """All tool rules of the file by the page's names of the tools."""
+    return {name: _tool(name, section) for name, section in top.named("tools").items()}
+
+
+def tool_pin(name: str, description: str, input_schema: Mapping[str, object], annotations: object) -> str:
+    """What `pin` of a tool must say for a page that offers it so: a digest of all that a model goes by."""
+    text = json.dumps([name, description, input_schema, annotations], sort_keys=True, separators=(",", ":"))
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def _tool(name: str, section: Section) -> ToolRule:
+    if not _NAME.fullmatch(name):
+        section.problem(f'"{name[:40]}" is not the name of a WebMCP tool (1 to 128 of A-Z a-z 0-9 _ . -)')
+    rule = ToolRule(
+        name=name,
+        line=section.node.line,
+        deny=section.text("deny") or None,
+        confirm=read_confirm(section, _VOCABULARY, TOOL_MESSAGE),
+        limits=read_rates(section, f"tool {name}"),
+        description=section.text("description") or None,
+        quotas=read_quotas(section, f"tool {name}"),
+        pin=section.text("pin") or None,
+        when=checked(section, "when", lambda text: parse_condition(text, _VOCABULARY), section.text("when")),
+    )
+    if rule.pin is not None and not _PIN.fullmatch(rule.pin):
+        section.problem('must be "sha256:" and 64 hex digits, as the gateway logs it', "pin")
+    if rule.deny is not None:
+        alone(section, "deny", "description")
+    return rule
+
+
+def alone(section: Section, *keys: str) -> None:
+    """A problem for each key that has no meaning beside `deny`."""
+    for key in section:
+        if key not in keys and section.get(key) is not None:
+            section.problem('has no meaning beside "deny": leave it out', key)

@@ -1,0 +1,138 @@
+"""A body that a rule reads means the same to every reader, and is sent as it was read."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import Reason, Refusal
+from gateway.model import LOCAL, BodyType, Caller, CanonicalRequest, Door, Effect, Initiator, Json, Request
+from gateway.policy import canonicalise, decide, parse_policy
+
+POLICY = parse_policy(
+    """
+version: 1
+backends: {shop: {url: https://shop.example.com}}
+routes:
+  - {path: /checkout, methods: [POST], when: request.body.total <= 500}
+  - path: /order
+    methods: [POST]
+    confirm: {when: model, message: "Pay {request.body.total}, {request.body.to.0.name}?"}
+  - {path: /cart, methods: [POST]}
+""",
+    "p.yaml",
+)
+PAGE = Caller(LOCAL, "cart", Door.BRIDGE, Initiator.PAGE, "", view="v1", proven=True)
+JSON_TYPE = "application/json"
+
+
+def sent(
+    body: bytes, media: str = JSON_TYPE, body_type: BodyType = BodyType.JSON, url: str = "/checkout"
+) -> CanonicalRequest:
+    """The canonical request of a body."""
+    headers = (("content-type", media),) if media else ()
+    return canonicalise(POLICY, Request("POST", url, headers, body, body_type))
+
+
+def test_our_own_writing_is_sent() -> None:
+    """What was read is what is sent, however it was written."""
+    request = sent(b' { "total" :  1e2 , "s":"\\u00e9\\/" } ', "Application/JSON; Charset=UTF-8", BodyType.TEXT)
+    assert (request.json, request.body) == ({"total": 100.0, "s": "é/"}, '{"total":100.0,"s":"é/"}'.encode())
+    assert sent(b"[1]", "application/vnd.api+json", BodyType.BASE64).body_type is BodyType.JSON
+
+
+def test_bodies_that_no_rule_reads_are_left_alone() -> None:
+    """On other routes the bytes pass as they are."""
+    request = sent(b'{ "a":1, "a":2 }', url="/cart")
+    assert (request.body, request.json) == (b'{ "a":1, "a":2 }', None)
+
+
+@pytest.mark.parametrize(
+    ("body", "media", "body_type", "message"),
+    [
+        (b'{"total":1,"total":501}', JSON_TYPE, BodyType.JSON, "a key twice"),
+        (b'{"total":1,"Total":501}', JSON_TYPE, BodyType.JSON, "differ only in case"),
+        (b'{"a":[{"b":{"x":1,"\\u0058":2}}]}', JSON_TYPE, BodyType.JSON, "differ only in case"),
+        (b'{"stra\xc3\x9fe":1,"STRASSE":2}', JSON_TYPE, BodyType.JSON, "differ only in case"),
+        (b'{"total":NaN}', JSON_TYPE, BodyType.JSON, "NaN is not JSON"),
+        (b'{"total":-Infinity}', JSON_TYPE, BodyType.JSON, "-Infinity is not JSON"),
+        (b'{"total":1e400}', JSON_TYPE, BodyType.JSON, "beyond 2^53"),
+        (b'{"total":9007199254740993}', JSON_TYPE, BodyType.JSON, "beyond 2^53"),
+        (b'{"total":' + b"9" * 5000 + b"}", JSON_TYPE, BodyType.JSON, "beyond 2^53"),
+        (b'{"total":"\\ud800"}', JSON_TYPE, BodyType.JSON, "lone surrogate"),
+        (b'{"\\ud800":1}', JSON_TYPE, BodyType.JSON, "lone surrogate"),
+        (b'{"total":"\xff"}', JSON_TYPE, BodyType.JSON, "not UTF-8"),
+        (b'\xef\xbb\xbf{"total":1}', JSON_TYPE, BodyType.JSON, "not JSON"),
+        (b'{"total":1} x', JSON_TYPE, BodyType.JSON, "not JSON"),
+        (b"total=1", JSON_TYPE, BodyType.JSON, "not JSON"),
+        (b"[" * 66 + b"]" * 66, JSON_TYPE, BodyType.JSON, "nested deeper"),
+        (b"[" * 100_000, JSON_TYPE, BodyType.JSON, "nested deeper"),
+        (b'{"total":1}', "text/plain", BodyType.TEXT, "send JSON"),
+        (b'{"total":1}', "", BodyType.TEXT, "send JSON"),
+        (b'{"total":1}', "application/x-www-form-urlencoded", BodyType.JSON, "send JSON"),
+        (b'{"total":1}', "application/json, text/plain", BodyType.JSON, "send JSON"),
+        (b'{"total":1}', "application/json; charset=utf-7", BodyType.JSON, "in UTF-8"),
+        (b'{"total":1}', "application/json; charset=utf-8; charset=utf-16", BodyType.JSON, "in UTF-8"),
+        (b'{"total":1}', JSON_TYPE, BodyType.URL_ENCODED, "do not agree"),
+        (b'{"total":1}', JSON_TYPE, BodyType.FORM_DATA, "do not agree"),
+    ],
+)  # fmt: skip
+def test_ambiguous_bodies_are_refused(body: bytes, media: str, body_type: BodyType, message: str) -> None:
+    """What two readers could read in two ways never reaches a decision."""
+    with pytest.raises(Refusal) as caught:
+        sent(body, media, body_type)
+    assert caught.value.reason is Reason.BAD_REQUEST
+    assert message in caught.value.detail
+
+
+def test_encoded_bodies_are_refused() -> None:
+    """Our own writing cannot stand under a content-encoding."""
+    headers = (("content-type", JSON_TYPE), ("content-encoding", "gzip"))
+    with pytest.raises(Refusal, match="without content-encoding"):
+        canonicalise(POLICY, Request("POST", "/checkout", headers, b"{}", BodyType.JSON))
+
+
+def test_deciding_on_the_body() -> None:
+    """The condition sees the parsed body, and denies where there is none."""
+    assert decide(POLICY, sent(b'{"total": 500}'), PAGE).effect is Effect.ALLOW
+    assert "it is false" in decide(POLICY, sent(b'{"total": 501}'), PAGE).reasons[0]
+    assert "is not there" in decide(POLICY, sent(b"", ""), PAGE).reasons[0]
+    assert decide(POLICY, sent(b'{"total": 500}'), PAGE).obligations.reads_body
+
+
+def test_the_question_shows_the_body() -> None:
+    """A message may name what is in the body, list items too."""
+    request = sent(b'{"total": 12.5, "to": [{"name": "Ann\\u202e"}]}', url="/order")
+    model = Caller(LOCAL, "cart", Door.BRIDGE, Initiator.MODEL, "", view="v1", proven=True)
+    assert decide(POLICY, request, model).obligations.confirm == "Pay 12.5, Ann?"
+    assert decide(POLICY, sent(b"", "", url="/order"), model).obligations.confirm == "Pay (none), (none)?"
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=2), inner, max_size=4),
+)
+
+
+@given(_JSON, st.booleans())
+def test_canonical_bodies_are_idempotent(value: Json, ascii_only: bool) -> None:
+    """What became canonical stays itself, byte for byte, and means what was decided on."""
+    try:
+        once = sent(json.dumps(value, ensure_ascii=ascii_only, indent=1).encode("utf-8", "surrogatepass"))
+    except Refusal:
+        return
+    again = sent(once.body)
+    assert (again.body, again.json) == (once.body, once.json)
+    assert json.loads(once.body) == once.json
+    assert again.digest == once.digest
+
+
+@given(st.binary(max_size=40), st.sampled_from(list(BodyType)), st.sampled_from([JSON_TYPE, "text/json", ""]))
+def test_nothing_but_refusals(body: bytes, body_type: BodyType, media: str) -> None:
+    """No bytes raise anything but `Refusal`."""
+    with contextlib.suppress(Refusal):
+        decide(POLICY, sent(body, media, body_type), PAGE)
