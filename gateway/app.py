@@ -35,9 +35,9 @@ from gateway.exchange.limit import Limiter
 from gateway.exchange.pipeline import Exchange, Guarded
 from gateway.exchange.record import OnFailure, Recorder
 from gateway.hooks import Hooks
-from gateway.hookspecs import BackendFactory
 from gateway.mcp.server import Face
 from gateway.model import Backend, Resource
+from gateway.policy import BackendSpec
 from gateway.reload import Current, Reloader
 from gateway.stores.journal import Journal
 from gateway.stores.quotas import Quotas
@@ -88,7 +88,9 @@ class _Gateway:
         self._approvals = Approvals(config.approvals.timeout)
         self._recorder = Recorder(self._journal, hooks, OnFailure(config.audit.on_failure))
         limiter = Limiter(Quotas(self._database))
-        self._guarded = Current(self._guard(config.apps))
+        self._made: list[Backend] = []
+        self._guarded: Current[Guarded] = Current({})
+        self._guarded.replace(self._guard(config.apps))
         self._rules = Current(_rules(config.apps))
         self._exchange = Exchange(
             self._guarded,
@@ -202,25 +204,34 @@ class _Gateway:
                 self._views.renew(app.id)
 
     def _guard(self, apps: Mapping[str, AppConfig]) -> dict[str, Guarded]:
-        return {app.id: self._guarded_app(app, self._backend_types) for app in apps.values()}
+        return {app.id: Guarded(app.policy, self._backends(app)) for app in apps.values()}
 
-    def _guarded_app(self, app: AppConfig, types: Mapping[str, BackendFactory]) -> Guarded:
-        backends: dict[str, Backend] = {}
-        for name, spec in app.policy.backends.items():
-            if spec.type == "http":
-                backends[name] = HttpBackend(spec, self._connections)
-            elif spec.type in types:
-                try:
-                    backends[name] = types[spec.type](name, spec.options)
-                except ValueError as error:
-                    raise StartError(f"app {app.id}: backend {name!r}: {error}") from error
-            else:
-                known = ", ".join(["http", *types])
-                raise StartError(
-                    f"app {app.id}: backend {name!r} has the type {spec.type!r}; there is {known}. "
-                    "Other types come from plugins."
-                )
-        return Guarded(app.policy, backends)
+    def _backends(self, app: AppConfig) -> dict[str, Backend]:
+        """The backends of an app; those that are as before are the same objects."""
+        before = self._guarded.get(app.id)
+        kept = before.policy.backends if before is not None else {}
+        return {
+            name: before.backends[name] if before is not None and kept.get(name) == spec else self._backend(app, spec)
+            for name, spec in app.policy.backends.items()
+        }
+
+    def _backend(self, app: AppConfig, spec: BackendSpec) -> Backend:
+        types = self._backend_types
+        if spec.type == "http":
+            backend: Backend = HttpBackend(spec, self._connections)
+        elif spec.type in types:
+            try:
+                backend = types[spec.type](spec.name, spec.options)
+            except ValueError as error:
+                raise StartError(f"app {app.id}: backend {spec.name!r}: {error}") from error
+        else:
+            known = ", ".join(["http", *types])
+            raise StartError(
+                f"app {app.id}: backend {spec.name!r} has the type {spec.type!r}; there is {known}. "
+                "Other types come from plugins."
+            )
+        self._made.append(backend)
+        return backend
 
     def _authenticator(self) -> Authenticator:
         return Authenticator(
@@ -261,6 +272,7 @@ class _Gateway:
             await stack.enter_async_context(self._journal)
             await stack.enter_async_context(self._database)
             await stack.enter_async_context(self._connections)
+            stack.push_async_callback(self._close_backends)
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
             jobs = [self._database.fill(self._journal), self._approvals.keep()]
             if self._reloader is not None:
@@ -271,6 +283,11 @@ class _Gateway:
             for face in (self._everything, *self._faces.values()):
                 await stack.enter_async_context(face)
             yield
+
+    async def _close_backends(self) -> None:
+        """At the end, those of policies of before too: a request that began under one could have gone on."""
+        for backend in self._made:
+            await backend.close()
 
 
 def _rules(apps: Mapping[str, AppConfig]) -> dict[str, AppRules]:

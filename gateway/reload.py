@@ -147,6 +147,8 @@ class Reloader:
     async def _put(self, apps: Mapping[str, App]) -> None:
         """Write the record, then take the apps. A policy that opens something is not taken without a record."""
         old = self._running.apps
+        if apps == old:
+            return
         renewed = [(old[name].policy, app) for name, app in apps.items() if app.policy is not old[name].policy]
         changes = await asyncio.to_thread(lambda: [diff(before, app.policy) for before, app in renewed])
         records: list[Record] = []

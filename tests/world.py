@@ -15,6 +15,7 @@ from aiohttp import web
 
 from examples.cart_app import auth_server
 from examples.cart_app import shop as goods
+from gateway import config as configuration
 from gateway.app import build_app
 from gateway.config import Config, load_config
 
@@ -93,7 +94,7 @@ class World:
     async def start_gateway(self) -> None:
         """The gateway runs (again), with its configuration read anew."""
         self.config = read_config(self.folder)
-        await self.gateway.start(build_app(self.config))
+        await self.gateway.start(build_app(self.config, lambda: reread(self.folder)))
 
     def arrived(self) -> list[dict[str, Any]]:
         """Every request that the shop has seen."""
@@ -127,6 +128,11 @@ class Loopback(aiohttp.abc.AbstractResolver):
 def read_config(folder: Path) -> Config:
     """The configuration in `folder`."""
     return load_config(folder / "gateway.yaml", {"SHOP_SECRET": SECRET})
+
+
+def reread(folder: Path) -> configuration.Reading:
+    """As much of it as can be used."""
+    return configuration.read_config(folder / "gateway.yaml", {"SHOP_SECRET": SECRET})
 
 
 def write_config(

@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,8 +17,8 @@ import click
 from aiohttp import web
 
 import gateway
-from gateway.app import build_app
-from gateway.config import Config, load_config
+from gateway.app import RELOAD, build_app
+from gateway.config import Config, Reading, load_config, read_config
 from gateway.errors import StartError
 
 DRAIN = 10.0
@@ -46,22 +47,31 @@ class OneLine(logging.Formatter):
 )
 @click.option("--verbose", "-v", is_flag=True, help="Log what happens, not only what goes wrong.")
 def serve(path: Path, verbose: bool) -> None:
-    """Run the gateway until Ctrl-C or SIGTERM."""
+    """Run the gateway until Ctrl-C or SIGTERM.
+
+    Changes of gateway.yaml's `apps` and of policies take effect while it runs, within two seconds, or at once with
+    SIGHUP. A file that cannot be used changes nothing; the log and the console say what is wrong in it.
+
+    Example: webmcp-gateway serve --config gateway.yaml
+    """
     handler = logging.StreamHandler()
     handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
     config = load_config(path, os.environ)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(config))
+        runner.run(_serve(config, partial(read_config, path, os.environ)))
 
 
-async def _serve(config: Config) -> None:
-    stop = _stop_on_signals(asyncio.get_running_loop())
+async def _serve(config: Config, reread: Callable[[], Reading]) -> None:
+    loop = asyncio.get_running_loop()
+    stop = _stop_on_signals(loop)
+    app = build_app(config, reread)
     runner = web.AppRunner(
-        build_app(config), access_log=None, handler_cancellation=True, shutdown_timeout=DRAIN, keepalive_timeout=75
+        app, access_log=None, handler_cancellation=True, shutdown_timeout=DRAIN, keepalive_timeout=75
     )
     try:
         await runner.setup()
+        loop.add_signal_handler(signal.SIGHUP, app[RELOAD])
         await _listen(runner, config.server.host, config.server.port)
         _freeze()
         click.echo(_ready(config))

@@ -75,8 +75,8 @@ def backends_differ(old: BackendSpec | None, new: BackendSpec | None) -> Iterato
             yield Turn.OPENED, f"{what}: {getattr(new, name)} (was {getattr(old, name)})"
     yield from _sets(old.origins, new.origins, "origins")
     if old.network != new.network:
-        wider = (new.network.public, new.network.private) > (old.network.public, old.network.private)
-        narrower = not wider and set(new.network.blocks) <= set(old.network.blocks)
+        gained = (new.network.public, old.network.public), (new.network.private, old.network.private)
+        narrower = set(new.network.blocks) <= set(old.network.blocks) and all(was or not now for now, was in gained)
         yield Turn.CLOSED if narrower else Turn.OPENED, "other addresses may be connected to"
     for name in ("options", "retry", "circuit", "cookies"):
         if getattr(old, name) != getattr(new, name):

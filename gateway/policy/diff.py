@@ -7,7 +7,7 @@ gone, changed or moved, and where it meets another route; everywhere else the sa
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
@@ -49,12 +49,13 @@ def diff(old: Policy, new: Policy) -> tuple[Change, ...]:
 
 
 def _routes(old: Policy, new: Policy) -> list[Change]:
+    sayings = _Sayings()
     met: dict[tuple[int | None, int | None], tuple[Route | None, Route | None, dict[str, set[str]]]] = {}
-    for place, backend in _places(old, new):
+    for place, methods, backend in _places(old, new, sayings):
         for path in place.witnesses:
-            for method in METHODS:
+            for method in methods:
                 before, after = (policy.routes.find(method, path, backend) for policy in (old, new))
-                if content(before) != content(after):
+                if sayings.of(before) != sayings.of(after):
                     key = (before.index if before else None, after.index if after else None)
                     shown = met.setdefault(key, (before, after, {}))[2]
                     shown.setdefault(method, set()).add(place.text)
@@ -71,45 +72,62 @@ def _routes(old: Policy, new: Policy) -> list[Change]:
     ]
 
 
+class _Sayings:
+    """Numbers what routes say, whatever their place: the same number for the same content."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+        self._routes: dict[int, int] = {}
+
+    def of(self, route: Route | None) -> int:
+        """The number of what `route` says; no route says nothing."""
+        if route is None:
+            return -1
+        number = self._routes.get(id(route))
+        if number is None:
+            number = self._routes[id(route)] = self._numbers.setdefault(_content(route), len(self._numbers))
+        return number
+
+
 def _subject(shown: dict[str, set[str]]) -> str:
     """The methods of one pair of rules, with the shortest path that shows them."""
     path = min(chain.from_iterable(shown.values()), key=lambda text: (len(text), text))
     return f"{', '.join(sorted(shown))} {path}"
 
 
-def _places(old: Policy, new: Policy) -> Iterator[tuple[Region, str | None]]:
-    """The regions where another rule may decide than before, for each backend that can be meant."""
+def _places(old: Policy, new: Policy, sayings: _Sayings) -> Iterator[tuple[Region, Set[str], str | None]]:
+    """The regions and methods where another rule may decide than before, for each backend that can be meant."""
     names = {*old.backends, *new.backends}
     several = max(len(old.backends), len(new.backends)) > 1
     backends: tuple[str | None, ...] = (None, *sorted(names)) if several else (None,)
     depth = 1 + max((len(route.template.segments) for route in (*old.routes.all, *new.routes.all)), default=0)
-    seen: set[Region] = set()
-    for place in _regions(old.routes.all, new.routes.all, depth):
-        if place not in seen:
-            seen.add(place)
+    for one, other in _pairs(old.routes.all, new.routes.all, sayings):
+        methods = (one.methods or METHODS) & (other.methods or METHODS)
+        if methods:
+            place = region(one.template, other.template, depth)
             for backend in backends:
-                yield place, backend
+                yield place, methods, backend
 
 
-def _regions(old: Sequence[Route], new: Sequence[Route], depth: int) -> Iterator[Region]:
-    changed_old, changed_new = _changed(old, new)
-    for route in chain(changed_new, changed_old):
-        yield region(route.template, route.template, depth)
+def _pairs(old: Sequence[Route], new: Sequence[Route], sayings: _Sayings) -> Iterator[tuple[Route, Route]]:
+    """Each route that changed, by itself and with each that it meets in the other policy."""
+    changed_old, changed_new = _changed(old, new, sayings)
     for routes, others in ((changed_new, old), (changed_old, new)):
         overlaps = Overlaps(others) if routes else None
         for route in routes:
+            yield route, route
             for other in overlaps.of(route.template) if overlaps else ():
-                yield region(route.template, other.template, depth)
+                yield route, other
 
 
-def _changed(old: Sequence[Route], new: Sequence[Route]) -> tuple[list[Route], list[Route]]:
+def _changed(old: Sequence[Route], new: Sequence[Route], sayings: _Sayings) -> tuple[list[Route], list[Route]]:
     """The routes that are not in both in the same order."""
-    places: dict[Hashable, list[int]] = {}
+    places: dict[int, list[int]] = {}
     for place, route in enumerate(new):
-        places.setdefault(content(route), []).append(place)
+        places.setdefault(sayings.of(route), []).append(place)
     pairs: list[tuple[int, int]] = []
     for place, route in enumerate(old):
-        waiting = places.get(content(route))
+        waiting = places.get(sayings.of(route))
         if waiting:
             pairs.append((place, waiting.pop(0)))
     kept = _longest_rising(pairs)
@@ -138,10 +156,7 @@ def _longest_rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return chosen[::-1]
 
 
-def content(route: Route | None) -> Hashable:
-    """What a route says, whatever its place."""
-    if route is None:
-        return None
+def _content(route: Route) -> Hashable:
     template = route.template
     shape = (template.segments, template.rest, template.encoded)
     return (shape, route.methods, route.backend, route.deny, route.confirm, route.decided.obligations)

@@ -166,3 +166,23 @@ async def test_a_plugin_that_is_not_there_ends_with_2(tmp_path: Path) -> None:
     assert code == 2
     assert "cannot start: plugin gone.py" in output
     assert "Traceback" not in output
+
+
+async def test_sighup_reads_the_files_again(tmp_path: Path) -> None:
+    """It ends nothing; what a policy forbids now is forbidden, and the log says which one is in effect."""
+    port = free_port()
+    write(tmp_path, port)
+    headers = {"host": f"page.localhost:{port}", "webmcp-gateway-client": "1"}
+    async with process(tmp_path) as running, aiohttp.ClientSession(headers=headers) as http:
+        await ready(running, 5)
+        (tmp_path / "policy.yaml").write_text('version: 1\nroutes: [{path: "/**", deny: "not today"}]\n')
+        running.send_signal(signal.SIGHUP)
+        async with asyncio.timeout(10):
+            text = ""
+            while "not today" not in text:
+                async with http.get(f"http://127.0.0.1:{port}/api/slow") as answer:
+                    text = await answer.text()
+        running.terminate()
+        code, output = await ended(running)
+    assert code == 0, output
+    assert "app page: policy.yaml is in effect, version sha256:" in output

@@ -1,0 +1,159 @@
+"""What one policy opens and closes against another."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.policy import METHODS, Policy, parse_policy
+from gateway.policy.diff import Turn, diff
+
+HEAD = "version: 1\nbackends: {shop: {url: https://shop.example.com}}\n"
+
+
+def policy(routes: str = "", rest: str = "") -> Policy:
+    """A policy with these routes."""
+    return parse_policy(f"{HEAD}{rest}routes: [{routes}]\n", "policy.yaml")
+
+
+def told(old: Policy, new: Policy) -> list[tuple[str, tuple[str, ...], str]]:
+    """The changes, without kinds and lines."""
+    return [(change.turn.value, change.subjects, change.detail) for change in diff(old, new)]
+
+
+CART = "{path: /api/cart, methods: [GET]}"
+ANY = '{path: "/api/**", methods: [GET, POST]}'
+ADMIN = '{path: "/api/admin/**", deny: no}'
+
+
+def test_nothing_is_different_in_the_same_policy() -> None:
+    """However it is written."""
+    assert diff(policy(CART), policy('{methods: ["GET"], path: "/api/cart"}')) == ()
+
+
+GONE = "no rule allows it any more"
+TWO = "{path: /a, methods: [GET, PUT]}"
+ONE = "{path: /a, methods: [GET]}"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("", CART, [("opened", ("GET /api/cart",), "allowed")]),
+        (CART, "", [("closed", ("GET /api/cart",), GONE)]),
+        (CART, f"{CART}, {CART}", []),
+        (CART, f"{ADMIN}, {CART}", []),
+        (ONE, TWO, [("opened", ("PUT /a",), "allowed")]),
+        (TWO, ONE, [("closed", ("PUT /a",), GONE)]),
+        ('{path: "/a/{x}", methods: [GET]}', '{path: "/a/{renamed}", methods: [GET]}', []),
+    ],
+)
+def test_routes_that_come_and_go(old: str, new: str, expected: list[tuple[str, tuple[str, ...], str]]) -> None:
+    """By method and path; what changes nothing is not told."""
+    assert told(policy(old), policy(new)) == expected
+
+
+def test_a_rule_that_moves_before_another_opens_what_both_match() -> None:
+    """The same rules in another order are another policy."""
+    found = told(policy(f"{ADMIN}, {ANY}"), policy(f"{ANY}, {ADMIN}"))
+    assert found == [("opened", ("GET, POST /api/admin/**",), "allowed; it was denied: no")]
+
+
+def test_a_deny_in_the_middle_of_a_parameter_is_found_where_they_meet() -> None:
+    """Neither rule's own path alone shows it."""
+    old, deny = '{path: "/api/{x}/users", methods: [GET]}', '{path: "/api/admin/{y}", deny: no}'
+    assert told(policy(old), policy(f"{deny}, {old}")) == [("closed", ("GET /api/admin/users",), "denied: no")]
+
+
+def test_what_a_rule_asks_is_compared() -> None:
+    """Questions, rates, sizes: looser is opened, tighter is closed."""
+    old = "{path: /a, methods: [GET], confirm: {when: model}, rate: 5/minute per principal, request: 1KiB}"
+    new = "{path: /a, methods: [GET], rate: 9/minute per principal, request: 512B, timeout: 3s}"
+    found = told(policy(old), policy(new))
+    assert [(turn, detail) for turn, _, detail in found] == [
+        ("opened", "no person is asked first any more"),
+        ("opened", "rate of 9/minute per principal (was 5/minute per principal)"),
+        ("closed", "requests of up to 512 bytes (was 1024)"),
+        ("changed", "timeout: 3.0 (was 10.0)"),
+    ]
+
+
+def test_a_question_for_fewer_is_opened_and_for_more_is_closed() -> None:
+    """`when: model` asks less often than `always`."""
+    always, model = (f"{{path: /a, methods: [GET], confirm: {when}}}" for when in ("always", "{when: model}"))
+    assert diff(policy(always), policy(model))[0].turn is Turn.OPENED
+    assert diff(policy(model), policy(always))[0].turn is Turn.CLOSED
+
+
+def test_a_default_that_changes_is_told_once_for_all_its_routes() -> None:
+    """One line, not one for each route."""
+    routes = ", ".join(f"{{path: /a{n}, methods: [GET]}}" for n in range(5))
+    (change,) = diff(policy(routes), policy(routes, "limits: {response: 9MiB}\n"))
+    assert (change.turn, len(change.subjects)) == (Turn.OPENED, 5)
+
+
+def test_tools_and_backends_are_compared() -> None:
+    """A tool that is listed is open to models."""
+    old = parse_policy(f"{HEAD}tools: {{a: {{}}, b: {{confirm: always}}, c: {{}}}}\n", "p")
+    text = "version: 1\nbackends: {shop: {url: https://elsewhere.example, network: private}}\n"
+    new = parse_policy(f"{text}tools: {{b: {{}}, c: {{deny: no}}, d: {{}}}}\n", "p")
+    assert told(old, new) == [
+        ("opened", ("b",), "no person is asked first any more"),
+        ("opened", ("d",), "models may call it"),
+        ("opened", ("shop",), "requests go to another place: https://elsewhere.example (was https://shop.example.com)"),
+        ("opened", ("shop",), "other addresses may be connected to"),
+        ("closed", ("c",), "models may not call it: no"),
+        ("closed", ("a",), "models may not call it: it is no longer listed"),
+    ]
+
+
+RULES = ["methods: [GET]", "methods: [POST]", "methods: [GET, POST]", "deny: no"]
+
+
+def path_of(parts: list[str]) -> str:
+    """A path of these segments, whose parameters have names of their own."""
+    return "/" + "/".join(part.replace("x", f"x{place}") for place, part in enumerate(parts))
+
+
+PATHS = st.lists(st.sampled_from(["a", "b", "{x}"]), min_size=1, max_size=3).map(path_of)
+ROUTES = st.lists(st.tuples(PATHS, st.booleans(), st.sampled_from(RULES)), max_size=5)
+
+
+@given(ROUTES, ROUTES)
+def test_every_path_that_is_decided_otherwise_is_in_the_difference(
+    old: list[tuple[str, bool, str]], new: list[tuple[str, bool, str]]
+) -> None:
+    """All short paths are tried: something is opened or closed if and only if a path shows it."""
+    before, after = (
+        policy(", ".join(f'{{path: "{path}{"/**" if rest else ""}", {rule}}}' for path, rest, rule in routes))
+        for routes in (old, new)
+    )
+    turns = {change.turn for change in diff(before, after) if change.turn is not Turn.CHANGED}
+    seen = set()
+    for length in range(1, 5):
+        for parts in itertools.product(["a", "b", "c"], repeat=length):
+            for method in METHODS:
+                was, now = (allows(one, method, "/" + "/".join(parts)) for one in (before, after))
+                if was != now:
+                    seen.add(Turn.OPENED if now else Turn.CLOSED)
+    assert turns == seen
+
+
+def allows(one: Policy, method: str, path: str) -> bool:
+    """Whether a route allows it."""
+    route = one.routes.find(method, path, None)
+    return route is not None and route.deny is None
+
+
+def test_thousands_of_routes_are_compared_in_seconds() -> None:
+    """Also where each of them changed."""
+    routes = ", ".join(f'{{path: "/api/thing{n}/{{id}}", methods: [GET, PUT]}}' for n in range(3000))
+    before, after = policy(routes), policy(routes, "limits: {response: 9MiB}\n")
+    started = time.perf_counter()
+    (change,) = diff(before, after)
+    assert len(change.subjects) == 3000
+    assert time.perf_counter() - started < 10
