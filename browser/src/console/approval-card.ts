@@ -22,6 +22,7 @@ export class ApprovalCard extends LitElement {
     css`
       article {
         display: grid;
+        grid-template-columns: minmax(0, 1fr);
         gap: 10px;
         padding: 14px 16px 16px;
       }
@@ -66,6 +67,7 @@ export class ApprovalCard extends LitElement {
       summary {
         display: flex;
         align-items: center;
+        flex-wrap: wrap;
         gap: 6px;
         padding: 6px 10px;
         cursor: pointer;
@@ -77,7 +79,7 @@ export class ApprovalCard extends LitElement {
         display: none;
       }
       summary code {
-        flex: 1;
+        flex: 1 1 110px;
         min-width: 0;
         overflow: hidden;
         color: var(--text);
@@ -86,6 +88,7 @@ export class ApprovalCard extends LitElement {
         white-space: nowrap;
       }
       summary .raw {
+        margin-left: auto;
         white-space: nowrap;
       }
       summary .icon {
@@ -187,8 +190,7 @@ export class ApprovalCard extends LitElement {
       <details>
         <summary>
           <span class="chip mono">${visible(method)}</span><code>${visible(target)}</code
-          ><span class="raw">Raw request</span>
-          ${icon("chevron")}
+          ><span class="raw">Raw request ${icon("chevron")}</span>
         </summary>
         <pre>${rawRequest(this.question)}</pre>
       </details>

@@ -103,6 +103,12 @@ export class ConsoleHeader extends LitElement {
           font-size: 0;
         }
       }
+      @media (max-width: 359px) {
+        .brand:has(+ .app) span,
+        .brand:has(+ label) span {
+          display: none;
+        }
+      }
       @media (max-width: 720px) {
         header {
           gap: 8px 10px;
@@ -130,7 +136,7 @@ export class ConsoleHeader extends LitElement {
   protected override render(): TemplateResult {
     const { gateway, link } = this;
     return html`<header>
-      <a class="brand" href="#/" title=${gateway ? `Version ${gateway.version}` : ""}
+      <a class="brand" href="#/" aria-label="webmcp-gateway" title=${gateway ? `Version ${gateway.version}` : ""}
         >${LOGO}<span>webmcp-gateway</span></a
       >
       ${gateway && this.app ? this.picker(gateway) : nothing}

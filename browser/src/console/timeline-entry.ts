@@ -68,7 +68,7 @@ function callLine(entry: Entry): TemplateResult {
   return html`<span class="line head">
     ${initiatorMark(entry.initiator)}
     <span class="what">called <code>${text(entry.fields["tool"]) ?? "a tool"}</code></span>
-    ${outcome(entry)}<time>${clock(entry.started)}</time>
+    ${outcome(entry, html`<time>${clock(entry.started)}</time>`)}
   </span>`;
 }
 
@@ -82,15 +82,17 @@ function requestLine(entry: Entry, around: string): TemplateResult {
   </span>`;
 }
 
-function outcome(entry: Entry): TemplateResult {
+function outcome(entry: Entry, time: TemplateResult | typeof nothing = nothing): TemplateResult {
   const { icon: name, word } = STATUS[entry.status];
   const words = outcomeWords(entry) || word;
   const told = words === word ? nothing : html`<span class="quiet">${word}</span>`;
   const took = entry.kind === "approval" || entry.took === undefined ? nothing : duration(entry.took);
-  return html`<span class="chip ${entry.status}" title=${entry.reason ?? word}>
+  return html`<span class="outcome">
+    <span class="chip ${entry.status}" title=${entry.reason ?? word}>
       ${icon(name)}${told}<span class="words">${words}</span>
     </span>
-    ${took === nothing ? nothing : html`<span class="took">${took}</span>`}`;
+    ${took === nothing ? nothing : html`<span class="took">${took}</span>`}${time}
+  </span>`;
 }
 
 /** The HTTP status and the reason of a refusal; for an approval what was decided; nothing where there is no more to say. */

@@ -106,6 +106,7 @@ export const timelineStyles = css`
     border-radius: 7px 7px 0 0;
   }
   .method {
+    flex: none;
     min-width: 44px;
     font: 600 11.5px/1 var(--mono);
     color: var(--muted);
@@ -117,13 +118,51 @@ export const timelineStyles = css`
     text-overflow: ellipsis;
     white-space: nowrap;
   }
-  .chip {
+  .outcome {
+    display: flex;
     flex: 0 6 auto;
+    align-items: center;
+    gap: 8px;
+    min-width: 94px;
+    justify-content: flex-end;
+  }
+  .head .outcome,
+  [data-kind="approval"] .outcome {
+    flex: none;
+  }
+  .chip {
+    flex: 0 1 auto;
     min-width: 40px;
   }
   .chip .words {
     overflow: hidden;
     text-overflow: ellipsis;
+  }
+  /* Where there is little room, what came of it goes below. */
+  .body {
+    container-type: inline-size;
+  }
+  @container (max-width: 440px) {
+    .line {
+      flex-wrap: wrap;
+      row-gap: 2px;
+    }
+    .head .took {
+      min-width: 0;
+    }
+    .what {
+      flex: 1 0 auto;
+      max-width: calc(100% - 90px);
+    }
+    .url {
+      flex: 1 1 110px;
+    }
+    .outcome {
+      flex: none;
+      max-width: 100%;
+      min-width: 0;
+      margin-left: auto;
+    }
   }
   .running .chip .icon {
     animation: turn 1.4s linear infinite;

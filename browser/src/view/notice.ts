@@ -57,7 +57,7 @@ export function createNotice(open: (url: string) => Promise<boolean>): ShowNotic
   }
 
   function row({ message, url }: Approval): HTMLElement {
-    const words = element("div", "words", element("b", "", "Waiting for your approval"), element("span", "", message || "A request of this app"));
+    const words = element("div", "words", element("b", "", "Waiting for approval"), element("span", "", message || "A request of this app"));
     const made = element("div", "row", shield(), words, ...(url ? [review(url, words)] : []));
     made.setAttribute("role", "alert");
     return made;
