@@ -5,16 +5,19 @@ What cannot be compared counts as opened.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import StrEnum
 from typing import Final, TypeAlias, TypeVar
 
+from gateway.policy.conditions import Condition
 from gateway.policy.gcra import Rate
 from gateway.policy.links import Links
 from gateway.policy.modes import Report
 from gateway.policy.obligations import Limit, Obligations, Quota, Redirects
 from gateway.policy.policy import Policy
 from gateway.policy.rules import BackendSpec, Confirm, Route, ToolRule
+from gateway.policy.schemas import BodySchema
 
 T = TypeVar("T")
 
@@ -43,6 +46,8 @@ def routes_differ(old: Route | None, new: Route | None) -> Iterator[Difference]:
     elif not now:
         yield Turn.CLOSED, "no rule allows it any more" if new is None else f"denied: {new.deny}"
     elif old is not None and new is not None:
+        yield from _conditions(old.when, new.when)
+        yield from _schemas(old.schema, new.schema)
         yield from _confirms(old.confirm, new.confirm)
         yield from _obligations(old.decided.obligations, new.decided.obligations)
         if old.backend != new.backend:
@@ -56,6 +61,7 @@ def tools_differ(old: ToolRule | None, new: ToolRule | None) -> Iterator[Differe
         why = new.deny if new is not None and new.deny else "it is no longer listed"
         yield (Turn.OPENED, "models may call it") if now else (Turn.CLOSED, f"models may not call it: {why}")
     elif now and old is not None and new is not None:
+        yield from _conditions(old.when, new.when)
         yield from _confirms(old.confirm, new.confirm)
         yield from _counted(old.limits, new.limits, "rate", _rate)
         yield from _counted(old.quotas, new.quotas, "quota", _quota)
@@ -91,9 +97,8 @@ def rest_differs(old: Policy, new: Policy) -> Iterator[Difference]:
 
 def _links(old: Links, new: Links) -> Iterator[Difference]:
     yield from _sets([one.text for one in old.allow], [one.text for one in new.allow], "links")
-    if old.allow and new.allow and old.confirm != new.confirm:
-        asks = "a person is asked first" if new.confirm else "no person is asked first any more"
-        yield Turn.CLOSED if new.confirm else Turn.OPENED, f"links: {asks}"
+    if old.allow and new.allow:
+        yield from ((turn, f"links: {detail}") for turn, detail in _confirms(old.confirm, new.confirm))
 
 
 def _modes(old: Report | None, new: Report | None) -> Iterator[Difference]:
@@ -105,6 +110,34 @@ def _modes(old: Report | None, new: Report | None) -> Iterator[Difference]:
         yield Turn.OPENED, f"report mode until {new.date}: what no rule allows is let through"
     else:
         yield Turn.CLOSED, f"report mode ends earlier, on {new.date}"
+
+
+def schema_text(schema: BodySchema | None) -> str | None:
+    """What a body schema says, whatever its file is called."""
+    return None if schema is None else json.dumps(schema.schema, sort_keys=True)
+
+
+def _conditions(old: Condition | None, new: Condition | None) -> Iterator[Difference]:
+    before, after = (one.text if one is not None else None for one in (old, new))
+    if before == after:
+        return
+    if before is None:
+        yield Turn.CLOSED, f"only where {after}"
+    elif after is None:
+        yield Turn.OPENED, f"no longer only where {before}"
+    else:
+        yield Turn.OPENED, f"under another condition, and two cannot be compared: {after} (was {before})"
+
+
+def _schemas(old: BodySchema | None, new: BodySchema | None) -> Iterator[Difference]:
+    if schema_text(old) == schema_text(new):
+        return
+    if old is None:
+        yield Turn.CLOSED, f"only with a body as in {new.file if new is not None else ''}"
+    elif new is None:
+        yield Turn.OPENED, f"with any body, no longer as in {old.file}"
+    else:
+        yield Turn.OPENED, f"with another body, and two schemas cannot be compared: {new.file} (was {old.file})"
 
 
 def _confirms(old: Confirm | None, new: Confirm | None) -> Iterator[Difference]:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from itertools import chain
 
 from gateway.policy.compare import Turn as Turn
-from gateway.policy.compare import backends_differ, rest_differs, routes_differ, tools_differ
+from gateway.policy.compare import backends_differ, rest_differs, routes_differ, schema_text, tools_differ
 from gateway.policy.overlaps import Overlaps, Region, region
 from gateway.policy.policy import Policy
 from gateway.policy.rules import METHODS, Route
@@ -157,9 +157,11 @@ def _longest_rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _content(route: Route) -> Hashable:
-    template = route.template
+    template, confirm = route.template, route.confirm
     shape = (template.segments, template.rest, template.encoded)
-    return (shape, route.methods, route.backend, route.deny, route.confirm, route.decided.obligations)
+    asks = (confirm.initiators, confirm.message) if confirm is not None else None
+    conditions = (route.when.text if route.when is not None else None, schema_text(route.schema))
+    return (shape, route.methods, route.backend, route.deny, asks, conditions, route.decided.obligations)
 
 
 def _tools(old: Policy, new: Policy) -> Iterable[Change]:

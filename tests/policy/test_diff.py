@@ -89,6 +89,26 @@ def test_a_question_for_fewer_is_opened_and_for_more_is_closed() -> None:
     assert diff(policy(model), policy(always))[0].turn is Turn.CLOSED
 
 
+def test_a_question_that_stays_is_no_change() -> None:
+    """Also where it is filled with values."""
+    asks = '{path: "/a/{x}", methods: [PUT], confirm: {when: model, message: "Put {params.x}?"}}'
+    assert diff(policy(asks), policy(asks)) == ()
+
+
+def test_another_condition_or_schema_counts_as_opened() -> None:
+    """Two of them cannot be compared; one more is closed, one less is opened."""
+    rules = {"none": "", "low": ", when: 'request.query.n == \"1\"'", "high": ", when: 'request.query.n == \"2\"'"}
+    none, low, high = (policy(f"{{path: /a, methods: [GET]{rule}}}") for rule in rules.values())
+    assert [diff(*pair)[0].turn for pair in ((low, high), (none, low), (low, none))] == ["opened", "closed", "opened"]
+    texts = {"one.json": "{}", "two.json": '{"type": "object"}', "copy.json": "{}"}
+    head = "{path: /b, methods: [PUT], body: {schema: "
+    one, two, copy = (
+        parse_policy(f"{HEAD}routes: [{head}{name}}}}}]\n", "policy.yaml", texts.__getitem__) for name in texts
+    )
+    assert [change.turn for change in diff(one, two)] == ["opened"]
+    assert diff(one, copy) == ()
+
+
 def test_a_default_that_changes_is_told_once_for_all_its_routes() -> None:
     """One line, not one for each route."""
     routes = ", ".join(f"{{path: /a{n}, methods: [GET]}}" for n in range(5))

@@ -6,11 +6,12 @@ from gateway.cli.group import CommandGroup
 
 policy = CommandGroup(
     name="policy",
-    purpose="Check, test and explain policies.",
+    purpose="Check, test, explain, compare, replay and learn policies.",
     commands_in={
         "check": "gateway.cli.policy.check:check",
         "test": "gateway.cli.policy.test:test",
         "explain": "gateway.cli.policy.explain:explain",
+        "diff": "gateway.cli.policy.diff:diff",
     },
 )
 
