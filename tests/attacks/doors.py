@@ -13,7 +13,7 @@ import io
 import json
 import secrets
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -188,6 +188,7 @@ class BridgeDoor:
     connection: mux.ClientConnection = field(default_factory=mux.ClientConnection)
     socket: aiohttp.ClientWebSocketResponse | None = None
     view: str = ""
+    token: str = ""
     calls: int = 0
 
     @property
@@ -223,7 +224,7 @@ class BridgeDoor:
         await self._flush()
         opened = await self._next(lambda event: isinstance(event, mux.Opened))
         assert isinstance(opened, mux.Opened)
-        self.view = opened.view
+        self.view, self.token = opened.view, opened.resume
 
     async def ask(self, case: dict[str, Any]) -> Answer:
         if self.socket is None or self.socket.closed:
@@ -248,9 +249,18 @@ class BridgeDoor:
         return await self._answer(id)
 
     async def close(self) -> None:
-        """End the connection."""
-        if self.socket is not None:
-            await self.socket.close()
+        """End the view, and the connection."""
+        if self.socket is None:
+            return
+        if self.socket.closed and self.view:  # its view waits to be taken up again, and counts until then
+            self.socket = await self.connect()
+            await self.socket.send_str(json.dumps({"hello": {"ticket": await self.ticket()}}))
+            await self.socket.send_str(json.dumps({"resume": {"view": self.view, "token": self.token}}))
+            await self.socket.receive_str()
+        if self.view:
+            with suppress(ConnectionError):
+                await self.socket.send_str(json.dumps({"close": {"view": self.view, "reason": "over"}}))
+        await self.socket.close()
 
     async def _say_verbatim(self, id: str, text: str) -> Answer:
         """A frame that no host's end would write."""

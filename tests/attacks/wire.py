@@ -56,21 +56,17 @@ async def exchange(
 
 
 async def raw_exchange(port: int, data: bytes, wait: float = WAIT) -> WireAnswer:
-    """These very bytes, and all that comes back until the gateway closes."""
+    """These very bytes, and all that comes back until the gateway closes, or `wait` seconds have passed."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    came = bytearray()
     try:
-        async with asyncio.timeout(wait):
-            with suppress(ConnectionError):
-                writer.write(data)
-                await writer.drain()
-            return WireAnswer(await _all(reader))
+        with suppress(ConnectionError, TimeoutError):
+            async with asyncio.timeout(wait):
+                with suppress(ConnectionError):
+                    writer.write(data)
+                    await writer.drain()
+                while part := await reader.read(65536):
+                    came += part
     finally:
         writer.close()
-
-
-async def _all(reader: asyncio.StreamReader) -> bytes:
-    data = b""
-    with suppress(ConnectionError):
-        while part := await reader.read(65536):
-            data += part
-    return data
+    return WireAnswer(bytes(came))

@@ -1,0 +1,27 @@
+"""The corpus itself: large, told apart, each case with its reason, each file run by a test."""
+
+from collections import Counter
+
+from gateway.cli.attack.cases import read_corpus
+from tests.attacks.corpus import CASES, REQUESTS, doors_of
+from tests.attacks.doors import DOORS
+
+FAMILIES = {*REQUESTS, "address", "mcp", "site", "sandbox", "page", "tokens", "policy", "operation"}
+
+
+def test_the_corpus_is_large_and_every_case_says_why() -> None:
+    """At least 600 cases, none twice, none without an expectation and a reason."""
+    cases = read_corpus(CASES)
+    twice = [name for name, count in Counter((case["family"], case["id"]) for case in cases).items() if count > 1]
+    assert len(cases) >= 600
+    assert not twice
+    assert [case["id"] for case in cases if not case.get("why") or "expect" not in case] == []
+
+
+def test_every_family_is_run() -> None:
+    """No file lies there without a test, and every request case has a door that exists."""
+    assert {path.stem for path in CASES.glob("*.yaml")} == FAMILIES
+    for case in read_corpus(CASES):
+        if case["family"] in REQUESTS:
+            assert doors_of(dict(case)), case["id"]
+            assert set(doors_of(dict(case))) <= set(DOORS), case["id"]

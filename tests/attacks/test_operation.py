@@ -1,0 +1,116 @@
+"""Every case of a failing surrounding: what fails closed, and that the gateway lives on."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.attacks import checks
+from tests.attacks.corpus import family
+from tests.attacks.doors import site_door
+from tests.attacks.wire import raw_exchange
+from tests.attacks.world import AttackWorld, attacked
+
+CASES = family("operation")
+
+
+@contextmanager
+def full_disk(journal: Path) -> Iterator[None]:
+    """No file of this process may grow beyond what the journal has now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (journal.stat().st_size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+async def outcome(world: AttackWorld, case: dict[str, Any]) -> list[str]:
+    """What is wrong with the answer to the request of a case."""
+    expected = case["expect"]
+    world.take_arrived()
+    async with site_door(world) as door:
+        answer = await door.ask(case["request"])
+    arrived = world.take_arrived()
+    problems = checks.wrong_answer(world, answer, passes=False)
+    problems += [wrong for one in arrived for wrong in checks.wrong_request(one)]
+    if answer.reason != (None if expected == "ok" else expected):
+        problems.append(f"expected {expected}, got {answer.status} {answer.reason}")
+    if bool(arrived) != (expected == "ok"):
+        problems.append(f"arrived {[one.line for one in arrived]}")
+    return [f"{case['id']} ({case['why']}): {problem}" for problem in problems]
+
+
+@pytest.mark.parametrize("on_failure", sorted({case["journal"] for case in CASES if "journal" in case}))
+async def test_a_full_disk(tmp_path: Path, on_failure: str) -> None:
+    """What cannot be recorded is refused as the configuration says, and works again when there is room."""
+    problems: list[str] = []
+    healthy = {"id": "healthy", "why": "it works", "request": {"url": "/api/exact"}, "expect": "ok"}
+    async with attacked(tmp_path, extra=f"audit: {{on_failure: {on_failure}}}\n") as world:
+        for _ in range(20):  # the token, and a journal that is longer than what else is written meanwhile
+            problems += await outcome(world, healthy)
+        with full_disk(world.config.journal):
+            for case in CASES:
+                if case.get("journal") == on_failure:
+                    problems += await outcome(world, case)
+        problems += await outcome(world, healthy)
+    assert not problems, "\n".join(problems)
+
+
+async def test_an_issuer_that_fails(tmp_path: Path) -> None:
+    """Without a token nothing is sent; the issuer's failures tell no secret, and end when it does."""
+    problems: list[str] = []
+    async with attacked(tmp_path) as world:
+        issuer = world.backends["issuer"]
+        working = issuer.default
+        for case in map(world.placed, CASES):
+            if "issuer" not in case:
+                continue
+            if case["issuer"] == "down":
+                await issuer.stop()
+                problems += await outcome(world, case)
+                await issuer.start()
+            else:
+                issuer.default = case["issuer"].encode("latin-1")
+                problems += await outcome(world, case)
+        issuer.default = working
+        problems += await outcome(
+            world, {"id": "healthy", "why": "it works", "request": {"url": "/api/exact"}, "expect": "ok"}
+        )
+    assert not problems, "\n".join(problems)
+
+
+async def test_clients_that_say_half_of_it(attacked_world: AttackWorld) -> None:
+    """Others are served while they wait, and what is no HTTP gets no more than a refusal."""
+    problems: list[str] = []
+    for case in map(attacked_world.placed, CASES):
+        if "half" in case:
+            problems += await beside_half(attacked_world, case)
+        elif "raw" in case:
+            answer = await raw_exchange(attacked_world.port, case["raw"].encode("latin-1"), wait=0.3)
+            if answer.status not in (0, 400, 403, 404, 421, 505):
+                problems.append(f"{case['id']}: {answer.raw[:200]!r}")
+            problems += await outcome(attacked_world, case)
+        elif "journal" not in case and "issuer" not in case:
+            problems += await outcome(attacked_world, case)
+    assert not problems, "\n".join(problems)
+
+
+async def beside_half(world: AttackWorld, case: dict[str, Any]) -> list[str]:
+    """The outcome of a request while many clients wait in the middle of theirs."""
+    writers = []
+    for _ in range(case["clients"]):
+        _, writer = await asyncio.open_connection("127.0.0.1", world.port)
+        writer.write(case["half"].encode("latin-1"))
+        writers.append(writer)
+    try:
+        return await outcome(world, case)
+    finally:
+        for writer in writers:
+            writer.close()

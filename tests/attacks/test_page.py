@@ -1,0 +1,132 @@
+"""Every case of a page or host that breaks the bridge's rules: it harms itself alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import Any
+
+import aiohttp
+
+from tests.attacks.corpus import family
+from tests.attacks.doors import BridgeDoor, bridge_door
+from tests.attacks.world import AttackWorld
+
+QUIET = 0.08
+"""Seconds without a word after which a connection is taken for silent."""
+
+
+async def test_a_page_that_breaks_the_rules_harms_itself_alone(attacked_world: AttackWorld) -> None:
+    """Each case ends, is told or is ignored as it should be; another page goes on, and no backend hears of it."""
+    problems: list[str] = []
+    async with bridge_door(attacked_world) as other:
+        for case in family("page"):
+            problems += [
+                f"{case['id']} ({case['why']}): {problem}" for problem in await tried(attacked_world, other, case)
+            ]
+        healthy = await other.ask({"url": "/api/exact"})
+    assert healthy.status == 200, "another page no longer works"
+    assert not problems, f"{len(problems)} problems:\n" + "\n".join(problems)
+
+
+async def tried(world: AttackWorld, other: BridgeDoor, case: dict[str, Any]) -> list[str]:
+    """What is wrong after one case, on a connection of its own."""
+    door = BridgeDoor(world, other.client)
+    world.take_arrived()
+    world.take_errors()
+    answers = case.get("answers", [])
+    hold = [{"sleep": case["hold"]}, "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"] if "hold" in case else None
+    world.backends["main"].answers = [hold] * 64 if hold else list(answers)
+    used = await used_ticket(door)
+    if case.get("fresh"):
+        door.socket = await door.connect()
+    else:
+        await door.open()
+    assert door.socket is not None
+    places = {"@view@": door.view, "@other@": other.view, "@used@": used}
+    heard = await heard_after(door.socket, [frame for text in case["frames"] for frame in written(text, case, places)])
+    if door.socket.closed and "closed" not in str(heard):
+        heard.append({"closed": None})
+    for opened in [frame["opened"]["view"] for frame in heard if "opened" in frame]:
+        await door.socket.send_str(json.dumps({"close": {"view": opened, "reason": "over"}}))
+    await door.close()
+    problems = unexpected(case["expect"], heard)
+    if not case.get("arrives"):
+        problems += [f"{one.line} reached {one.backend}" for one in world.take_arrived()]
+    world.backends["main"].answers = []
+    return problems + [f"logged as an error: {line}" for line in world.take_errors()]
+
+
+async def used_ticket(door: BridgeDoor) -> str:
+    """A ticket that has been used."""
+    ticket = await door.ticket()
+    async with await door.connect() as socket:
+        await socket.send_str(json.dumps({"hello": {"ticket": ticket}}))
+        await socket.send_str('{"open":{"ref":"1","app":"nowhere"}}')
+        await socket.receive_str()
+    return ticket
+
+
+def written(text: Any, case: dict[str, Any], places: dict[str, str]) -> list[str]:
+    """The frames that one text of a case stands for."""
+    if isinstance(text, dict):
+        template, times = text["$times"]
+        return [frame for number in range(times) for frame in written(template.replace("#", str(number)), case, places)]
+    if "$json" in text:
+        text = text.replace("$json", json.dumps(case["value"]))
+    for name, value in places.items():
+        text = text.replace(name, value)
+    return [text]
+
+
+async def heard_after(socket: aiohttp.ClientWebSocketResponse, frames: list[str]) -> list[dict[str, Any]]:
+    """What the gateway says after `frames`, until it is silent or closes: `{"closed": …}` then."""
+    heard: list[dict[str, Any]] = []
+    listening = asyncio.create_task(listen(socket, heard))
+    with suppress(ConnectionError):
+        for frame in frames:
+            await socket.send_str(frame)
+    await listening
+    return heard
+
+
+async def listen(socket: aiohttp.ClientWebSocketResponse, heard: list[dict[str, Any]]) -> None:
+    """Collect what the gateway says."""
+    with suppress(TimeoutError):
+        while True:
+            message = await socket.receive(timeout=QUIET if not heard or "closed" not in heard[-1] else 0.01)
+            if message.type is not aiohttp.WSMsgType.TEXT:
+                heard.append({"closed": message.data})
+                return
+            heard.append(json.loads(message.data))
+
+
+def unexpected(expected: Any, heard: list[dict[str, Any]]) -> list[str]:
+    """How what was heard differs from what is expected."""
+    closed = any("closed" in frame for frame in heard)
+    errors = [frame["error"] for frame in heard if "error" in frame]
+    calls = [frame["message"] for frame in heard if "message" in frame and "method" not in frame["message"]]
+    told = [error["code"] for error in errors]
+    if expected == "silent":
+        expected = {}
+        if errors or calls:
+            return [f"expected silence, heard {heard}"]
+    if "ends" in expected:
+        codes = expected["ends"] if isinstance(expected["ends"], list) else [expected["ends"]]
+        codes_told = told or (["closed"] if closed else [])
+        return (
+            []
+            if closed and set(codes_told) & set(codes)
+            else [f"expected the end with {codes}, heard {str(heard)[:300]}"]
+        )
+    problems = [f"the connection ended: {str(heard)[:300]}"] if closed else []
+    if "told" in expected and expected["told"] not in told:
+        problems.append(f"expected to be told {expected['told']}, heard {str(heard)[:300]}")
+    if "answered" in expected:
+        codes = [call["error"]["code"] for call in calls if "error" in call]
+        if expected["answered"] not in codes:
+            problems.append(f"expected the error {expected['answered']}, heard {str(heard)[:300]}")
+    if expected.get("holds", "") not in json.dumps(heard):
+        problems.append(f"expected {expected['holds']}, heard {str(heard)[:300]}")
+    return problems

@@ -1,0 +1,47 @@
+"""Every case of a token endpoint that is broken or hostile: no token of it, and no secret or word of it is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.credentials import ClientCredentials, client_credentials
+from gateway.errors import Reason, Refusal
+from gateway.model import Outbound, Response, Secret
+from gateway.policy import Network
+from tests.attacks.corpus import family
+
+SECRET = "the-client-secret"
+ISSUER = "https://issuer.test"
+
+
+def test_only_a_right_answer_gives_a_token() -> None:
+    """Whatever else comes back, the secret goes to the issuer alone and the refusal repeats nothing of it."""
+    wrong = []
+    for case in family("tokens"):
+        outcome, requests, told = driven(case)
+        if outcome != case["expect"]:
+            wrong.append(f"{case['id']} ({case['why']}): {outcome}: {told}")
+        if any(not request.url.startswith(f"{ISSUER}/") for request in requests):
+            wrong.append(f"{case['id']}: asked {[request.url for request in requests]}")
+        if SECRET in told or "EVIL" in told or "access_token" in told.replace("no access_token", ""):
+            wrong.append(f"{case['id']}: the refusal repeats what it should not: {told}")
+    assert not wrong, "\n".join(wrong)
+
+
+def driven(case: dict[str, Any]) -> tuple[str, list[Outbound], str]:
+    """The outcome of the flow, what it asked for, and what its caller would be told."""
+    endpoint = None if "metadata" in case else f"{ISSUER}/token"
+    spec = ClientCredentials("shop", ISSUER, endpoint, "client", Secret(SECRET), (), Network(public=True))
+    flow = client_credentials(spec, 0.0)
+    requests: list[Outbound] = []
+    try:
+        requests.append(next(flow))
+        while True:
+            status, media_type, body = case["metadata" if requests[-1].method == "GET" else "answer"]
+            answer = Response(status, (("content-type", media_type),), body.encode("utf-8", "surrogatepass"))
+            requests.append(flow.send(answer))
+    except StopIteration as end:
+        return "token", requests, repr(end.value)
+    except Refusal as refusal:
+        assert refusal.reason is Reason.CREDENTIAL_FAILED  # noqa: PT017  the outcome is what is looked at
+        return "refused", requests, refusal.detail

@@ -1,0 +1,100 @@
+"""Every case of raw HTTP at every site: MCP messages, foreign pages, tickets, signatures."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.attacks.checks import wrong_answer
+from tests.attacks.corpus import family
+from tests.attacks.doors import MODERN, UI, Answer, message_of
+from tests.attacks.wire import WireAnswer, exchange
+from tests.attacks.world import AttackWorld
+
+
+@pytest.mark.parametrize("name", ["mcp", "site", "sandbox"])
+async def test_raw_requests_have_their_expected_answers(attacked_world: AttackWorld, name: str) -> None:
+    """Each is refused at the edge or answered as it should be, reaches no backend, and leaves the gateway alive."""
+    problems: list[str] = []
+    for case in family(name):
+        if "csp" not in case:
+            problems += [f"{case['id']} ({case['why']}): {problem}" for problem in await tried(attacked_world, case)]
+    assert not problems, f"{len(problems)} problems:\n" + "\n".join(problems)
+
+
+async def tried(world: AttackWorld, case: dict[str, Any]) -> list[str]:
+    """What is wrong after one case."""
+    case = world.placed(case)
+    world.take_arrived()
+    world.take_errors()
+    at = str(case.get("at", "plain"))
+    host = world.hosts.get(at, at)
+    headers, body = _mcp(case) if "rpc" in case or "mcp" in case else ({}, case.get("body", ""))
+    headers |= _own(case, f"http://{host}") | case.get("headers", {})
+    fields = [("host", host), *((name, str(value)) for name, value in headers.items() if value is not None)]
+    fields = [field for field in fields if field[0] != "host" or "host" not in case.get("headers", {}) or field[1]]
+    text = body if isinstance(body, str) else json.dumps(body)
+    answer = await exchange(
+        world.port, case.get("method", "GET"), case.get("target", "/"), fields, text.encode("utf-8", "surrogatepass")
+    )
+    problems = unexpected(case["expect"], answer)
+    problems += wrong_answer(world, Answer(answer.status, None, answer.headers, None, answer.raw, "wire"), passes=True)
+    problems += [f"{one.line} reached {one.backend}" for one in world.take_arrived()]
+    problems += [f"logged as an error: {line}" for line in world.take_errors()]
+    return problems
+
+
+def unexpected(expected: Any, answer: WireAnswer) -> list[str]:
+    """How an answer differs from what is expected: a status, or a mapping of what to look at."""
+    if isinstance(expected, int | list):
+        expected = {"status": expected}
+    statuses = expected["status"] if isinstance(expected["status"], list) else [expected["status"]]
+    problems = []
+    if answer.status not in statuses:
+        problems.append(f"expected {statuses}, got {answer.status} {answer.text[:200]}")
+    if "error" in expected:
+        message = message_of(answer.text.encode()) or {}
+        code = message.get("error", {}).get("code")
+        if code not in (expected["error"] if isinstance(expected["error"], list) else [expected["error"]]):
+            problems.append(f"expected the error {expected['error']}, got {code}: {answer.text[:200]}")
+    text = answer.raw.decode("utf-8", "replace")
+    if expected.get("holds", "") not in text:
+        problems.append(f"the answer lacks {expected['holds']!r}: {text[-300:]}")
+    if "holds_not" in expected and expected["holds_not"] in text:
+        problems.append(f"the answer holds {expected['holds_not']!r}")
+    return problems
+
+
+def _own(case: dict[str, Any], origin: str) -> dict[str, str]:
+    """What a browser sends from the site's own page, or a client that is none."""
+    match case.get("own"):
+        case "browser":
+            return {"origin": origin, "sec-fetch-site": "same-origin", "sec-fetch-mode": "cors"}
+        case "client":
+            return {"webmcp-gateway-client": "1"}
+        case _:
+            return {}
+
+
+def _mcp(case: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    """Headers and body of an MCP message in the modern era; `mcp` says a body that is no such message."""
+    case.setdefault("method", "POST")
+    case.setdefault("target", "/mcp/target")
+    headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    headers |= {"mcp-protocol-version": MODERN}
+    if "mcp" in case:
+        return headers, case["mcp"]
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}, **case["rpc"]}
+    if isinstance(message["params"], dict):
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": MODERN,
+            "io.modelcontextprotocol/clientInfo": {"name": "attack", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": UI if case.get("shows_apps", True) else {},
+        }
+        given = message["params"].get("_meta", {})
+        message["params"] = {**message["params"], "_meta": {**meta, **given} if isinstance(given, dict) else given}
+        headers["mcp-name"] = str(message["params"].get("name", message["params"].get("uri", "")))
+    headers["mcp-method"] = str(message["method"])
+    return headers, {name: value for name, value in message.items() if value != "$none"}
