@@ -3,7 +3,8 @@
 from gateway.policy.answers import Landing, answer_headers, landing
 from gateway.policy.canonical import canonicalise
 from gateway.policy.decide import decide, decide_link, decide_tool
-from gateway.policy.explain import Explanation, Step, TestResult, Tried, explain, outcome, run_tests
+from gateway.policy.expectations import TestFile
+from gateway.policy.explain import Explanation, Step, Tried, explain, explain_tool, outcome
 from gateway.policy.gcra import Rate, Taken, take
 from gateway.policy.headers import (
     DEFAULT_RESPONSE,
@@ -13,7 +14,7 @@ from gateway.policy.headers import (
     without,
 )
 from gateway.policy.links import LinkPattern, Links
-from gateway.policy.load import load_policy, parse_policy
+from gateway.policy.load import load_policy, load_tests, parse_policy
 from gateway.policy.masks import JsonPath
 from gateway.policy.messages import visible
 from gateway.policy.modes import Report
@@ -41,7 +42,9 @@ from gateway.policy.rules import (
     Route,
     ToolRule,
 )
+from gateway.policy.testing import Coverage, TestResult, coverage, run_tests
 from gateway.policy.tools import tool_pin
+from gateway.policy.warn import warnings
 
 __all__ = [
     "DEFAULT_RESPONSE",
@@ -53,6 +56,7 @@ __all__ = [
     "Circuit",
     "Confirm",
     "Cookies",
+    "Coverage",
     "Decision",
     "Explanation",
     "JsonPath",
@@ -73,20 +77,24 @@ __all__ = [
     "Route",
     "Step",
     "Taken",
+    "TestFile",
     "TestResult",
     "ToolRule",
     "Tried",
     "Window",
     "answer_headers",
     "canonicalise",
+    "coverage",
     "decide",
     "decide_link",
     "decide_tool",
     "explain",
+    "explain_tool",
     "filter_request_headers",
     "filter_response_headers",
     "landing",
     "load_policy",
+    "load_tests",
     "outcome",
     "parse_network",
     "parse_policy",
@@ -95,5 +103,6 @@ __all__ = [
     "take",
     "tool_pin",
     "visible",
+    "warnings",
     "without",
 ]

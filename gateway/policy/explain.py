@@ -1,19 +1,25 @@
-"""Why a policy decides as it does: each step, each route tried, the remedy; and the tests in the file."""
+"""Why a policy decides as it does: each step, each route tried, what its conditions saw, the remedy."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from gateway.errors import Refusal
-from gateway.model import Caller, CanonicalRequest, Door, Effect, Principal, Request
+from gateway.model import Caller, CanonicalRequest, Effect, Request
 from gateway.policy import paths
 from gateway.policy.canonical import canonical_method, canonicalise, target
-from gateway.policy.decide import decide
+from gateway.policy.conditions import Condition, Failure
+from gateway.policy.decide import decide, decide_tool
+from gateway.policy.facts import Missing, Source
+from gateway.policy.messages import visible
 from gateway.policy.policy import Policy
-from gateway.policy.rules import Decision, PolicyTest, Route
+from gateway.policy.rules import TOOL_CALL, Decision, Route, ToolRule
 
 MAX_TRIED: Final = 50
+MAX_VALUE: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +41,10 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A decision with everything that led to it. `request` is None where the request was refused before."""
+    """A decision with everything that led to it. `request` is None for tools, and where it was refused before.
+
+    `facts` are those that the conditions of the deciding rule name, with their values, and last each condition.
+    """
 
     steps: tuple[Step, ...]
     tried: tuple[Tried, ...]
@@ -44,29 +53,19 @@ class Explanation:
     reasons: tuple[str, ...]
     decision: Decision | None
     remedy: str | None
+    facts: tuple[Step, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TestResult:
-    """What became of an expectation in the policy file."""
-
-    __test__ = False  # pytest takes it for a test class otherwise
-
-    test: PolicyTest
-    passed: bool
-    outcome: str
-    reasons: tuple[str, ...]
-
-
-def explain(policy: Policy, request: Request, caller: Caller) -> Explanation:
-    """How `policy` comes to its decision on `request` of `caller`."""
+def explain(policy: Policy, request: Request, caller: Caller, now: float | None = None) -> Explanation:
+    """How `policy` comes to its decision on `request` of `caller`. `now` as in `decide`."""
     steps = _steps(policy, request)
     try:
         canonical = canonicalise(policy, request)
     except Refusal as refusal:
         return Explanation(steps, (), None, "deny", (refusal.detail,), None, _refused_remedy(refusal))
-    decision = decide(policy, canonical, caller)
-    tried = _tried(policy, canonical)
+    decision = decide(policy, canonical, caller, now)
+    route = policy.routes.find(canonical.method, canonical.path, canonical.backend)
+    tried = _tried(policy, canonical, decision)
     return Explanation(
         steps=steps,
         tried=tried,
@@ -75,12 +74,28 @@ def explain(policy: Policy, request: Request, caller: Caller) -> Explanation:
         reasons=decision.reasons,
         decision=decision,
         remedy=_remedy(policy, canonical, decision),
+        facts=_route_facts(route, canonical, caller) if route is not None else (),
     )
 
 
-def run_tests(policy: Policy) -> list[TestResult]:
-    """The results of the file's `tests`, in their order."""
-    return [_run(policy, test) for test in policy.tests]
+def explain_tool(
+    policy: Policy, tool: str, caller: Caller, arguments: Mapping[str, object] | None = None, now: float | None = None
+) -> Explanation:
+    """How `policy` comes to its decision on a call of the page's tool `tool`."""
+    decision = decide_tool(policy, tool, caller, arguments, now)
+    rule = policy.tools.get(tool)
+    source = Source(caller, tool=tool, arguments=arguments or {})
+    tried = (Tried(f"tool {tool}", rule.line, _came_of(decision, rule.deny)),) if rule is not None else ()
+    return Explanation(
+        steps=(Step("as given", f"{TOOL_CALL} {tool}"),),
+        tried=tried,
+        request=None,
+        effect=outcome(decision),
+        reasons=decision.reasons,
+        decision=decision,
+        remedy=_tool_remedy(tool, rule, decision),
+        facts=_condition_facts(rule.when, source) if rule is not None and rule.when is not None else (),
+    )
 
 
 def outcome(decision: Decision) -> str:
@@ -88,25 +103,6 @@ def outcome(decision: Decision) -> str:
     if decision.effect is Effect.DENY:
         return "deny"
     return "confirm" if decision.obligations.confirm is not None else "allow"
-
-
-def _run(policy: Policy, test: PolicyTest) -> TestResult:
-    subject = test.principal or "test"
-    caller = Caller(
-        principal=Principal(issuer="policy", client="test", subject=subject),
-        app="test",
-        door=Door.MCP,
-        initiator=test.initiator,
-        evidence="a test in the policy file",
-        view="test",
-        proven=True,
-    )
-    try:
-        decision = decide(policy, canonicalise(policy, Request(test.method, test.url)), caller)
-    except Refusal as refusal:
-        return TestResult(test, test.expect == "deny", "deny", (refusal.detail,))
-    found = outcome(decision)
-    return TestResult(test, test.expect == found, found, decision.reasons)
 
 
 def _steps(policy: Policy, request: Request) -> tuple[Step, ...]:
@@ -136,22 +132,54 @@ def _steps(policy: Policy, request: Request) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _tried(policy: Policy, request: CanonicalRequest) -> tuple[Tried, ...]:
+def _tried(policy: Policy, request: CanonicalRequest, decision: Decision) -> tuple[Tried, ...]:
     tried: list[Tried] = []
     for route in policy.routes.matching(request.path)[:MAX_TRIED]:
-        outcome = _route_outcome(route, request)
-        tried.append(Tried(route.template.text, route.line, outcome))
-        if outcome in ("allows", "denies"):
+        passed_over = _passed_over(route, request)
+        tried.append(Tried(route.template.text, route.line, passed_over or _came_of(decision, route.deny)))
+        if passed_over is None:
             break
     return tuple(tried)
 
 
-def _route_outcome(route: Route, request: CanonicalRequest) -> str:
+def _passed_over(route: Route, request: CanonicalRequest) -> str | None:
+    """Why a route whose path matches does not decide; None where it does."""
     if route.methods is not None and request.method not in route.methods:
         return f"path matches, method does not ({', '.join(sorted(route.methods))})"
     if route.backend is not None and route.backend != request.backend:
         return f"path and method match, backend does not ({route.backend})"
-    return "allows" if route.deny is None else "denies"
+    return None
+
+
+def _came_of(decision: Decision, deny: str | None) -> str:
+    if deny is not None:
+        return "denies"
+    if decision.obligations.reported:
+        return "denies, and report mode lets it through"
+    return "allows" if decision.effect is Effect.ALLOW else "denies, since its conditions do not hold"
+
+
+def _route_facts(route: Route, request: CanonicalRequest, caller: Caller) -> tuple[Step, ...]:
+    steps: list[Step] = []
+    if route.schema is not None:
+        failure = route.schema.failure(request.json) if request.body else Failure("there is no body")
+        steps.append(Step(f"body schema {route.schema.file}", "holds" if failure is None else failure.why))
+    if route.when is not None:
+        steps += _condition_facts(route.when, Source(caller, request, route.template))
+    return tuple(steps)
+
+
+def _condition_facts(condition: Condition, source: Source) -> tuple[Step, ...]:
+    steps = [Step(name, _value(value)) for name, value in condition.values(source)]
+    failure = condition.failure(source)
+    return (*steps, Step(f"when {condition.text}", "is true" if failure is None else failure.why))
+
+
+def _value(value: object) -> str:
+    if isinstance(value, Missing):
+        return f"({value.why})"
+    text = visible(json.dumps(value, ensure_ascii=False, default=str))
+    return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}…"
 
 
 def _refused_remedy(refusal: Refusal) -> str | None:
@@ -162,11 +190,23 @@ def _refused_remedy(refusal: Refusal) -> str | None:
 def _remedy(policy: Policy, request: CanonicalRequest, decision: Decision) -> str | None:
     if decision.effect is Effect.ALLOW:
         return None
-    there = policy.routes.matching(request.path)
-    if decision.route is not None:
-        line = next(route.line for route in there if route.deny is not None and route.template.text == decision.route)
+    route = policy.routes.find(request.method, request.path, request.backend)
+    if route is not None and route.deny is not None:
+        line = route.line
         return f"the rule on line {line} denies this on purpose: a route for it would have to stand before that line"
-    allowed = next((route for route in there if route.deny is None), None)
+    if route is not None:
+        return f"change the request, or the conditions of {route.template.text} (line {route.line})"
+    allowed = next((route for route in policy.routes.matching(request.path) if route.deny is None), None)
     if allowed is not None:
         return f"add {request.method} to `methods` of {allowed.template.text} (line {allowed.line})"
     return f'add to `routes`: {{path: "{request.path}", methods: [{request.method}]}}'
+
+
+def _tool_remedy(tool: str, rule: ToolRule | None, decision: Decision) -> str | None:
+    if decision.effect is Effect.ALLOW:
+        return None
+    if rule is None:
+        return f"add to `tools`: {tool}: {{}}"
+    if rule.deny is not None:
+        return f"the rule on line {rule.line} denies this on purpose: change that line"
+    return f"change the arguments, or the condition on line {rule.line}"

@@ -12,8 +12,8 @@ from gateway.policy.obligations import Limit, Per, Quota, Window
 
 T = TypeVar("T")
 
-_RATE = re.compile(r"([1-9][0-9]{0,8})/(second|minute|hour|day) per (view|principal|app|route)", re.ASCII)
-_QUOTA = re.compile(r"([1-9][0-9]{0,11})/(hour|day|month) per (view|principal|app|route)", re.ASCII)
+RATE = re.compile(r"([1-9][0-9]{0,8})/(second|minute|hour|day) per (view|principal|app|route)", re.ASCII)
+QUOTA = re.compile(r"([1-9][0-9]{0,11})/(hour|day|month) per (view|principal|app|route)", re.ASCII)
 _PERIODS: Final = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
 
 
@@ -43,7 +43,7 @@ def _each(section: Section, key: str, parse: Callable[[str], T]) -> tuple[T, ...
 
 
 def _limit(text: str, scope: str) -> Limit:
-    match = _RATE.fullmatch(text)
+    match = RATE.fullmatch(text)
     if match is None:
         raise ValueError(
             f'"{text}" is not a rate: write one such as "30/minute per principal" (second, minute, hour, '
@@ -53,7 +53,7 @@ def _limit(text: str, scope: str) -> Limit:
 
 
 def _quota(text: str, scope: str) -> Quota:
-    match = _QUOTA.fullmatch(text)
+    match = QUOTA.fullmatch(text)
     if match is None:
         raise ValueError(
             f'"{text}" is not a quota: write one such as "20/day per principal" (hour, day, month; per view, '

@@ -12,7 +12,7 @@ from pathlib import Path
 from gateway.documents import Section, read
 from gateway.errors import DocumentError, Problem
 from gateway.policy.backends import read_backends
-from gateway.policy.expectations import read_tests
+from gateway.policy.expectations import TestFile, parse_tests, read_tests
 from gateway.policy.headers import DEFAULT_RESPONSE, never_in_response
 from gateway.policy.limits import checked, read_quotas, read_rates
 from gateway.policy.links import read_links
@@ -33,6 +33,11 @@ def load_policy(path: Path, now: float | None = None) -> Policy:
     Raises DocumentError.
     """
     return parse_policy(read_file(path), str(path), _beside(path), time.time() if now is None else now)
+
+
+def load_tests(path: Path) -> TestFile:
+    """The tests in a `*.test.yaml` file, and which policy they are about. Raises DocumentError."""
+    return parse_tests(read_file(path), path)
 
 
 def parse_policy(text: str, file: str, beside: Callable[[str], str] | None = None, now: float | None = None) -> Policy:

@@ -33,9 +33,10 @@ def read_mode(top: Section, now: float | None) -> Report | None:
     if isinstance(node.value, str):
         top.problem(f"must be enforce, or {{report: {{until: 2026-12-31}}}}, not {node.kind}", "mode")
         return None
-    report = top.section("mode").section("report")
-    if "report" not in top.section("mode"):
-        top.problem('"report" is missing: write {report: {until: 2026-12-31}}', "mode")
+    mode = top.section("mode")
+    if "report" not in mode:
+        mode.problem('"report" is missing: write {report: {until: 2026-12-31}}')
+    report = mode.section("report")
     report.require("until")
     found = checked(report, "until", _until, report.text("until"))
     if found is not None and now is not None and found.until - now > _LONGEST:

@@ -9,6 +9,7 @@ from typing import Final
 
 from gateway.policy import paths
 from gateway.policy.rules import Route
+from gateway.policy.templates import Template
 
 REMEMBERED: Final = 4096
 LONGEST: Final = 200
@@ -67,6 +68,24 @@ class Routes:
                 break
             branch = below
         return self.all[branch.first] if self.all else None
+
+    def covering(self, template: Template) -> list[Route]:
+        """The routes whose path matches every path of `template`, in the order of the file; itself is one."""
+        found: list[Route] = []
+        branches = [self._root]
+        for segment in template.segments:
+            below: list[_Branch] = []
+            for branch in branches:
+                found += branch.rests
+                if segment is not None and segment in branch.literals:
+                    below.append(branch.literals[segment])
+                # An empty literal, as after a slash at the end, is taken by no parameter.
+                if branch.parameter is not None and segment != "":
+                    below.append(branch.parameter)
+            branches = below
+        for branch in branches:
+            found += branch.rests if template.rest else (*branch.ends, *branch.rests)
+        return sorted(found, key=lambda route: route.index)
 
     def _add(self, route: Route) -> None:
         branch = self._root

@@ -1,11 +1,14 @@
-"""An explanation shows each step, each route tried and the remedy."""
+"""An explanation shows each step, each route tried, what conditions saw and the remedy; tests say what they try."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from gateway.model import LOCAL, Caller, Door, Initiator, Request
-from gateway.policy import explain, parse_policy, run_tests
+from gateway.errors import DocumentError
+from gateway.model import LOCAL, BodyType, Caller, Door, Initiator, Request
+from gateway.policy import coverage, explain, explain_tool, load_tests, parse_policy, run_tests, warnings
 
 POLICY = parse_policy(
     """
@@ -90,3 +93,114 @@ def test_tests_of_the_file() -> None:
         (True, "deny"),
     ]
     assert "line 6" in results[1].reasons[0]
+
+
+CONDITIONS = parse_policy(
+    """
+version: 1
+backends: {shop: {url: https://shop.example.com}}
+routes:
+  - {path: /pay, methods: [POST], when: 'request.body.total <= 500 && has(request.body.to) && "x" in request.query'}
+  - {path: "/api/**", methods: [GET]}
+  - {path: /api/never, methods: [GET]}
+tools:
+  add: {when: arguments.count <= 3}
+  gone: {deny: "no"}
+tests:
+  - {request: POST /pay?x=1, body: {total: 1, to: ann}, expect: allow}
+  - {request: POST /pay?x=1, body: {total: 501, to: ann}, expect: deny}
+  - {request: POST /pay?x=1, headers: {Content-Type: text/plain}, body: {total: 1, to: ann}, expect: deny}
+  - {tool: add, arguments: {count: 3}, as: {subject: ann, roles: [buyer]}, expect: allow}
+  - {tool: add, arguments: {count: 4}, initiator: person, expect: deny}
+""",
+    "p.yaml",
+)
+
+
+def test_conditions_are_explained() -> None:
+    """Each fact that a condition names is shown with its value, and what came of it."""
+    body = b'{"total": 700, "to": "ann\\u202e"}'
+    request = Request("POST", "/pay?y=1", (("content-type", "application/json"),), body, BodyType.JSON)
+    found = explain(CONDITIONS, request, CALLER)
+    assert [(step.name, step.value) for step in found.facts] == [
+        ("request.body.total", "700"),
+        ('when request.body.total <= 500 && has(request.body.to) && "x" in request.query', "it is false"),
+    ]
+    assert [tried.outcome for tried in found.tried] == ["denies, since its conditions do not hold"]
+    assert found.remedy == "change the request, or the conditions of /pay (line 5)"
+
+
+@pytest.mark.parametrize(
+    ("tool", "count", "effect", "tried", "remedy"),
+    [
+        ("add", 3, "allow", ["allows"], None),
+        (
+            "add",
+            4,
+            "deny",
+            ["denies, since its conditions do not hold"],
+            "change the arguments, or the condition on line 9",
+        ),
+        ("gone", 1, "deny", ["denies"], "the rule on line 10 denies this on purpose: change that line"),
+        ("other", 1, "deny", [], "add to `tools`: other: {}"),
+    ],
+)
+def test_tools_are_explained(tool: str, count: int, effect: str, tried: list[str], remedy: str | None) -> None:
+    """A call of a tool is explained like a request."""
+    found = explain_tool(CONDITIONS, tool, CALLER, {"count": count})
+    assert (found.effect, [one.outcome for one in found.tried], found.remedy) == (effect, tried, remedy)
+    assert [step.value for step in found.facts[:1]] == ([str(count)] if tool == "add" else [])
+
+
+def test_coverage() -> None:
+    """A rule that no test tries is named."""
+    results = run_tests(CONDITIONS)
+    assert all(result.passed for result in results)
+    found = coverage(CONDITIONS, results)
+    assert [route.line for route in found.routes] == [6, 7]
+    assert [tool.name for tool in found.tools] == ["gone"]
+    assert (round(found.of_routes, 3), found.of_tools) == (0.333, 0.5)
+
+
+def test_routes_that_never_decide() -> None:
+    """A route that stands behind others which match all of it is warned of; one that is left something is not."""
+    policy = parse_policy(
+        """
+version: 1
+backends: {a: {url: https://a.example}, b: {url: https://b.example}}
+mode: {report: {until: 2026-12-31}}
+routes:
+  - {path: "/x/{y}", methods: [GET], backend: a}
+  - {path: "/x/{y}", methods: [PUT], backend: a}
+  - {path: /x/7, methods: [GET, PUT], backend: a}
+  - {path: "/x/{y:encoded}", methods: [GET], backend: a}
+  - {path: /x/7, methods: [GET], backend: b}
+  - {path: /x/7, methods: [GET, POST], backend: a}
+  - {path: /x/, methods: [GET], backend: a}
+  - {path: "/x/{y}/**", methods: [GET], backend: a}
+  - {path: "/x/{y}/z/**", methods: [GET], backend: a}
+  - {path: "/x/**", methods: [GET], backend: a}
+  - {path: "/x/**", deny: "no"}
+  - {path: "/x/{y:encoded}/w", methods: [DELETE], backend: b}
+""",
+        "p.yaml",
+    )
+    assert [(problem.line, problem.message) for problem in warnings(policy)] == [
+        (1, "report mode: what no rule allows is let through until 2026-12-31, and written down"),
+        (8, "/x/7 never decides: lines 6, 7 take all that it matches"),
+        (14, "/x/{y}/z/** never decides: line 13 takes all that it matches"),
+        (17, "/x/{y:encoded}/w never decides: line 16 takes all that it matches"),
+    ]
+
+
+def test_tests_beside_a_policy(tmp_path: Path) -> None:
+    """`x.test.yaml` is about `x.yaml`, or about the file it names; its problems have its own lines."""
+    file = tmp_path / "pay.test.yaml"
+    file.write_text("tests:\n  - {request: GET /api/1, expect: allow}\n")
+    found = load_tests(file)
+    assert found.policy == tmp_path / "pay.yaml"
+    (result,) = run_tests(CONDITIONS, found.tests)
+    assert (result.passed, result.test.file, result.test.line) == (True, str(file), 2)
+    file.write_text("policy: other.yaml\ntests:\n  - {request: GET /api/1, expect: maybe}\n")
+    with pytest.raises(DocumentError, match=r"pay\.test\.yaml:3:\d+: expect: must be one of"):
+        load_tests(file)

@@ -1,0 +1,177 @@
+"""Every key of a policy file with what may stand under it: the JSON Schema of policies, for editors.
+
+The parser says more (what a path, a URL or a condition may be); a test holds the names here to the names there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from gateway.model import Initiator, Json
+from gateway.policy.limits import QUOTA, RATE
+from gateway.policy.obligations import Cookies, Redirects
+from gateway.policy.rules import METHODS
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+_TEXT: Final[Json] = {"type": "string", "minLength": 1}
+_FLAG: Final[Json] = {"type": "boolean"}
+_OBJECT: Final[Json] = {"type": "object"}
+_DURATION: Final[Json] = {"type": "string", "pattern": r"^[0-9]{1,9}(\.[0-9]{1,6})?(ms|s|m|h|d)$"}
+_SIZE: Final[Json] = {"type": "string", "pattern": "^[0-9]{1,12}(B|kB|KB|MB|GB|KiB|MiB|GiB)$"}
+_CONDITION: Final[Json] = {"type": "string", "minLength": 1, "maxLength": 1024}
+_TEXTS: Final[Json] = {"type": "array", "items": _TEXT}
+_METHODS: Final[Json] = [*sorted(METHODS)]
+_WORDS: Final[Json] = [str(one) for one in ("always", *Initiator)]
+
+
+def _several(one: Json) -> Json:
+    return {"anyOf": [one, {"type": "array", "items": one}]}
+
+
+def _of(name: str) -> Json:
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def _each(name: str) -> Json:
+    return {"type": "object", "additionalProperties": _of(name)}
+
+
+def _list(name: str) -> Json:
+    return {"type": "array", "items": _of(name)}
+
+
+_RATES: Final = _several({"type": "string", "pattern": f"^{RATE.pattern}$"})
+_QUOTAS: Final = _several({"type": "string", "pattern": f"^{QUOTA.pattern}$"})
+
+Keys = Mapping[str, tuple[Json, str]]
+"""By its name: the schema of a key's value, and one line of help."""
+
+_LIMITS: Final[Keys] = {
+    "timeout": (_DURATION, "How long the backend may take, such as 10s."),
+    "request": (_SIZE, "The largest body of a request, such as 1MiB."),
+    "response": (_SIZE, "The largest body of an answer, after decompression."),
+    "rate": (_RATES, "At most so many in a while, such as 30/minute per principal."),
+    "quota": (_QUOTAS, "At most so many in a calendar window in UTC, such as 20/day per principal."),
+}
+_CONFIRM: Final[Json] = {"anyOf": [{"const": "always"}, _of("confirm")]}
+
+KEYS: Final[Mapping[str, Keys]] = {
+    "policy": {
+        "version": ({"const": 1}, "The version of this format."),
+        "backends": (_each("backend"), "Where requests go, by names of your own."),
+        "limits": (_of("limits"), "What holds for every route that sets no limits of its own."),
+        "routes": (_list("route"), "What is allowed: the first route that matches path and method decides."),
+        "responses": (_of("responses"), "What of an answer reaches the app."),
+        "tools": (_each("tool"), "WebMCP tools of the page that models may call, by the page's names."),
+        "links": (_of("links"), "What an app may ask to open in the browser."),
+        "mode": ({"anyOf": [{"const": "enforce"}, _of("mode")]}, "Enforce, or report for a while."),
+        "tests": (_list("test"), "What this policy is expected to say."),
+    },
+    "backend": {
+        "type": (_TEXT, "http, or a type that a plugin registers."),
+        "url": (_TEXT, "The http or https URL before every path."),
+        "credential": (_TEXT, "The credential of gateway.yaml that is attached to each request."),
+        "origins": (_TEXTS, "Origins of absolute URLs that mean this backend."),
+        "network": (_several(_TEXT), "public, private, or blocks of addresses that may be connected to."),
+        "cookies": ({"enum": [str(one) for one in Cookies]}, "Whether the backend's cookies are kept for the caller."),
+        "retry": (_of("retry"), "When a request is sent again."),
+        "circuit": (_of("circuit"), "When the backend is left alone."),
+    },
+    "retry": {
+        "attempts": ({"type": "integer", "minimum": 2, "maximum": 5}, "How often in all."),
+        "on": ({"type": "array", "items": {"type": ["string", "integer"]}}, "Statuses and reasons that are worth it."),
+        "backoff": (_DURATION, "The first pause; each further one is twice as long."),
+    },
+    "circuit": {
+        "failures": ({"type": "integer", "minimum": 1, "maximum": 1000}, "So many in a row open it."),
+        "reset": (_DURATION, "After this time one request tries again."),
+    },
+    "limits": _LIMITS,
+    "route": {
+        "path": ({"type": "string", "pattern": "^/"}, "Whole segments; {name} for one, ** at the end for any number."),
+        "methods": ({"type": "array", "minItems": 1, "items": {"enum": _METHODS}}, "The methods it is about."),
+        "backend": (_TEXT, "Which backend, where there are several."),
+        "deny": (_TEXT, "Refuse, with this reason."),
+        "when": (_CONDITION, "A condition in CEL; only true allows."),
+        "body": (_of("body"), "What the body must be."),
+        "confirm": (_CONFIRM, "Whose calls a person is asked about first."),
+        **_LIMITS,
+        "idempotent": (_FLAG, "Send an Idempotency-Key, so that every method may be sent again."),
+        "redirects": ({"enum": [str(one) for one in Redirects]}, "Which redirects are followed."),
+        "stream": (_FLAG, "Pass the answer on as it comes."),
+        "snapshot": (_FLAG, "Part of what a static view of the app may read."),
+    },
+    "body": {"schema": (_TEXT, "A file with a JSON Schema, beside this one.")},
+    "confirm": {
+        "when": (_several({"enum": _WORDS}), "Whose calls: always, or those of a person, page or model."),
+        "message": (_TEXT, "The question; {params.name}, {request.body.name} and others are filled in."),
+    },
+    "responses": {
+        "headers": (_TEXTS, "The headers that an app may see."),
+        "mask": (_TEXTS, "JSON paths of values that no app may see."),
+    },
+    "tool": {
+        "deny": (_TEXT, "Refuse, with this reason."),
+        "confirm": (_CONFIRM, "Whose calls a person is asked about first."),
+        "rate": _LIMITS["rate"],
+        "quota": _LIMITS["quota"],
+        "when": (_CONDITION, "A condition in CEL over the arguments; only true allows."),
+        "description": (_TEXT, "What models read instead of the page's own description."),
+        "pin": (
+            {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"},
+            "Hold it back where the page changed it.",
+        ),
+    },
+    "links": {
+        "allow": (_TEXTS, "Origins with paths, such as https://shop.example.com/**."),
+        "confirm": (_CONFIRM, "Whose links a person is asked about first."),
+    },
+    "mode": {"report": (_of("report"), "Let through what no rule allows, and write it down.")},
+    "report": {"until": ({"type": "string", "format": "date"}, "The last day, at most 30 days away.")},
+    "test": {
+        "request": ({"type": "string", "pattern": "^[A-Za-z]+ [^ ]+$"}, "Method and URL."),
+        "headers": (_OBJECT, "Headers of the request."),
+        "body": (True, "The JSON body of the request."),
+        "tool": (_TEXT, "Instead of a request: the page's name of a tool."),
+        "arguments": (_OBJECT, "The arguments of the tool."),
+        "initiator": ({"enum": [str(one) for one in Initiator]}, "Who causes it: the page, or for a tool the model."),
+        "as": ({"anyOf": [_TEXT, _of("caller")]}, "Who calls: a subject, or more."),
+        "expect": ({"enum": ["allow", "deny", "confirm"]}, "What the policy must say."),
+    },
+    "caller": {
+        "subject": (_TEXT, "The subject."),
+        "roles": (_TEXTS, "The roles."),
+        "claims": (_OBJECT, "The claims of the token."),
+    },
+}
+REQUIRED: Final[Mapping[str, list[Json]]] = {
+    "policy": ["version"],
+    "retry": ["attempts"],
+    "circuit": ["failures", "reset"],
+    "route": ["path"],
+    "body": ["schema"],
+    "mode": ["report"],
+    "report": ["until"],
+    "test": ["expect"],
+}
+
+
+def policy_schema() -> dict[str, Json]:
+    """The JSON Schema (draft 2020-12) of policy files."""
+    definitions: dict[str, Json] = {name: _section(name) for name in KEYS if name != "policy"}
+    return {"$schema": DIALECT, "title": "A policy of webmcp-gateway", **_section("policy"), "$defs": definitions}
+
+
+def _section(name: str) -> dict[str, Json]:
+    keys = KEYS[name]
+    properties: dict[str, Json] = {}
+    for key, (value, line) in keys.items():
+        properties[key] = {"description": line, **(value if isinstance(value, dict) else {})}
+    found: dict[str, Json] = {"type": "object", "properties": properties, "required": REQUIRED.get(name, [])}
+    if name == "backend":
+        # Types of plugins have keys of their own.
+        named: Json = {"propertyNames": {"enum": list(keys)}, "required": ["url"]}
+        return found | {"if": {"properties": {"type": {"const": "http"}}}, "then": named}
+    return found | {"additionalProperties": False}

@@ -1,0 +1,41 @@
+"""What is strange in a policy that can be used: routes that never decide, and report mode."""
+
+from __future__ import annotations
+
+from gateway.errors import Problem
+from gateway.policy.policy import Policy
+from gateway.policy.rules import METHODS, Route
+
+
+def warnings(policy: Policy) -> tuple[Problem, ...]:
+    """Each with its place, in the order of the file; none of them keeps the policy from being used."""
+    found: list[Problem] = []
+    if policy.mode is not None:
+        text = f"report mode: what no rule allows is let through until {policy.mode.date}, and written down"
+        found.append(Problem(policy.file, 1, 1, text))
+    for route in policy.routes.all:
+        lines = _deciding(policy, route)
+        if lines:
+            named = f"line {lines[0]} takes" if len(lines) == 1 else f"lines {', '.join(map(str, lines))} take"
+            text = f"{route.template.text} never decides: {named} all that it matches"
+            found.append(Problem(policy.file, route.line, 1, text))
+    return tuple(found)
+
+
+def _deciding(policy: Policy, route: Route) -> list[int]:
+    """The lines of the routes that decide on all that `route` matches; none where some of it is left."""
+    lines: set[int] = set()
+    before = [one for one in policy.routes.covering(route.template) if one.index < route.index and _takes(one, route)]
+    for method in route.methods or METHODS:
+        first = next((one for one in before if one.methods is None or method in one.methods), None)
+        if first is None:
+            return []
+        lines.add(first.line)
+    return sorted(lines)
+
+
+def _takes(one: Route, route: Route) -> bool:
+    """Whether a route with a wider path also takes all backends and all ambiguous segments that `route` takes."""
+    if one.backend is not None and one.backend != route.backend:
+        return False
+    return one.deny is not None or (route.deny is None and route.template.encoded <= one.template.encoded)
