@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 Headers: TypeAlias = tuple[tuple[str, str], ...]
 """Header fields in order, names in lower case, repeated names kept apart."""
@@ -181,8 +182,19 @@ class CanonicalRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Says that a body is a part of the stream `stream`; `last` that no other follows."""
+
+    stream: str
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Response:
-    """An answer, whole: of a backend, or made by the gateway. `url` is relative to the app."""
+    """An answer: of a backend, or made by the gateway. It is whole but where `part` says otherwise.
+
+    `url` is relative to the app.
+    """
 
     status: int
     headers: Headers = ()
@@ -190,6 +202,7 @@ class Response:
     url: str = ""
     redirected: bool = False
     reason_phrase: str = ""
+    part: Part | None = None
 
     def header(self, name: str) -> str | None:
         """The first value of the header `name` (lower case)."""
@@ -221,6 +234,26 @@ class Backend(Protocol):
 
     async def close(self) -> None:
         """Release connections."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Arriving:
+    """An answer whose head is there: `head` has no body, `parts` gives it, decompressed, as it comes.
+
+    `parts` raises `Refusal` where the rest does not come, or grows beyond the limit.
+    """
+
+    head: Response
+    parts: AsyncIterator[bytes]
+
+
+@runtime_checkable
+class StreamingBackend(Protocol):
+    """A backend that can give an answer while it arrives; `send` is there for those that are wanted whole."""
+
+    def stream(self, request: Outbound) -> AbstractAsyncContextManager[Arriving]:
+        """The answer, until the context ends. `timeout` holds for the head, then for each wait between two parts."""
         ...
 
 

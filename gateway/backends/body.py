@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Generator, Iterator
 
 from gateway.errors import Reason, Refusal
 
@@ -19,8 +20,8 @@ _GZIP_START = b"\x1f\x8b"
 _CODINGS = {"": "", "identity": "", "gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}
 
 
-class Body:
-    """Collects a body of at most `limit` bytes, undoing `coding` (a `content-encoding` value, RFC 9110 8.4).
+class Decoder:
+    """Undoes `coding` (a `content-encoding` value, RFC 9110 8.4) of a body that may have `limit` bytes.
 
     Raises `Refusal`: `response-too-large`, or `backend-protocol` for a coding that is broken or was not asked for.
     """
@@ -34,43 +35,42 @@ class Body:
         self._coding = known
         self._limit = limit
         self._read = 0
-        self._whole = bytearray()
+        self._given = 0
         self._stream: zlib._Decompress | None = None
         self._ended = False
 
-    def feed(self, data: bytes) -> None:
-        """Take the next bytes from the wire."""
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """The body's next bytes, in pieces, from the next ones of the wire."""
         self._read += len(data)
         if not self._coding:
-            self._keep(data)
+            yield self._counted(data)
             return
         # A compressed body may be a little larger than what it holds; more than that is padding without end.
         if self._read > self._limit + self._limit // 1000 + 1024:
             raise self._too_large()
         try:
-            self._inflate(data)
+            yield from self._inflate(data)
         except zlib.error as error:
             raise Refusal(Reason.BACKEND_PROTOCOL, f"the answer's {self._coding} coding is broken") from error
 
-    def close(self) -> bytes:
-        """The whole body, after the last `feed`."""
+    def close(self) -> None:
+        """The wire has ended."""
         if self._stream is not None and not self._ended:
             raise Refusal(Reason.BACKEND_PROTOCOL, f"the answer's {self._coding} coding ends too early")
-        return bytes(self._whole)
 
-    def _inflate(self, data: bytes) -> None:
+    def _inflate(self, data: bytes) -> Iterator[bytes]:
         while data:
             if self._stream is None or self._ended:
                 if self._ended and not (self._coding == "gzip" and data.startswith(_GZIP_START[: len(data)])):
                     return  # what follows the end is no member of the body; browsers pass over it too
                 self._stream, self._ended = self._new_stream(data), False
-            data = self._inflate_member(self._stream, data)
+            data = yield from self._inflate_member(self._stream, data)
 
-    def _inflate_member(self, stream: zlib._Decompress, data: bytes) -> bytes:
+    def _inflate_member(self, stream: zlib._Decompress, data: bytes) -> Generator[bytes, None, bytes]:
         """Inflate to the end of the member or of `data`; gives what is left of `data`."""
         while True:
             piece = stream.decompress(data, _STEP)
-            self._keep(piece)
+            yield self._counted(piece)
             if stream.eof:
                 self._ended = True
                 return stream.unused_data
@@ -84,11 +84,30 @@ class Body:
         # "deflate" means the zlib format, but some servers send it without the zlib header (RFC 9110 8.4.1.2).
         return zlib.decompressobj(zlib.MAX_WBITS if data[0] & 0x0F == 8 else -zlib.MAX_WBITS)
 
-    def _keep(self, piece: bytes) -> None:
-        size = len(self._whole) + len(piece)
+    def _counted(self, piece: bytes) -> bytes:
+        self._given += len(piece)
+        size = self._given
         if size > self._limit or (self._coding and size > RATIO_FROM and size > RATIO * self._read):
             raise self._too_large()
-        self._whole += piece
+        return piece
 
     def _too_large(self) -> Refusal:
         return Refusal(Reason.RESPONSE_TOO_LARGE, f"the answer is larger than {self._limit} bytes, or is a bomb")
+
+
+class Body:
+    """Collects a body of at most `limit` bytes, undoing `coding`. Raises `Refusal` as `Decoder` does."""
+
+    def __init__(self, coding: str, limit: int) -> None:
+        self._decoder = Decoder(coding, limit)
+        self._whole = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes from the wire."""
+        for piece in self._decoder.feed(data):
+            self._whole += piece
+
+    def close(self) -> bytes:
+        """The whole body, after the last `feed`."""
+        self._decoder.close()
+        return bytes(self._whole)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import io
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Protocol
 
 import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from gateway.backends.body import ACCEPT_ENCODING, Body
+from gateway.backends.body import ACCEPT_ENCODING, Body, Decoder
 from gateway.backends.connect import Connections, Network, translated
 from gateway.errors import Reason, Refusal
-from gateway.model import Headers, Outbound, Response
+from gateway.model import Arriving, Headers, Outbound, Response
 
 FRAMING = frozenset(
     {
@@ -70,22 +73,54 @@ class HttpBackend:
         `backend-unreachable`, `backend-timeout`, `backend-protocol`, `response-too-large`, `address-denied`,
         and `bad-request` for what cannot be sent as it is.
         """
-        try:
-            async with asyncio.timeout(request.timeout):
-                return await self._exchange(request)
-        except TimeoutError as error:
-            detail = f"backend {self._spec.name!r} did not answer within {request.timeout:g} s"
-            raise Refusal(Reason.BACKEND_TIMEOUT, detail) from error
+        async with self._in_time(request.timeout):
+            return await self._exchange(request)
 
     async def close(self) -> None:
         """Nothing: the connections are shared, and `Connections` ends them."""
 
+    @asynccontextmanager
+    async def stream(self, request: Outbound) -> AsyncIterator[Arriving]:
+        """The answer while it arrives, under the same limits; its `timeout` holds for the head and for each silence."""
+        async with self._in_time(request.timeout):
+            answer = await self._asked(request)
+        try:
+            headers = self._received_headers(answer.raw_headers)
+            decoder = Decoder(_coding(headers), request.response_limit)
+            yield Arriving(self._head(answer, headers), self._parts(answer, decoder, request.timeout))
+        finally:
+            answer.close()
+
     async def _exchange(self, request: Outbound) -> Response:
+        answer = await self._asked(request)
+        try:
+            headers = self._received_headers(answer.raw_headers)
+            head = self._head(answer, headers)
+            body = Body(_coding(headers), request.response_limit)
+            async with self._unbroken():
+                async for chunk in answer.content.iter_any():
+                    body.feed(chunk)
+            return replace(head, body=body.close())
+        finally:
+            answer.close()  # does nothing once the body was read to its end: the connection is back in the pool
+
+    async def _parts(self, answer: aiohttp.ClientResponse, decoder: Decoder, timeout: float) -> AsyncIterator[bytes]:
+        while True:
+            async with self._in_time(timeout), self._unbroken():
+                chunk = await answer.content.readany()
+            if not chunk:
+                decoder.close()
+                return
+            for piece in decoder.feed(chunk):
+                if piece:
+                    yield piece
+
+    async def _asked(self, request: Outbound) -> aiohttp.ClientResponse:
         session = self._connections.open(self._spec.network)
         url, target = _exact_url(request.url)
         if not _METHOD.match(request.method):
             raise Refusal(Reason.BAD_REQUEST, f"the method {request.method!r} cannot be sent")
-        answer = await session.request(
+        return await session.request(
             request.method,
             url,
             headers=_sent_headers(request.headers),
@@ -93,28 +128,34 @@ class HttpBackend:
             allow_redirects=False,
             middlewares=(_Exact(target), translated),
         )
-        try:
-            return await self._read(answer, request.response_limit)
-        except (aiohttp.ClientError, OSError) as error:
-            detail = f"backend {self._spec.name!r} broke off in the middle of its answer"
-            raise Refusal(Reason.BACKEND_PROTOCOL, detail) from error
-        finally:
-            answer.close()  # does nothing once the body was read to its end: the connection is back in the pool
 
-    async def _read(self, answer: aiohttp.ClientResponse, limit: int) -> Response:
+    def _head(self, answer: aiohttp.ClientResponse, headers: Headers) -> Response:
         if not 200 <= answer.status <= 599:
             raise Refusal(Reason.BACKEND_PROTOCOL, f"backend {self._spec.name!r} answered with status {answer.status}")
-        headers = self._received_headers(answer.raw_headers)
-        coding = ", ".join(value for name, value in headers if name == "content-encoding")
-        body = Body(coding, limit)
-        async for chunk in answer.content.iter_any():
-            body.feed(chunk)
         return Response(
             status=answer.status,
             headers=tuple(pair for pair in headers if pair[0] != "content-encoding"),
-            body=body.close(),
             reason_phrase=_phrase(answer.reason),
         )
+
+    @asynccontextmanager
+    async def _in_time(self, seconds: float) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError as error:
+            detail = f"backend {self._spec.name!r} did not answer within {seconds:g} s"
+            raise Refusal(Reason.BACKEND_TIMEOUT, detail) from error
+
+    @asynccontextmanager
+    async def _unbroken(self) -> AsyncIterator[None]:
+        try:
+            yield
+        except TimeoutError:
+            raise
+        except (aiohttp.ClientError, OSError) as error:
+            detail = f"backend {self._spec.name!r} broke off in the middle of its answer"
+            raise Refusal(Reason.BACKEND_PROTOCOL, detail) from error
 
     def _received_headers(self, raw: tuple[tuple[bytes, bytes], ...]) -> Headers:
         """Names in lower case, values as Latin-1 (Fetch, "isomorphic decode"), so that no browser refuses them."""
@@ -124,6 +165,10 @@ class HttpBackend:
         headers = tuple((name.decode("ascii").lower(), value.decode("latin-1")) for name, value in raw)
         hop = FRAMING.union(*(_tokens(value) for name, value in headers if name == "connection"))
         return tuple(pair for pair in headers if pair[0] not in hop)
+
+
+def _coding(headers: Headers) -> str:
+    return ", ".join(value for name, value in headers if name == "content-encoding")
 
 
 class _Exact:

@@ -2,7 +2,7 @@
 
 from gateway.contract.arguments import parse_arguments
 from gateway.contract.exact import NotExact, check_depth, exact_json
-from gateway.contract.results import TEXT_BLOCK_LIMIT, problem, result, text_block
+from gateway.contract.results import TEXT_BLOCK_LIMIT, problem, result, text_block, whole_characters
 from gateway.contract.schemas import INPUT_SCHEMA, OUTPUT_SCHEMA
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "problem",
     "result",
     "text_block",
+    "whole_characters",
 ]

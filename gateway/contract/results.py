@@ -43,6 +43,9 @@ _SCRIPTS: Final = frozenset(
         "application/xml-dtd",
     }
 )
+_JSON_TYPES: Final = frozenset(
+    {"application/json", "application/json-seq", "application/jsonl", "application/x-ndjson"}
+)
 # The labels of the Encoding Standard that are met in practice, and the codec that decodes each.
 _CODECS: Final = {
     "utf-8": "utf-8",
@@ -77,7 +80,8 @@ def result(response: Response) -> dict[str, Json]:
     if not 200 <= response.status <= 599:
         raise Refusal(Reason.BACKEND_PROTOCOL, f"the backend answered with the status {response.status}")
     headers = _headers(response.headers)
-    body_type, body = _body(response, headers.get("content-type", ""))
+    content_type = headers.get("content-type", "")
+    body_type, body = _body(response, content_type) if response.part is None else _part(response.body, content_type)
     content: dict[str, Json] = {
         "status": response.status,
         "statusText": _PHRASE.sub("", response.reason_phrase),
@@ -89,6 +93,8 @@ def result(response: Response) -> dict[str, Json]:
     }
     if body_type is not BodyType.NONE:
         content["body"] = body
+    if response.part is not None and not response.part.last:
+        content["stream"] = response.part.stream
     return content
 
 
@@ -142,10 +148,40 @@ def _body(response: Response, content_type: str) -> tuple[BodyType, Json]:
         return _json(response.body)
     if media_type == "application/x-www-form-urlencoded":
         return _text(response.body, "utf-8", BodyType.URL_ENCODED)
-    if media_type.startswith("text/") or media_type.endswith("+xml") or media_type in _SCRIPTS:
+    if _is_text(media_type):
         match = _CHARSET.search(content_type)
         return _text(response.body, _CODECS.get(match[1].lower()) if match else "utf-8", BodyType.TEXT)
     return _base64(response.body)
+
+
+def whole_characters(data: bytes | bytearray) -> int:
+    """How many bytes at the beginning of `data` hold no beginning of a UTF-8 character at their end."""
+    for back in range(1, min(4, len(data) + 1)):
+        byte = data[-back]
+        if byte & 0xC0 != 0x80:
+            length = 1 if byte < 0xC0 else 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return len(data) - back if length > back else len(data)
+    return len(data)
+
+
+def _part(body: bytes, content_type: str) -> tuple[BodyType, Json]:
+    """A part of a stream: `text` where the type is one in UTF-8 and the part decodes, else `base64`."""
+    if not body:
+        return BodyType.NONE, None
+    media_type = content_type.partition(";")[0].strip().lower()
+    match = _CHARSET.search(content_type)
+    codec = _CODECS.get(match[1].lower()) if match else "utf-8"
+    if codec == "utf-8" and (_is_text(media_type) or _is_json(media_type)):
+        return _text(body, "utf-8", BodyType.TEXT)
+    return _base64(body)
+
+
+def _is_json(media_type: str) -> bool:
+    return media_type in _JSON_TYPES or media_type.endswith("+json")
+
+
+def _is_text(media_type: str) -> bool:
+    return media_type.startswith("text/") or media_type.endswith("+xml") or media_type in _SCRIPTS
 
 
 def _json(body: bytes) -> tuple[BodyType, Json]:

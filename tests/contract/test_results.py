@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.contract import OUTPUT_SCHEMA, NotExact, exact_json, problem, result, text_block
+from gateway.contract import OUTPUT_SCHEMA, NotExact, exact_json, problem, result, text_block, whole_characters
 from gateway.errors import STATUS, Reason, Refusal
-from gateway.model import Response
+from gateway.model import Part, Response
 
 
 def _typed(content_type: str, body: bytes) -> tuple[object, object]:
@@ -213,3 +213,45 @@ def test_not_json(text: str) -> None:
     """What is no JSON has no exact value."""
     with pytest.raises(NotExact):
         exact_json(text)
+
+
+@given(st.text(), st.integers(0, 200))
+def test_parts_of_text_end_between_characters(text: str, cut: int) -> None:
+    """At most three bytes wait for the next part."""
+    data = text.encode()[:cut]
+    size = whole_characters(data)
+    data[:size].decode()
+    assert len(data) - size <= 3
+
+
+@given(st.binary())
+def test_no_bytes_are_held_back_but_a_beginning(data: bytes) -> None:
+    """Of bytes that are no text at most three wait, which could begin a character."""
+    held = data[whole_characters(data) :]
+    assert len(held) <= 3
+    assert not held or held[0] >= 0xC0
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "expected"),
+    [
+        ("text/event-stream", b"data: 1\n\n", ("text", "data: 1\n\n")),
+        ("application/json", b'{"half": ', ("text", '{"half": ')),
+        ("application/x-ndjson; charset=UTF-8", b"12", ("text", "12")),
+        ("text/plain; charset=iso-8859-1", b"\xfc", ("base64", "/A==")),
+        ("image/png", b"x", ("base64", "eA==")),
+        ("text/plain", b"\xff", ("base64", "/w==")),
+        ("text/plain", b"", ("none", None)),
+    ],
+)
+def test_a_part_is_text_or_base64(content_type: str, body: bytes, expected: tuple[str, str | None]) -> None:
+    """Never JSON: a part of it is none."""
+    response = Response(200, (("content-type", content_type),), body, part=Part("stream-1", last=False))
+    found = result(response)
+    assert (found["bodyType"], found.get("body")) == expected
+    assert found["stream"] == "stream-1"
+
+
+def test_the_last_part_names_no_stream() -> None:
+    """So that a client knows when to stop asking."""
+    assert "stream" not in result(Response(200, (), b"x", part=Part("stream-1", last=True)))

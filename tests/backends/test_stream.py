@@ -1,0 +1,121 @@
+"""Tests of the streaming way of `gateway.backends.http`: parts as they come, under the limits of whole answers."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import zlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gateway.backends.connect import Connections
+from gateway.backends.http import HttpBackend
+from gateway.errors import Reason, Refusal
+from gateway.model import Outbound
+from tests.backends.peers import Shop, raw_peer
+
+
+@pytest.fixture
+async def backend() -> AsyncIterator[HttpBackend]:
+    """A backend that may reach loopback."""
+    async with Connections() as connections:
+        yield HttpBackend(Shop(), connections)
+
+
+async def test_a_stream_comes_as_it_is_sent(backend: HttpBackend) -> None:
+    """Each part when it is there, decompressed; the head before all of them."""
+    go_on = asyncio.Event()
+    packer = zlib.compressobj(wbits=16 + zlib.MAX_WBITS)
+
+    async def script(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ntransfer-encoding: chunked\r\n\r\n")
+        for number in (b"one", b"two"):
+            await go_on.wait()
+            go_on.clear()
+            data = packer.compress(number) + packer.flush(zlib.Z_SYNC_FLUSH)
+            writer.write(b"%x\r\n%s\r\n" % (len(data), data))
+        data = packer.flush()
+        writer.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(data), data))
+
+    async with raw_peer(script) as peer, backend.stream(Outbound("GET", peer.url())) as arriving:
+        assert (arriving.head.status, arriving.head.body) == (200, b"")
+        assert "content-encoding" not in dict(arriving.head.headers)
+        go_on.set()
+        assert await anext(arriving.parts) == b"one"
+        go_on.set()
+        assert [part async for part in arriving.parts] == [b"two"]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"content-length: 100\r\n\r\nhalf", Reason.BACKEND_PROTOCOL),
+        (b"\r\n" + b"x" * 2000, Reason.RESPONSE_TOO_LARGE),
+        (b"content-encoding: gzip\r\n\r\n" + gzip.compress(b"x" * 2000), Reason.RESPONSE_TOO_LARGE),
+        (b"content-encoding: gzip\r\n\r\n" + gzip.compress(b"x" * 500)[:-9], Reason.BACKEND_PROTOCOL),
+        (b"content-encoding: gzip\r\n\r\nnot gzip", Reason.BACKEND_PROTOCOL),
+    ],
+)
+async def test_what_breaks_a_stream(backend: HttpBackend, body: bytes, said: Reason) -> None:
+    """The limits of whole answers hold for the sum of the parts."""
+    async with raw_peer(b"HTTP/1.1 200 OK\r\n" + body) as peer:
+        asked = Outbound("GET", peer.url(), response_limit=1000)
+        with pytest.raises(Refusal) as refused:
+            async with backend.stream(asked) as arriving:
+                _ = [part async for part in arriving.parts]
+    assert refused.value.reason is said
+
+
+async def test_a_stream_that_falls_silent(backend: HttpBackend) -> None:
+    """The timeout holds for each wait between two parts."""
+
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n")
+        await reader.read()
+
+    async with raw_peer(script) as peer, backend.stream(Outbound("GET", peer.url(), timeout=0.2)) as arriving:
+        assert await anext(arriving.parts) == b"one"
+        with pytest.raises(Refusal) as refused:
+            await anext(arriving.parts)
+    assert refused.value.reason is Reason.BACKEND_TIMEOUT
+
+
+async def test_a_stream_without_a_head(backend: HttpBackend) -> None:
+    """Refused as a whole answer is."""
+
+    async def script(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async with raw_peer(script) as peer:
+        with pytest.raises(Refusal) as refused:
+            async with backend.stream(Outbound("GET", peer.url(), timeout=0.1)):
+                raise AssertionError("there is no head")
+    assert refused.value.reason is Reason.BACKEND_TIMEOUT
+
+
+async def test_a_stream_that_is_left_ends_at_the_backend(backend: HttpBackend) -> None:
+    """Its connection closes, and is not used again."""
+
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n")
+        await reader.read()
+
+    async with raw_peer(script) as peer:
+        async with backend.stream(Outbound("GET", peer.url())) as arriving:
+            assert await anext(arriving.parts) == b"one"
+        async with asyncio.timeout(5):
+            await peer.closed.wait()
+
+
+async def test_a_stream_that_is_read_leaves_its_connection(backend: HttpBackend) -> None:
+    """The next request goes over the same one."""
+
+    async def script(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\none")
+
+    async with raw_peer(script) as peer:
+        for _ in range(2):
+            async with backend.stream(Outbound("GET", peer.url())) as arriving:
+                assert b"".join([part async for part in arriving.parts]) == b"one"
+        assert (len(peer.requests), peer.connections) == (2, 1)
