@@ -1,4 +1,4 @@
-"""Builds the browser part, and lays plugins/ and policies/ into the wheel."""
+"""Builds the browser part, and lays plugins/, policies/ and the corpus of attacks into the wheel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 NODE = "v24."
 BUILT = ("console/index.html", "sandbox/proxy.html", "view/runtime.js")
-BUNDLED = ("plugins", "policies")
+BUNDLED = {"plugins": "plugins", "policies": "policies", "tests/attacks/cases": "attacks"}
 
 
 class BrowserBuild(BuildHookInterface[BuilderConfig]):
@@ -44,10 +44,12 @@ class BrowserBuild(BuildHookInterface[BuilderConfig]):
             raise RuntimeError(f"npm run build did not write {', '.join(missing)} to {static}")
 
     def _bundled(self, root: Path) -> dict[str, str]:
-        found = {str(root / name): f"gateway/bundled/{name}" for name in BUNDLED if (root / name).is_dir()}
-        for name in BUNDLED:
-            if str(root / name) not in found:
-                self.app.display_warning(f"no folder {name}/ here: the wheel has no gateway/bundled/{name}")
+        found = {
+            str(root / place): f"gateway/bundled/{name}" for place, name in BUNDLED.items() if (root / place).is_dir()
+        }
+        for place, name in BUNDLED.items():
+            if str(root / place) not in found:
+                self.app.display_warning(f"no folder {place}/ here: the wheel has no gateway/bundled/{name}")
         return found
 
 

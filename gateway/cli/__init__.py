@@ -11,6 +11,7 @@ main = CommandGroup(
         "init": "gateway.cli.init:init",
         "serve": "gateway.cli.serve:serve",
         "policy": "gateway.cli.policy:policy",
+        "attack": "gateway.cli.attack.command:attack",
         "version": "gateway.cli.version:version",
     },
 )

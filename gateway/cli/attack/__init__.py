@@ -1,1 +1,1 @@
-"""`attack`: whether a gateway withstands the attacks that its makers know."""
+"""`attack`: whether a running gateway holds against the attacks that its makers know."""

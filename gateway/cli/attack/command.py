@@ -1,0 +1,123 @@
+"""`attack`: try known attacks on a running gateway, and report which of them it does not hold."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from socket import AddressFamily
+
+import click
+from aiohttp import ThreadedResolver
+from aiohttp.abc import ResolveResult
+from rich.console import Console
+from yarl import URL
+
+import gateway
+from gateway.backends.connect import Connections
+from gateway.cli.attack.attempts import Attempt, Target, attempts, safe_cases
+from gateway.cli.attack.cases import CaseData, corpus_folder, read_corpus
+from gateway.cli.attack.report import json_report, print_report
+from gateway.cli.group import Unusable
+
+FAILED = 1
+FASTEST = 500.0
+_HEADER = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\x20-\x7e]*)")
+
+
+@click.command()
+@click.argument("url")
+@click.option("--app", help="The app whose mount is tried (/mcp/<app>); needed where the gateway has more than one.")
+@click.option("--site", help="The address of the app's own site, to be tried too; known on loopback with --app.")
+@click.option("--token", envvar="WEBMCP_GATEWAY_TOKEN", help="Sent as Authorization: Bearer.")
+@click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="Sent with every attack; repeatable.")
+@click.option(
+    "--rate", type=click.FloatRange(0.1, FASTEST), default=20.0, show_default=True, help="Attacks per second."
+)
+@click.option("--json", "as_json", is_flag=True, help="Write JSON.")
+@click.pass_context
+def attack(
+    ctx: click.Context,
+    url: str,
+    app: str | None,
+    site: str | None,
+    token: str | None,
+    headers: tuple[str, ...],
+    rate: float,
+    as_json: bool,
+) -> None:
+    """Try known attacks on the gateway at URL, such as http://localhost:8080; only ask this of one that is yours.
+
+    What is tried is refused by every gateway whatever its policy says, and asks for paths that no API has. Nothing but
+    URL and --site is connected to. Exit code 0 if all held, 1 if one did not, 2 if nothing could be tried.
+    """
+    place = _address(url)
+    shown = f"{app}.localhost" if app and _is_loopback(place) else None
+    target = Target(
+        mcp=f"{place}/mcp/{app}" if app else f"{place}/mcp",
+        site=_address(site) if site else str(URL(place).with_host(shown)) if shown else None,
+        headers={**_fields(headers), **({"authorization": f"Bearer {token}"} if token else {})},
+    )
+    cases = safe_cases(read_corpus(corpus_folder(Path(gateway.__file__).parent)))
+    tried = asyncio.run(_all(target, cases, 1 / rate))
+    _check_reached(tried)
+    if as_json:
+        click.echo(json_report(place, tried))
+    else:
+        print_report(place, tried, Console(highlight=False, soft_wrap=True))
+    if not all(one.held for one in tried):
+        ctx.exit(FAILED)
+
+
+async def _all(target: Target, cases: Sequence[CaseData], pause: float) -> list[Attempt]:
+    async with Connections(resolver=_Loopback()) as connections:
+        return [one async for one in attempts(connections, target, cases, pause)]
+
+
+def _check_reached(tried: Sequence[Attempt]) -> None:
+    """Where nobody was let in, nothing was tried."""
+    answers = {(one.status, one.reason) for one in tried}
+    if not any(one.held for one in tried) and len(answers) <= 2:
+        said = "; ".join(
+            f"{status or 'no answer'} {reason or ''}".strip() for status, reason in sorted(answers, key=str)
+        )
+        raise Unusable(
+            f"Every attempt was answered alike ({said}), so nothing was tried: is this the gateway's address, does it "
+            "take --app, or a --token?"
+        )
+
+
+def _address(text: str) -> str:
+    """Scheme, host and port."""
+    try:
+        url = URL(text)
+    except ValueError as error:
+        raise Unusable(f"{text!r} is no URL: {error}") from error
+    if url.scheme not in ("http", "https") or not url.host or url.user is not None:
+        raise Unusable(f"{text!r} is no address of a gateway: write one such as http://localhost:8080")
+    return str(url.origin())
+
+
+def _is_loopback(place: str) -> bool:
+    host = URL(place).host or ""
+    return host == "127.0.0.1" or host == "localhost" or host.endswith(".localhost")
+
+
+def _fields(headers: Sequence[str]) -> dict[str, str]:
+    fields = {}
+    for text in headers:
+        match = _HEADER.fullmatch(text)
+        if match is None:
+            raise Unusable(f"--header {text[:40]!r} is not of the form 'NAME: VALUE'")
+        fields[match[1].lower()] = match[2]
+    return fields
+
+
+class _Loopback(ThreadedResolver):
+    """Every `*.localhost` is this machine (RFC 6761, 6.3), which not every system's resolver knows."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: AddressFamily = AddressFamily.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        return await super().resolve("localhost" if host.endswith(".localhost") else host, port, family)

@@ -1,0 +1,87 @@
+"""`attack`: a gateway of ours holds, what does not hold is told, and nothing else is connected to."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+from click.testing import CliRunner, Result
+
+from gateway.cli import main
+from tests.attacks.world import AttackWorld, attacked
+from tests.world import Server, bound
+
+
+async def run(*arguments: str) -> Result:
+    """The command, beside the servers of this test."""
+    return await asyncio.to_thread(CliRunner().invoke, main, ["attack", "--rate", "500", *arguments])
+
+
+@pytest.fixture
+async def target(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AttackWorld]:
+    """A gateway with two apps."""
+    async with attacked(tmp_path_factory.mktemp("attacked")) as world:
+        yield world
+
+
+async def test_a_gateway_of_ours_holds(target: AttackWorld) -> None:
+    """Hundreds of attempts at both doors, a report with counts, exit code 0; no backend hears of any."""
+    result = await run(f"http://localhost:{target.port}", "--app", "target")
+    assert result.exit_code == 0, result.output
+    tried = re.search(r"(\d+) of (\d+) attacks held", result.output)
+    assert tried is not None
+    assert tried[1] == tried[2]
+    assert int(tried[1]) > 250
+    assert target.take_arrived() == []
+
+
+async def test_a_server_that_takes_everything_does_not_hold(lax_server: Server) -> None:
+    """Each attempt that came through is named with its reason, in JSON too; exit code 1."""
+    result = await run(f"http://127.0.0.1:{lax_server.port}", "--json")
+    report = json.loads(result.output)
+    assert result.exit_code == 1
+    assert not report["ok"]
+    assert report["held"] < report["tried"]
+    assert all(case["why"] for case in report["cases"])
+
+
+@pytest.fixture
+async def lax_server() -> AsyncIterator[Server]:
+    """An MCP server that carries out half of what it is asked for."""
+
+    async def answer(request: web.Request) -> web.Response:
+        asked = await request.json()
+        url = str(asked["params"]["arguments"].get("url"))
+        status = 200 if ".." in url else 400
+        headers = {} if status == 200 else {"gateway-reason": "bad-request"}
+        content = {"status": status, "headers": headers}
+        return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "result": {"structuredContent": content}})
+
+    app = web.Application()
+    app.router.add_post("/mcp", answer)
+    server = Server(bound())
+    await server.start(app)
+    yield server
+    await server.stop()
+
+
+async def test_where_nobody_is_let_in_nothing_was_tried(target: AttackWorld) -> None:
+    """On the mount of two apps every unproven call is refused alike, which proves nothing; exit code 2."""
+    result = await run(f"http://localhost:{target.port}")
+    assert result.exit_code == 2
+    assert "--app" in result.output
+
+
+@pytest.mark.parametrize("url", ["localhost:8080", "ftp://localhost", "http://a:b@localhost", "nonsense", "http://"])
+async def test_what_is_no_address_is_refused(url: str) -> None:
+    """Exit code 2, and the remedy."""
+    result = await run(url)
+    assert result.exit_code == 2
+    assert "http://localhost:8080" in result.output or "no URL" in result.output
+
+
+async def test_a_header_of_another_form_is_refused() -> None:
+    """A header is a name, a colon and a value."""
+    assert (await run("http://localhost:1", "--header", "x y")).exit_code == 2
