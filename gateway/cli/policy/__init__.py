@@ -12,6 +12,7 @@ policy = CommandGroup(
         "test": "gateway.cli.policy.test:test",
         "explain": "gateway.cli.policy.explain:explain",
         "diff": "gateway.cli.policy.diff:diff",
+        "replay": "gateway.cli.policy.replay:replay",
     },
 )
 

@@ -1,0 +1,234 @@
+"""`policy replay`: which recorded requests would go otherwise under another policy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import click
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
+
+from gateway.cli.group import Unusable
+from gateway.cli.policy.output import FAILED, console, json_option, problems_as_json, write_json
+from gateway.cli.policy.sources import policies
+from gateway.cli.records import Read, outcomes, whole
+from gateway.model import Json
+from gateway.policy import Policy
+from gateway.policy.replay import Replayed, replayed
+
+EXAMPLES: Final = 3
+GROUPS: Final = 1000
+"""Kinds of changes that are told apart; further ones are counted only."""
+
+FAILS: Final = {"changed": ("allow", "confirm", "deny"), "denied": ("deny",), "never": ()}
+STYLES: Final = {"allow": "bold red", "confirm": "yellow", "deny": "bold magenta"}
+
+Key = tuple[str, str, str, str | None, str | None]
+"""Was, would be, method, the rule then, the rule now."""
+
+
+@dataclass(slots=True)
+class Group:
+    """Requests that change in the same way."""
+
+    count: int = 0
+    initiators: Counter[str] = field(default_factory=Counter)
+    examples: list[str] = field(default_factory=list)
+    reasons: tuple[str, ...] = ()
+
+    def add(self, one: Replayed) -> None:
+        """Count one more."""
+        self.count += 1
+        self.initiators[one.initiator] += 1
+        self.reasons = self.reasons or one.reasons
+        if len(self.examples) < EXAMPLES and one.target not in self.examples:
+            self.examples.append(one.target[:300])
+
+
+@dataclass(slots=True)
+class Found:
+    """What a replay found; its size does not grow with the record."""
+
+    replayed: int = 0
+    same: int = 0
+    covered: int = 0
+    damaged: int = 0
+    beyond: int = 0
+    groups: dict[Key, Group] = field(default_factory=dict)
+    lacking: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def add(self, one: Replayed) -> None:
+        """Take in one request."""
+        if one.lacks is not None:
+            rule = one.rule_was or "(no route)"
+            key = (one.lacks, f"{one.method} {rule}")
+            self.lacking[key if len(self.lacking) < GROUPS or key in self.lacking else (one.lacks, "(others)")] += 1
+            return
+        self.replayed += 1
+        if not one.changed:
+            self.same += 1
+            self.covered += one.reported
+            return
+        group_key = (_was(one), one.would, one.method[:32], one.rule_was, one.rule)
+        if group_key not in self.groups and len(self.groups) >= GROUPS:
+            self.beyond += 1
+        else:
+            self.groups.setdefault(group_key, Group()).add(one)
+
+    @property
+    def changed(self) -> int:
+        """How many would go otherwise."""
+        return self.replayed - self.same
+
+
+@click.command()
+@click.argument("audit", type=click.Path(path_type=Path))
+@click.option("--policy", "file", required=True, type=click.Path(path_type=Path), help="The policy to try.")
+@click.option("--app", metavar="ID", help="The app whose requests are replayed, where the record has several.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(list(FAILS)),
+    default="changed",
+    show_default=True,
+    help="Exit code 1 if a request would go otherwise, or would be denied that was not.",
+)
+@json_option
+@click.pass_context
+def replay(ctx: click.Context, audit: Path, file: Path, app: str | None, fail_on: str, as_json: bool) -> None:
+    """Say which recorded requests and tool calls would go otherwise under another policy, and how.
+
+    AUDIT is a journal, or the SQLite database that was filled from it; the gateway may be running. Limits are not
+    replayed, and report mode does not hold. The record holds no bodies, headers, roles and claims: requests to rules
+    that ask for these are counted and named.
+
+    Exit code 0, 1 as --fail-on says, 2 if a file cannot be used.
+
+    Example: webmcp-gateway policy replay gateway.journal --policy new.yaml
+    """
+    with problems_as_json(as_json):
+        policy = policies((file,), file)[str(file)]
+    found = _replay(audit, policy, app, quiet=as_json)
+    fails = any(would in FAILS[fail_on] for _, would, *_ in found.groups) or (found.beyond > 0 and fail_on != "never")
+    if as_json:
+        write_json(_json(found, policy, ok=not fails))
+    else:
+        _print(found)
+    if fails:
+        ctx.exit(FAILED)
+
+
+def _replay(audit: Path, policy: Policy, app: str | None, *, quiet: bool) -> Found:
+    found = Found()
+    apps: set[str] = set()
+    for read in _shown(audit, quiet=quiet):
+        if read.record is None:
+            found.damaged += 1
+            continue
+        fields = read.record.fields
+        name = fields.get("app")
+        if app is not None and name != app:
+            continue
+        one = replayed(policy, fields)
+        if one is None:
+            continue
+        apps.add(str(name))
+        if len(apps) > 1:
+            raise Unusable(f"{audit} holds requests of several apps: name one with --app, such as {min(apps)}")
+        found.add(one)
+    return found
+
+
+def _shown(audit: Path, *, quiet: bool) -> Iterator[Read]:
+    """The outcomes of a record, with a bar on the terminal."""
+    total = whole(audit)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    out = console(err=True)
+    with Progress(*columns, console=out, transient=True, disable=quiet or not out.is_terminal) as progress:
+        task = progress.add_task(f"Replaying {audit.name}", total=total)
+        for number, read in enumerate(outcomes(audit)):
+            if number % 256 == 0:
+                progress.update(task, completed=read.done)
+            yield read
+
+
+def _was(one: Replayed) -> str:
+    return "reported" if one.reported else one.was
+
+
+def _print(found: Found) -> None:
+    out = console()
+    for (was, would, method, rule_was, rule), group in _sorted(found):
+        who = ", ".join(f"{count} by the {name}" for name, count in group.initiators.most_common())
+        out.print(
+            Text.assemble(f"{was} -> ", (would, STYLES[would]), f"  {method} {rule_was or rule or '(no route)'}: {who}")
+        )
+        if rule != rule_was:
+            out.print(Text(f"    the rule was {rule_was or '(none)'}, it would be {rule or '(none)'}"))
+        out.print(Text(f"    such as {', '.join(group.examples)}"))
+        out.print(Text(f"    because {'; '.join(group.reasons)}"))
+    if found.beyond:
+        out.print(f"{found.beyond} more changes of further kinds.")
+    for (what, where), count in found.lacking.most_common():
+        out.print(
+            Text(
+                f"not replayed: {count} of {where}: the rule asks for {what}, which the record does not hold", "yellow"
+            )
+        )
+    if found.damaged:
+        out.print(Text(f"not replayed: {found.damaged} damaged lines of the record", "bold red"))
+    out.print(_summary(found))
+
+
+def _summary(found: Found) -> str:
+    lacking = sum(found.lacking.values())
+    covered = f" ({found.covered} of them were let through by report mode)" if found.covered else ""
+    return (
+        f"{found.replayed} replayed, {found.changed} would change, {found.same} would not{covered}, "
+        f"{lacking} cannot be replayed"
+    )
+
+
+def _sorted(found: Found) -> list[tuple[Key, Group]]:
+    return sorted(found.groups.items(), key=lambda item: -item[1].count)
+
+
+def _json(found: Found, policy: Policy, *, ok: bool) -> Json:
+    changes: list[Json] = [
+        {
+            "was": was,
+            "would": would,
+            "method": method,
+            "rule_was": rule_was,
+            "rule": rule,
+            "count": group.count,
+            "initiators": dict(group.initiators),
+            "examples": list(group.examples),
+            "reasons": list(group.reasons),
+        }
+        for (was, would, method, rule_was, rule), group in _sorted(found)
+    ]
+    lacking: list[Json] = [
+        {"lacks": what, "rule": where, "count": count} for (what, where), count in found.lacking.most_common()
+    ]
+    return {
+        "ok": ok,
+        "policy": {"file": policy.file, "version": policy.version},
+        "replayed": found.replayed,
+        "changed": found.changed,
+        "same": found.same,
+        "covered_reports": found.covered,
+        "changes": changes,
+        "not_told": found.beyond,
+        "not_replayed": lacking,
+        "damaged": found.damaged,
+    }
