@@ -31,15 +31,20 @@ from gateway.doors.site import SiteDoor
 from gateway.errors import StartError
 from gateway.exchange.approve import Approvals
 from gateway.exchange.authenticate import Authenticator, Credential
+from gateway.exchange.idempotency import Idempotency
 from gateway.exchange.limit import Limiter
 from gateway.exchange.pipeline import Exchange, Guarded
 from gateway.exchange.record import OnFailure, Recorder
+from gateway.exchange.send import Sender
+from gateway.exchange.streams import Streams
+from gateway.exchange.wait import Waiting
 from gateway.hooks import Hooks
 from gateway.mcp.server import Face
 from gateway.model import Backend, Resource
 from gateway.policy import BackendSpec
 from gateway.reload import Current, Reloader
 from gateway.stores.journal import Journal
+from gateway.stores.keys import IdempotencyKeys
 from gateway.stores.quotas import Quotas
 from gateway.stores.sql import Database
 from gateway.views.forward import Forwarder
@@ -87,6 +92,7 @@ class _Gateway:
         self._backend_types = hooks.backend_types()
         self._approvals = Approvals(config.approvals.timeout)
         self._recorder = Recorder(self._journal, hooks, OnFailure(config.audit.on_failure))
+        self._streams = Streams()
         limiter = Limiter(Quotas(self._database))
         self._made: list[Backend] = []
         self._guarded: Current[Guarded] = Current({})
@@ -95,11 +101,12 @@ class _Gateway:
         self._exchange = Exchange(
             self._guarded,
             limiter=limiter,
-            approvals=self._approvals,
+            idempotency=Idempotency(IdempotencyKeys(self._database)),
+            waiting=Waiting(self._approvals, f"{origins.console}/approvals/"),
             recorder=self._recorder,
-            authenticator=self._authenticator(),
+            sender=Sender(self._authenticator()),
+            streams=self._streams,
             hooks=hooks,
-            approval_url=f"{origins.console}/approvals/",
         )
         self._views = Views(self._rules)
         self._notices = Notices()
@@ -139,9 +146,8 @@ class _Gateway:
         """The doors, each on its own hosts, behind the guard."""
         config = self._config
         sandbox = SandboxDoor(self._static / "sandbox", config.server.origins.sandbox)
-        bridge = BridgeDoor(
-            self._views, self._approvals, self._faces, {id: packed.resource for id, packed in self._packed.items()}
-        )
+        resources = {id: packed.resource for id, packed in self._packed.items()}
+        bridge = BridgeDoor(self._views, self._approvals, self._faces, resources, self._streams)
         console = self._console(sandbox, bridge)
         root = web.Application(middlewares=[Guard(self._listener).middleware()], client_max_size=BODY)
         mcp_routes = mcp_door.routes(self._everything, self._faces)
@@ -239,6 +245,7 @@ class _Gateway:
                 name: Credential(
                     flow=partial(client_credentials, spec),
                     issuer=HttpBackend(spec, self._connections),
+                    version=spec.client_id,
                 )
                 for name, spec in self._config.credentials.items()
             }
@@ -279,6 +286,7 @@ class _Gateway:
                 jobs.append(self._reloader.run())
             for job in jobs:
                 stack.callback(tasks.create_task(job).cancel)
+            await stack.enter_async_context(self._streams)
             await stack.enter_async_context(self._views)
             for face in (self._everything, *self._faces.values()):
                 await stack.enter_async_context(face)

@@ -19,6 +19,7 @@ from gateway.doors.guard import PRINCIPAL
 from gateway.doors.tickets import Ticket, Tickets
 from gateway.errors import MuxError, Refusal
 from gateway.exchange.approve import Approvals
+from gateway.exchange.streams import Streams
 from gateway.mcp.peer import UiPeer
 from gateway.mcp.server import Face
 from gateway.model import Caller, Channel, Door, Json, Resource
@@ -62,6 +63,7 @@ class BridgeDoor:
     approvals: Approvals
     faces: Mapping[str, Face]
     resources: Mapping[str, Resource]
+    streams: Streams
     tickets: Tickets = field(default_factory=Tickets)
     bodies: Bodies = field(default_factory=Bodies)
     lost: dict[str, _Lost] = field(default_factory=dict)
@@ -92,6 +94,7 @@ class BridgeDoor:
     def end(self, view: View) -> None:
         """The view is closed; what it waits for is void."""
         self.approvals.cancel_view(view.id)
+        self.streams.cancel_view(view.id)
         self.views.close(view)
 
     async def _connect(self, request: web.Request) -> web.StreamResponse:

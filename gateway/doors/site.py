@@ -5,6 +5,7 @@ from __future__ import annotations
 import mimetypes
 import os
 from pathlib import Path
+from typing import TypeVar
 
 from aiohttp import web
 
@@ -12,7 +13,10 @@ from gateway.doors.answers import SECURE, refused
 from gateway.doors.guard import PRINCIPAL
 from gateway.errors import Reason, Refusal
 from gateway.exchange.pipeline import Exchange
-from gateway.model import BodyType, Caller, Door, Headers, Initiator, Request
+from gateway.exchange.stream import Stream
+from gateway.model import BodyType, Caller, Door, Headers, Initiator, Request, Response
+
+Answer = TypeVar("Answer", bound=web.StreamResponse)
 
 PAGE_POLICY = "frame-ancestors 'none'"
 
@@ -46,7 +50,7 @@ class SiteDoor:
             return refused(403, "foreign-page", "A link of another site leads to the app's pages, not to its API.")
         return await self._carried(request)
 
-    async def _carried(self, request: web.Request) -> web.Response:
+    async def _carried(self, request: web.Request) -> web.StreamResponse:
         caller = Caller(request[PRINCIPAL], self._app, Door.SITE, Initiator.PAGE, "app-origin", proven=True)
         try:
             asked = _asked(request, await request.read())
@@ -57,13 +61,12 @@ class SiteDoor:
             refusal = Refusal(Reason.REQUEST_TOO_LARGE, f"A body may have {self._largest} bytes at most.")
             response = await self._exchange.refuse(refusal, caller, request.method, request.raw_path)
         else:
-            response = await self._exchange.run(asked, caller, wait=self._patience)
+            outcome = await self._exchange.open(asked, caller, wait=self._patience)
+            if isinstance(outcome, Stream):
+                return await _streamed(request, outcome)
+            response = outcome
         answer = web.Response(status=response.status, body=response.body or None, reason=response.reason_phrase or None)
-        answer.headers.clear()
-        for name, value in response.headers:
-            answer.headers.add(name, value)
-        answer.headers.update(SECURE)
-        return answer
+        return _headed(answer, response)
 
     def _file(self, path: str) -> Path | None:
         """The file of the app that `path` names, if there is one; never one outside its folder, or a hidden one."""
@@ -83,6 +86,31 @@ def _served(file: Path) -> web.FileResponse:
     return web.FileResponse(file, headers=headers)
 
 
+async def _streamed(request: web.Request, stream: Stream) -> web.StreamResponse:
+    """Hand on each part as it comes, no faster than the browser takes them."""
+    head = stream.head
+    answer = _headed(web.StreamResponse(status=head.status, reason=head.reason_phrase or None), head)
+    try:
+        await answer.prepare(request)
+        async for part in stream:
+            await answer.write(part)
+        await answer.write_eof()
+    except Refusal:
+        if request.transport is not None:
+            request.transport.abort()  # the browser must not take a part for the whole
+    finally:
+        await stream.aclose()
+    return answer
+
+
+def _headed(answer: Answer, response: Response) -> Answer:
+    answer.headers.clear()
+    for name, value in response.headers:
+        answer.headers.add(name, value)
+    answer.headers.update(SECURE)
+    return answer
+
+
 def _asked(request: web.Request, body: bytes) -> Request:
     headers: Headers = tuple((name.lower(), value) for name, value in request.headers.items())
     return Request(
@@ -91,4 +119,5 @@ def _asked(request: web.Request, body: bytes) -> Request:
         headers=headers,
         body=body if request.method not in ("GET", "HEAD") else b"",
         body_type=BodyType.BASE64 if body else BodyType.NONE,
+        stream=True,
     )

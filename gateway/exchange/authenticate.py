@@ -17,10 +17,14 @@ MARGIN = 30.0
 
 @dataclass(slots=True)
 class Credential:
-    """A named credential: its auth flow, the way to its issuer, and the token it has now."""
+    """A named credential: its auth flow, the way to its issuer, and the token it has now.
+
+    `version` is another one when it stands for another account; cookies that were had with it are not used then.
+    """
 
     flow: Callable[[float], Flow[Token]]
     issuer: Backend
+    version: str = ""
     token: Token | None = None
     margin: float = MARGIN
     refreshing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -38,6 +42,10 @@ class Authenticator:
             return ()
         token = await self._token(self._credentials[name])
         return (token.header(),)
+
+    def version(self, name: str | None) -> str:
+        """What tells one account behind credential `name` from another; empty without a credential."""
+        return f"{name}\n{self._credentials[name].version}" if name is not None else ""
 
     def forget(self, name: str, used: Headers) -> None:
         """The backend refused the token in `used`: fetch a new one next time, unless that has happened meanwhile."""

@@ -1,39 +1,50 @@
-"""What of a backend's answer the app gets: allowed headers, a URL of its own, and no secret that the backend echoed."""
+"""What of a backend's answer the app gets: allowed headers, a URL of its own, no secret that the backend echoed, and
+no value that the policy masks."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncIterator
+from dataclasses import replace
 
-from gateway.model import CanonicalRequest, Headers, Response
-from gateway.policy import Decision, Policy, answer_headers
-
-MASK = "***"
-SHORTEST = 8
-"""Characters of the shortest injected value that is looked for: shorter ones stand in any text."""
+from gateway.exchange.answer import Answer
+from gateway.exchange.echo import Echo
+from gateway.exchange.leg import Leg
+from gateway.exchange.mask import masked
+from gateway.model import Response
+from gateway.policy import Policy, answer_headers
 
 log = logging.getLogger(__name__)
 
 
-def filtered(
-    policy: Policy,
-    canonical: CanonicalRequest,
-    decision: Decision,
-    response: Response,
-    *,
-    credentials: Headers,
-    redirected: bool,
-) -> Response:
-    """The answer as the app may see it."""
-    headers = answer_headers(policy, canonical, decision.obligations, response.headers, credentialed=bool(credentials))
-    body = response.body
-    for secret in _secrets(credentials):
-        if secret.encode() in body or any(secret in value for _, value in headers):
-            log.warning("backend %r echoed the credential that was injected; it is masked", canonical.backend)
-            body = body.replace(secret.encode(), MASK.encode())
-            headers = tuple((name, value.replace(secret, MASK)) for name, value in headers)
-    return Response(response.status, headers, body, canonical.url, redirected, response.reason_phrase)
+def filtered(policy: Policy, leg: Leg, answer: Answer, *, redirected: bool) -> Answer:
+    """The answer as the app may see it. Raises `Refusal` where it cannot be made so."""
+    echo = Echo(answer.secrets)
+    found = answer.response
+    headers = answer_headers(policy, leg.canonical, leg.obligations, found.headers, credentialed=answer.credentialed)
+    response = Response(
+        found.status,
+        echo.headers(headers),
+        echo.whole(found.body),
+        leg.canonical.url,
+        redirected,
+        found.reason_phrase,
+    )
+    if echo.heard:
+        _warn(leg)
+    parts = _masked_parts(answer.parts, echo, leg) if answer.parts is not None else None
+    return replace(answer, response=masked(response, leg.obligations.mask), parts=parts)
 
 
-def _secrets(credentials: Headers) -> list[str]:
-    values = [value.split(" ", 1)[-1] for _, value in credentials]
-    return [value for value in values if len(value) >= SHORTEST]
+async def _masked_parts(parts: AsyncIterator[bytes], echo: Echo, leg: Leg) -> AsyncIterator[bytes]:
+    async for part in parts:
+        if shown := echo.part(part):
+            yield shown
+    if rest := echo.rest():
+        yield rest
+    if echo.heard:
+        _warn(leg)
+
+
+def _warn(leg: Leg) -> None:
+    log.warning("backend %r echoed what was injected; it is masked", leg.canonical.backend)

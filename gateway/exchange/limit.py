@@ -37,10 +37,10 @@ class Limiter:
         self._now = now
         self._buckets: dict[str, float] = {}
 
-    async def take(self, obligations: Obligations, caller: Caller) -> Refusal | None:
+    async def take(self, obligations: Obligations, caller: Caller) -> tuple[str, ...]:
         """Count one call. Raises `Refusal` (`rate-limited`, `quota-exceeded`) with what to wait.
 
-        In report mode that refusal is given, to be written down, and the call goes on.
+        In report mode the call goes on, and what would have refused it is given, to be written down.
         """
         try:
             self._take_rates(obligations.limits, caller)
@@ -49,8 +49,8 @@ class Limiter:
         except Refusal as refusal:
             if not obligations.report:
                 raise
-            return refusal
-        return None
+            return (str(refusal),)
+        return ()
 
     def _take_rates(self, limits: Sequence[Limit], caller: Caller) -> None:
         if not limits:

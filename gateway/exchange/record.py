@@ -48,7 +48,7 @@ class Record:
             "cause": caller.cause,
         }
         self._recorder = recorder
-        self.reported: list[Json] = []
+        self.reported: list[str] = []
         self._timing: dict[str, float] = {}
         self._since = time.perf_counter()
         self._closed = False
@@ -57,10 +57,10 @@ class Record:
         """Add to what the next line will say."""
         self.fields.update(fields)
 
-    def report(self, refusal: Refusal) -> None:
+    def report(self, *refused: str) -> None:
         """Note what would have refused the call if its policy were not in report mode."""
-        self.reported.append(f"{refusal.reason}: {refusal.detail}")
-        self.note(reported=self.reported)
+        self.reported += refused
+        self.note(reported=[*self.reported])
 
     def mark(self, step: str) -> None:
         """The step named `step` ends now; a step that comes again adds to what it took."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from gateway.errors import Reason, Refusal
-from gateway.model import BodyType, CanonicalRequest, Redirect, Request, Response
-from gateway.policy import SAFE_METHODS, Policy, landing
+from gateway.exchange.leg import Leg
+from gateway.model import BodyType, Redirect, Request, Response
+from gateway.policy import SAFE_METHODS, Policy, Redirects, landing
 
 HOPS = 5
 """Redirects that are followed for one request."""
 
 _MOVED = (301, 302, 303, 307, 308)
+_SAME_METHOD = (307, 308)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,28 +24,47 @@ class Hop:
     backend: str
 
 
-def following(policy: Policy, request: Request, canonical: CanonicalRequest, response: Response) -> Hop | None:
+def following(policy: Policy, leg: Leg, response: Response) -> Hop | None:
     """Where `response` leads; None where it is the answer. Raises `Refusal` (`redirect-denied`).
 
-    The method changes as in Fetch (HTTP-redirect fetch, step 12); an unsafe one is never repeated.
+    The method changes as in Fetch (HTTP-redirect fetch, step 12). An unsafe one is repeated only with 307 and 308, and
+    where the route says so.
     """
     location = response.header("location")
+    request = leg.request
     if response.status not in _MOVED or location is None or request.redirect is Redirect.MANUAL:
         return None
     if request.redirect is Redirect.ERROR:
-        raise _denied("The backend redirects, and the app asked for an error then.")
-    place = landing(policy, canonical, location)
+        raise denied("The backend redirects, and the app asked for an error then.")
+    if leg.obligations.redirects is Redirects.NONE:
+        raise denied("The backend redirects, and this route follows no redirects.")
+    place = landing(policy, leg.canonical, location)
     if place is None:
-        raise _denied("The backend redirects to a place outside of the policy.")
-    if _downgrades(policy, canonical.backend, place.backend):
-        raise _denied("The backend redirects from https to http.")
-    method = _method(canonical.method, response.status)
-    if method not in SAFE_METHODS:
-        raise _denied(f"The backend redirects a {method}; it is not sent to another place.")
+        raise denied("The backend redirects to a place outside of the policy.")
+    if _downgrades(policy, leg.canonical.backend, place.backend):
+        raise denied("The backend redirects from https to http.")
+    method = _method(leg.canonical.method, response.status)
+    if method in SAFE_METHODS:
+        return Hop(_without_body(replace(request, method=method, url=place.url)), place.backend)
+    if response.status not in _SAME_METHOD or leg.obligations.redirects is not Redirects.SAME_ROUTE:
+        raise denied(f"The backend redirects a {method}; it is not sent to another place.")
+    return Hop(replace(request, method=method, url=place.url), place.backend)
+
+
+def check_hop(source: Leg, target: Leg) -> None:
+    """Raises `Refusal` (`redirect-denied`) where the new place needs more than the old one had."""
+    if target.obligations.confirm is not None:
+        raise denied("The backend redirects to a place that needs an approval.")
+    if target.canonical.method in SAFE_METHODS:
+        return
+    places = [(leg.canonical.backend, leg.decision.route) for leg in (source, target)]
+    if places[0] != places[1]:
+        raise denied(f"The backend redirects a {target.canonical.method} out of its route.")
+
+
+def _without_body(request: Request) -> Request:
     kept = tuple(pair for pair in request.headers if not pair[0].lower().startswith("content-"))
-    return Hop(
-        replace(request, method=method, url=place.url, headers=kept, body=b"", body_type=BodyType.NONE), place.backend
-    )
+    return replace(request, headers=kept, body=b"", body_type=BodyType.NONE)
 
 
 def _method(method: str, status: int) -> str:
@@ -56,5 +77,6 @@ def _downgrades(policy: Policy, source: str, target: str) -> bool:
     return policy.backends[source].url.startswith("https:") and policy.backends[target].url.startswith("http:")
 
 
-def _denied(detail: str) -> Refusal:
+def denied(detail: str) -> Refusal:
+    """A redirect that is not followed."""
     return Refusal(Reason.REDIRECT_DENIED, detail)

@@ -1,38 +1,128 @@
-"""Send a decided request to its backend, and once more with a new token where the first was refused."""
+"""Send a decided request to its backend: with its credential and cookies, through its breaker, again if it helps."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
 
+from gateway.errors import Reason, Refusal
+from gateway.exchange.answer import Answer
 from gateway.exchange.authenticate import Authenticator
-from gateway.model import Backend, CanonicalRequest, Headers, Outbound, Response
-from gateway.policy import SAFE_METHODS, BackendSpec, Decision, without
+from gateway.exchange.circuit import FAILING_REASONS, FAILING_STATUSES, Circuits, State
+from gateway.exchange.cookies import CookieJars, JarKey, jar_key
+from gateway.exchange.idempotency import FIELD
+from gateway.exchange.leg import Leg
+from gateway.exchange.record import Record
+from gateway.exchange.retry import Retries
+from gateway.model import Backend, Caller, Headers, Outbound, StreamingBackend
+from gateway.policy import SAFE_METHODS, BackendSpec, without
 
 
-def outbound(spec: BackendSpec, canonical: CanonicalRequest, decision: Decision, credentials: Headers) -> Outbound:
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One leg with the backend that it goes to; `held` ends what a streamed answer needs."""
+
+    leg: Leg
+    backend: Backend
+    spec: BackendSpec
+    jar: JarKey | None
+    held: AsyncExitStack
+
+
+class Sender:
+    """The way to all backends."""
+
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        jars: CookieJars | None = None,
+        circuits: Circuits | None = None,
+        retries: Retries | None = None,
+    ) -> None:
+        self._authenticator = authenticator
+        self._jars = jars or CookieJars()
+        self._circuits = circuits or Circuits()
+        self._retries = retries or Retries()
+
+    async def send(
+        self, leg: Leg, backend: Backend, spec: BackendSpec, caller: Caller, record: Record, held: AsyncExitStack
+    ) -> Answer:
+        """The backend's answer to `leg`. Raises `Refusal` where there is none."""
+        jar = jar_key(leg, caller, spec, self._authenticator.version(spec.credential))
+        way = Way(leg, backend, spec, jar, held)
+        place = (caller.app, spec.name)
+        record.note(credential=spec.credential)
+
+        async def attempt(timeout: float) -> Answer:
+            with self._circuits.passage(place, leg.obligations.circuit) as passage:
+                if passage.state is not State.CLOSED:
+                    record.note(circuit=passage.state)
+                try:
+                    answer = await self._authenticated(way, timeout, record)
+                except Refusal as refusal:
+                    passage.worked = _worked(leg, refusal)
+                    raise
+                passage.worked = answer.response.status not in FAILING_STATUSES
+                return answer
+
+        try:
+            return await self._retries.send(leg, attempt, lambda: not self._circuits.is_open(place), record)
+        except Refusal as refusal:
+            if refusal.reason is Reason.BACKEND_UNAVAILABLE:
+                record.note(circuit=State.OPEN)
+            raise
+
+    async def _authenticated(self, way: Way, timeout: float, record: Record) -> Answer:
+        """One attempt. A safe request that is answered 401 is repeated once, with a new token."""
+        name = way.spec.credential
+        credentials = await self._authenticator.headers(name)
+        answer = await self._once(way, credentials, timeout, record)
+        if answer.response.status != 401 or name is None or way.leg.canonical.method not in SAFE_METHODS:
+            return answer
+        await answer.close()
+        self._authenticator.forget(name, credentials)
+        return await self._once(way, await self._authenticator.headers(name), timeout, record)
+
+    async def _once(self, way: Way, credentials: Headers, timeout: float, record: Record) -> Answer:
+        url = way.spec.target(way.leg.canonical)
+        cookies = self._jars.cookies(way.jar, url)
+        secrets = (*(value.split(" ", 1)[-1] for _, value in credentials), *self._jars.secrets(way.jar))
+        request = outbound(way.spec, way.leg, credentials + cookies, timeout)
+        record.mark("authenticate")
+        answer = await _sent(way, request)
+        record.mark("send")
+        self._jars.keep(way.jar, url, answer.response.headers)
+        return replace(answer, credentialed=bool(credentials) or way.jar is not None, secrets=secrets)
+
+
+def outbound(spec: BackendSpec, leg: Leg, injected: Headers, timeout: float) -> Outbound:
     """The request as it goes out: the bytes that were decided on, and the injected fields, which win over the app's."""
-    limits = decision.obligations
+    if leg.key is not None:
+        injected = (*injected, (FIELD, leg.key))
+    dropped = {FIELD, *(name for name, _ in injected)}
+    if leg.obligations.mask:
+        dropped |= {"range", "if-range"}  # a piece of JSON cannot be read, and so not be masked
     return Outbound(
-        method=canonical.method,
-        url=spec.target(canonical),
-        headers=without(canonical.headers, [name for name, _ in credentials]) + credentials,
-        body=canonical.body,
-        timeout=limits.timeout,
-        response_limit=limits.response_limit,
+        method=leg.canonical.method,
+        url=spec.target(leg.canonical),
+        headers=without(leg.canonical.headers, dropped) + injected,
+        body=leg.canonical.body,
+        timeout=timeout,
+        response_limit=leg.obligations.response_limit,
     )
 
 
-async def send(
-    backend: Backend, request: Outbound, credentials: Headers, authenticator: Authenticator, credential: str | None
-) -> Response:
-    """The backend's answer. A safe request that is answered 401 is repeated once, with a new token.
+async def _sent(way: Way, request: Outbound) -> Answer:
+    if not way.leg.streams or not isinstance(way.backend, StreamingBackend):
+        return Answer(await way.backend.send(request))
+    held = await way.held.enter_async_context(AsyncExitStack())
+    arriving = await held.enter_async_context(way.backend.stream(request))
+    return Answer(arriving.head, arriving.parts, held.aclose)
 
-    Raises `Refusal` where there is no answer.
-    """
-    response = await backend.send(request)
-    if response.status != 401 or credential is None or request.method not in SAFE_METHODS:
-        return response
-    authenticator.forget(credential, credentials)
-    renewed = await authenticator.headers(credential)
-    kept = request.headers[: len(request.headers) - len(credentials)]
-    return await backend.send(replace(request, headers=kept + renewed))
+
+def _worked(leg: Leg, refusal: Refusal) -> bool | None:
+    """Whether the backend is to blame. A timeout that the app lowered says nothing of it."""
+    lowered = leg.canonical.timeout is not None and leg.canonical.timeout <= leg.obligations.timeout
+    if refusal.reason not in FAILING_REASONS or (refusal.reason is Reason.BACKEND_TIMEOUT and lowered):
+        return None
+    return False

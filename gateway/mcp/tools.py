@@ -55,16 +55,17 @@ def http_request() -> types.Tool:
 
 
 def http_stream() -> types.Tool:
-    """The tool that asks for an answer which was not there yet."""
+    """The tool that asks for an answer which was not there yet, or for the next part of one."""
     properties = {
-        "id": {"type": "string", "description": "What the header gateway-pending said."},
+        "id": {"type": "string", "description": "What the header gateway-pending, or the field stream, said."},
         "cancel": {"type": "boolean", "description": "Give the request up."},
         "_view": {"type": "string", "description": "View proof."},
     }
     return types.Tool(
         name="http_stream",
         title="HTTP request, continued",
-        description="The answer of a request that waits for an approval.",
+        description="The answer of a request that waits for an approval, or the next part of one that comes in parts: "
+        "ask again while the field stream is there. A part may be empty.",
         input_schema={"type": "object", "properties": properties, "required": ["id"]},
         output_schema=dict(OUTPUT_SCHEMA),
         _meta=_APP_ONLY,

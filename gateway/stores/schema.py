@@ -13,6 +13,7 @@ from sqlalchemy import (
     Float,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     String,
     Table,
@@ -60,6 +61,26 @@ QUOTAS: Final = Table(
 )
 """How much of each quota is used in the window that ends at `ends`, in seconds since the epoch."""
 
+IDEMPOTENCY_KEYS: Final = Table(
+    "idempotency_keys",
+    METADATA,
+    Column("key", String, primary_key=True),
+    Column("owner", String, nullable=False),
+    Column("digest", String, nullable=False),
+    Column("expires", Float, nullable=False),
+    Index("idempotency_keys_expires", "expires"),
+    Index("idempotency_keys_owner", "owner", "expires"),
+)
+"""The idempotency keys that went out: hashes, with the digest of the request that each belongs to."""
+
+SECRETS: Final = Table(
+    "secrets",
+    METADATA,
+    Column("name", String, primary_key=True),
+    Column("value", LargeBinary, nullable=False),
+)
+"""Random values that all processes of a gateway share."""
+
 
 def migrate(connection: Connection) -> None:
     """Bring the database to this version, in the transaction of `connection`. Raises ValueError if it is newer."""
@@ -85,5 +106,6 @@ def _create(*tables: Table) -> Callable[[Connection], None]:
 MIGRATIONS: Final[tuple[Callable[[Connection], None], ...]] = (
     _create(SCHEMA_VERSION, AUDIT, FILLED),
     _create(QUOTAS),
+    _create(IDEMPOTENCY_KEYS, SECRETS),
 )
 """What makes version n + 1 of version n, from nothing on."""

@@ -79,9 +79,10 @@ class Forwarder:
         problem = first_problem(tool.input_schema, arguments)
         if problem is not None:
             raise Refusal(Reason.BAD_REQUEST, problem)
-        exceeded = await self._limiter.take(decision.obligations, caller)
-        if exceeded is not None:
-            record.report(exceeded)
+        if decision.obligations.reported:
+            record.report(*decision.reasons)
+        if exceeded := await self._limiter.take(decision.obligations, caller):
+            record.report(*exceeded)
         record.mark("limit")
         await self._approve(policy, decision, view, tool, arguments, caller, record)
         record.mark("approve")

@@ -11,16 +11,24 @@ from pathlib import Path
 from typing import Any
 
 from gateway.credentials import Flow, Token
+from gateway.errors import Refusal
 from gateway.exchange.approve import Approvals
 from gateway.exchange.authenticate import Authenticator, Credential
+from gateway.exchange.circuit import Circuits
+from gateway.exchange.idempotency import Idempotency
 from gateway.exchange.limit import Limiter
 from gateway.exchange.pipeline import Exchange, Guarded
 from gateway.exchange.record import OnFailure, Recorder
+from gateway.exchange.retry import Retries
+from gateway.exchange.send import Sender
+from gateway.exchange.streams import Streams
+from gateway.exchange.wait import Waiting
 from gateway.hooks import Hooks
-from gateway.model import LOCAL, Caller, Door, Initiator, Outbound, Response, Secret
+from gateway.model import LOCAL, Arriving, Caller, Door, Initiator, Outbound, Response, Secret
 from gateway.policy import Policy, parse_policy
 from gateway.policy.routes import Routes
 from gateway.stores.journal import Journal
+from gateway.stores.keys import IdempotencyKeys
 from gateway.stores.quotas import Quotas
 from gateway.stores.sql import Database
 
@@ -52,6 +60,10 @@ class Clock:
     def __call__(self) -> float:
         return self.now
 
+    async def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += seconds
+
 
 @dataclass
 class Shop:
@@ -73,6 +85,39 @@ class Shop:
 
 
 @dataclass
+class StreamingShop(Shop):
+    """A shop whose answers come in parts, as a test puts them into `parts`: None is the end, a refusal breaks them."""
+
+    parts: asyncio.Queue[bytes | Refusal | None] = field(default_factory=asyncio.Queue)
+    given: int = 0
+    open: int = 0
+
+    @asynccontextmanager
+    async def stream(self, request: Outbound) -> AsyncIterator[Arriving]:
+        """The head that `answer` says; the parts until the context ends."""
+        self.sent.append(request)
+        if self.hold is not None:
+            await self.hold.wait()
+        self.open += 1
+        try:
+            yield Arriving(replace(self.answer(request), body=b""), self._given())
+        finally:
+            self.open -= 1
+
+    def put(self, *parts: bytes | Refusal | None) -> None:
+        """What comes next."""
+        for part in parts:
+            self.parts.put_nowait(part)
+
+    async def _given(self) -> AsyncIterator[bytes]:
+        while (part := await self.parts.get()) is not None:
+            if isinstance(part, Refusal):
+                raise part
+            self.given += len(part)
+            yield part
+
+
+@dataclass
 class House:
     """An exchange with all its rooms."""
 
@@ -81,6 +126,7 @@ class House:
     approvals: Approvals
     journal: Journal
     database: Database
+    streams: Streams
     fetched: list[int]
     clock: Clock
 
@@ -103,7 +149,9 @@ class House:
 
 
 @asynccontextmanager
-async def built(folder: Path, policy: Policy | str = POLICY, **obligations: Any) -> AsyncIterator[House]:
+async def built(
+    folder: Path, policy: Policy | str = POLICY, *, shop: Shop | None = None, **obligations: Any
+) -> AsyncIterator[House]:
     """A policy, a shop, a credential, a journal; `obligations` replace those of every route."""
     fetched: list[int] = []
     clock = Clock()
@@ -114,22 +162,32 @@ async def built(folder: Path, policy: Policy | str = POLICY, **obligations: Any)
         yield Outbound("POST", "http://issuer.test/token")
         return Token(Secret(f"token-number-{number}"), "Bearer", now + 300)
 
-    shop = Shop()
+    shop = shop or Shop()
     if isinstance(policy, str):
         policy = parse_policy(policy, "policy.yaml")
-    async with Journal(folder / "journal.jsonl") as journal, Database(f"sqlite:///{folder / 'gateway.db'}") as database:
+    async with (
+        Journal(folder / "journal.jsonl") as journal,
+        Database(f"sqlite:///{folder / 'gateway.db'}") as database,
+        Streams(clock) as streams,
+    ):
         hooks = Hooks([], folder)
         approvals = Approvals(120)
         exchange = Exchange(
             {"cart": Guarded(obliged(policy, **obligations), {"shop": shop})},
             limiter=Limiter(Quotas(database), clock=clock, now=clock),
-            approvals=approvals,
+            idempotency=Idempotency(IdempotencyKeys(database), now=clock),
+            waiting=Waiting(approvals, "http://console.test/approvals/"),
             recorder=Recorder(journal, hooks, OnFailure.REFUSE_UNSAFE),
-            authenticator=Authenticator({"shop-service": Credential(flow, Shop())}),
+            sender=Sender(
+                Authenticator({"shop-service": Credential(flow, Shop())}),
+                circuits=Circuits(clock),
+                retries=Retries(clock, clock.sleep, clock, chance=lambda: 1.0),
+            ),
+            streams=streams,
             hooks=hooks,
-            approval_url="http://console.test/approvals/",
+            now=clock,
         )
-        yield House(exchange, shop, approvals, journal, database, fetched, clock)
+        yield House(exchange, shop, approvals, journal, database, streams, fetched, clock)
 
 
 def obliged(policy: Policy, **obligations: Any) -> Policy:

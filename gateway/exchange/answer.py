@@ -1,0 +1,27 @@
+"""A backend's answer as it comes back: whole, or its head with the parts that follow."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+
+from gateway.model import Response
+
+
+async def _nothing() -> None:
+    """Nothing is held."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`response` is whole, or has no body where `parts` give it; `close` gives up what was not read.
+
+    `credentialed` says that the gateway added a credential or cookies to the request, `secrets` which texts of these
+    must not come back.
+    """
+
+    response: Response
+    parts: AsyncIterator[bytes] | None = None
+    close: Callable[[], Awaitable[None]] = _nothing
+    credentialed: bool = False
+    secrets: tuple[str, ...] = ()

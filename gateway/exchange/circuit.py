@@ -1,0 +1,101 @@
+"""Circuit breakers: a backend that fails again and again is left alone for a while, then tried with one request.
+
+closed ── failures in a row ──> open ── reset seconds ──> half-open ── success ──> closed
+                                 ^                            └──────── failure ──> open
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from gateway.errors import Reason, Refusal
+from gateway.policy import Circuit
+
+FAILING_STATUSES: Final = frozenset({502, 503, 504})
+FAILING_REASONS: Final = frozenset({Reason.BACKEND_UNREACHABLE, Reason.BACKEND_TIMEOUT, Reason.BACKEND_PROTOCOL})
+
+log = logging.getLogger(__name__)
+
+
+class State(StrEnum):
+    """Where a breaker stands."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half-open"
+
+
+@dataclass(slots=True)
+class _Breaker:
+    """`until` is when it may be tried again, None while it is closed."""
+
+    failures: int = 0
+    until: float | None = None
+    tried: bool = False
+
+
+@dataclass(slots=True)
+class Passage:
+    """One attempt that a breaker let through. `worked` is what came of it: None says nothing about the backend."""
+
+    state: State
+    worked: bool | None = None
+
+
+class Circuits:
+    """The breakers of all backends by (app, backend). `clock` is steady, in seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._breakers: dict[tuple[str, str], _Breaker] = {}
+
+    @contextmanager
+    def passage(self, place: tuple[str, str], circuit: Circuit | None) -> Iterator[Passage]:
+        """Let one attempt through. Raises `Refusal` (`backend-unavailable`) with what to wait while it is open."""
+        if circuit is None:
+            yield Passage(State.CLOSED)
+            return
+        breaker = self._breakers.setdefault(place, _Breaker())
+        passage = Passage(self._enter(breaker, place[1]))
+        try:
+            yield passage
+        finally:
+            self._leave(breaker, circuit, passage, place)
+
+    def is_open(self, place: tuple[str, str]) -> bool:
+        """Whether the next attempt would be refused."""
+        breaker = self._breakers.get(place)
+        return breaker is not None and breaker.until is not None and (breaker.tried or self._clock() < breaker.until)
+
+    def _enter(self, breaker: _Breaker, name: str) -> State:
+        if breaker.until is None:
+            return State.CLOSED
+        left = breaker.until - self._clock()
+        if left > 0 or breaker.tried:
+            wait = max(1, math.ceil(left))
+            detail = f"The backend {name!r} failed too often; it is tried again in {wait} s."
+            raise Refusal(Reason.BACKEND_UNAVAILABLE, detail, headers=(("retry-after", str(wait)),))
+        breaker.tried = True
+        return State.HALF_OPEN
+
+    def _leave(self, breaker: _Breaker, circuit: Circuit, passage: Passage, place: tuple[str, str]) -> None:
+        if passage.state is State.HALF_OPEN:
+            breaker.tried = False
+        elif breaker.until is not None:
+            return  # it began before the breaker opened, and says nothing of the time since
+        if passage.worked:
+            if breaker.until is not None:
+                log.warning("app %s: the backend %r works again", *place)
+            breaker.failures, breaker.until = 0, None
+        elif passage.worked is False:
+            breaker.failures += 1
+            if passage.state is State.HALF_OPEN or breaker.failures >= circuit.failures:
+                breaker.until = self._clock() + circuit.reset
+                log.warning("app %s: the backend %r fails; it is left alone for %g s", *place, circuit.reset)

@@ -1,0 +1,99 @@
+"""Cookies of backends, kept for their callers: apps neither see nor set them."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import CookieJar
+from yarl import URL
+
+from gateway.exchange.leg import Leg
+from gateway.model import Caller, Headers
+from gateway.policy import BackendSpec, Cookies
+
+JARS: Final = 10_000
+"""Jars that are kept; the one that was not used for longest goes first."""
+
+LONGEST: Final = 4096
+"""Bytes of one `set-cookie` field that is taken."""
+
+# The usual way to delete a cookie, and the one second that aiohttp's jar takes for no time at all.
+_EPOCH = re.compile(r"(;\s*expires\s*=[^;]*\b0?1[\s-]+jan[\s-]+(?:19)?70\s+0?0:00:0)0", re.IGNORECASE)
+_DOMAIN = re.compile(r";\s*domain\s*=\s*[^;\s]", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class JarKey:
+    """Whose jar: of a principal in an app at one origin with one version of a credential.
+
+    `view` is set for principals that several people share.
+    """
+
+    principal: str
+    app: str
+    origin: str
+    credential: str
+    view: str | None
+
+
+class CookieJars:
+    """The jars of a process, in memory."""
+
+    def __init__(self) -> None:
+        self._jars: OrderedDict[JarKey, CookieJar] = OrderedDict()
+
+    def cookies(self, key: JarKey | None, url: str) -> Headers:
+        """The `cookie` field of a request to `url`, if there is something to send (RFC 6265 5.4)."""
+        jar = self._jars.get(key) if key is not None else None
+        if key is None or jar is None:
+            return ()
+        self._jars.move_to_end(key)
+        # The jar decodes quoted values; backends get them as they sent them.
+        written = {(kept.key, kept.value): kept.coded_value for kept in jar}
+        sent = jar.filter_cookies(URL(url, encoded=True)).values()
+        pairs = [f"{cookie.key}={written.get((cookie.key, cookie.value), cookie.coded_value)}" for cookie in sent]
+        return (("cookie", "; ".join(pairs)),) if pairs else ()
+
+    def keep(self, key: JarKey | None, url: str, headers: Headers) -> None:
+        """Keep what a backend's answer sets, for its own host alone: cookies with a `Domain` are not taken."""
+        fields = [_EPOCH.sub(r"\g<1>1", value) for name, value in headers if name == "set-cookie" and _taken(value)]
+        if key is None or not fields:
+            return
+        jar = self._jars.get(key)
+        if jar is None:
+            # Addresses are hosts like any other here: each jar has one origin.
+            jar = self._jars[key] = CookieJar(unsafe=True, quote_cookie=False)
+        jar.update_cookies_from_headers(fields, URL(url, encoded=True))
+        self._jars.move_to_end(key)
+        while len(self._jars) > JARS:
+            self._jars.popitem(last=False)
+
+    def secrets(self, key: JarKey | None) -> list[str]:
+        """The values that the backend wants to be hidden from scripts (`HttpOnly`)."""
+        jar = self._jars.get(key) if key is not None else None
+        return [kept.value for kept in jar if kept["httponly"]] if jar is not None else []
+
+    def empty(self, principal: str, credential: str | None = None) -> None:
+        """Forget the cookies of a principal: all (logout), or those had with one version of a credential."""
+        for key in [key for key in self._jars if key.principal == principal and credential in (None, key.credential)]:
+            del self._jars[key]
+
+
+def jar_key(leg: Leg, caller: Caller, spec: BackendSpec, credential: str) -> JarKey | None:
+    """The jar of this request; None where the policy has none, or the app wants none for it.
+
+    A principal that several people share has one for each view, and none without a view.
+    """
+    if leg.obligations.cookies is not Cookies.JAR or not leg.request.send_cookies:
+        return None
+    if caller.principal.shared and caller.view is None:
+        return None
+    view = caller.view if caller.principal.shared else None
+    return JarKey(caller.principal.id, caller.app, str(URL(spec.url, encoded=True).origin()), credential, view)
+
+
+def _taken(field: str) -> bool:
+    return len(field) <= LONGEST and field.isascii() and not _DOMAIN.search(field)

@@ -1,0 +1,62 @@
+"""One request to one backend, decided: the first of an exchange, or where a redirect leads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.errors import Reason, Refusal
+from gateway.exchange.record import Record
+from gateway.model import Caller, CanonicalRequest, Effect, Request
+from gateway.policy import Decision, Obligations, Policy, canonicalise, decide
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """What was asked for, the one form of it, and what the policy says of that.
+
+    `key` is the idempotency key that goes out with it, None where there is none.
+    """
+
+    request: Request
+    canonical: CanonicalRequest
+    decision: Decision
+    key: str | None = None
+
+    @property
+    def obligations(self) -> Obligations:
+        """What must be done for it."""
+        return self.decision.obligations
+
+    @property
+    def streams(self) -> bool:
+        """Whether its answer may leave before it is whole; values can be masked in a whole answer only."""
+        return self.request.stream and self.obligations.stream and not self.obligations.mask
+
+
+def decided(
+    policy: Policy, request: Request, caller: Caller, record: Record, now: float, backend: str | None = None
+) -> Leg:
+    """The request with its decision, which allows it. Raises `Refusal` where it does not.
+
+    `now` is in seconds since the epoch; `backend` is given where it is known already.
+    """
+    canonical = canonicalise(policy, request, backend)
+    decision = decide(policy, canonical, caller, now)
+    record.note(
+        method=canonical.method,
+        url=canonical.url,
+        backend=canonical.backend,
+        request_size=len(canonical.body),
+        route=decision.route,
+        decision=decision.effect,
+        reasons=list(decision.reasons),
+    )
+    record.mark("decide")
+    if decision.effect is Effect.DENY:
+        raise decision.refusal()
+    if decision.obligations.reported:
+        record.report(*decision.reasons)
+    if len(canonical.body) > decision.obligations.request_limit:
+        limit = decision.obligations.request_limit
+        raise Refusal(Reason.REQUEST_TOO_LARGE, f"The body has {len(canonical.body)} bytes; {limit} are allowed here.")
+    return Leg(request, canonical, decision)

@@ -1,0 +1,85 @@
+"""The values of a JSON answer that no app may see are hidden; every number stays as it was written."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Never
+
+from gateway.errors import Reason, Refusal
+from gateway.model import Json, Response
+from gateway.policy import JsonPath
+
+
+def masked(response: Response, paths: Sequence[JsonPath]) -> Response:
+    """The response with `paths` masked in its JSON body; one that is no JSON stays as it is.
+
+    Raises `Refusal` (`backend-protocol`) for what calls itself JSON, but cannot be read.
+    """
+    if not paths or not response.body:
+        return response
+    claims = _is_json(response.header("content-type") or "")
+    if not claims and response.body.lstrip()[:1] not in (b"{", b"["):
+        return response
+    try:
+        return replace(response, body=_hidden(response.body, paths))
+    except (ValueError, RecursionError) as error:
+        if not claims:
+            return response
+        detail = "The backend's answer says that it is JSON, but cannot be read, so that nothing in it can be masked."
+        raise Refusal(Reason.BACKEND_PROTOCOL, detail) from error
+
+
+def _hidden(body: bytes, paths: Sequence[JsonPath]) -> bytes:
+    reading = _Reading()
+    value = found = reading.parsed(body)
+    for path in paths:
+        value = path.masked(value)
+    return body if value is found and not reading.doubled else reading.written(value)
+
+
+class _Reading:
+    """JSON read with stand-ins for its numbers, some of which a float would round. `doubled`: a key was there twice."""
+
+    def __init__(self) -> None:
+        self.doubled = False
+        self._token = secrets.token_hex(16)
+        self._numbers: list[str] = []
+
+    def parsed(self, body: bytes) -> Json:
+        """The value of `body`; of a key that is there twice the last one counts. Raises ValueError, RecursionError."""
+        text = body.decode(json.detect_encoding(body))
+        value: Json = json.loads(
+            text,
+            object_pairs_hook=self._object,
+            parse_float=self._number,
+            parse_int=self._number,
+            parse_constant=_refuse,
+        )
+        return value
+
+    def written(self, value: Json) -> bytes:
+        """JSON of `value`, in ASCII, so that it is the same in every charset."""
+        text = json.dumps(value, separators=(",", ":"))
+        return re.sub(f'"{self._token}([0-9]+)"', lambda found: self._numbers[int(found[1])], text).encode()
+
+    def _object(self, pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+        found = dict(pairs)
+        self.doubled |= len(found) != len(pairs)
+        return found
+
+    def _number(self, text: str) -> str:
+        self._numbers.append(text)
+        return f"{self._token}{len(self._numbers) - 1}"
+
+
+def _refuse(name: str) -> Never:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _is_json(content_type: str) -> bool:
+    media_type = content_type.partition(";")[0].strip().lower()
+    return media_type in ("application/json", "text/json") or media_type.endswith("+json")

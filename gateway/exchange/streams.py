@@ -1,0 +1,230 @@
+"""Streams that are asked for part by part: each is read ahead by one part, and ends when nobody asks any more."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Final, Self
+
+from gateway.contract import problem, whole_characters
+from gateway.errors import Reason, Refusal
+from gateway.exchange.stream import Stream
+from gateway.model import Caller, Part, Response
+
+PART: Final = 128 * 1024
+"""Bytes of the largest part."""
+
+PER_VIEW: Final = 16
+"""Streams that one view may have open; of callers without a view, each principal in each app."""
+
+SILENCE: Final = 60.0
+"""Seconds after which a caller that no longer asks is taken for gone."""
+
+PREFIX: Final = "stream-"
+"""How the id of a stream begins."""
+
+_INCREMENTAL: Final = frozenset(
+    {"text/event-stream", "application/x-ndjson", "application/jsonl", "application/json-seq"}
+)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _Open:
+    """One stream: what was read of it and not yet asked for, and how it ended."""
+
+    stream: Stream
+    caller: Caller
+    asked: float
+    task: asyncio.Task[None] = field(init=False)
+    buffer: bytearray = field(default_factory=bytearray)
+    ended: bool = False
+    failure: Refusal | None = None
+    holding: int = 0
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    room: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def put(self, part: bytes) -> None:
+        """Take what was read; wait while a whole part is there already."""
+        self.buffer += part
+        self.changed.set()
+        while len(self.buffer) >= PART:
+            self.room.clear()
+            await self.room.wait()
+
+    def end(self) -> None:
+        """No more will be read."""
+        self.ended = True
+        self.changed.set()
+
+    async def change(self) -> None:
+        """Wait until something was read, or it ended."""
+        self.changed.clear()
+        await self.changed.wait()
+
+    def ready(self) -> bool:
+        """Whether there is something to tell."""
+        return self.ended or whole_characters(self.buffer) > 0
+
+    def take(self) -> bytes:
+        """The next part, cut between two characters."""
+        size = min(len(self.buffer), PART)
+        if not self.ended or size < len(self.buffer):
+            size = whole_characters(self.buffer[:size])
+        body = bytes(self.buffer[:size])
+        del self.buffer[:size]
+        self.room.set()
+        return body
+
+
+class Streams:
+    """The open streams of a gateway; an async context manager. `clock` is steady, in seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._open: dict[str, _Open] = {}
+        self._taken: Counter[tuple[str, str, str | None]] = Counter()
+        self._tasks = asyncio.TaskGroup()
+        self._sweeping: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        self._sweeping = self._tasks.create_task(self._keep())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._forget(list(self._open))
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        await self._tasks.__aexit__(kind, error, trace)
+
+    @contextmanager
+    def place(self, caller: Caller) -> Iterator[None]:
+        """One of the streams that `caller` may have open. Raises `Refusal` (`rate-limited`) where all are."""
+        who = _who(caller)
+        if self._taken[who] >= PER_VIEW:
+            raise Refusal(Reason.RATE_LIMITED, f"{PER_VIEW} streams are open already. Close one of them.")
+        self._taken[who] += 1
+        try:
+            yield
+        finally:
+            self._taken[who] -= 1
+            if not self._taken[who]:
+                del self._taken[who]
+
+    async def begin(self, stream: Stream, caller: Caller) -> Response:
+        """The head with the first part; the whole answer, if it is no larger than that.
+
+        Of a body whose parts stand for themselves, such as an event stream, the head comes at once.
+        """
+        opened = _Open(stream, caller, self._clock())
+        id = PREFIX + secrets.token_urlsafe(16)
+        self._open[id] = opened
+        opened.task = self._tasks.create_task(self._read(opened))
+        try:
+            await asyncio.sleep(0)  # the task begins: a task that is cancelled before would not end its stream
+            if _incremental(stream.head):
+                return replace(stream.head, part=Part(id, last=False))
+            while not opened.ended and len(opened.buffer) < PART:
+                await opened.change()
+        except asyncio.CancelledError:
+            await self._end(id)
+            raise
+        if opened.failure is None and opened.ended and len(opened.buffer) <= PART:
+            await self._end(id)
+            return replace(stream.head, body=bytes(opened.buffer))
+        return await self._part(id, opened)
+
+    async def next(self, id: str, caller: Caller, *, wait: float, cancel: bool = False) -> Response:
+        """The next part, or none if it does not come within `wait` seconds; `cancel` ends the stream.
+
+        What ended it too early is the last answer. Raises `Refusal` (`connection-lost`) for a stream that is not open,
+        or not this caller's.
+        """
+        opened = self._open.get(id)
+        if opened is None or _who(opened.caller) != _who(caller):
+            raise Refusal(Reason.CONNECTION_LOST, "This stream is not open any more.")
+        if cancel:
+            await self._end(id)
+            return replace(opened.stream.head, part=Part(id, last=True))
+        opened.holding += 1
+        try:
+            async with asyncio.timeout(wait):
+                while not opened.ready():
+                    await opened.change()
+        except TimeoutError:
+            pass  # the part that is given then is empty
+        finally:
+            opened.holding -= 1
+            opened.asked = self._clock()
+        return await self._part(id, opened)
+
+    def cancel_view(self, view: str) -> None:
+        """The view is gone, and its streams with it."""
+        self._forget([id for id, opened in self._open.items() if opened.caller.view == view])
+
+    def sweep(self) -> None:
+        """End the streams that nobody asks for."""
+        silent = self._clock() - SILENCE
+        self._forget([id for id, opened in self._open.items() if not opened.holding and opened.asked < silent])
+
+    def _forget(self, ids: Sequence[str]) -> None:
+        for id in ids:
+            self._open.pop(id).task.cancel()
+
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(SILENCE / 10)
+            self.sweep()
+
+    async def _read(self, opened: _Open) -> None:
+        """Read ahead as far as there is room."""
+        try:
+            async for part in opened.stream:
+                await opened.put(part)
+        except Refusal as refusal:
+            opened.failure = refusal
+        except Exception:  # a plugin's backend is foreign code; one stream must not end the others
+            log.exception("a stream of app %s failed", opened.caller.app)
+            opened.failure = Refusal(Reason.INTERNAL, "The gateway failed at this stream; its log says why.")
+        finally:
+            opened.end()
+            await opened.stream.aclose()
+
+    async def _part(self, id: str, opened: _Open) -> Response:
+        """What is there now; nothing more follows the last one, or what says why the stream broke."""
+        body = opened.take()
+        head = opened.stream.head
+        if not opened.ended or opened.buffer or (opened.failure is not None and body):
+            return replace(head, body=body, part=Part(id, last=False))
+        await self._end(id)
+        if opened.failure is not None:
+            return problem(opened.failure, opened.stream.id, head.url)
+        return replace(head, body=body, part=Part(id, last=True))
+
+    async def _end(self, id: str) -> None:
+        """Forget a stream; its backend has heard of it when this returns."""
+        opened = self._open.pop(id, None)
+        if opened is not None:
+            opened.task.cancel()
+            await asyncio.wait([opened.task])
+            await opened.stream.aclose()
+
+
+def _incremental(head: Response) -> bool:
+    media_type = (head.header("content-type") or "").partition(";")[0].strip().lower()
+    return media_type in _INCREMENTAL
+
+
+def _who(caller: Caller) -> tuple[str, str, str | None]:
+    return (caller.principal.id, caller.app, caller.view)

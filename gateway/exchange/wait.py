@@ -1,0 +1,118 @@
+"""The approve step: a request that needs a person is parked, its caller waits or asks again, and it runs once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from gateway.contract import problem
+from gateway.errors import Reason, Refusal
+from gateway.exchange.approve import Approvals, Ask, Parked, Pending, State
+from gateway.exchange.leg import Leg
+from gateway.exchange.record import Record
+from gateway.model import Caller, CanonicalRequest, Response
+from gateway.policy import Policy
+
+TakenUp = Callable[[Parked], Awaitable[Response]]
+"""Carries a parked request on, once a person has answered."""
+
+
+class Waiting:
+    """Requests that wait for a person. `approval_url` and an id show one question."""
+
+    def __init__(self, approvals: Approvals, approval_url: str) -> None:
+        self._approvals = approvals
+        self._approval_url = approval_url
+
+    def approve(
+        self, policy: Policy, leg: Leg, caller: Caller, parked: Parked | None, record: Record
+    ) -> Pending | None:
+        """None where the request may go on now. Raises `Refusal` where a person, or nobody, has said so."""
+        message = leg.obligations.confirm
+        if message is None:
+            return None
+        if parked is None:
+            # An answer that several may ask for again is whole.
+            request = replace(leg.request, stream=False)
+            pending = self._approvals.park(_ask(message, leg.canonical, policy), caller, request)
+            record.note(approval=pending.question.id)
+            return pending
+        record.note(approval=parked.question.id, answered_by=parked.answered_by)
+        self._approvals.dispatch(parked, leg.canonical.digest, policy.version)
+        return None
+
+    async def answer(self, pending: Pending, caller: Caller, seconds: float, take_up: TakenUp) -> Response:
+        """What the caller gets: the answer, if a person is quick; else what it waits for.
+
+        A caller that gives `seconds` waits in the call itself, and will not ask again: the question dies with the call.
+        """
+        if not seconds:
+            return self._told(pending)
+        id = pending.question.id
+        parked = self._approvals.find(id, caller)
+        try:
+            await self._approvals.wait(id, caller, seconds)
+            if parked.state is State.OPEN:
+                self._approvals.cancel(parked)
+            return await _answer_once(parked, take_up)
+        except asyncio.CancelledError:
+            self._approvals.cancel(parked)
+            raise
+
+    async def resume(self, id: str, caller: Caller, seconds: float, cancel: bool, take_up: TakenUp) -> Response:
+        """The answer to a parked request, once a person has answered; what it waits for, if that takes longer.
+
+        `cancel` gives it up. Raises `Refusal` if it is not this caller's.
+        """
+        parked = self._approvals.find(id, caller)
+        if cancel:
+            self._approvals.cancel(parked)
+        await self._approvals.wait(id, caller, seconds)
+        if parked.state is State.OPEN:
+            return self._told(Pending(parked.question))
+        return await _answer_once(parked, take_up)
+
+    def _told(self, pending: Pending) -> Response:
+        """What a caller that can ask again is told: the id to ask with, and where a person answers."""
+        question = pending.question
+        body = {
+            "id": question.id,
+            "message": question.message,
+            "url": self._approval_url + question.id,
+            "expires": question.expires,
+        }
+        headers = (
+            ("content-type", "application/json"),
+            ("cache-control", "private, no-store"),
+            ("gateway-pending", question.id),
+        )
+        return Response(202, headers, json.dumps(body).encode(), question.target)
+
+
+async def _answer_once(parked: Parked, take_up: TakenUp) -> Response:
+    """Run the parked request, or hand out the answer of the run that another caller began."""
+    if parked.request is None:
+        raise Refusal(Reason.BAD_REQUEST, "A tool call is not taken up here: repeat it.")
+    if parked.result is None:
+        parked.result = asyncio.get_running_loop().create_future()
+        try:
+            parked.result.set_result(await take_up(parked))
+        finally:
+            if not parked.result.done():
+                refusal = Refusal(Reason.CANCELLED, "The caller gave up while this request was sent.")
+                parked.result.set_result(problem(refusal, parked.question.id, parked.request.url))
+    return await asyncio.shield(parked.result)
+
+
+def _ask(message: str, canonical: CanonicalRequest, policy: Policy) -> Ask:
+    return Ask(
+        message=message,
+        method=canonical.method,
+        target=canonical.url,
+        digest=canonical.digest,
+        policy_version=policy.version,
+        headers=canonical.headers,
+        body=canonical.body,
+    )

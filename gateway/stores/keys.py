@@ -1,0 +1,64 @@
+"""Idempotency keys that were used, each with the digest of its request: kept for a day, in the database."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.stores.schema import IDEMPOTENCY_KEYS, SECRETS
+from gateway.stores.sql import Database
+from gateway.stores.upsert import insert
+
+LIFE = 24 * 3600.0
+"""Seconds for which a key is known."""
+
+PER_OWNER = 1000
+"""Keys of one principal in one app that are kept; the oldest goes first."""
+
+
+class IdempotencyKeys:
+    """The keys of all callers, in `database`; never a body."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._writing = asyncio.Lock()  # SQLite lets one write at a time, and makes the others sleep
+        self._secret = b""
+
+    async def secret(self) -> bytes:
+        """What keys are hashed with: made once, the same for every process. Raises OSError."""
+        if not self._secret:
+            async with self._writing, self._database.connect() as connection:
+                row = {"name": "idempotency", "value": secrets.token_bytes(32)}
+                await connection.execute(insert(connection, SECRETS).values(row).on_conflict_do_nothing())
+                wanted = select(SECRETS.c.value).where(SECRETS.c.name == "idempotency")
+                self._secret = bytes((await connection.execute(wanted)).scalar_one())
+                await connection.commit()
+        return self._secret
+
+    async def claim(self, owner: str, key: str, digest: str, now: float) -> bool:
+        """Whether `key` is new, or was used for this very request. Raises OSError while the database is down.
+
+        `now` is in seconds since the epoch.
+        """
+        table = IDEMPOTENCY_KEYS
+        async with self._writing, self._database.connect() as connection:
+            await connection.execute(table.delete().where(table.c.expires <= now))
+            row = {"key": key, "owner": owner, "digest": digest, "expires": now + LIFE}
+            added = await connection.execute(insert(connection, table).values(row).on_conflict_do_nothing())
+            known = (await connection.execute(select(table.c.digest).where(table.c.key == key))).scalar_one()
+            if added.rowcount:
+                await _make_room(connection, owner)
+            await connection.commit()
+            return bool(known == digest)
+
+
+async def _make_room(connection: AsyncConnection, owner: str) -> None:
+    table = IDEMPOTENCY_KEYS
+    mine = table.c.owner == owner
+    count = (await connection.execute(select(func.count()).where(mine))).scalar_one()
+    if count > PER_OWNER:
+        oldest = select(table.c.key).where(mine).order_by(table.c.expires).limit(count - PER_OWNER)
+        await connection.execute(table.delete().where(table.c.key.in_(oldest)))

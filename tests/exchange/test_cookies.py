@@ -1,0 +1,195 @@
+"""The cookie jar: cookies of a backend come back to it, from the same caller alone, and never reach the app."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gateway.exchange.cookies import CookieJars, JarKey
+from gateway.model import LOCAL, Caller, Outbound, Request, Response
+from gateway.policy import Cookies
+from tests.exchange.house import JSON, PAGE, House, built
+
+ITEMS = Request("GET", "/api/items")
+SHARED = replace(PAGE, principal=replace(LOCAL, shared=True))
+KEY = JarKey("ann", "cart", "https://shop.test", "", None)
+URL = "https://shop.test/v2/api/items"
+
+
+def setting(*fields: str) -> Callable[[Outbound], Response]:
+    """An answer that sets cookies."""
+    return lambda request: Response(200, (*JSON, *(("set-cookie", field) for field in fields)), b"{}")
+
+
+async def cookie(house: House, caller: Caller = PAGE, request: Request = ITEMS) -> str | None:
+    """The cookie field that goes out with a request."""
+    await house.exchange.run(request, caller)
+    return dict(house.shop.sent[-1].headers).get("cookie")
+
+
+async def test_what_is_set_comes_back(tmp_path: Path) -> None:
+    """The app sees neither, and its answers are for it alone."""
+    async with built(tmp_path, cookies=Cookies.JAR) as house:
+        house.shop.answer = setting("session=s3cr3t-of-ann; HttpOnly")
+        answer = await house.exchange.run(ITEMS, PAGE)
+        assert "set-cookie" not in dict(answer.headers)
+        assert answer.header("cache-control") == "private, no-cache"
+        assert await cookie(house) == "session=s3cr3t-of-ann"
+
+
+async def test_without_a_jar_nothing_is_kept(tmp_path: Path) -> None:
+    """Which is what a policy says that says nothing."""
+    async with built(tmp_path) as house:
+        house.shop.answer = setting("session=1")
+        await house.exchange.run(ITEMS, PAGE)
+        assert await cookie(house) is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(PAGE, principal=replace(LOCAL, subject="bob")),
+        replace(PAGE, principal=replace(LOCAL, client="another")),
+    ],
+)
+async def test_principals_do_not_share(tmp_path: Path, other: Caller) -> None:
+    """Ann's session is not Bob's, nor that of her other client."""
+    async with built(tmp_path, cookies=Cookies.JAR) as house:
+        house.shop.answer = setting("session=1")
+        await house.exchange.run(ITEMS, PAGE)
+        assert await cookie(house, other) is None
+        assert await cookie(house, replace(PAGE, view="v2")) == "session=1"
+
+
+async def test_a_shared_principal_has_a_jar_for_each_view(tmp_path: Path) -> None:
+    """And none where no view is known."""
+    async with built(tmp_path, cookies=Cookies.JAR) as house:
+        house.shop.answer = setting("session=1")
+        await house.exchange.run(ITEMS, SHARED)
+        assert await cookie(house, SHARED) == "session=1"
+        assert await cookie(house, replace(SHARED, view="v2")) is None
+        await house.exchange.run(ITEMS, replace(SHARED, view=None))
+        assert await cookie(house, replace(SHARED, view=None)) is None
+
+
+async def test_omit_leaves_the_jar_out(tmp_path: Path) -> None:
+    """Neither sent nor kept, as in Fetch."""
+    omitting = replace(ITEMS, send_cookies=False)
+    async with built(tmp_path, cookies=Cookies.JAR) as house:
+        house.shop.answer = setting("session=1")
+        await house.exchange.run(omitting, PAGE)
+        assert await cookie(house) is None
+        assert await cookie(house, request=omitting) is None
+        assert await cookie(house) == "session=1"
+
+
+async def test_the_apps_own_cookie_field_is_left_out(tmp_path: Path) -> None:
+    """The jar's wins, and without one there is none."""
+    async with built(tmp_path, cookies=Cookies.JAR) as house:
+        forging = replace(ITEMS, headers=(("cookie", "session=forged"),))
+        assert await cookie(house, request=forging) is None
+        house.shop.answer = setting("session=1")
+        await house.exchange.run(ITEMS, PAGE)
+        assert await cookie(house, request=forging) == "session=1"
+
+
+async def test_a_hidden_cookie_is_masked_where_it_is_echoed(tmp_path: Path) -> None:
+    """What the backend hides from scripts, and what is in no answer, stays hidden."""
+    async with built(tmp_path, cookies=Cookies.JAR) as house:
+        house.shop.answer = setting("session=s3cr3t-of-ann; HttpOnly", "theme=dark-and-blue")
+        await house.exchange.run(ITEMS, PAGE)
+        house.shop.answer = lambda request: Response(200, JSON, str(request.headers).encode())
+        echoed = (await house.exchange.run(ITEMS, PAGE)).body
+    assert b"s3cr3t-of-ann" not in echoed
+    assert b"dark-and-blue" in echoed
+
+
+async def test_a_redirect_sets_cookies_too(tmp_path: Path) -> None:
+    """As at a login; the next hop carries them."""
+
+    def login(request: Outbound) -> Response:
+        if request.url.endswith("/items"):
+            return Response(302, (("location", "/v2/api/items/7"), ("set-cookie", "session=1; Path=/")))
+        return Response(200, JSON, b"{}")
+
+    async with built(tmp_path, cookies=Cookies.JAR) as house:
+        house.shop.answer = login
+        assert await cookie(house) == "session=1"
+        assert len(house.shop.sent) == 2
+
+
+@pytest.mark.parametrize(
+    ("field", "url", "sent"),
+    [
+        ("a=1", URL, "a=1"),
+        ("a=1; Path=/v2", "https://shop.test/v2/other", "a=1"),
+        ("a=1; Path=/v2", "https://shop.test/v22", None),
+        ("a=1", "https://shop.test/v2/else", None),
+        ("a=1; Max-Age=0", URL, None),
+        ("a=1; Expires=Thu, 01 Jan 1970 00:00:00 GMT", URL, None),
+        ("a=1; expires=Thu, 01-Jan-70 00:00:00 GMT; Path=/", URL, None),
+        ("a=1; Max-Age=3600", URL, "a=1"),
+        ("a=1; Expires=Fri, 31 Dec 9999 23:59:59 GMT", URL, "a=1"),
+        ("a=1; Secure", URL, "a=1"),
+        ("a=1; Secure", URL.replace("https", "http"), None),
+        ("a=1; Domain=shop.test", URL, None),
+        ("a=1; domain = .test", URL, None),
+        ('a="x y\\"z"', URL, 'a="x y\\"z"'),
+        ("a=ab==/+", URL, "a=ab==/+"),
+        ("a=ü", URL, None),
+        ("a=" + "x" * 5000, URL, None),
+        ("a=1\r\nx: y", URL, None),
+        ("=1", URL, None),
+        ("", URL, None),
+    ],
+)
+async def test_as_rfc_6265_says(field: str, url: str, sent: str | None) -> None:
+    """Path, Expires, Max-Age and Secure; for the host alone; values byte for byte."""
+    jars = CookieJars()
+    jars.keep(KEY, URL, (("set-cookie", field),))
+    assert dict(jars.cookies(KEY, url)).get("cookie") == sent
+
+
+async def test_a_cookie_is_replaced_and_deleted() -> None:
+    """By the next one of its name, path and host."""
+    jars = CookieJars()
+    for field in ("a=1", "b=2", "a=3", "b=; Max-Age=0"):
+        jars.keep(KEY, URL, (("set-cookie", field),))
+    assert jars.cookies(KEY, URL) == (("cookie", "a=3"),)
+
+
+async def test_other_origins_and_credentials_have_other_jars() -> None:
+    """A new account behind a credential starts without the cookies of the old one."""
+    jars = CookieJars()
+    jars.keep(KEY, URL, (("set-cookie", "a=1"),))
+    for other in (
+        replace(KEY, origin="http://shop.test"),
+        replace(KEY, credential="shop\n2"),
+        replace(KEY, app="notes"),
+        replace(KEY, view="v1"),
+    ):
+        assert jars.cookies(other, URL) == ()
+
+
+async def test_a_jar_is_emptied() -> None:
+    """At a logout, or when a credential is revoked."""
+    jars = CookieJars()
+    other = replace(KEY, credential="shop\n1")
+    for emptying, left in (("", (other,)), (None, ())):
+        for key in (KEY, other):
+            jars.keep(key, URL, (("set-cookie", "a=1"),))
+        jars.empty("ann", emptying)
+        assert tuple(key for key in (KEY, other) if jars.cookies(key, URL)) == left
+
+
+async def test_the_number_of_jars_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that was not used for longest goes first."""
+    monkeypatch.setattr("gateway.exchange.cookies.JARS", 2)
+    jars = CookieJars()
+    ann, bob, eve = (replace(KEY, principal=name) for name in ("ann", "bob", "eve"))
+    for key in (ann, bob):
+        jars.keep(key, URL, (("set-cookie", "a=1"),))
+    jars.cookies(ann, URL)
+    jars.keep(eve, URL, (("set-cookie", "a=1"),))
+    assert [bool(jars.cookies(key, URL)) for key in (ann, bob, eve)] == [True, False, True]

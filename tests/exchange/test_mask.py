@@ -1,0 +1,124 @@
+"""Values that no app may see, masked in JSON answers of every shape; echoed secrets, masked across stream parts."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import Reason
+from gateway.exchange.echo import Echo
+from gateway.exchange.mask import masked
+from gateway.model import Request, Response
+from gateway.policy.masks import parse_json_path
+from tests.exchange.house import JSON, PAGE, built, reason
+
+CARD = (parse_json_path("$..card"), parse_json_path("$.customer.email"))
+BODY = b'{"customer": {"email": "ann@test", "name": "Ann"}, "orders": [{"card": 4111, "sum": 1}]}'
+
+
+def shown(body: bytes, content_type: str = "application/json") -> bytes:
+    """What the app gets."""
+    return masked(Response(200, (("content-type", content_type),), body), CARD).body
+
+
+async def test_masked_values_do_not_reach_the_app(tmp_path: Path) -> None:
+    """Whatever the status; the rest of the answer stays."""
+    async with built(tmp_path, mask=CARD) as house:
+        for status in (200, 404):
+            house.shop.answer = lambda request, status=status: Response(status, JSON, BODY)  # type: ignore[misc]
+            response = await house.exchange.run(Request("GET", "/api/items"), PAGE)
+            assert json.loads(response.body) == {
+                "customer": {"email": "***", "name": "Ann"},
+                "orders": [{"card": "***", "sum": 1}],
+            }
+
+
+@pytest.mark.parametrize("number", ["1e400", "12345678901234567890", "1.0", "0.1000", "-0", "1E+2", "9" * 5000])
+def test_numbers_stay_as_they_were_written(number: str) -> None:
+    """Also those that a float would round or lose."""
+    body = f'{{"card": 1, "sum": {number}, "more": [{number}]}}'.encode()
+    assert shown(body) == f'{{"card":"***","sum":{number},"more":[{number}]}}'.encode()
+
+
+def test_what_holds_nothing_to_mask_is_not_touched() -> None:
+    """Byte for byte."""
+    body = b'{ "sum" : 1.50, "name":"\xc3\xbc" }'
+    assert shown(body) == body
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (b'{"card":"4111"}', "application/json; charset=utf-8"),
+        (b'{"card":"4111"}', "application/hal+json"),
+        (b'{"card":"4111"}', "text/plain"),
+        (b' [{"card":"4111"}]', "text/html"),
+        (b'\xef\xbb\xbf{"card":"4111"}', "application/json"),
+        ('{"card":"4111"}'.encode("utf-16"), "application/json"),
+        ('{"card":"4111"}'.encode("utf-32-le"), "application/json"),
+        (b'{"card":"4111","card":null}', "application/json"),
+        (b'{"a":{"card":"4111"},"a":1}', "application/json"),
+        (b'{"c\\u0061rd":"4111"}', "application/json"),
+        (b'{"\\ud800":1,"card":"4111"}', "application/json"),
+    ],
+)
+def test_no_spelling_gets_by(body: bytes, content_type: str) -> None:
+    """Other types, encodings, keys that are there twice, and escapes."""
+    assert b"4111" not in shown(body, content_type).replace(b"\0", b"")
+
+
+@pytest.mark.parametrize("body", [b'{"card":', b'{"card":NaN}', b"\xff\xfe\xfd", b"[" * 100_000, b'{"card":"\xff"}'])
+def test_json_that_cannot_be_read_is_refused(body: bytes) -> None:
+    """What cannot be read cannot be masked."""
+    with pytest.raises(Exception, match="cannot be read") as refused:
+        shown(body)
+    assert refused.value.reason is Reason.BACKEND_PROTOCOL  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("body", [b"<p>card</p>", b"\x89PNG", b"", b"{not json"])
+def test_other_answers_stay_as_they_are(body: bytes) -> None:
+    """Pages and images have no JSON paths."""
+    assert shown(body, "text/html") == body
+
+
+async def test_no_piece_of_a_masked_answer_can_be_asked_for(tmp_path: Path) -> None:
+    """A range of JSON could not be read, and so not be masked."""
+    asking = (("range", "bytes=5-20"), ("if-range", '"1"'), ("accept", "application/json"))
+    async with built(tmp_path, mask=CARD) as house:
+        await house.exchange.run(Request("GET", "/api/items", asking), PAGE)
+        assert {"range", "if-range"}.isdisjoint(dict(house.shop.sent[0].headers))
+        assert dict(house.shop.sent[0].headers)["accept"] == "application/json"
+
+
+async def test_an_unreadable_answer_is_recorded(tmp_path: Path) -> None:
+    """With its reason, and nothing of it in the answer."""
+    async with built(tmp_path, mask=CARD) as house:
+        house.shop.answer = lambda request: Response(200, JSON, b'{"card": 4111')
+        response = await house.exchange.run(Request("GET", "/api/items"), PAGE)
+        assert (response.status, reason(response)) == (502, Reason.BACKEND_PROTOCOL)
+        assert b"4111" not in response.body
+        assert house.outcome()["reason"] == "backend-protocol"
+
+
+@given(before=st.binary(max_size=30), after=st.binary(max_size=30), cuts=st.lists(st.integers(0, 80), max_size=6))
+def test_a_secret_is_masked_wherever_the_parts_are_cut(before: bytes, after: bytes, cuts: list[int]) -> None:
+    """What comes out is what masking the whole would give."""
+    secret = "abcabcabd"
+    data = before + secret.encode() + after
+    echo = Echo([secret])
+    places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    out = b"".join(echo.part(data[start:end]) for start, end in pairwise(places)) + echo.rest()
+    assert out == Echo([secret]).whole(data)
+    assert secret.encode() not in out
+
+
+def test_nothing_is_held_back_without_need() -> None:
+    """An event leaves when it comes, unless a secret could begin at its end."""
+    echo = Echo(["token-number-1"])
+    assert echo.part(b"data: 1\n\n") == b"data: 1\n\n"
+    assert echo.part(b"data: tok") == b"data: "
+    assert echo.part(b"en\n\n") == b"token\n\n"
+    assert not echo.heard

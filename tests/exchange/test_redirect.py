@@ -1,0 +1,132 @@
+"""Redirects of unsafe methods, as the route allows them."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.errors import Reason
+from gateway.model import BodyType, Outbound, Redirect, Request, Response
+from gateway.policy import Cookies, Redirects, parse_policy
+from tests.exchange.house import JSON, MODEL, PAGE, House, built, obliged, reason
+
+POLICY = """
+version: 1
+backends:
+  shop: {url: "http://shop.test/v2", credential: shop-service}
+routes:
+  - {path: "/api/carts/{item}", methods: [GET, POST, DELETE]}
+  - {path: "/api/orders/{item}", methods: [GET, POST]}
+  - {path: "/api/asked/{item}", methods: [POST], confirm: {when: model, message: "Sure?"}}
+"""
+ADD = Request("POST", "/api/carts/7", (("content-type", "application/json"),), b'{"n":1}', BodyType.JSON)
+
+
+def moving(status: int, location: str) -> Any:
+    """The first place redirects, every other one answers."""
+
+    def answer(request: Outbound) -> Response:
+        if request.url.endswith("/7"):
+            return Response(status, (("location", location), ("set-cookie", "hop=1; Path=/")))
+        return Response(200, JSON, b"{}")
+
+    return answer
+
+
+async def sent(house: House, status: int, location: str, request: Request = ADD) -> tuple[Response, list[Outbound]]:
+    """The app's answer, and what the shop got."""
+    house.shop.answer = moving(status, location)
+    return await house.exchange.run(request, PAGE), house.shop.sent
+
+
+@pytest.mark.parametrize("status", [307, 308])
+async def test_same_route_repeats_method_and_body(tmp_path: Path, status: int) -> None:
+    """Byte for byte, with the credential and the cookies of the new place."""
+    async with built(tmp_path, POLICY, redirects=Redirects.SAME_ROUTE, cookies=Cookies.JAR) as house:
+        answer, (_, second) = await sent(house, status, "/v2/api/carts/8")
+        assert (answer.status, answer.redirected, answer.url) == (200, True, "/api/carts/8")
+        assert (second.method, second.body, second.url) == ("POST", b'{"n":1}', "http://shop.test/v2/api/carts/8")
+        headers = dict(second.headers)
+        assert headers["content-type"] == "application/json"
+        assert headers["authorization"] == "Bearer token-number-1"
+        assert headers["cookie"] == "hop=1"
+
+
+@pytest.mark.parametrize(
+    ("redirects", "status", "location"),
+    [
+        (Redirects.SAFE, 307, "/v2/api/carts/8"),
+        (Redirects.SAFE, 308, "/v2/api/carts/8"),
+        (Redirects.NONE, 307, "/v2/api/carts/8"),
+        (Redirects.NONE, 303, "/v2/api/carts/8"),
+        (Redirects.SAME_ROUTE, 307, "/v2/api/orders/8"),
+        (Redirects.SAME_ROUTE, 307, "/elsewhere"),
+        (Redirects.SAME_ROUTE, 307, "https://evil.test/v2/api/carts/8"),
+    ],
+)
+async def test_what_is_not_followed(tmp_path: Path, redirects: Redirects, status: int, location: str) -> None:
+    """Without the route's word, out of the route, or out of the policy."""
+    async with built(tmp_path, POLICY, redirects=redirects) as house:
+        answer, requests = await sent(house, status, location)
+        assert reason(answer) == Reason.REDIRECT_DENIED
+        assert len(requests) == 1
+
+
+@pytest.mark.parametrize("status", [301, 302, 303])
+async def test_what_becomes_a_get_has_no_body(tmp_path: Path, status: int) -> None:
+    """As in Fetch, also where unsafe methods could be repeated."""
+    async with built(tmp_path, POLICY, redirects=Redirects.SAME_ROUTE) as house:
+        answer, (_, second) = await sent(house, status, "/v2/api/orders/8")
+        assert answer.status == 200
+        assert (second.method, second.body) == ("GET", b"")
+        assert "content-type" not in dict(second.headers)
+
+
+async def test_no_redirects_are_followed_where_the_route_says_so(tmp_path: Path) -> None:
+    """Not even of a GET; the app may still ask for the redirect itself."""
+    async with built(tmp_path, POLICY, redirects=Redirects.NONE) as house:
+        asking = Request("GET", "/api/carts/7")
+        assert reason((await sent(house, 302, "/v2/api/carts/8", asking))[0]) == Reason.REDIRECT_DENIED
+        manual, _ = await sent(house, 302, "/v2/api/carts/8", replace(asking, redirect=Redirect.MANUAL))
+        assert (manual.status, manual.header("location")) == (302, "/api/carts/8")
+
+
+async def test_an_approval_does_not_go_along(tmp_path: Path) -> None:
+    """A person said yes to one place; the next one would need a yes of its own."""
+    async with built(tmp_path, POLICY, redirects=Redirects.SAME_ROUTE) as house:
+        house.shop.answer = moving(307, "/v2/api/asked/8")
+        waiting = await house.exchange.run(replace(ADD, url="/api/asked/7"), MODEL)
+        id = waiting.header("gateway-pending") or ""
+        house.approvals.answer(id, True, "ann")
+        assert reason(await house.exchange.resume(id, MODEL, wait=0)) == Reason.REDIRECT_DENIED
+        assert [request.url for request in house.shop.sent] == ["http://shop.test/v2/api/asked/7"]
+
+
+async def test_each_hop_counts(tmp_path: Path) -> None:
+    """A redirect takes from the rate of the place that it leads to."""
+    policy = obliged(
+        parse_policy(POLICY.replace("POST, DELETE]}", 'POST, DELETE], rate: "2/minute per principal"}'), "p.yaml"),
+        redirects=Redirects.SAME_ROUTE,
+    )
+    async with built(tmp_path, policy) as house:
+        assert (await sent(house, 307, "/v2/api/carts/8"))[0].status == 200
+        assert reason((await sent(house, 307, "/v2/api/carts/8"))[0]) == Reason.RATE_LIMITED
+
+
+async def test_https_never_becomes_http(tmp_path: Path) -> None:
+    """Wherever the route allows redirects to lead."""
+    policy = """
+version: 1
+backends:
+  shop: {url: "https://shop.test/v2"}
+  plain: {url: "http://shop.test/v2"}
+routes:
+  - {path: "/api/carts/{item}", methods: [GET], backend: shop}
+  - {path: "/api/orders/{item}", methods: [GET], backend: plain}
+"""
+    async with built(tmp_path, policy) as house:
+        house.shop.answer = moving(302, "http://shop.test/v2/api/orders/8")
+        answer = await house.exchange.run(Request("GET", "/api/carts/7"), PAGE)
+        assert reason(answer) == Reason.REDIRECT_DENIED
+        assert len(house.shop.sent) == 1

@@ -1,0 +1,344 @@
+"""Answers in parts: asked for one by one or handed on, in bounded memory, ended with whoever asked for them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.contract import result
+from gateway.errors import Reason, Refusal
+from gateway.exchange.stream import Stream
+from gateway.exchange.streams import PART, PER_VIEW, SILENCE
+from gateway.model import LOCAL, Caller, Outbound, Request, Response
+from gateway.policy import Retry
+from gateway.policy.masks import parse_json_path
+from tests.exchange.house import PAGE, House, StreamingShop, built, reason
+
+ITEMS = Request("GET", "/api/items", stream=True)
+EVENTS = (("content-type", "text/event-stream"),)
+TEXT = (("content-type", "text/plain; charset=utf-8"),)
+BYTES = (("content-type", "application/octet-stream"),)
+BROKEN = Refusal(Reason.BACKEND_PROTOCOL, "the shop broke off")
+
+
+@pytest.fixture
+async def shop() -> StreamingShop:
+    """It answers with plain text."""
+    return StreamingShop(lambda request: Response(200, TEXT))
+
+
+@pytest.fixture
+async def house(tmp_path: Path, shop: StreamingShop) -> AsyncIterator[House]:
+    """Every route streams."""
+    async with built(tmp_path, shop=shop, stream=True) as house:
+        yield house
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let others run until something holds."""
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+async def begin(house: House, caller: Caller = PAGE) -> tuple[Response, str]:
+    """The first part, and the id of the stream."""
+    first = await house.exchange.run(ITEMS, caller)
+    assert first.part is not None, first
+    assert not first.part.last
+    return first, first.part.stream
+
+
+async def following(house: House, id: str, caller: Caller = PAGE, wait: float = 5.0) -> Response:
+    """The next part."""
+    return await house.exchange.resume(id, caller, wait=wait)
+
+
+async def test_a_large_body_comes_in_parts(house: House, shop: StreamingShop) -> None:
+    """The first with the answer, the others one by one; the record closes with the last."""
+    shop.put(*[b"x" * 50_000] * 8, None)
+    part, id = await begin(house)
+    bodies = [part.body]
+    while part.part is not None and not part.part.last:
+        assert [line["phase"] for line in house.lines()] == ["intent"]
+        part = await following(house, id)
+        bodies.append(part.body)
+    assert sum(map(len, bodies)) == 400_000
+    assert max(map(len, bodies)) <= PART
+    assert (house.outcome()["status"], house.outcome()["response_size"]) == (200, 400_000)
+    assert shop.open == 0
+
+
+async def test_a_small_body_is_whole(house: House, shop: StreamingShop) -> None:
+    """As if nobody had asked for parts."""
+    shop.put(b"one ", b"two", None)
+    answer = await house.exchange.run(ITEMS, PAGE)
+    assert (answer.body, answer.part) == (b"one two", None)
+    assert house.outcome()["response_size"] == 7
+
+
+async def test_an_event_stream_begins_at_once(house: House, shop: StreamingShop) -> None:
+    """The head comes without waiting for an event; each event as it is there; an empty part where none is."""
+    shop.answer = lambda request: Response(200, EVENTS)
+    first, id = await begin(house)
+    assert first.body == b""
+    assert (await following(house, id, wait=0.0)).body == b""
+    for event in (b"data: 1\n\n", b"data: 2\n\n"):
+        shop.put(event)
+        assert (await following(house, id)).body == event
+    shop.put(None)
+    last = await following(house, id)
+    assert (last.body, last.part is not None and last.part.last) == (b"", True)
+
+
+async def test_a_poll_waits_for_the_next_part(house: House, shop: StreamingShop) -> None:
+    """It is answered when the part comes."""
+    shop.answer = lambda request: Response(200, EVENTS)
+    _, id = await begin(house)
+    async with asyncio.TaskGroup() as tasks:
+        polling = tasks.create_task(following(house, id))
+        await asyncio.sleep(0.01)
+        assert not polling.done()
+        shop.put(b"data: 1\n\n")
+    assert polling.result().body == b"data: 1\n\n"
+
+
+async def test_no_more_is_read_than_one_part_ahead(house: House, shop: StreamingShop) -> None:
+    """An app that does not ask holds the backend back, not our memory."""
+    shop.put(*[b"x" * 65_536] * 100, None)
+    _, id = await begin(house)
+    for _ in range(3):
+        taken = shop.given
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert shop.given - taken <= 2 * PART
+        await following(house, id)
+    assert shop.given < 8 * PART
+
+
+async def test_cancelling_reaches_the_backend(house: House, shop: StreamingShop) -> None:
+    """And the record; afterwards there is nothing to ask for."""
+    shop.answer = lambda request: Response(200, EVENTS)
+    _, id = await begin(house)
+    ended = await house.exchange.resume(id, PAGE, wait=0, cancel=True)
+    assert ended.part is not None
+    assert ended.part.last
+    assert shop.open == 0
+    assert house.outcome()["reason"] == Reason.CANCELLED
+    assert reason(await following(house, id)) == Reason.CONNECTION_LOST
+
+
+async def test_cancelled_before_the_first_part(house: House, shop: StreamingShop) -> None:
+    """The call that opens a stream is cancelled while it waits for the body."""
+    async with asyncio.TaskGroup() as tasks:
+        call = tasks.create_task(house.exchange.run(ITEMS, PAGE))
+        await until(lambda: shop.open == 1)
+        call.cancel()
+    assert shop.open == 0
+    assert house.outcome()["reason"] == Reason.CANCELLED
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(PAGE, view="v2"),
+        replace(PAGE, app="notes"),
+        replace(PAGE, view=None),
+        replace(PAGE, principal=replace(LOCAL, subject="eve")),
+    ],
+)
+async def test_nobody_else_can_read_or_end_it(house: House, shop: StreamingShop, other: Caller) -> None:
+    """Nor learn that there is one."""
+    shop.answer = lambda request: Response(200, EVENTS)
+    _, id = await begin(house)
+    shop.put(b"data: 1\n\n")
+    assert reason(await following(house, id, other)) == Reason.CONNECTION_LOST
+    assert reason(await house.exchange.resume(id, other, wait=0, cancel=True)) == Reason.CONNECTION_LOST
+    assert (await following(house, id)).body == b"data: 1\n\n"
+
+
+async def test_what_breaks_off_says_so(house: House, shop: StreamingShop) -> None:
+    """What came is given, then the reason instead of a last part; the record has it."""
+    shop.answer = lambda request: Response(200, EVENTS)
+    _, id = await begin(house)
+    shop.put(b"data: 1\n\n", BROKEN)
+    assert (await following(house, id)).body == b"data: 1\n\n"
+    broken = await following(house, id)
+    assert (broken.status, reason(broken), broken.part) == (502, Reason.BACKEND_PROTOCOL, None)
+    assert house.outcome()["reason"] == Reason.BACKEND_PROTOCOL
+    assert shop.open == 0
+
+
+async def test_what_breaks_off_in_the_first_part(house: House, shop: StreamingShop) -> None:
+    """Nothing of it is given."""
+    shop.put(b"some", BROKEN)
+    first, id = await begin(house)
+    assert first.body == b"some"
+    assert reason(await following(house, id)) == Reason.BACKEND_PROTOCOL
+
+
+async def test_who_no_longer_asks_is_gone(house: House, shop: StreamingShop) -> None:
+    """The backend is let go, the record closed."""
+    shop.answer = lambda request: Response(200, EVENTS)
+    _, id = await begin(house)
+    house.clock.now += SILENCE
+    house.streams.sweep()
+    await following(house, id, wait=0.0)
+    house.clock.now += SILENCE + 1
+    house.streams.sweep()
+    await until(lambda: shop.open == 0)
+    assert house.outcome()["reason"] == Reason.CANCELLED
+    assert reason(await following(house, id)) == Reason.CONNECTION_LOST
+
+
+async def test_a_poll_that_waits_keeps_it_alive(house: House, shop: StreamingShop) -> None:
+    """However long nothing comes."""
+    shop.answer = lambda request: Response(200, EVENTS)
+    _, id = await begin(house)
+    async with asyncio.TaskGroup() as tasks:
+        polling = tasks.create_task(following(house, id))
+        await asyncio.sleep(0.01)
+        house.clock.now += SILENCE + 1
+        house.streams.sweep()
+        shop.put(b"data: 1\n\n")
+    assert polling.result().body == b"data: 1\n\n"
+
+
+async def test_a_view_takes_its_streams_along(house: House, shop: StreamingShop) -> None:
+    """When it is closed; those of others go on."""
+    shop.answer = lambda request: Response(200, EVENTS)
+    await begin(house)
+    await begin(house, replace(PAGE, view="v2"))
+    house.streams.cancel_view("v1")
+    await until(lambda: shop.open == 1)
+
+
+async def test_a_view_has_so_many(house: House, shop: StreamingShop) -> None:
+    """One more is refused before it is sent; one that ends makes room."""
+    shop.answer = lambda request: Response(200, EVENTS)
+    ids = [(await begin(house))[1] for _ in range(PER_VIEW)]
+    refused = await house.exchange.run(ITEMS, PAGE)
+    assert (refused.status, reason(refused)) == (429, Reason.RATE_LIMITED)
+    assert len(shop.sent) == PER_VIEW
+    await begin(house, replace(PAGE, view="v2"))
+    await house.exchange.resume(ids[0], PAGE, wait=0, cancel=True)
+    await begin(house)
+
+
+@pytest.mark.parametrize("obligations", [{}, {"stream": True, "mask": (parse_json_path("$..card"),)}])
+async def test_other_routes_are_whole(tmp_path: Path, shop: StreamingShop, obligations: dict[str, Any]) -> None:
+    """Those that do not say `stream`, and those whose values are masked."""
+    shop.answer = lambda request: Response(200, TEXT, b"x" * 300_000)
+    async with built(tmp_path, shop=shop, **obligations) as house:
+        answer = await house.exchange.run(ITEMS, PAGE)
+    assert (len(answer.body), answer.part) == (300_000, None)
+
+
+async def test_who_does_not_ask_for_parts_gets_the_whole(house: House, shop: StreamingShop) -> None:
+    """A route that can stream need not."""
+    shop.answer = lambda request: Response(200, TEXT, b"x" * 300_000)
+    answer = await house.exchange.run(replace(ITEMS, stream=False), PAGE)
+    assert (len(answer.body), answer.part) == (300_000, None)
+
+
+async def test_a_secret_is_masked_across_parts(house: House, shop: StreamingShop) -> None:
+    """A backend that echoes the token, cut in two."""
+    shop.answer = lambda request: Response(200, EVENTS)
+    _, id = await begin(house)
+    shop.put(b"data: token-num", b"ber-1 is it\n\n", None)
+    found = b""
+    part = await following(house, id)
+    found += part.body
+    while part.part is not None and not part.part.last:
+        part = await following(house, id)
+        found += part.body
+    assert found == b"data: *** is it\n\n"
+
+
+async def test_parts_end_between_characters(house: House, shop: StreamingShop) -> None:
+    """Each is text of its own, wherever the bytes were cut."""
+    text = "näïve € 𝄞 " * 40_000
+    data = text.encode()
+    shop.put(*(data[start : start + 1021] for start in range(0, len(data), 1021)), None)
+    part, id = await begin(house)
+    found = [result(part)]
+    while part.part is not None and not part.part.last:
+        part = await following(house, id)
+        found.append(result(part))
+    assert {str(one["bodyType"]) for one in found} <= {"text", "none"}
+    assert "".join(str(one.get("body", "")) for one in found) == text
+    assert ["stream" in one for one in found] == [True] * (len(found) - 1) + [False]
+
+
+async def test_half_a_character_is_no_part(house: House, shop: StreamingShop) -> None:
+    """A poll waits for its other half, and what never comes is given at the end."""
+    shop.answer = lambda request: Response(200, EVENTS)
+    _, id = await begin(house)
+    shop.put("€".encode()[:2])
+    assert (await following(house, id, wait=0.01)).body == b""
+    shop.put(None)
+    last = await following(house, id)
+    assert last.body == "€".encode()[:2]
+    assert result(last)["bodyType"] == "base64"
+
+
+async def test_other_bytes_are_base64(house: House, shop: StreamingShop) -> None:
+    """What is no text."""
+    shop.answer = lambda request: Response(200, BYTES)
+    shop.put(b"\xff" * (PART + 1), None)
+    part, _ = await begin(house)
+    assert result(part)["bodyType"] == "base64"
+
+
+async def test_a_retried_stream_lets_the_first_attempt_go(tmp_path: Path, shop: StreamingShop) -> None:
+    """Decided on the head; only the last attempt stays open."""
+    statuses = [503, 200]
+    shop.answer = lambda request: Response(statuses.pop(0), EVENTS)
+    retry = Retry(attempts=3, on=frozenset({503}), backoff=0.1)
+    async with built(tmp_path, shop=shop, stream=True, retry=retry) as house:
+        first, _ = await begin(house)
+        assert (first.status, len(shop.sent), shop.open) == (200, 2, 1)
+
+
+async def test_a_redirected_stream_lets_the_first_hop_go(house: House, shop: StreamingShop) -> None:
+    """As with whole answers."""
+
+    def moved(request: Outbound) -> Response:
+        if request.url.endswith("/items"):
+            return Response(302, (("location", "/v2/api/items/7"),))
+        return Response(200, EVENTS)
+
+    shop.answer = moved
+    first, _ = await begin(house)
+    assert (first.url, first.redirected, shop.open) == ("/api/items/7", True, 1)
+
+
+async def test_a_door_reads_it_itself(house: House, shop: StreamingShop) -> None:
+    """The site hands the parts on; the record closes when it has read them all."""
+    shop.put(b"one ", b"two", None)
+    stream = await house.exchange.open(ITEMS, PAGE)
+    assert isinstance(stream, Stream)
+    assert [part async for part in stream] == [b"one ", b"two"]
+    await stream.aclose()
+    assert (house.outcome()["status"], house.outcome()["response_size"]) == (200, 7)
+
+
+async def test_a_door_gives_it_up(house: House, shop: StreamingShop) -> None:
+    """The browser has gone."""
+    shop.put(b"one ")
+    stream = await house.exchange.open(ITEMS, PAGE)
+    assert isinstance(stream, Stream)
+    assert await anext(stream) == b"one "
+    await stream.aclose()
+    assert shop.open == 0
+    assert house.outcome()["reason"] == Reason.CANCELLED
+
+
+async def test_a_backend_without_streams_is_whole(tmp_path: Path) -> None:
+    """As those of plugins may be."""
+    async with built(tmp_path, stream=True) as house:
+        answer = await house.exchange.run(ITEMS, PAGE)
+        assert (answer.body, answer.part) == (b'{"ok": true}', None)
