@@ -143,12 +143,20 @@ def _of_servers(rows: Sequence[Row]) -> str:
 
 def _of_decisions(decided: Sequence[Decided]) -> str:
     return _table(
-        ("routes", "decide, new path µs", "decide, same again µs", "canonicalise µs", "read the policy s"),
+        (
+            "routes",
+            "decide, new path µs",
+            "decide, same again µs",
+            "with a condition µs",
+            "canonicalise µs",
+            "read the policy s",
+        ),
         (
             (
                 f"{one.routes:,}",
                 f"{one.cold_us:.2f}",
                 f"{one.repeated_us:.2f}",
+                f"{one.condition_us:.2f}",
                 f"{one.canonical_us:.2f}",
                 f"{one.loaded:.2f}",
             )

@@ -32,7 +32,7 @@ def decide(policy: Policy, request: CanonicalRequest, caller: Caller, now: float
         decision = _unrouted(policy, request, reporting=reporting)
     else:
         decision = route.decided
-        if route.conditional:
+        if route.when is not None or route.schema is not None:
             decision = _conditional(policy, route, request, caller, reporting=reporting)
     if decision.effect is Effect.DENY:
         return decision

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import attrgetter
 from typing import Final
 
 from gateway.policy import paths
 from gateway.policy.rules import Route
 from gateway.policy.templates import Template
 
-REMEMBERED: Final = 4096
-LONGEST: Final = 200
-"""Requests whose route is remembered, and characters of their paths at most."""
+_place = attrgetter("index")
+
+REMEMBERED: Final = 1024
+"""Requests whose route is remembered: a path may have 8 KiB."""
 
 
 @dataclass(slots=True)
@@ -28,36 +30,34 @@ class _Branch:
 
 
 class Routes:
-    """All routes of a policy, in the order of the file."""
+    """All routes of a policy, in the order of the file.
 
-    __slots__ = ("_found", "_root", "all")
+    `find(method, path, backend)` gives the first route in the file that matches; `backend` None stands for any.
+    """
+
+    __slots__ = ("_root", "all", "find")
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self.all = tuple(routes)
         self._root = _Branch(first=0)
         for route in self.all:
             self._add(route)
-        self._found = lru_cache(maxsize=REMEMBERED)(self._find)
-
-    def find(self, method: str, path: str, backend: str | None) -> Route | None:
-        """The first route in the file that matches; `backend` None stands for any."""
-        # A long path is likely to be new, and would be kept.
-        return self._found(method, path, backend) if len(path) <= LONGEST else self._find(method, path, backend)
+        self.find: Callable[[str, str, str | None], Route | None] = lru_cache(maxsize=REMEMBERED)(self._find)
 
     def _find(self, method: str, path: str, backend: str | None) -> Route | None:
         best: Route | None = None
-        for route in self._matching(path):
+        for route in self._only(path) if "%" not in path else self._matching(path):
             if (
-                (best is None or route.index < best.index)
-                and (route.methods is None or method in route.methods)
+                (route.methods is None or method in route.methods)
                 and (backend is None or route.backend is None or route.backend == backend)
+                and (best is None or route.index < best.index)
             ):
                 best = route
         return best
 
     def matching(self, path: str) -> list[Route]:
         """All routes that match the path, whatever their method and backend, in the order of the file."""
-        return sorted(self._matching(path), key=lambda route: route.index)
+        return sorted(self._matching(path), key=_place)
 
     def nearest(self, path: str) -> Route | None:
         """A route that shares as many first segments with the path as any."""
@@ -85,7 +85,7 @@ class Routes:
             branches = below
         for branch in branches:
             found += branch.rests if template.rest else (*branch.ends, *branch.rests)
-        return sorted(found, key=lambda route: route.index)
+        return sorted(found, key=_place)
 
     def _add(self, route: Route) -> None:
         branch = self._root
@@ -99,6 +99,28 @@ class Routes:
                     branch.literals[segment] = below
             branch = below
         (branch.rests if route.template.rest else branch.ends).append(route)
+
+    def _only(self, path: str) -> Sequence[Route]:
+        """What `_matching` finds, without its lists as long as there is only one way to go."""
+        branch = self._root
+        rests: list[Route] | None = None
+        segments = path.split("/")
+        del segments[0]
+        for segment in segments:
+            if branch.rests:
+                rests = branch.rests if rests is None else rests + branch.rests
+            literal = branch.literals.get(segment)
+            if literal is None:
+                if branch.parameter is None or not segment:
+                    return rests or ()
+                branch = branch.parameter
+            elif branch.parameter is None:
+                branch = literal
+            else:
+                return self._matching(path)
+        if branch.rests:
+            rests = branch.rests if rests is None else rests + branch.rests
+        return branch.ends if rests is None else branch.ends + rests
 
     def _matching(self, path: str) -> list[Route]:
         segments = path.split("/")

@@ -79,11 +79,6 @@ class Route:
     reads_body: bool = False
 
     @property
-    def conditional(self) -> bool:
-        """Whether it depends on more than method and path that it decides as `decided` says."""
-        return self.when is not None or self.schema is not None
-
-    @property
     def shown(self) -> str:
         """The route in the words of a reason."""
         return route_shown(self.methods, self.template, self.line)
