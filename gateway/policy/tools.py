@@ -24,9 +24,11 @@ def read_tools(top: Section) -> dict[str, ToolRule]:
     return {name: _tool(name, section) for name, section in top.named("tools").items()}
 
 
-def tool_pin(name: str, description: str, input_schema: Mapping[str, object], annotations: object) -> str:
+def tool_pin(
+    name: str, *, title: str, description: str, input_schema: Mapping[str, object], annotations: Mapping[str, object]
+) -> str:
     """What `pin` of a tool must say for a page that offers it so: a digest of all that a model goes by."""
-    text = json.dumps([name, description, input_schema, annotations], sort_keys=True, separators=(",", ":"))
+    text = json.dumps([name, title, description, input_schema, annotations], sort_keys=True, separators=(",", ":"))
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
@@ -11,8 +12,10 @@ from typing import Any
 from mcp import types as mcp
 
 from gateway.model import ViewTool
-from gateway.policy import Policy
+from gateway.policy import Policy, tool_pin
 from gateway.views.names import model_name
+
+log = logging.getLogger(__name__)
 
 MOST = 50
 SCHEMA_BYTES = 16 * 1024
@@ -25,7 +28,7 @@ _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint", 
 def clean_tools(app: str, policy: Policy, listed: Iterable[mcp.Tool]) -> tuple[ViewTool, ...]:
     """The tools of a page as the model may see them: those that the policy names, fifty at most, the first of a name.
 
-    A tool whose name or schema breaks the bounds is left out.
+    A tool whose name or schema breaks the bounds is left out, and one that is not as the policy has pinned it.
     """
     tools: dict[str, ViewTool] = {}
     for tool in listed:
@@ -35,6 +38,9 @@ def clean_tools(app: str, policy: Policy, listed: Iterable[mcp.Tool]) -> tuple[V
         if rule is None or rule.deny is not None or not _NAME.fullmatch(tool.name):
             continue
         if not _schema_fits(tool.input_schema):
+            continue
+        if rule.pin is not None and rule.pin != (pin := _pin(tool)):
+            log.warning("%s: the page changed its tool %s, which is held back; it is %s now", app, tool.name, pin)
             continue
         name = model_name(app, tool.name)
         cleaned = ViewTool(
@@ -47,6 +53,17 @@ def clean_tools(app: str, policy: Policy, listed: Iterable[mcp.Tool]) -> tuple[V
         )
         tools.setdefault(name, cleaned)
     return tuple(tools.values())
+
+
+def _pin(tool: mcp.Tool) -> str:
+    given = tool.annotations.model_dump(by_alias=True, exclude_none=True) if tool.annotations is not None else {}
+    return tool_pin(
+        tool.name,
+        title=tool.title or "",
+        description=tool.description or "",
+        input_schema=tool.input_schema,
+        annotations=given,
+    )
 
 
 def clean(text: str) -> str:
