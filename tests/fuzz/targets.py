@@ -52,7 +52,11 @@ routes:
   - {path: "/api/products/**", methods: [GET, POST]}
   - {path: "/api/cart/{item}", methods: [GET, PUT, DELETE], confirm: {when: model, message: "Change {params.item}?"}}
   - {path: "/api/files/{key:encoded}", methods: [GET]}
+  - {path: "/api/checkout", methods: [POST], when: "request.body.total <= 500"}
+  - {path: "/api/search", methods: [GET], when: "request.query.q != \\"admin\\""}
   - {path: "/api/admin/**", deny: "not for apps"}
+responses: {headers: [content-type, etag, location], mask: ["$.customer.email", "$..card"]}
+tools: {add: {when: "arguments.count < 10"}}
 """,
     "fuzz.yaml",
 )
@@ -111,6 +115,8 @@ def arguments(data: bytes) -> None:
         assert canonical.body == b""
     if canonical.body_type is BodyType.JSON:
         json.loads(canonical.body, parse_constant=_refuse)
+    if canonical.path == "/api/checkout" and canonical.method == "POST":
+        _check_exact(canonical)
 
 
 def policy(data: bytes) -> None:
@@ -253,6 +259,20 @@ def _check_event(event: mux.Frame) -> None:
     assert not isinstance(event, (mux.Opened, mux.ErrorFrame)), "a host spoke as the gateway"
     with contextlib.suppress(MuxError):  # an escaped text may be longer than it came
         assert mux.decode(mux.encode(event)) == event
+
+
+def _check_exact(canonical: CanonicalRequest) -> None:
+    """Where a rule reads the body it has one reading, and the total that was decided on is the one that is sent."""
+    decision = decide(POLICY, canonical, CALLER)
+    sent = json.loads(canonical.body, object_pairs_hook=_unique) if canonical.body else None
+    if decision.effect is Effect.ALLOW:
+        assert isinstance(sent, dict)
+        assert sent["total"] <= 500, sent
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    assert len({name.casefold() for name, _ in pairs}) == len(pairs), pairs
+    return dict(pairs)
 
 
 def _check_location(canonical: CanonicalRequest, fields: Headers) -> None:
