@@ -20,7 +20,8 @@ PIECES = ["/api/open/", "/api/files/", "/api/exact", "/api/items/", "/other/", "
           "%00", "%", ";", "\\", "?", "#", "//", "@", ":", "https://www.shop.test", "http://evil.test", "admin", "x",
           "\u2025", "\uff0e", "e\u0301", "%C0%AE", "\t", "\r\n", " ", "*", "_method=DELETE", "&"]  # fmt: skip
 NAMES = ["accept", "Authorization", "authorization_", "Cookie", "Host", "x-a", "Connection", "X_Forwarded_For", "te",
-         "Content-Type", "content-length", "transfer-encoding", "x-http-method-override", "", "x y", "\u212a"]  # fmt: skip
+         "Content-Type", "content-length", "transfer-encoding", "x-http-method-override", "",
+         "x y", "\u212a"]  # fmt: skip
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
 VALUES = st.recursive(
     SCALARS,
