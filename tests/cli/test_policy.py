@@ -1,14 +1,20 @@
-"""`policy check`, `policy test`, `policy explain`: output and exit codes."""
+"""`policy check`, `policy test`, `policy explain`, `policy schema`: output and exit codes."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
+from jsonschema import Draft202012Validator
 
+import gateway
 from gateway.cli import main
+
+ROOT = Path(gateway.__file__).parent.parent
 
 POLICY = """\
 version: 1
@@ -73,6 +79,37 @@ def test_check_writes_json(folder: Path) -> None:
     assert (problem["file"], problem["line"], problem["column"]) == ("cart.yaml", 2, 1)
 
 
+def test_check_warns_of_routes_that_never_decide(folder: Path) -> None:
+    """With their place; only --strict makes that a failure."""
+    (folder / "cart.yaml").write_text(POLICY.replace("tests:", "  - {path: /api/cart, methods: [GET]}\ntests:"))
+    result = run("check", "cart.yaml")
+    assert result.exit_code == 0
+    assert result.output.startswith("cart.yaml:7:1: warning: /api/cart never decides: line 4 ")
+    assert run("check", "cart.yaml", "--strict").exit_code == 1
+    told = run("check", "cart.yaml", "--strict", "--json")
+    assert told.exit_code == 1
+    assert json.loads(told.stdout)["warnings"][0]["line"] == 7
+
+
+def test_a_folder_stands_for_all_its_policies(folder: Path) -> None:
+    """Those of folders below too; hidden files, gateway.yaml and tests are none."""
+    (folder / "below").mkdir()
+    for name in ("a.yaml", "below/b.yml", ".hidden.yaml"):
+        (folder / name).write_text("version: 1\n")
+    (folder / "cart.test.yaml").write_text("tests: [{request: GET /api/cart, expect: allow}]\n")
+    found = json.loads(run("check", ".", "--json").stdout)["policies"]
+    assert [(one["file"], one["tests"]) for one in found] == [("a.yaml", 0), ("below/b.yml", 0), ("cart.yaml", 3)]
+    (folder / "below" / "b.yml").write_text("version: 2\n")
+    assert run("check", ".").exit_code == 2
+
+
+def test_a_folder_without_policies_ends_with_2(folder: Path) -> None:
+    """A wrong path is not a passed check."""
+    (folder / "empty").mkdir()
+    assert run("test", "empty").exit_code == 2
+    assert run("check", "gone").exit_code == 2
+
+
 def test_without_any_policy_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is neither a file nor a gateway.yaml."""
     monkeypatch.chdir(tmp_path)
@@ -114,6 +151,76 @@ def test_test_writes_json(folder: Path) -> None:
     assert [test["outcome"] for test in found["policies"][0]["tests"]] == ["allow", "confirm"]
 
 
+def test_tests_beside_a_policy_are_run_with_it(folder: Path) -> None:
+    """By the name of the file, or by what it names; by itself it is run alone."""
+    (folder / "cart.test.yaml").write_text("tests: [{request: GET /api/cart, expect: allow}]\n")
+    (folder / "more.test.yaml").write_text("policy: cart.yaml\ntests: [{request: GET /api/admin/x, expect: allow}]\n")
+    result = run("test", "cart.yaml")
+    assert result.exit_code == 1
+    assert "3 passed, 1 failed" in result.output
+    assert "FAILED  more.test.yaml:2  GET /api/admin/x" in result.output
+    assert "1 passed, 0 failed" in run("test", "cart.test.yaml").output
+    assert "3 passed, 1 failed" in run("test", ".").output
+
+
+def test_tests_of_a_policy_that_is_not_there_end_with_2(folder: Path) -> None:
+    """The file of the tests is named."""
+    (folder / "gone.test.yaml").write_text("tests: [{request: GET /, expect: deny}]\n")
+    result = run("test", "gone.test.yaml")
+    assert result.exit_code == 2
+    assert result.output.startswith("gone.test.yaml:1:1: its policy gone.yaml is not there")
+
+
+def test_coverage_names_what_no_test_tries(folder: Path) -> None:
+    """Routes and tools; --fail-under makes a failure of it."""
+    (folder / "cart.yaml").write_text(POLICY + "tools: {get_cart: {}}\n")
+    result = run("test", "cart.yaml", "--coverage")
+    assert result.exit_code == 0
+    assert "no test cart.yaml:6  route any method /api/admin/**" in result.output
+    assert "no test cart.yaml:10  tool get_cart" in result.output
+    assert "2 passed, 0 failed, 66.7 % of the routes covered" in result.output
+    assert run("test", "cart.yaml", "--fail-under", "66").exit_code == 0
+    failed = run("test", "cart.yaml", "--fail-under", "67")
+    assert failed.exit_code == 1
+    assert "route coverage is 66.7 %, less than 67 %" in failed.output
+    told = json.loads(run("test", "cart.yaml", "--json").stdout)
+    assert told["coverage"] == 66.67
+    assert [one["line"] for one in told["policies"][0]["coverage"]["missed_routes"]] == [6]
+
+
+def test_a_junit_report_is_written(folder: Path) -> None:
+    """A case for each test, a failure with its reasons; characters that XML cannot hold are replaced."""
+    odd = '  - {request: "GET /api/admin/\\u0001", expect: allow}\n'
+    (folder / "cart.yaml").write_text(POLICY + odd)
+    (folder / "empty.yaml").write_text("version: 1\n")
+    assert run("test", "cart.yaml", "empty.yaml", "--junit", "out.xml").exit_code == 1
+    root = ElementTree.parse(folder / "out.xml").getroot()
+    assert (root.get("tests"), root.get("failures")) == ("4", "2")
+    cart, empty = root.findall("testsuite")
+    failure = cart.findall("testcase")[2].find("failure")
+    assert failure is not None
+    assert failure.get("message") == "deny, not allow"
+    assert failure.text is not None
+    assert failure.text.startswith("cart.yaml:10: ")
+    assert [case.get("name") for case in empty.findall("testcase")] == ["has tests"]
+    assert run("test", "cart.yaml", "--junit", "no/folder.xml").exit_code == 2
+
+
+def test_the_shipped_policies_pass_with_every_route_covered() -> None:
+    """As the documentation says."""
+    result = run("test", str(ROOT / "policies"), "--fail-under", "100")
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("command", ["check", "test"])
+def test_problems_are_written_as_json(folder: Path, command: str) -> None:
+    """With the same exit code."""
+    (folder / "cart.yaml").write_text("version: 1\nnonsense: 1\n")
+    result = run(command, "cart.yaml", "--json")
+    assert result.exit_code == 2
+    assert json.loads(result.stdout)["problems"][0]["line"] == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "outcome"),
     [
@@ -142,6 +249,76 @@ def test_explain_shows_the_question_and_the_remedy(folder: Path) -> None:
     """What a person would be asked; what would have to change."""
     assert "Remove 7?" in run("explain", "DELETE", "/api/cart/7", "--initiator", "model").output
     assert "add DELETE to `methods` of /api/cart" in run("explain", "DELETE", "/api/cart").output
+
+
+RULED = """\
+version: 1
+backends: {shop: {url: https://shop.example.com}}
+routes:
+  - {path: /api/checkout, methods: [POST], when: 'request.body.total < 9 && "buyer" in principal.roles'}
+  - {path: /api/tenant, methods: [GET], when: principal.claims.tenant == 7}
+tools:
+  add: {when: arguments.count < 3}
+  wipe: {confirm: always}
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "seen"),
+    [
+        (["POST", "/api/checkout", "--role", "buyer", "--body", '{"total": 5}'], 0, "request.body.total: 5"),
+        (["POST", "/api/checkout", "--body", '{"total": 5}'], 1, "it is false"),
+        (["GET", "/api/tenant", "--claim", "tenant=7"], 0, "principal.claims.tenant: 7"),
+        (["GET", "/api/tenant", "--claim", "tenant=seven"], 1, 'principal.claims.tenant: "seven"'),
+        (["--tool", "add", "--arguments", '{"count": 2}'], 0, "arguments.count: 2"),
+        (["--tool", "add"], 1, "arguments.count"),
+        (["--tool", "wipe"], 0, "Run wipe?"),
+        (["--tool", "other"], 1, "add to `tools`: other: {}"),
+    ],
+)
+def test_explain_shows_what_conditions_saw(folder: Path, arguments: list[str], code: int, seen: str) -> None:
+    """For requests and tools."""
+    (folder / "ruled.yaml").write_text(RULED)
+    result = run("explain", *arguments, "--policy", "ruled.yaml")
+    assert result.exit_code == code, result.output
+    assert seen in result.output
+    assert run("explain", *arguments, "--policy", "ruled.yaml", "--json").exit_code == code
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["GET"],
+        ["GET", "/", "--tool", "x"],
+        ["GET", "/", "--arguments", "{}"],
+        ["--tool", "x", "--arguments", "["],
+        ["--tool", "x", "--arguments", "[]"],
+        ["GET", "/", "--claim", "x"],
+        ["GET", "/", "--header", "x"],
+    ],
+)
+def test_explain_refuses_what_makes_no_sense(folder: Path, arguments: list[str]) -> None:
+    """With exit code 2 and no traceback."""
+    result = run("explain", *arguments)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+
+
+def test_explain_prints_each_step_of_a_path_in_disguise(folder: Path) -> None:
+    """The dots that were encoded, and what became of them."""
+    lines = run("explain", "GET", "/api/%2e%2e/admin").output.splitlines()
+    steps = [line.split("  ")[-1].strip() for line in lines[1:7]]
+    assert steps[-3:] == ["/api/../admin", "/admin", "GET /admin to shop"]
+
+
+def test_the_schema_is_json_schema(folder: Path) -> None:
+    """The policy of these tests is valid under it, a wrong one is not."""
+    schema = json.loads(run("schema").stdout)
+    Draft202012Validator.check_schema(schema)
+    validator = Draft202012Validator(schema)
+    assert validator.is_valid(yaml.safe_load(POLICY))
+    assert not validator.is_valid({"version": 1, "route": []})
 
 
 def test_explain_asks_for_the_app_where_there_are_several(folder: Path) -> None:

@@ -1,41 +1,59 @@
-"""`policy check`: whether policies can be used."""
+"""`policy check`: whether policies can be used, and what is strange in them."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
+from rich.text import Text
 
-from gateway.cli.group import UNUSABLE
-from gateway.cli.policy.sources import config_option, policies
-from gateway.errors import DocumentError, Problem
+from gateway.cli.policy.output import FAILED, console, json_option, problem_json, problems_as_json, write_json
+from gateway.cli.policy.sources import Suite, config_option, suites
+from gateway.model import Json
+from gateway.policy import warnings
 
 
 @click.command()
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
 @config_option
-@click.option("--json", "as_json", is_flag=True, help="Write JSON.")
+@click.option("--strict", is_flag=True, help="Exit code 1 if there is a warning.")
+@json_option
 @click.pass_context
-def check(ctx: click.Context, files: tuple[Path, ...], config: Path, as_json: bool) -> None:
-    """Check policy FILES, or those of gateway.yaml: every problem with file, line and column.
+def check(ctx: click.Context, files: tuple[Path, ...], config: Path, strict: bool, as_json: bool) -> None:
+    """Check policy FILES, all in a folder, or those of gateway.yaml: every problem with file, line and column.
 
-    Exit code 0 if all can be used, 2 if not.
+    A policy that can be used may have warnings: routes that never decide, since others stand before them; report mode.
+
+    Exit code 0 if all can be used, 1 with --strict if there is a warning, 2 if one cannot be used.
+
+    Example: webmcp-gateway policy check policies/ --strict
     """
-    try:
-        found = policies(files, config)
-    except DocumentError as error:
-        if not as_json:
-            raise
-        click.echo(json.dumps({"ok": False, "problems": [_problem(problem) for problem in error.problems]}, indent=2))
-        ctx.exit(UNUSABLE)
+    with problems_as_json(as_json):
+        found = [(suite, warnings(suite.policy)) for suite in suites(files, config)]
+    fails = strict and any(strange for _, strange in found)
     if as_json:
-        versions = [{"file": policy.file, "version": policy.version} for policy in found.values()]
-        click.echo(json.dumps({"ok": True, "policies": versions}, indent=2))
-        return
-    for name, policy in found.items():
-        click.echo(f"{name}: ok, {len(policy.tools)} tools, {len(policy.tests)} tests, version {policy.version}")
+        told: list[Json] = [problem_json(problem) for _, strange in found for problem in strange]
+        write_json({"ok": not fails, "policies": [_json(suite) for suite, _ in found], "warnings": told})
+    else:
+        out = console()
+        for suite, strange in found:
+            for problem in strange:
+                place = f"{problem.file}:{problem.line}:{problem.column}: "
+                out.print(Text.assemble(place, ("warning: ", "yellow"), problem.message))
+            out.print(Text(f"{suite.name}: ok, {_counts(suite)}, version {suite.policy.version}"))
+    if fails:
+        ctx.exit(FAILED)
 
 
-def _problem(problem: Problem) -> dict[str, str | int]:
-    return {"file": problem.file, "line": problem.line, "column": problem.column, "message": problem.message}
+def _counts(suite: Suite) -> str:
+    return f"{len(suite.policy.routes.all)} routes, {len(suite.policy.tools)} tools, {len(suite.tests)} tests"
+
+
+def _json(suite: Suite) -> Json:
+    return {
+        "file": suite.policy.file,
+        "version": suite.policy.version,
+        "routes": len(suite.policy.routes.all),
+        "tools": len(suite.policy.tools),
+        "tests": len(suite.tests),
+    }

@@ -10,8 +10,8 @@ import click
 from rich.text import Text
 
 from gateway.cli.policy.output import FAILED, console, json_option, problems_as_json, write_json
-from gateway.cli.policy.sources import policies
 from gateway.model import Json
+from gateway.policy import load_policy
 from gateway.policy.diff import Change, Turn
 from gateway.policy.diff import diff as differences
 
@@ -44,7 +44,7 @@ def diff(ctx: click.Context, old: Path, new: Path, fail_on: str, as_json: bool) 
     Example: webmcp-gateway policy diff main/cart.yaml cart.yaml --fail-on opened
     """
     with problems_as_json(as_json):
-        before, after = policies((old,), old)[str(old)], policies((new,), new)[str(new)]
+        before, after = load_policy(old), load_policy(new)
     found = differences(before, after)
     fails = any(change.turn in FAILS[fail_on] for change in found)
     if as_json:

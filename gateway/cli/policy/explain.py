@@ -1,67 +1,126 @@
-"""`policy explain`: what a policy says of one request, and why."""
+"""`policy explain`: what a policy says of one request or tool call, and why."""
 
 from __future__ import annotations
 
 import json
+import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import click
+from rich.table import Table
+from rich.text import Text
 
+from gateway.cli.policy.output import FAILED, console, json_option, problems_as_json, write_json
 from gateway.cli.policy.sources import config_option, one_policy
-from gateway.model import BodyType, Caller, Door, Initiator, Principal, Request
-from gateway.policy import Explanation, Policy
-from gateway.policy import explain as explained
+from gateway.model import BodyType, Caller, Door, Initiator, Json, Principal, Request
+from gateway.policy import Explanation, Obligations, Policy, explain_tool
+from gateway.policy import explain as explain_request
 
-DENIED = 1
+STYLES: Final = {"allow": "bold green", "confirm": "bold yellow", "deny": "bold red"}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What is to be explained: a request, or (`tool`) a call of a tool with `arguments`."""
+
+    request: Request
+    tool: str | None
+    arguments: dict[str, Json]
 
 
 @click.command()
-@click.argument("method")
-@click.argument("url")
+@click.argument("method", required=False)
+@click.argument("url", required=False)
 @click.option(
     "--policy", "file", type=click.Path(path_type=Path), help="The policy file; left out, gateway.yaml names it."
 )
 @config_option
 @click.option("--app", metavar="ID", help="The app in gateway.yaml, where there are several.")
-@click.option("--initiator", type=click.Choice([str(one) for one in Initiator]), default="page", show_default=True)
+@click.option("--initiator", type=click.Choice([str(one) for one in Initiator]), help="Who caused it.  [default: page]")
 @click.option("--as", "principal", metavar="SUBJECT", default="local", show_default=True, help="Who calls.")
+@click.option("--role", "roles", multiple=True, metavar="ROLE", help="A role of the caller; may be repeated.")
+@click.option("--claim", "claims", multiple=True, metavar="NAME=JSON", help="A claim of the caller; may be repeated.")
 @click.option("--unproven", is_flag=True, help="Without view proof, as a call that the model made.")
 @click.option("--header", "-H", "headers", multiple=True, metavar="NAME:VALUE", help="A header field; may be repeated.")
 @click.option("--body", metavar="JSON", help="The body, as JSON.")
-@click.option("--json", "as_json", is_flag=True, help="Write JSON.")
+@click.option("--tool", metavar="NAME", help="Explain a call of this tool of the page instead of a request.")
+@click.option("--arguments", metavar="JSON", help="The arguments of the tool, as a JSON object.")
+@json_option
 @click.pass_context
 def explain(
     ctx: click.Context,
-    method: str,
-    url: str,
+    method: str | None,
+    url: str | None,
     file: Path | None,
     config: Path,
     app: str | None,
-    initiator: str,
+    initiator: str | None,
     principal: str,
+    roles: tuple[str, ...],
+    claims: tuple[str, ...],
     unproven: bool,
     headers: tuple[str, ...],
     body: str | None,
+    tool: str | None,
+    arguments: str | None,
     as_json: bool,
 ) -> None:
     """Say what the policy makes of a request: each step, each route tried, the outcome, why, and the remedy.
 
+    Report mode counts as it does now.
+
     Exit code 0 if it is allowed (also if a person is asked first), 1 if it is denied, 2 if the policy cannot be used.
+
+    \b
+    Examples: webmcp-gateway policy explain DELETE /api/cart/7 --initiator model
+              webmcp-gateway policy explain POST /api/checkout --role buyer --body '{"total": 20}'
+              webmcp-gateway policy explain --tool add_to_cart --arguments '{"item": "7"}'
     """
-    app, policy = one_policy(file, config, app)
+    call = _call(method, url, headers, body, tool, arguments)
+    with problems_as_json(as_json):
+        app, policy = one_policy(file, config, app)
+    usual = Initiator.MODEL if tool is not None else Initiator.PAGE
     caller = Caller(
-        principal=Principal(issuer="local", client="local", subject=principal),
+        principal=Principal("local", "local", principal, roles=frozenset(roles), claims=dict(map(_claim, claims))),
         app=app,
         door=Door.MCP,
-        initiator=Initiator.MODEL if unproven else Initiator(initiator),
+        initiator=Initiator.MODEL if unproven else Initiator(initiator or usual),
         evidence="policy explain",
         view=None if unproven else "policy-explain",
         proven=not unproven,
     )
-    found = explained(policy, _request(method, url, headers, body), caller)
-    click.echo(json.dumps(_json(policy, found), indent=2) if as_json else _text(policy, found))
+    found = (
+        explain_request(policy, call.request, caller, time.time())
+        if call.tool is None
+        else explain_tool(policy, call.tool, caller, call.arguments, time.time())
+    )
+    if as_json:
+        write_json(_json(policy, found))
+    else:
+        _print(policy, found)
     if found.effect == "deny":
-        ctx.exit(DENIED)
+        ctx.exit(FAILED)
+
+
+def _call(
+    method: str | None,
+    url: str | None,
+    headers: tuple[str, ...],
+    body: str | None,
+    tool: str | None,
+    arguments: str | None,
+) -> Call:
+    if tool is not None:
+        if method is not None or body is not None or headers:
+            raise click.UsageError("--tool stands for itself: leave out METHOD, URL, --body and --header.")
+        return Call(Request("POST", "/"), tool, _object(arguments or "{}", "--arguments"))
+    if method is None or url is None:
+        raise click.UsageError("Name METHOD and URL, or a tool with --tool.")
+    if arguments is not None:
+        raise click.UsageError("--arguments are a tool's: name it with --tool.")
+    return Call(_request(method, url, headers, body), None, {})
 
 
 def _request(method: str, url: str, headers: tuple[str, ...], body: str | None) -> Request:
@@ -70,7 +129,8 @@ def _request(method: str, url: str, headers: tuple[str, ...], body: str | None) 
         return Request(method=method, url=url, headers=fields)
     if not any(name == "content-type" for name, _ in fields):
         fields = (*fields, ("content-type", "application/json"))
-    return Request(method=method, url=url, headers=fields, body=body.encode(), body_type=BodyType.JSON)
+    data = body.encode("utf-8", "surrogateescape")
+    return Request(method=method, url=url, headers=fields, body=data, body_type=BodyType.JSON)
 
 
 def _field(text: str) -> tuple[str, str]:
@@ -80,16 +140,48 @@ def _field(text: str) -> tuple[str, str]:
     return name.strip().lower(), value.strip()
 
 
-def _text(policy: Policy, found: Explanation) -> str:
-    rows = [("policy", f"{policy.file} ({policy.version})")]
-    rows += [(step.name, step.value) for step in found.steps]
-    rows += [(f"line {tried.line}", f"{tried.route}: {tried.outcome}") for tried in found.tried]
-    rows += [("outcome", found.effect), *(("because", reason) for reason in found.reasons)]
+def _claim(text: str) -> tuple[str, Json]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise click.BadParameter(f"{text!r}: write NAME=JSON", param_hint="--claim")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _object(text: str, option: str) -> dict[str, Json]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise click.BadParameter(f"is not JSON: {error}", param_hint=option) from error
+    if not isinstance(value, dict):
+        raise click.BadParameter("must be a JSON object", param_hint=option)
+    return value
+
+
+def _print(policy: Policy, found: Explanation) -> None:
+    rows = [("policy", Text(f"{policy.file} ({policy.version})"))]
+    rows += [(step.name, Text(step.value)) for step in found.steps]
+    rows += [(f"line {tried.line}", Text(f"{tried.route}: {tried.outcome}")) for tried in found.tried]
+    rows += [("saw", Text(f"{step.name}: {step.value}")) for step in found.facts]
+    rows.append(("outcome", Text(found.effect, STYLES[found.effect])))
+    rows += [("because", Text(reason)) for reason in found.reasons]
+    rows += [(name, Text(value)) for name, value in _duties(found)]
     if found.remedy is not None:
-        rows.append(("remedy", found.remedy))
-    rows += _duties(found)
+        rows.append(("remedy", Text(found.remedy, "cyan")))
+    out = console()
+    if out.is_terminal:
+        table = Table.grid(padding=(0, 2))
+        table.add_column(no_wrap=True, style="dim")
+        table.add_column(overflow="fold")
+        for row in rows:
+            table.add_row(*row)
+        out.print(table, soft_wrap=False)
+        return
     width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name:{width}}  {value}" for name, value in rows)
+    for name, value in rows:
+        out.print(Text.assemble(f"{name:{width}}  ", value))
 
 
 def _duties(found: Explanation) -> list[tuple[str, str]]:
@@ -98,19 +190,36 @@ def _duties(found: Explanation) -> list[tuple[str, str]]:
     duties = found.decision.obligations
     rows = [("question", duties.confirm)] if duties.confirm is not None else []
     rows += [("rate", f"{limit.rate.count} in {limit.rate.period:g} s per {limit.per}") for limit in duties.limits]
+    rows += [("quota", f"{quota.count} in each {quota.window} per {quota.per}") for quota in duties.quotas]
+    if found.request is None:
+        return rows
     sizes = f"request {duties.request_limit} bytes, response {duties.response_limit} bytes, {duties.timeout:g} s"
-    return [*rows, ("at most", sizes)]
+    return [*rows, ("at most", sizes), *_flags(duties)]
 
 
-def _json(policy: Policy, found: Explanation) -> dict[str, object]:
+def _flags(duties: Obligations) -> list[tuple[str, str]]:
+    flags = {
+        "idempotency key": duties.idempotent,
+        "streams": duties.stream,
+        "snapshot": duties.snapshot,
+        "cookie jar": duties.cookies == "jar",
+        "body is parsed and written anew": duties.reads_body,
+    }
+    rows = [("with", ", ".join(name for name, on in flags.items() if on))] if any(flags.values()) else []
+    return [*rows, ("masked", ", ".join(path.text for path in duties.mask))] if duties.mask else rows
+
+
+def _json(policy: Policy, found: Explanation) -> Json:
     decision = found.decision
     return {
         "policy": {"file": policy.file, "version": policy.version},
         "steps": [{"name": step.name, "value": step.value} for step in found.steps],
         "tried": [{"route": tried.route, "line": tried.line, "outcome": tried.outcome} for tried in found.tried],
+        "facts": [{"name": step.name, "value": step.value} for step in found.facts],
         "outcome": found.effect,
-        "reasons": found.reasons,
+        "reasons": list(found.reasons),
         "remedy": found.remedy,
         "route": decision.route if decision is not None else None,
         "confirm": decision.obligations.confirm if decision is not None else None,
+        "reported": decision.obligations.reported if decision is not None else False,
     }

@@ -14,10 +14,9 @@ from rich.text import Text
 
 from gateway.cli.group import Unusable
 from gateway.cli.policy.output import FAILED, console, json_option, problems_as_json, write_json
-from gateway.cli.policy.sources import policies
 from gateway.cli.records import Read, outcomes, whole
 from gateway.model import Json
-from gateway.policy import Policy
+from gateway.policy import Policy, load_policy
 from gateway.policy.replay import Replayed, replayed
 
 EXAMPLES: Final = 3
@@ -110,7 +109,7 @@ def replay(ctx: click.Context, audit: Path, file: Path, app: str | None, fail_on
     Example: webmcp-gateway policy replay gateway.journal --policy new.yaml
     """
     with problems_as_json(as_json):
-        policy = policies((file,), file)[str(file)]
+        policy = load_policy(file)
     found = _replay(audit, policy, app, quiet=as_json)
     fails = any(would in FAILS[fail_on] for _, would, *_ in found.groups) or (found.beyond > 0 and fail_on != "never")
     if as_json:

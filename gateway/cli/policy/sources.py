@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,9 +12,11 @@ import click
 from gateway.cli.group import Unusable
 from gateway.config import load_config
 from gateway.errors import DocumentError, Problem
-from gateway.policy import Policy, load_policy
+from gateway.policy import Policy, PolicyTest, TestFile, load_policy, load_tests
+from gateway.policy.expectations import SUFFIX
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+T = TypeVar("T")
 
 CONFIG = Path("gateway.yaml")
 
@@ -47,21 +50,101 @@ def config_option(command: Command) -> Command:
     return option(command)
 
 
-def policies(files: Sequence[Path], config: Path) -> Mapping[str, Policy]:
-    """The policies by what the user calls them. Raises DocumentError with the problems of all of them."""
-    if not files:
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """A policy with the tests that are to be run on it; `name` is what the user calls it."""
+
+    name: str
+    policy: Policy
+    tests: tuple[PolicyTest, ...]
+
+
+def suites(files: Sequence[Path], config: Path) -> list[Suite]:
+    """The policies, each with the tests in its own file and in those of `*.test.yaml` beside it that name it.
+
+    A folder stands for all policies in it, no file for those of gateway.yaml. A `*.test.yaml` that is named itself is
+    run alone. Raises DocumentError with the problems of all files.
+    """
+    reading = _Reading()
+    if files:
+        found = [suite for file in files for suite in reading.suites(file)]
+    else:
         _require(config)
-        return {f"{app.policy.file} ({app.id})": app.policy for app in load_config(config, UNUSED).apps.values()}
-    found: dict[str, Policy] = {}
-    problems: list[Problem] = []
-    for file in files:
-        try:
-            found[str(file)] = load_policy(file)
-        except DocumentError as error:
-            problems += error.problems
-    if problems:
-        raise DocumentError(problems)
+        apps = load_config(config, UNUSED).apps.values()
+        found = [reading.suite(f"{app.policy.file} ({app.id})", app.policy) for app in apps]
+    if reading.problems:
+        raise DocumentError(list(dict.fromkeys(reading.problems)))
     return found
+
+
+def is_test_file(path: Path) -> bool:
+    """Whether a file holds tests alone."""
+    return path.name.endswith(SUFFIX)
+
+
+class _Reading:
+    """Reads policies and their tests, and goes on after problems."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self._tests: dict[Path, TestFile | None] = {}
+
+    def suites(self, file: Path) -> Iterator[Suite]:
+        """Those of one argument."""
+        if file.is_dir():
+            yield from self._folder(file)
+        elif is_test_file(file):
+            yield from self._alone(file)
+        elif (policy := self._taken(load_policy, file)) is not None:
+            yield self.suite(str(file), policy)
+
+    def suite(self, name: str, policy: Policy) -> Suite:
+        """A policy with its tests, those beside it too."""
+        path = Path(policy.file)
+        beside = [self._test_file(file) for file in sorted(path.parent.glob(f"*{SUFFIX}"))]
+        about = (one for one in beside if one is not None and one.policy.resolve() == path.resolve())
+        return Suite(name, policy, (*policy.tests, *(test for one in about for test in one.tests)))
+
+    def _folder(self, folder: Path) -> Iterator[Suite]:
+        files = [file for suffix in ("*.yaml", "*.yml") for file in folder.rglob(suffix) if _is_ours(file, folder)]
+        own = sorted(file for file in files if not is_test_file(file))
+        if not files:
+            raise Unusable(f"{folder}: there is no policy in this folder")
+        for file in own:
+            yield from self.suites(file)
+        seen = {file.resolve() for file in own}
+        for file in sorted(file for file in files if is_test_file(file)):
+            found = self._test_file(file)
+            # Tests in the folder of their policy were taken with it.
+            if found is not None and not (found.policy.resolve() in seen and found.policy.parent == file.parent):
+                yield from self._alone(file)
+
+    def _alone(self, file: Path) -> Iterator[Suite]:
+        found = self._test_file(file)
+        if found is None:
+            return
+        if not found.policy.is_file():
+            message = f"its policy {found.policy} is not there: name it as `policy`"
+            self.problems.append(Problem(str(file), 1, 1, message))
+        elif (policy := self._taken(load_policy, found.policy)) is not None:
+            yield Suite(str(file), policy, found.tests)
+
+    def _test_file(self, file: Path) -> TestFile | None:
+        if file not in self._tests:
+            self._tests[file] = self._taken(load_tests, file)
+        return self._tests[file]
+
+    def _taken(self, load: Callable[[Path], T], file: Path) -> T | None:
+        try:
+            return load(file)
+        except DocumentError as error:
+            self.problems += error.problems
+            return None
+
+
+def _is_ours(file: Path, folder: Path) -> bool:
+    hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+    return file.is_file() and not hidden and file.name != CONFIG.name
 
 
 def one_policy(file: Path | None, config: Path, app: str | None) -> tuple[str, Policy]:

@@ -1,67 +1,141 @@
-"""`policy test`: whether policies say what their own `tests:` expect."""
+"""`policy test`: whether policies say what their tests expect, and which routes no test tries."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.text import Text
 
-from gateway.cli.policy.sources import config_option, policies
-from gateway.policy import Policy, TestResult, run_tests
+from gateway.cli.policy.junit import write_junit
+from gateway.cli.policy.output import FAILED, console, json_option, problems_as_json, write_json
+from gateway.cli.policy.sources import Suite, config_option, suites
+from gateway.model import Json
+from gateway.policy import Coverage, Route, TestResult, coverage, run_tests
 
-FAILED = 1
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A suite with its results."""
+
+    suite: Suite
+    results: Sequence[TestResult]
+    coverage: Coverage
+
+    @property
+    def good(self) -> bool:
+        """Whether there are tests, and all pass."""
+        return bool(self.results) and all(result.passed for result in self.results)
 
 
 @click.command()
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
 @config_option
-@click.option("--json", "as_json", is_flag=True, help="Write JSON.")
+@click.option("--coverage", "covered", is_flag=True, help="Name the routes and tools that no test tries.")
+@click.option(
+    "--fail-under",
+    type=click.FloatRange(0, 100),
+    metavar="PERCENT",
+    help="Exit code 1 if tests decide by fewer of the routes; includes --coverage.",
+)
+@click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write a JUnit report to this file.")
+@json_option
 @click.pass_context
-def test(ctx: click.Context, files: tuple[Path, ...], config: Path, as_json: bool) -> None:
-    """Run the `tests:` of policy FILES, or of those of gateway.yaml.
+def test(
+    ctx: click.Context,
+    files: tuple[Path, ...],
+    config: Path,
+    covered: bool,
+    fail_under: float | None,
+    junit: Path | None,
+    as_json: bool,
+) -> None:
+    """Run the tests of policy FILES, of all in a folder, or of those of gateway.yaml.
 
-    Exit code 0 if all pass, 1 if one fails or a policy has none, 2 if a policy cannot be used.
+    Tests stand under `tests:` of a policy, and in files beside it such as cart.test.yaml. A route is covered if it
+    decides in some test.
+
+    Exit code 0 if all pass, 1 if one fails, a policy has none, or --fail-under is not reached, 2 if a file cannot be
+    used.
+
+    Example: webmcp-gateway policy test policies/ --fail-under 100 --junit policies.xml
     """
-    found = policies(files, config)
-    results = {name: run_tests(policy) for name, policy in found.items()}
-    good = all(results.values()) and all(result.passed for several in results.values() for result in several)
+    with problems_as_json(as_json):
+        found = [_run(suite) for suite in suites(files, config)]
+    percent = _percent(found)
+    under = fail_under is not None and percent < fail_under
+    good = all(ran.good for ran in found) and not under
+    if junit is not None:
+        write_junit(junit, [(ran.suite, ran.results) for ran in found])
     if as_json:
-        click.echo(
-            json.dumps({"ok": good, "policies": [_json(found[name], results[name]) for name in found]}, indent=2)
-        )
+        write_json({"ok": good, "coverage": round(percent, 2), "policies": [_json(ran) for ran in found]})
     else:
-        _print(found, results)
+        _print(found, covered=covered or fail_under is not None)
+        if under:
+            console().print(Text(f"route coverage is {percent:.1f} %, less than {fail_under:g} %", "bold red"))
     if not good:
         ctx.exit(FAILED)
 
 
-def _print(found: Mapping[str, Policy], results: Mapping[str, Sequence[TestResult]]) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    for name, policy in found.items():
-        for result in results[name]:
-            console.print(_line(policy, result))
-        if not results[name]:
-            console.print(Text(f"{name} has no tests: write some under `tests:`", "bold red"))
-    failed = sum(not result.passed for several in results.values() for result in several)
-    passed = sum(map(len, results.values())) - failed
-    console.print(f"{passed} passed, {failed} failed")
+def _run(suite: Suite) -> Ran:
+    results = run_tests(suite.policy, suite.tests)
+    return Ran(suite, results, coverage(suite.policy, results))
 
 
-def _line(policy: Policy, result: TestResult) -> Text:
+def _percent(found: Sequence[Ran]) -> float:
+    """How many of all routes some test decides by. What is tested twice counts once."""
+    routes: dict[tuple[str, int], bool] = {}
+    for ran in found:
+        missed = {route.index for route in ran.coverage.routes}
+        for route in ran.suite.policy.routes.all:
+            key = (str(Path(ran.suite.policy.file).resolve()), route.index)
+            routes[key] = routes.get(key, False) or route.index not in missed
+    return 100 * sum(routes.values()) / len(routes) if routes else 100.0
+
+
+def _print(found: Sequence[Ran], *, covered: bool) -> None:
+    out = console()
+    for ran in found:
+        for result in ran.results:
+            out.print(_line(result))
+        if not ran.results:
+            out.print(Text(f"{ran.suite.name} has no tests: write some under `tests:`", "bold red"))
+        if covered:
+            for line in _uncovered(ran):
+                out.print(line)
+    results = [result for ran in found for result in ran.results]
+    failed = sum(not result.passed for result in results)
+    summary = f"{len(results) - failed} passed, {failed} failed"
+    out.print(f"{summary}, {_percent(found):.1f} % of the routes covered" if covered else summary)
+
+
+def _uncovered(ran: Ran) -> list[Text]:
+    missed, file = ran.coverage, ran.suite.policy.file
+    rules = [(route.line, f"route {_route(route)}") for route in missed.routes]
+    rules += [(rule.line, f"tool {rule.name}") for rule in missed.tools]
+    return [Text.assemble(("no test ", "yellow"), f"{file}:{line}  {shown}") for line, shown in sorted(rules)]
+
+
+def _route(route: Route) -> str:
+    methods = ", ".join(sorted(route.methods)) if route.methods is not None else "any method"
+    return f"{methods} {route.template.text}"
+
+
+def _line(result: TestResult) -> Text:
     one = result.test
     mark = ("ok      ", "green") if result.passed else ("FAILED  ", "bold red")
     why = "" if result.passed else f", not {one.expect}: {'; '.join(result.reasons)}"
-    request = f"{one.method} {one.url} by the {one.initiator}"
-    return Text.assemble(mark, f"{policy.file}:{one.line}  {request}: {result.outcome}{why}")
+    return Text.assemble(
+        mark, f"{one.file}:{one.line}  {one.method} {one.url} by the {one.initiator}: ", result.outcome, why
+    )
 
 
-def _json(policy: Policy, results: Sequence[TestResult]) -> dict[str, object]:
-    tests = [
+def _json(ran: Ran) -> Json:
+    tests: list[Json] = [
         {
+            "file": result.test.file,
             "line": result.test.line,
             "method": result.test.method,
             "url": result.test.url,
@@ -69,9 +143,20 @@ def _json(policy: Policy, results: Sequence[TestResult]) -> dict[str, object]:
             "principal": result.test.principal,
             "expect": result.test.expect,
             "outcome": result.outcome,
-            "reasons": result.reasons,
+            "reasons": list(result.reasons),
             "passed": result.passed,
         }
-        for result in results
+        for result in ran.results
     ]
-    return {"file": policy.file, "version": policy.version, "tests": tests}
+    missed = ran.coverage
+    return {
+        "file": ran.suite.policy.file,
+        "version": ran.suite.policy.version,
+        "tests": tests,
+        "coverage": {
+            "routes": round(100 * missed.of_routes, 2),
+            "tools": round(100 * missed.of_tools, 2),
+            "missed_routes": [{"line": route.line, "route": _route(route)} for route in missed.routes],
+            "missed_tools": [{"line": rule.line, "tool": rule.name} for rule in missed.tools],
+        },
+    }
