@@ -1,6 +1,7 @@
 """A request becomes canonical: parsed once, then decided on and sent byte for byte.
 
-Raises `Refusal`: `bad-request` for what can be read in two ways, `policy-denied` for an origin that no backend has.
+Raises `Refusal`: `bad-request` for what can be read in two ways, `policy-denied` for an origin that no backend has,
+`request-too-large` for a body that a rule would have to read.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from gateway.policy.origins import canonical_origin
 from gateway.policy.overrides import method_override
 from gateway.policy.policy import Policy
 from gateway.policy.routes import opaque_segments
-from gateway.policy.rules import METHODS
+from gateway.policy.rules import METHODS, Route
 
 MAX_URL: Final = 8 * 1024
 
@@ -54,6 +55,7 @@ def _canonicalise(policy: Policy, request: Request, backend: str | None) -> Cano
     if body and policy.reads_body:
         route = policy.routes.find(method, path, backend)
         if route is not None and route.reads_body:
+            _check_size(route, body)
             body, json = canonical_json(headers, body, body_type)
             body_type = BodyType.JSON
     return CanonicalRequest(
@@ -68,6 +70,13 @@ def _canonicalise(policy: Policy, request: Request, backend: str | None) -> Cano
         timeout=request.timeout,
         json=json,
     )
+
+
+def _check_size(route: Route, body: bytes) -> None:
+    """What is too large is not even parsed."""
+    limit = route.decided.obligations.request_limit
+    if len(body) > limit:
+        raise Refusal(Reason.REQUEST_TOO_LARGE, f"The body has {len(body)} bytes; {limit} are allowed here.")
 
 
 def canonical_method(method: str) -> str:

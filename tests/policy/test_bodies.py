@@ -96,6 +96,13 @@ def test_encoded_bodies_are_refused() -> None:
         canonicalise(POLICY, Request("POST", "/checkout", headers, b"{}", BodyType.JSON))
 
 
+def test_large_bodies_are_not_parsed() -> None:
+    """A body over the limit of its route is refused before anyone reads it."""
+    with pytest.raises(Refusal) as caught:
+        sent(b"[" * 2_000_000)
+    assert caught.value.reason is Reason.REQUEST_TOO_LARGE
+
+
 def test_deciding_on_the_body() -> None:
     """The condition sees the parsed body, and denies where there is none."""
     assert decide(POLICY, sent(b'{"total": 500}'), PAGE).effect is Effect.ALLOW
