@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from mcp import Client
 from mcp.client import advertise
 from playwright.async_api import Page, ViewportSize, expect
 
-from tests.world import World
+from tests.world import EXAMPLE, World, running
 
 UI = [advertise("io.modelcontextprotocol/ui", {"mimeTypes": ["text/html;profile=mcp-app"]})]
 DELETE = {"url": "/api/cart/mug", "method": "DELETE", "_initiator": "model"}
@@ -50,8 +51,8 @@ class Asked:
 
 
 @asynccontextmanager
-async def asked(world: World) -> AsyncIterator[Asked]:
-    """A model wants the mug out of the cart; the view asks on and on what became of it."""
+async def asked(world: World, call: dict[str, Any] = DELETE) -> AsyncIterator[Asked]:
+    """A model wants the mug out of the cart, or `call`; the view asks on and on what became of it."""
     async with (
         Client(f"{world.url}/mcp/cart", mode="2026-07-28", extensions=UI) as client,
         asyncio.TaskGroup() as tasks,
@@ -61,7 +62,7 @@ async def asked(world: World) -> AsyncIterator[Asked]:
         attached = (await client.call_tool("webmcp_attach", {"launch": launch})).structured_content
         assert attached is not None
         view = View(client, attached["view"], base64.urlsafe_b64decode(attached["key"] + "="))
-        pending = await view.call("http_request", **DELETE)
+        pending = await view.call("http_request", **call)
         assert pending["status"] == 202
         question = Asked(pending["body"]["url"])
 
@@ -140,6 +141,62 @@ async def test_the_page_fits_windows_of_any_width(page: Page, world: World, widt
             answer = await question.answer
         assert (answer["status"], answer["headers"]["gateway-reason"]) == (403, "approval-declined")
     assert deleted(world) == 0
+
+
+async def test_the_whole_call_can_be_read(page: Page, tmp_path: Path) -> None:
+    """Each header on its line, the size, and a body of 64 KiB to its end: as text, with nothing hidden in it."""
+    rules = (EXAMPLE / "policy.yaml").read_text("utf-8").replace("request: 16KiB", "request: 128KiB")
+    rules = rules.replace("methods: [PUT]}", "methods: [PUT], confirm: {when: always, message: Change it?}}")
+    rules = rules.replace("PUT /api/cart/mug, expect: allow", "PUT /api/cart/mug, expect: confirm")
+    start, end = "<img src=x onerror=alert(1)>\n\u202e", "the end"
+    body = f"{start}{'x' * (65536 - len((start + end).encode()))}{end}"
+    headers = {"content-type": "text/plain", "x-note": "<b>mug</b>"}
+    put = {"url": "/api/cart/mug", "method": "PUT", "headers": headers, "body": body}
+    async with running(tmp_path, policy=rules) as world, asked(world, put) as question:
+        await page.set_viewport_size(ViewportSize(width=390, height=640))
+        await page.goto(question.link)
+        await page.get_by_text("Raw request").click()
+        raw = page.get_by_test_id("raw")
+        assert set(await raw.get_by_test_id("header").all_text_contents()) == {f"{k}: {v}" for k, v in headers.items()}
+        await expect(raw.get_by_test_id("body-size")).to_have_text("Body, 64.0 KiB")
+        shown = body.replace("\u202e", "⟨U+202E⟩")
+        assert await raw.get_by_test_id("body").text_content() == shown
+        box = await raw.bounding_box()
+        assert box is not None
+        assert box["height"] < 320
+        await raw.focus()
+        await page.keyboard.press("End")
+        below = "raw => raw.scrollTop > 0 && raw.scrollTop + raw.clientHeight >= raw.scrollHeight - 1"
+        await page.wait_for_function(below, arg=await raw.element_handle())
+        await expect(page.get_by_test_id("approve")).to_be_enabled()
+
+
+async def test_a_request_of_the_apps_own_site_is_called_so(page: Page, world: World) -> None:
+    """In the question and in the timeline."""
+    site = await page.context.new_page()
+    await site.goto(world.site)
+    await page.goto(world.console)
+    await site.evaluate("void fetch('/api/checkout', {method: 'POST'})")
+    card = page.get_by_test_id("approval")
+    await expect(card).to_contain_text("Site")
+    await expect(card).to_contain_text("Why you are asked: sent on the app's own site.")
+    await expect(page.get_by_text("on the app's own site", exact=True).first).to_be_visible()
+    await expect(page.get_by_text("by itself")).to_have_count(0)
+
+
+async def test_a_policy_that_is_not_taken_is_told(page: Page, world: World) -> None:
+    """With its place, until it is mended."""
+    policy = world.folder / "policy.yaml"
+    rules = policy.read_text("utf-8")
+    await page.goto(world.console)
+    banner = page.get_by_test_id("problems")
+    await expect(page.get_by_test_id("connection")).to_have_attribute("data-state", "open")
+    await expect(banner).to_have_count(0)
+    policy.write_text(f"{rules}\nroutez: []\n", "utf-8")
+    await expect(banner).to_contain_text(f"policy.yaml:{len(rules.splitlines()) + 2}:1")
+    await expect(banner).to_contain_text("Not taken: 1 problem.")
+    policy.write_text(rules, "utf-8")
+    await expect(banner).to_have_count(0)
 
 
 async def test_a_link_that_leads_to_nothing_says_so(page: Page, world: World) -> None:

@@ -37,9 +37,11 @@ export class AppFrame extends LitElement {
         min-height: 0;
       }
       .toolbar {
+        position: relative;
         display: flex;
         align-items: center;
         gap: 2px;
+        z-index: 1;
         min-height: 46px;
         padding: 6px 8px 6px 16px;
         border-bottom: 1px solid var(--line);
@@ -50,15 +52,44 @@ export class AppFrame extends LitElement {
         overflow: hidden;
         text-overflow: ellipsis;
       }
-      .handle {
+      .gap {
         flex: 1;
-        min-width: 0;
-        margin-left: 10px;
-        overflow: hidden;
-        text-overflow: ellipsis;
-        white-space: nowrap;
+      }
+      .handle {
+        flex: none;
         color: var(--muted);
         font-size: 12px;
+      }
+      .handle summary {
+        display: grid;
+        place-content: center;
+        width: 28px;
+        height: 28px;
+        border-radius: 8px;
+        cursor: pointer;
+        list-style: none;
+      }
+      .handle summary::-webkit-details-marker {
+        display: none;
+      }
+      .handle summary:hover,
+      .handle[open] summary {
+        background: var(--raised);
+        color: var(--text);
+      }
+      .handle p {
+        position: absolute;
+        top: calc(100% - 4px);
+        left: 12px;
+        padding: 6px 10px;
+        border: 1px solid var(--line);
+        border-radius: 8px;
+        background: var(--surface);
+        box-shadow: var(--shadow);
+        white-space: nowrap;
+      }
+      .handle code {
+        user-select: all;
       }
       .toolbar button,
       .toolbar a {
@@ -140,7 +171,8 @@ export class AppFrame extends LitElement {
     const open = this.phase.is === "open";
     return html`<div class="toolbar" role="group" aria-label="View">
         <span class="title">${this.app.title}</span>
-        <span class="handle mono" title="View handle" data-testid="view">${open ? this.view : nothing}</span>
+        ${open ? this.handle() : nothing}
+        <span class="gap"></span>
         <button
           class="bare"
           data-testid="reload"
@@ -179,6 +211,14 @@ export class AppFrame extends LitElement {
         ></div>
         ${this.cover()}
       </div>`;
+  }
+
+  /** The view's handle is only wanted to find it in the record or to name it to a model. */
+  private handle(): TemplateResult {
+    return html`<details class="handle">
+      <summary title="View ${this.view}" aria-label="Handle of the view">${icon("info")}</summary>
+      <p>View <code data-testid="view">${this.view}</code></p>
+    </details>`;
   }
 
   private cover(): TemplateResult | typeof nothing {

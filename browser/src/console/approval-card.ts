@@ -1,12 +1,13 @@
 /** One question to the person, with its two answers; when they count is decided by the answer guard. */
 import { css, html, LitElement, nothing, type PropertyValues, type TemplateResult } from "lit";
 import { customElement, property, query, state } from "lit/decorators.js";
+import { guard } from "lit/directives/guard.js";
 import { AnswerGuard, type Sight } from "./answer-guard";
 import { ApiError } from "./api";
-import { countdown, visible } from "./format";
+import { countdown, visible, visibleLine } from "./format";
 import { icon } from "./icons";
 import { evidenceWords, initiatorMark } from "./initiators";
-import { pretty } from "./json";
+import { rawRequest, rawStyles } from "./raw-request";
 import { base, buttons, chips } from "./styles";
 import type { Answer, Question } from "./types";
 
@@ -19,6 +20,7 @@ export class ApprovalCard extends LitElement {
     base,
     buttons,
     chips,
+    rawStyles,
     css`
       article {
         display: grid;
@@ -96,13 +98,6 @@ export class ApprovalCard extends LitElement {
       }
       details[open] summary .icon {
         transform: rotate(90deg);
-      }
-      pre {
-        max-height: 220px;
-        overflow: auto;
-        padding: 2px 12px 10px;
-        font-size: 12.5px;
-        line-height: 1.5;
       }
       .actions button {
         position: relative;
@@ -182,17 +177,17 @@ export class ApprovalCard extends LitElement {
     const { message, method, target, initiator, evidence } = this.question;
     return html`<article data-testid="approval" data-id=${this.question.id} aria-label="Approval needed">
       <div class="top">
-        ${initiatorMark(initiator)}<span>in ${this.appTitle}</span>
+        ${initiatorMark(initiator, evidence)}<span>in ${this.appTitle}</span>
         <span class="time ${this.left < 20 ? "short" : ""}">${icon("clock")} ${countdown(this.left)} left</span>
       </div>
       <h3>${visible(message)}</h3>
-      <p class="muted why">How we know: ${evidenceWords(evidence)}.</p>
+      <p class="muted why">Why you are asked: ${visible(evidenceWords(evidence))}.</p>
       <details>
         <summary>
-          <span class="chip mono">${visible(method)}</span><code>${visible(target)}</code
+          <span class="chip mono">${visibleLine(method)}</span><code>${visibleLine(target)}</code
           ><span class="raw">Raw request ${icon("chevron")}</span>
         </summary>
-        <pre>${rawRequest(this.question)}</pre>
+        ${guard([this.question], () => rawRequest(this.question))}
       </details>
       ${this.buttons()}
       <p class="hint ${this.problem ? "bad" : "muted"}" role="status">${this.problem || this.hint || this.wait()}</p>
@@ -293,8 +288,4 @@ export class ApprovalCard extends LitElement {
       this.sending = undefined;
     }
   }
-}
-
-function rawRequest({ method, target, body }: Question): string {
-  return visible(`${method} ${target}\n\n${body ? pretty(body) : "(no body)"}`);
 }

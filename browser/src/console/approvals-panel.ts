@@ -35,6 +35,12 @@ export class ApprovalsPanel extends LitElement {
         color: var(--muted);
         font-size: 13px;
       }
+      @media (min-width: 980px) {
+        /* Question and buttons must fit into the panel together, or the buttons never work. */
+        gateway-approval {
+          --call-height: clamp(96px, 100dvh - 640px, 200px);
+        }
+      }
       gateway-approval + gateway-approval {
         border-top: 1px solid var(--line);
       }

@@ -16,6 +16,7 @@ import { appHash, parseRoute, type Route } from "./route";
 import type { Store } from "./store";
 import { STORIES } from "./stories";
 import { storyFor, type Story } from "./story";
+import "./problems-banner";
 import "./story-bar";
 import { base, buttons } from "./styles";
 import "./timeline-panel";
@@ -94,6 +95,7 @@ export class ConsoleApp extends LitElement {
         @pick=${(event: CustomEvent<string>) => (location.hash = appHash(event.detail))}
       ></gateway-header>
       ${store.state && store.link === "lost" ? this.banner(store) : nothing}
+      ${store.notices.length ? html`<gateway-problems .problems=${store.notices}></gateway-problems>` : nothing}
       <div class="quiet" role="alert">${this.news}</div>
       ${route.page === "approval" ? this.approval(store, route.id) : app ? this.main(store, app) : this.noApp(store)}`;
   }

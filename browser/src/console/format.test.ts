@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { count, countdown, duration, size, visible } from "./format";
+import { bodySize, count, countdown, duration, size, visible, visibleLine } from "./format";
 
 test.each([
   [0.2, "<1 ms"],
@@ -26,4 +26,12 @@ test("sizes and counts have their unit", () => {
 
 test("hidden and direction-changing characters are shown as their code", () => {
   expect(visible("pay\u202e 1€\u200b\n")).toBe("pay⟨U+202E⟩ 1€⟨U+200B⟩\n");
+});
+
+test("what must stay on one line cannot begin another", () => {
+  expect(visibleLine("a\r\nb\tc\u{e0101}")).toBe("a⟨U+000D⟩⟨U+000A⟩b⟨U+0009⟩c⟨U+E0101⟩");
+});
+
+test("small bodies are told to the byte", () => {
+  expect([bodySize(1), bodySize(1023), bodySize(65_536)]).toEqual(["1 byte", "1023 bytes", "64.0 KiB"]);
 });

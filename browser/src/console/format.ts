@@ -19,6 +19,11 @@ export function size(bytes: number): string {
   return `${(bytes / 1024 / 1024).toFixed(1)} MiB`;
 }
 
+/** The size of a body, to the byte where that is easily read. */
+export function bodySize(bytes: number): string {
+  return bytes < 1024 ? count(bytes, "byte", "bytes") : size(bytes);
+}
+
 export function clock(seconds: number): string {
   return new Date(seconds * 1000).toLocaleTimeString(undefined, { hour12: false });
 }
@@ -32,13 +37,18 @@ export function count(number: number, one: string, many: string): string {
   return `${number} ${number === 1 ? one : many}`;
 }
 
-const HIDDEN = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}]/gu;
+const HIDDEN = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu;
 
 /** Text of which nothing is hidden: control, invisible and direction-changing characters are written as their code. */
 export function visible(source: string): string {
-  return source.replace(HIDDEN, (char) =>
-    char === "\n" || char === "\t"
-      ? char
-      : `⟨U+${(char.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}⟩`,
-  );
+  return source.replace(HIDDEN, (char) => (char === "\n" || char === "\t" ? char : code(char)));
+}
+
+/** The same for what must stay on one line. */
+export function visibleLine(source: string): string {
+  return source.replace(HIDDEN, code);
+}
+
+function code(char: string): string {
+  return `⟨U+${(char.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}⟩`;
 }

@@ -4,6 +4,8 @@ import { html, svg, type TemplateResult } from "lit";
 const PATHS = {
   person: svg`<circle cx="8" cy="5" r="2.6"/><path d="M2.8 13.6c.5-2.9 2.6-4.4 5.2-4.4s4.7 1.5 5.2 4.4"/>`,
   page: svg`<rect x="2" y="3" width="12" height="10" rx="1.8"/><path d="M2 6.2h12"/>`,
+  globe: svg`<circle cx="8" cy="8" r="5.8"/><path d="M2.2 8h11.6M8 2.2c3.4 3.4 3.4 8.2 0 11.6M8 2.2c-3.4 3.4-3.4 8.2 0 11.6"/>`,
+  info: svg`<circle cx="8" cy="8" r="5.8"/><path d="M8 7.4v3.4M8 5.2v.1"/>`,
   model: svg`<path d="M7 2.2 8.3 5.7 11.8 7 8.3 8.3 7 11.8 5.7 8.3 2.2 7 5.7 5.7Z"/><path d="M12.3 10.2l.6 1.5 1.5.6-1.5.6-.6 1.5-.6-1.5-1.5-.6 1.5-.6Z"/>`,
   check: svg`<path d="m3.2 8.4 3.2 3.2 6.4-7"/>`,
   cross: svg`<path d="m4 4 8 8M12 4l-8 8"/>`,

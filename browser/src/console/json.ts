@@ -17,10 +17,14 @@ export function texts(value: Json | undefined): string[] {
   return Array.isArray(value) ? value.filter((item) => typeof item === "string") : [];
 }
 
-/** JSON in many lines where `source` is JSON, else `source` unchanged. */
+const STRINGS_AND_SPACE = /("[^"\\]*(?:\\.[^"\\]*)*")|[ \t\r\n]+/g;
+
+/** JSON in many lines; unchanged where it is none, or where a name twice, a long number or an escape would be lost. */
 export function pretty(source: string): string {
   try {
-    return JSON.stringify(JSON.parse(source), null, 2);
+    const value: unknown = JSON.parse(source);
+    const same = JSON.stringify(value) === source.replace(STRINGS_AND_SPACE, "$1");
+    return same ? JSON.stringify(value, null, 2) : source;
   } catch {
     return source;
   }

@@ -70,6 +70,10 @@ export const layout = css`
   .banner .icon {
     color: var(--bad);
   }
+  gateway-problems {
+    flex: none;
+    margin: 0 20px 12px;
+  }
   main.alone {
     display: grid;
     grid-template-columns: auto;
@@ -133,7 +137,8 @@ export const layout = css`
       flex-direction: column;
       padding: 0 14px 24px;
     }
-    .banner {
+    .banner,
+    gateway-problems {
       margin-inline: 14px;
     }
     .side {

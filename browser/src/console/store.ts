@@ -2,7 +2,7 @@
 import { Api, ApiError } from "./api";
 import { follow, type Listener } from "./events";
 import { withLine } from "./timeline";
-import type { Answer, Connection, GatewayState, Line, LiveView, Question } from "./types";
+import type { Answer, Connection, GatewayState, Line, LiveView, Problem, Question } from "./types";
 
 /** Milliseconds after which the state is asked for again. */
 const RETRY = 2000;
@@ -16,6 +16,8 @@ export class Store extends EventTarget implements Listener {
   questions: readonly Question[] = [];
   liveViews: readonly LiveView[] = [];
   lines: readonly Line[] = [];
+  /** What is to be said of the configuration. */
+  notices: readonly Problem[] = [];
   /** Whether the lists of questions and of the record have come once. */
   asked = false;
   private due = 0;
@@ -48,6 +50,11 @@ export class Store extends EventTarget implements Listener {
 
   views(views: LiveView[]): void {
     this.liveViews = views;
+    this.changed();
+  }
+
+  problems(problems: Problem[]): void {
+    this.notices = problems;
     this.changed();
   }
 

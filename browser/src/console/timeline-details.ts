@@ -24,7 +24,7 @@ export function detailsTemplate(entry: Entry): TemplateResult {
   return html`<div class="details">
     <dl>
       ${row("When", dateTime(entry.started))}
-      ${row("Caused by", `${initiatorWord(entry.initiator)}${entry.evidence ? `: ${evidenceWords(entry.evidence)}` : ""}`)}
+      ${row("Caused by", causeOf(entry))}
       ${row("Address", address(entry), true)}
       ${row("Decision", [text(fields["decision"]), ...reasonsOf(entry)].filter(Boolean).join(" · "))}
       ${row("Refused", entry.reason, true)} ${row("In words", text(fields["detail"]) ?? text(fields["message"]))}
@@ -33,6 +33,10 @@ export function detailsTemplate(entry: Entry): TemplateResult {
     </dl>
     ${entry.steps.length ? bars(entry) : nothing}
   </div>`;
+}
+
+function causeOf({ initiator, evidence }: Entry): string {
+  return [initiatorWord(initiator, evidence), evidenceWords(evidence)].filter(Boolean).join(": ");
 }
 
 function row(label: string, value: string | undefined, code = false): TemplateResult | typeof nothing {

@@ -24,8 +24,9 @@ export interface Opened {
 
 export function groupTemplate(group: Group, opened: Opened): TemplateResult {
   const { head, entries, initiator } = group;
+  const around = initiatorWord(initiator, group.evidence);
   const item = (entry: Entry): TemplateResult =>
-    html`<li>${entryTemplate(entry, opened, requestLine(entry, initiator))}</li>`;
+    html`<li>${entryTemplate(entry, opened, requestLine(entry, around))}</li>`;
   return html`<li class="group ${initiator}">
     ${head ? entryTemplate(head, opened, callLine(head)) : causeLine(group)}
     ${
@@ -60,22 +61,22 @@ function entryTemplate(entry: Entry, opened: Opened, line: TemplateResult): Temp
 
 function causeLine(group: Group): TemplateResult {
   return html`<div class="cause">
-    ${initiatorMark(group.initiator)}<span class="what">${causeWords(group)}</span><time>${clock(group.started)}</time>
+    ${initiatorMark(group.initiator, group.evidence)}<span class="what">${causeWords(group)}</span><time>${clock(group.started)}</time>
   </div>`;
 }
 
 function callLine(entry: Entry): TemplateResult {
   return html`<span class="line head">
-    ${initiatorMark(entry.initiator)}
+    ${initiatorMark(entry.initiator, entry.evidence)}
     <span class="what">called <code>${text(entry.fields["tool"]) ?? "a tool"}</code></span>
     ${outcome(entry, html`<time>${clock(entry.started)}</time>`)}
   </span>`;
 }
 
 function requestLine(entry: Entry, around: string): TemplateResult {
-  const quiet = html`<span class="quiet">${initiatorWord(entry.initiator)}</span>`;
+  const word = initiatorWord(entry.initiator, entry.evidence);
   return html`<span class="line">
-    ${entry.initiator === around ? quiet : initiatorMark(entry.initiator)}
+    ${word === around ? html`<span class="quiet">${word}</span>` : initiatorMark(entry.initiator, entry.evidence)}
     <span class="method">${methodWord(entry)}</span>
     <code class="url" title=${urlWord(entry)}>${visible(urlWord(entry))}</code>
     ${outcome(entry)}
@@ -115,5 +116,7 @@ function urlWord({ fields }: Entry): string {
 function causeWords(group: Group): string {
   if (group.key.startsWith("call:") || group.initiator === "model") return "caused this";
   if (group.key.startsWith("cause:") && group.initiator === "person") return "clicked in the app";
+  if (group.evidence === "app-origin") return "on the app's own site";
+  if (group.evidence === "file") return "read a changed policy";
   return group.initiator === "page" ? "by itself" : "used the app";
 }

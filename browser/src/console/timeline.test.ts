@@ -167,6 +167,6 @@ test("no more than the newest 500 entries are kept", () => {
 });
 
 function question(given: Partial<Question>): Question {
-  const rest = { app: "cart", message: "Remove?", method: "DELETE", target: "/api/cart/1", body: "", evidence: "" };
+  const rest = { app: "cart", message: "Remove?", method: "DELETE", target: "/api/cart/1", headers: [], body: "", size: 0, evidence: "" };
   return { id: "q", view: null, initiator: "model", created: 10.5, expires: 130, ...rest, ...given };
 }

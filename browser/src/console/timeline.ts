@@ -29,6 +29,7 @@ export interface Entry {
 export interface Group {
   key: string;
   initiator: Initiator;
+  evidence: string;
   head: Entry | undefined;
   entries: Entry[];
   started: number;
@@ -87,12 +88,13 @@ export function groupsOf(entries: readonly Entry[], pending: readonly Question[]
     const group = groups.get(key) ?? {
       key,
       initiator: placed.initiator,
+      evidence: placed.evidence,
       head: undefined,
       entries: [],
       started: entry.started,
     };
     if (entry.kind === "tool" && key === `call:${entry.id}`)
-      Object.assign(group, { head: entry, initiator: entry.initiator });
+      Object.assign(group, { head: entry, initiator: entry.initiator, evidence: entry.evidence });
     else group.entries.push(entry);
     groups.set(key, group);
     last = group;
@@ -176,7 +178,11 @@ function keyOf(entry: Entry, tools: ReadonlySet<string>): string | undefined {
 function breath(entry: Entry, last: Group | undefined): string | undefined {
   const before = last?.entries.at(-1);
   if (!last?.key.startsWith("alone:") || !before) return undefined;
-  const same = before.kind === entry.kind && before.view === entry.view && before.initiator === entry.initiator;
+  const same =
+    before.kind === entry.kind &&
+    before.view === entry.view &&
+    before.initiator === entry.initiator &&
+    before.evidence === entry.evidence;
   return same && entry.started - before.started < SAME_BREATH ? last.key : undefined;
 }
 

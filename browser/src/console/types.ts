@@ -22,9 +22,19 @@ export interface GatewayState {
   sandbox: string;
   apps: AppInfo[];
   loopback: boolean;
+  problems: Problem[];
 }
 
-/** A parked call that a person is asked about; times are in seconds since the epoch. */
+/** What is to be said of the gateway's configuration: a file that was not taken, a restart to do, report mode. */
+export interface Problem {
+  kind: "broken" | "restart" | "report";
+  file: string;
+  line: number;
+  column: number;
+  message: string;
+}
+
+/** A parked call that a person is asked about: `size` are the body's bytes; times are in seconds since the epoch. */
 export interface Question {
   id: string;
   app: string;
@@ -32,7 +42,9 @@ export interface Question {
   message: string;
   method: string;
   target: string;
+  headers: [name: string, value: string][];
   body: string;
+  size: number;
   initiator: Initiator;
   evidence: string;
   created: number;
