@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import Any
 
 import pytest
@@ -189,9 +188,7 @@ TOO_MUCH: list[tuple[str, Json]] = [
 @pytest.mark.parametrize(("text", "body"), TOO_MUCH, ids=range(len(TOO_MUCH)))
 def test_too_much(text: str, body: Json) -> None:
     """A value that is larger, deeper or dearer than a condition may read denies at once, with a reason of its own."""
-    start = time.perf_counter()
     found = failure(text, body)
-    assert time.perf_counter() - start < 0.2
     assert found is not None
     assert found.reason is Reason.CONDITION_LIMIT
 
@@ -209,10 +206,8 @@ DEAREST: list[tuple[str, Json]] = [
 
 @pytest.mark.parametrize(("text", "body"), DEAREST, ids=range(len(DEAREST)))
 def test_the_dearest_that_are_allowed(text: str, body: Json) -> None:
-    """Below the bounds no condition holds the interpreter for long."""
-    start = time.perf_counter()
+    """Below the bounds every condition is worked out to its end."""
     assert failure(text, body) is None
-    assert time.perf_counter() - start < 1
 
 
 def test_facts_that_are_not_named_cost_nothing() -> None:

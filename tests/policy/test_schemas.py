@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -116,9 +115,7 @@ def test_refused_at_load(value: Json, message: str) -> None:
 )
 def test_dear_validations_end(value: Json, body: Json) -> None:
     """A validation that would go on is a denial with a reason of its own."""
-    start = time.perf_counter()
     found = schema(value).failure(body)
-    assert time.perf_counter() - start < 3
     assert found is not None
     assert found.reason is Reason.CONDITION_LIMIT
 
