@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final, NamedTuple, TypedDict
 
 from gateway.documents import Section, load
@@ -217,7 +218,13 @@ def _methods(section: Section) -> frozenset[str] | None:
     for text in texts:
         if text not in METHODS:
             checked(section, "methods", _upper_method, text)
-    return frozenset(texts)
+    return _same(frozenset(texts))
+
+
+@lru_cache(maxsize=128)
+def _same(methods: frozenset[str]) -> frozenset[str]:
+    """One object for all routes with the same methods, which stays close at hand."""
+    return methods
 
 
 def _upper_method(text: str) -> str:

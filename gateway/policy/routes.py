@@ -18,15 +18,21 @@ REMEMBERED: Final = 1024
 """Requests whose route is remembered: a path may have 8 KiB."""
 
 
+_NOWHERE: Final[dict[str, _Branch]] = {}
+
+
 @dataclass(slots=True)
 class _Branch:
-    """One place in the trie; `first` is the smallest index of a route at or below it."""
+    """One place in the trie; `first` is the smallest index of a route at or below it.
+
+    What is empty is shared: with many routes, time goes into memory that is far away.
+    """
 
     first: int
-    literals: dict[str, _Branch] = field(default_factory=dict)
+    literals: dict[str, _Branch] = field(default_factory=lambda: _NOWHERE)
     parameter: _Branch | None = None
-    ends: list[Route] = field(default_factory=list)
-    rests: list[Route] = field(default_factory=list)
+    ends: tuple[Route, ...] = ()
+    rests: tuple[Route, ...] = ()
 
 
 class Routes:
@@ -95,32 +101,37 @@ class Routes:
                 below = _Branch(first=route.index)
                 if segment is None:
                     branch.parameter = below
-                else:
+                elif branch.literals:
                     branch.literals[segment] = below
+                else:
+                    branch.literals = {segment: below}
             branch = below
-        (branch.rests if route.template.rest else branch.ends).append(route)
+        if route.template.rest:
+            branch.rests += (route,)
+        else:
+            branch.ends += (route,)
 
     def _only(self, path: str) -> Sequence[Route]:
         """What `_matching` finds, without its lists as long as there is only one way to go."""
         branch = self._root
-        rests: list[Route] | None = None
+        rests: tuple[Route, ...] = ()
         segments = path.split("/")
         del segments[0]
         for segment in segments:
             if branch.rests:
-                rests = branch.rests if rests is None else rests + branch.rests
+                rests += branch.rests
             literal = branch.literals.get(segment)
             if literal is None:
                 if branch.parameter is None or not segment:
-                    return rests or ()
+                    return rests
                 branch = branch.parameter
             elif branch.parameter is None:
                 branch = literal
             else:
                 return self._matching(path)
         if branch.rests:
-            rests = branch.rests if rests is None else rests + branch.rests
-        return branch.ends if rests is None else branch.ends + rests
+            rests += branch.rests
+        return branch.ends + rests if rests else branch.ends
 
     def _matching(self, path: str) -> list[Route]:
         segments = path.split("/")
