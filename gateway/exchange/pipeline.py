@@ -4,6 +4,7 @@ close the record."""
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
@@ -20,12 +21,14 @@ from gateway.exchange.limit import Limiter
 from gateway.exchange.record import Record, Recorder
 from gateway.exchange.redirect import HOPS, check_hop, denied, following
 from gateway.exchange.send import Sender
-from gateway.exchange.stream import Stream
+from gateway.exchange.stream import Stream, failed
 from gateway.exchange.streams import PREFIX, Streams
 from gateway.exchange.wait import Waiting
 from gateway.hooks import Hooks
 from gateway.model import Backend, Caller, Request, Response
 from gateway.policy import SAFE_METHODS, Policy
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +90,13 @@ class Exchange:
                 return await self._streams.next(id, caller, wait=wait, cancel=cancel)
             return await self._waiting.resume(id, caller, wait, cancel, self._take_up)
         except Refusal as refusal:
-            return problem(refusal, id, "")
+            return await self.refuse(refusal, caller, "", "")
 
     async def refuse(self, refusal: Refusal, caller: Caller, method: str, url: str) -> Response:
         """The answer to what a door could not make a request of; it stands in the record like every other."""
         record = self._recorder.start("http", caller, safe=True)
         record.note(method=method[:32], url=url[:2048])
-        await record.close(status=refusal.status, reason=refusal.reason, detail=refusal.detail)
-        return problem(refusal, record.id, url)
+        return await _answered(refusal, record, url)
 
     async def _take_up(self, parked: Parked) -> Response:
         """Carry a request on that a person has answered."""
@@ -127,11 +129,13 @@ class Exchange:
             await record.close(status=answer.response.status)
             return answer.response
         except Refusal as refusal:
-            await record.close(status=refusal.status, reason=refusal.reason, detail=refusal.detail)
-            return problem(refusal, record.id, request.url)
+            return await _answered(refusal, record, request.url)
         except asyncio.CancelledError:
             await record.close(status=STATUS[Reason.CANCELLED], reason=Reason.CANCELLED)
             raise
+        except Exception:  # a backend may be a plugin's: whatever it raises, caller and record get an answer
+            log.exception("the request %s failed", record.id)
+            return await _answered(failed(), record, request.url)
 
     async def _limit(self, leg: Leg, caller: Caller, record: Record, held: AsyncExitStack, *, again: bool) -> Leg:
         """Count the request, once; and give it the key under which its backend knows it again."""
@@ -160,3 +164,9 @@ class Exchange:
             leg = await self._limit(target, caller, record, held, again=False)
             await self._hooks.check_request(leg.canonical, caller)
         raise denied(f"The backend redirects more than {HOPS} times.")
+
+
+async def _answered(refusal: Refusal, record: Record, url: str) -> Response:
+    """What the caller is told of a refusal, once it stands in the record."""
+    await record.close(status=refusal.status, reason=refusal.reason, detail=refusal.detail)
+    return problem(refusal, record.id, url)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Self
@@ -10,6 +11,13 @@ from typing import Self
 from gateway.errors import STATUS, Reason, Refusal
 from gateway.exchange.record import Record
 from gateway.model import Response
+
+log = logging.getLogger(__name__)
+
+
+def failed() -> Refusal:
+    """What a caller is told of a fault that nobody foresaw."""
+    return Refusal(Reason.INTERNAL, "The gateway failed at this request; its log says why.")
 
 
 class Stream:
@@ -41,6 +49,11 @@ class Stream:
         except asyncio.CancelledError:
             await self.aclose()
             raise
+        except Exception as error:  # a backend may be a plugin's: whatever it raises ends this stream alone
+            log.exception("the stream of %s failed", self.id)
+            fault = failed()
+            await self._end(fault.status, fault.reason, fault.detail)
+            raise fault from error
         self._size += len(part)
         return part
 

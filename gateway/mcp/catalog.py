@@ -124,7 +124,10 @@ class Catalog:
         entry = self._own.get(name)
         if entry is not None:
             if "model" not in entry.visibility and not client.is_app:
-                raise Refusal(Reason.NOT_AN_APP, f"{name} serves MCP Apps; this client did not say that it shows them.")
+                refusal = Refusal(
+                    Reason.NOT_AN_APP, f"{name} serves MCP Apps; this client did not say that it shows them."
+                )
+                return _answer(await self._exchange.refuse(refusal, self._unknown(client), "", ""), client)
             return await entry.run(arguments, client)
         # The tool of a view that closed is still the app's name: the views say what to do then.
         if any(name.startswith(f"{app}_") for app in self._apps):

@@ -254,3 +254,25 @@ async def test_a_backend_that_fails_is_a_problem(house: House) -> None:
     response = await house.exchange.run(Request("GET", "/api/items"), PAGE)
     assert (response.status, reason(response)) == (502, Reason.BACKEND_UNREACHABLE)
     assert house.outcome()["reason"] == Reason.BACKEND_UNREACHABLE
+
+
+async def test_a_fault_of_a_plugin_is_an_answer(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever a backend raises: the caller gets a problem with the record's id, the record its outcome."""
+
+    def fail(request: Outbound) -> Response:
+        raise ZeroDivisionError("a fault of a plugin")
+
+    house.shop.answer = fail
+    response = await house.exchange.run(Request("POST", "/api/items"), PAGE)
+    assert (response.status, reason(response)) == (500, Reason.INTERNAL)
+    assert [line["phase"] for line in house.lines()] == ["intent", "outcome"]
+    assert json.loads(response.body)["instance"] == house.lines()[1]["id"]
+    assert "a fault of a plugin" not in response.body.decode()
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_what_nobody_waits_for_is_refused_with_a_record(house: House) -> None:
+    """An unknown id is told like every refusal: with a code, and the id of its record."""
+    response = await house.exchange.resume("nothing", PAGE, wait=0)
+    assert reason(response) == house.outcome()["reason"] == Reason.APPROVAL_EXPIRED
+    assert json.loads(response.body)["instance"] == house.lines()[-1]["id"]

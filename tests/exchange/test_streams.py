@@ -342,3 +342,18 @@ async def test_a_backend_without_streams_is_whole(tmp_path: Path) -> None:
     async with built(tmp_path, stream=True) as house:
         answer = await house.exchange.run(ITEMS, PAGE)
         assert (answer.body, answer.part) == (b'{"ok": true}', None)
+
+
+async def test_a_fault_in_a_stream_ends_it_alone(
+    house: House, shop: StreamingShop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Others go on; the reader is told, and the record."""
+    shop.answer = lambda request: Response(200, EVENTS)
+    _, id = await begin(house)
+    _, other = await begin(house, replace(PAGE, view="v2"))
+    shop.put(None, "no bytes")  # type: ignore[arg-type]
+    await following(house, id)
+    assert reason(await following(house, other, replace(PAGE, view="v2"))) == Reason.INTERNAL
+    assert house.outcome()["reason"] == Reason.INTERNAL
+    assert "Traceback" in caplog.text
+    await begin(house)

@@ -1,0 +1,370 @@
+"""What a policy obliges to, at every door of a running gateway, in front of a backend that says exact bytes."""
+
+import asyncio
+import datetime
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from gateway import mux
+from gateway.model import Channel
+from tests.attacks.backends import Arrived
+from tests.attacks.doors import DOORS, Answer, AttackedDoor, BridgeDoor, HttpDoor, message_of, of_call, with_proof
+from tests.attacks.wire import raw_exchange, written
+from tests.attacks.world import TOKEN, AttackWorld, Loopback, attacked
+
+POLICY = """
+version: 1
+backends:
+  main:
+    url: http://127.0.0.1:{main}/v1
+    credential: attack
+    network: [127.0.0.0/8]
+    cookies: jar
+    retry: {{attempts: 3, backoff: 1ms}}
+  plain: {{url: "http://127.0.0.1:{other}", network: [127.0.0.0/8]}}
+  closed: {{url: "http://127.0.0.1:1", network: private, circuit: {{failures: 1, reset: 1h}}}}
+limits: {{timeout: 3s, response: 600KiB}}
+routes:
+  - {{path: /api/get, methods: [GET], backend: main}}
+  - {{path: /api/post, methods: [POST], backend: main, idempotent: true}}
+  - {{path: /api/rare, methods: [GET], backend: main, quota: 1/month per view}}
+  - {{path: /api/stream, methods: [GET], backend: main, stream: true}}
+  - {{path: /api/plain, methods: [GET], backend: plain}}
+  - {{path: /api/asked, methods: [GET], backend: plain, confirm: {{when: model}}}}
+  - {{path: /api/closed, methods: [GET], backend: closed}}
+  - {{path: "/api/moved/{{n}}", methods: [POST], backend: main, redirects: same-route}}
+"""
+MASKING = 'responses: {{mask: ["$..card"]}}\n'
+REPORTING = "mode: {{report: {{until: {until}}}}}\n"
+JSON = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n"
+EVENTS = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+BINARY = "HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\nconnection: close\r\n"
+UNAVAILABLE = ["HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"]
+MCP = ("modern", "legacy", "bridge")
+
+
+@pytest.fixture(scope="session")
+async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AttackWorld]:
+    """One gateway for all of them."""
+    async with attacked(tmp_path_factory.mktemp("doors"), POLICY) as world:
+        yield world
+
+
+@pytest.fixture(scope="session")
+async def doors(world: AttackWorld) -> AsyncIterator[Mapping[str, AttackedDoor]]:
+    """Every door, with one view each."""
+    async with AsyncExitStack() as stack:
+        yield {name: await stack.enter_async_context(opened(world)) for name, opened in DOORS.items()}
+
+
+@pytest.fixture
+def door(request: pytest.FixtureRequest, world: AttackWorld, doors: Mapping[str, AttackedDoor]) -> AttackedDoor:
+    """The door of that name, while nothing else arrives."""
+    world.take_arrived()
+    world.take_records()
+    return doors[request.param]
+
+
+every_door = pytest.mark.parametrize("door", list(DOORS), indirect=True)
+mcp_door = pytest.mark.parametrize("door", MCP, indirect=True)
+
+
+def says(world: AttackWorld, *answers: Sequence[Any]) -> None:
+    """What the backend answers, one after the other."""
+    world.backends["main"].answers = list(answers)
+
+
+def field(arrived: Arrived, name: str) -> str | None:
+    """A header field as it reached the backend."""
+    return dict(arrived.headers).get(name)
+
+
+def body(answer: Answer) -> Any:
+    """The JSON in an answer."""
+    return json.loads(answer.body) if isinstance(answer.body, str) else answer.body
+
+
+def outcome(world: AttackWorld) -> dict[str, Any]:
+    """What the last outcome in the record says."""
+    fields: dict[str, Any] = [line for line in world.take_records() if line["phase"] == "outcome"][-1]["fields"]
+    return fields
+
+
+@every_door
+async def test_a_retry(world: AttackWorld, door: AttackedDoor) -> None:
+    """The app sees the second answer alone."""
+    says(world, UNAVAILABLE, [JSON, "content-length: 2\r\n\r\n", "{}"])
+    assert (await door.ask({"url": "/api/get"})).status == 200
+    assert len(world.take_arrived()) == 2
+    assert outcome(world)["attempts"] == [503, 200]
+
+
+@every_door
+async def test_a_breaker(door: AttackedDoor) -> None:
+    """After the failure that opens it: 503 with what to wait."""
+    assert (await door.ask({"url": "/api/closed"})).status in (502, 503)
+    refused = await door.ask({"url": "/api/closed"})
+    assert (refused.status, refused.reason) == (503, "backend-unavailable")
+    assert 0 < int(refused.headers["retry-after"]) <= 3600
+
+
+@every_door
+async def test_a_quota(door: AttackedDoor, request: pytest.FixtureRequest, world: AttackWorld) -> None:
+    """The second of a month: 429 with the fields that say when. The site's callers count as one principal."""
+    if request.node.callspec.params["door"] != "site":
+        says(world, [JSON, "\r\n{}"])
+        assert (await door.ask({"url": "/api/rare"})).status == 200
+    else:
+        await door.ask({"url": "/api/rare"})
+    refused = await door.ask({"url": "/api/rare"})
+    assert (refused.status, refused.reason) == (429, "quota-exceeded")
+    assert int(refused.headers["retry-after"]) > 0
+    assert refused.headers["ratelimit"].startswith('"')
+    assert body(refused)["instance"]
+
+
+@every_door
+async def test_an_idempotency_key(world: AttackWorld, door: AttackedDoor, request: pytest.FixtureRequest) -> None:
+    """Hidden on the way out, and refused for another body."""
+    key = f"key-of-{request.node.callspec.params['door']}"
+    asking = {"url": "/api/post", "method": "POST", "headers": {"idempotency-key": key}, "body": {"n": 1}}
+    says(world, UNAVAILABLE, [JSON, "\r\n{}"])
+    assert (await door.ask(asking)).status == 200
+    first, second = world.take_arrived()
+    assert field(first, "idempotency-key") == field(second, "idempotency-key")
+    assert key.encode() not in first.raw + second.raw
+    refused = await door.ask({**asking, "body": {"n": 2}})
+    assert (refused.status, refused.reason) == (409, "idempotency-conflict")
+    assert world.take_arrived() == []
+
+
+@every_door
+async def test_cookies(world: AttackWorld, door: AttackedDoor, request: pytest.FixtureRequest) -> None:
+    """Kept by the gateway, sent again, and unknown to the app."""
+    name = request.node.callspec.params["door"]
+    says(world, [JSON, f"set-cookie: {name}=s3cr3t-session; HttpOnly\r\n\r\n", "{}"])
+    answer = await door.ask({"url": "/api/get"})
+    assert b"s3cr3t-session" not in answer.raw
+    world.take_arrived()
+    await door.ask({"url": "/api/get"})
+    await door.ask({"url": "/api/get", "headers": {"cookie": f"{name}=forged"}})
+    for arrived in world.take_arrived():
+        assert f"{name}=s3cr3t-session" in (field(arrived, "cookie") or "")
+        assert b"forged" not in arrived.raw
+
+
+@every_door
+async def test_caching(world: AttackWorld, door: AttackedDoor) -> None:
+    """What was had with a credential is for this caller alone; what was not is only kept from shared caches."""
+    told = "cache-control: public, max-age=60, s-maxage=600\r\ncdn-cache-control: max-age=9\r\n\r\n{}"
+    says(world, [JSON, told])
+    assert (await door.ask({"url": "/api/get"})).headers["cache-control"] == "private, no-cache"
+    world.backends["other"].answers = [[JSON, told]]
+    plain = await door.ask({"url": "/api/plain"})
+    assert plain.headers["cache-control"] == "max-age=60"
+    assert "cdn-cache-control" not in plain.headers
+    world.backends["other"].answers = [[JSON, told]]
+    assert (await door.ask({"url": "/api/asked"})).headers["cache-control"] == "no-store"
+
+
+@every_door
+async def test_exact_json(world: AttackWorld, door: AttackedDoor) -> None:
+    """What a reader of JSON would change arrives as text."""
+    exact = '{"id": 12345678901234567890, "a": 1, "a": 2}'
+    says(world, [JSON, "\r\n", exact])
+    assert (await door.ask({"url": "/api/get"})).body == exact
+
+
+@every_door
+async def test_a_redirected_change(world: AttackWorld, door: AttackedDoor) -> None:
+    """Sent again with its body, inside its route alone."""
+    moved = "HTTP/1.1 307 Temporary Redirect\r\nconnection: close\r\ncontent-length: 0\r\nlocation: {}\r\n\r\n"
+    asking = {"url": "/api/moved/1", "method": "POST", "body": {"n": 1}}
+    says(world, [moved.format("/v1/api/moved/2")], [JSON, "\r\n{}"])
+    assert (await door.ask(asking)).status == 200
+    first, second = world.take_arrived()
+    assert (second.line, second.body) == ("POST /v1/api/moved/2", first.body)
+    says(world, [moved.format("/v1/api/post")])
+    assert (await door.ask(asking)).reason == "redirect-denied"
+
+
+@pytest.mark.parametrize("name", list(DOORS))
+async def test_masked_values(tmp_path: Path, name: str) -> None:
+    """Under a policy that masks, no door shows them, and none streams."""
+    policy = POLICY.replace("routes:", MASKING + "routes:")
+    async with attacked(tmp_path, policy) as world, DOORS[name](world) as door:
+        for url in ("/api/get", "/api/stream"):
+            says(world, [JSON, '\r\n{"card": 4111, "sum": 1.10}'])
+            answer = await door.ask({"url": url, "stream": True})
+            assert b"4111" not in answer.raw
+            assert body(answer) == {"card": "***", "sum": 1.1}
+
+
+@pytest.mark.parametrize("name", list(DOORS))
+async def test_report_mode(tmp_path: Path, name: str) -> None:
+    """What no route allows goes through and is written down; what has no canonical form does not."""
+    until = datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=7)
+    policy = POLICY.replace("routes:", REPORTING.replace("{until}", until.isoformat()) + "routes:")
+    single = "\n".join(line for line in policy.splitlines() if "plain" not in line and "closed" not in line)
+    single = single.replace("/api/asked", "/api/unused").replace(", backend: main", "")
+    async with attacked(tmp_path, single) as world, DOORS[name](world) as door:
+        says(world, [JSON, "\r\n{}"])
+        assert (await door.ask({"url": "/api/unlisted"})).status == 200
+        said = outcome(world)
+        assert "no route allows GET /api/unlisted" in " ".join(said["reported"])
+        assert len(world.take_arrived()) == 1
+        for _ in range(2):
+            says(world, [JSON, "\r\n{}"])
+            assert (await door.ask({"url": "/api/rare"})).status == 200
+        assert "quota-exceeded" in " ".join(outcome(world)["reported"])
+        world.take_arrived()
+        assert (await door.ask({"url": "/api//unlisted%2f..%2fx"})).status == 400
+        assert world.take_arrived() == []
+
+
+async def more(door: AttackedDoor, id: str, *, cancel: bool = False) -> dict[str, Any]:
+    """The result of one `http_stream`."""
+    text = json.dumps({"id": id, "cancel": cancel})
+    if isinstance(door, HttpDoor):
+        assert door.proof is not None
+        return content(of_call_raw((await door.call("http_stream", with_proof(text, door.proof.next())))[1]))
+    assert isinstance(door, BridgeDoor)
+    door.calls += 1
+    call = f"c{door.calls}"
+    params = {"name": "http_stream", "arguments": json.loads(text)}
+    message: dict[str, Any] = {"jsonrpc": "2.0", "id": call, "method": "tools/call", "params": params}
+    door.connection.send(mux.Message(door.view, Channel.UI, message))
+    await door._flush()
+    return content(await door._answer(call))
+
+
+def of_call_raw(raw: bytes) -> Answer:
+    """The answer in the bytes of a door's own answer."""
+    message = message_of(raw)
+    assert message is not None
+    return of_call(message, raw)
+
+
+def content(answer: Answer) -> dict[str, Any]:
+    """The whole structured content."""
+    message = message_of(answer.raw)
+    assert message is not None, answer
+    found: dict[str, Any] = message["result"]["structuredContent"]
+    return found
+
+
+@mcp_door
+async def test_an_event_stream_over_mcp(world: AttackWorld, door: AttackedDoor) -> None:
+    """The head at once, then events, then the end; one record for all of it."""
+    says(world, [EVENTS, "data: 1\n\n", {"sleep": 0.05}, f"data: {TOKEN[:20]}", {"sleep": 0.05}, f"{TOKEN[20:]}\n\n"])
+    part = content(await door.ask({"url": "/api/stream", "stream": True}))
+    assert part["headers"]["content-type"] == "text/event-stream"
+    said = part.get("body", "")
+    while "stream" in part:
+        part = await more(door, part["stream"])
+        said += part.get("body", "")
+    assert said == "data: 1\n\ndata: ***\n\n"
+    lines = [line for line in world.take_records() if line["fields"].get("url") == "/api/stream"]
+    assert [line["phase"] for line in lines] == ["intent", "outcome"]
+    assert lines[-1]["fields"]["response_size"] == len(said)
+
+
+@mcp_door
+async def test_a_large_answer_over_mcp(world: AttackWorld, door: AttackedDoor) -> None:
+    """In parts where the app asks for that, whole where not."""
+    says(world, [BINARY, "\r\n", "x" * 400_000], [BINARY, "\r\n", "x" * 400_000])
+    part = content(await door.ask({"url": "/api/stream", "stream": True}))
+    sizes = [len(part["body"])]
+    while "stream" in part:
+        part = await more(door, part["stream"])
+        sizes.append(len(part.get("body", "")))
+    assert len(sizes) > 2
+    assert max(sizes) < 200_000
+    whole = content(await door.ask({"url": "/api/stream"}))
+    assert "stream" not in whole
+    assert len(whole["body"]) > 500_000
+
+
+@mcp_door
+async def test_cancelling_a_stream_over_mcp(world: AttackWorld, door: AttackedDoor) -> None:
+    """The backend's connection ends, though it has more to say."""
+    says(world, [EVENTS, {"endless": "data: 1\n\n"}])
+    part = content(await door.ask({"url": "/api/stream", "stream": True}))
+    assert "stream" not in await more(door, part["stream"], cancel=True)
+    async with asyncio.timeout(5):
+        while world.backends["main"]._tasks:
+            await asyncio.sleep(0.01)
+    assert (await more(door, part["stream"]))["headers"]["gateway-reason"] == "connection-lost"
+
+
+@mcp_door
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ([EVENTS, {"endless": "data: 1\n\n"}], "response-too-large"),
+        ([BINARY, "content-encoding: gzip\r\n", {"zeros": 50_000_000, "coding": "gzip"}], "response-too-large"),
+        ([BINARY, "content-length: 300000\r\n\r\n", "x" * 200_000], "backend-protocol"),
+    ],
+)
+async def test_a_stream_that_breaks_over_mcp(
+    world: AttackWorld, door: AttackedDoor, answer: Sequence[Any], said: str
+) -> None:
+    """The last answer says why, and so does the record."""
+    says(world, answer)
+    part = content(await door.ask({"url": "/api/stream", "stream": True}))
+    while "stream" in part:
+        part = await more(door, part["stream"])
+    assert part["headers"]["gateway-reason"] == said
+    assert outcome(world)["reason"] == said
+
+
+async def test_the_site_hands_parts_on(world: AttackWorld) -> None:
+    """An event reaches the browser before the next one was sent."""
+    says(world, [EVENTS, "data: 1\n\n", {"sleep": 0.2}, "data: 2\n\n"])
+    host = world.hosts["app"]
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback())) as client:
+        headers = {"origin": f"http://{host}", "sec-fetch-site": "same-origin"}
+        async with client.get(f"http://{host}/api/stream", headers=headers) as answer:
+            assert answer.headers["content-type"] == "text/event-stream"
+            assert answer.headers["cache-control"] == "private, no-cache"
+            assert await answer.content.readany() == b"data: 1\n\n"
+            assert await answer.content.read() == b"data: 2\n\n"
+
+
+async def test_a_browser_that_leaves_ends_the_stream(world: AttackWorld) -> None:
+    """At the backend, and in the record."""
+    says(world, [EVENTS, {"endless": "data: 1\n\n"}])
+    world.take_records()
+    host = world.hosts["app"]
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback())) as client:
+        headers = {"origin": f"http://{host}", "sec-fetch-site": "same-origin"}
+        async with client.get(f"http://{host}/api/stream", headers=headers) as answer:
+            await answer.content.readany()
+            answer.close()
+    async with asyncio.timeout(5):
+        while world.backends["main"]._tasks:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [BINARY, "content-encoding: gzip\r\n", {"zeros": 50_000_000, "coding": "gzip"}],
+        [BINARY, "\r\n", {"endless": "x"}],
+        [BINARY, "content-length: 300000\r\n\r\n", "x" * 200_000],
+    ],
+)
+async def test_a_stream_that_breaks_at_the_site(world: AttackWorld, answer: Sequence[Any]) -> None:
+    """The browser's connection breaks too: no part passes for the whole."""
+    says(world, answer)
+    host = world.hosts["app"]
+    headers = [("host", host), ("origin", f"http://{host}"), ("sec-fetch-site", "same-origin")]
+    came = await raw_exchange(world.port, written("GET", "/api/stream", headers, b""))
+    assert not came.raw.endswith(b"0\r\n\r\n")
+    assert len(came.raw) < 700_000

@@ -1,0 +1,16 @@
+"""The reasons that callers are told, and their page in the documentation."""
+
+import re
+from pathlib import Path
+
+from gateway.errors import STATUS, Reason
+
+PAGE = Path(__file__).parents[1] / "docs" / "errors.md"
+ROW = re.compile(r"^\| `([a-z-]+)` \| (\d{3}) \| (.+) \|$", re.MULTILINE)
+
+
+def test_the_page_has_every_reason() -> None:
+    """Each code once, in the order of the enum, with its status and some words."""
+    rows = ROW.findall(PAGE.read_text("utf-8"))
+    assert [(code, int(status)) for code, status, _ in rows] == [(str(reason), STATUS[reason]) for reason in Reason]
+    assert all(words.endswith(".") for _, _, words in rows)
