@@ -173,7 +173,7 @@ def _obligations(old: Obligations, new: Obligations) -> Iterator[Difference]:
     yield from _sets(after, before, "values shown that were masked", "values masked")
     order = list(Redirects)
     yield from _numbers(order.index(old.redirects), order.index(new.redirects), f"redirects: {new.redirects}")
-    for name in ("timeout", "idempotent", "retry", "circuit", "cookies", "stream", "snapshot"):
+    for name in ("timeout", "idempotent", "retry", "circuit", "cookies", "stream"):
         if getattr(old, name) != getattr(new, name):
             yield Turn.CHANGED, f"{name}: {getattr(new, name)} (was {getattr(old, name)})"
 

@@ -101,7 +101,6 @@ KEYS: Final[Mapping[str, Keys]] = {
         "idempotent": (_FLAG, "Send an Idempotency-Key, so that every method may be sent again."),
         "redirects": ({"enum": [str(one) for one in Redirects]}, "Which redirects are followed."),
         "stream": (_FLAG, "Pass the answer on as it comes."),
-        "snapshot": (_FLAG, "Part of what a static view of the app may read."),
     },
     "body": {"schema": (_TEXT, "A file with a JSON Schema, beside this one.")},
     "confirm": {

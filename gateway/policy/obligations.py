@@ -142,7 +142,6 @@ class Obligations:
     cookies: Cookies = Cookies.NONE
     redirects: Redirects = Redirects.SAFE
     stream: bool = False
-    snapshot: bool = False
     mask: tuple[JsonPath, ...] = ()
     reads_body: bool = False
     report: bool = False

@@ -141,13 +141,13 @@ class Duties(TypedDict):
     idempotent: bool
     redirects: Redirects
     stream: bool
-    snapshot: bool
     retry: Retry | None
     circuit: Circuit | None
     cookies: Cookies
 
 
 def _duties(section: Section, defaults: Obligations, backend: BackendSpec | None, scope: str) -> Duties:
+    section.unavailable("snapshot")
     sizes = read_sizes(section, defaults)
     idempotent = section.flag("idempotent")
     limits = read_rates(section, scope)
@@ -161,7 +161,6 @@ def _duties(section: Section, defaults: Obligations, backend: BackendSpec | None
         idempotent=idempotent,
         redirects=Redirects(section.choice("redirects", _REDIRECTS, Redirects.SAFE)),
         stream=section.flag("stream"),
-        snapshot=section.flag("snapshot"),
         retry=_retry(backend, idempotent=idempotent),
         circuit=backend.circuit if backend is not None else None,
         cookies=backend.cookies if backend is not None else defaults.cookies,
@@ -178,8 +177,6 @@ def _retry(backend: BackendSpec | None, *, idempotent: bool) -> Retry | None:
 def _check_sense(section: Section, methods: frozenset[str] | None, confirm: Confirm | None, body_read: bool) -> None:
     """Keys that would have no effect, or cannot be kept, beside others."""
     named = methods or frozenset()
-    if section.flag("snapshot") and (not named <= {"GET", "HEAD"} or confirm is not None):
-        section.problem("a snapshot is taken of GET routes that ask nobody", "snapshot")
     if section.flag("idempotent") and named <= SAFE_METHODS:
         section.problem("has no meaning for methods that change nothing: leave it out", "idempotent")
     if body_read and named and named <= {"GET", "HEAD"}:

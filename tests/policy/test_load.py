@@ -119,8 +119,7 @@ WRONG = [
             ("POST", "idempotent: yes", "must be true or false"),
             ("GET", "idempotent: true", "has no meaning for methods that change nothing"),
             ("POST", "stream: 1", "must be true or false"),
-            ("POST", "snapshot: true", "a snapshot is taken of GET routes"),
-            ("GET", "snapshot: true, confirm: always", "a snapshot is taken of GET routes that ask nobody"),
+            ("GET", "snapshot: true", '"snapshot" is not available in this version'),
             ("POST", "redirects: all", "must be one of none, safe, same-route"),
         ]
     ],

@@ -201,7 +201,6 @@ def _flags(duties: Obligations) -> list[tuple[str, str]]:
     flags = {
         "idempotency key": duties.idempotent,
         "streams": duties.stream,
-        "snapshot": duties.snapshot,
         "cookie jar": duties.cookies == "jar",
         "body is parsed and written anew": duties.reads_body,
     }
