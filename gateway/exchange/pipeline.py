@@ -19,7 +19,7 @@ from gateway.exchange.idempotency import Idempotency
 from gateway.exchange.leg import Leg, decided
 from gateway.exchange.limit import Limiter
 from gateway.exchange.record import Record, Recorder
-from gateway.exchange.redirect import HOPS, check_hop, denied, following
+from gateway.exchange.redirect import HOPS, denied, following, landed
 from gateway.exchange.send import Sender
 from gateway.exchange.stream import Stream, failed
 from gateway.exchange.streams import PREFIX, Streams
@@ -115,7 +115,9 @@ class Exchange:
         try:
             async with AsyncExitStack() as held:
                 leg = decided(policy, request, caller, record, self._now())
-                leg = await self._limit(leg, caller, record, held, again=parked is not None)
+                if parked is None:
+                    await self._limit(leg, caller, record, held)
+                leg = await self._idempotency.keyed(leg, caller)
                 pending = self._waiting.approve(policy, leg, caller, parked, record)
                 if pending is not None:
                     await record.close(status=STATUS[Reason.REPORTED_TO_MODEL], detail="waits for a person")
@@ -137,15 +139,11 @@ class Exchange:
             log.exception("the request %s failed", record.id)
             return await _answered(failed(), record, request.url)
 
-    async def _limit(self, leg: Leg, caller: Caller, record: Record, held: AsyncExitStack, *, again: bool) -> Leg:
-        """Count the request, once; and give it the key under which its backend knows it again."""
-        if not again:
-            record.report(*await self._limiter.take(leg.obligations, caller))
+    async def _limit(self, leg: Leg, caller: Caller, record: Record, held: AsyncExitStack) -> None:
+        record.report(*await self._limiter.take(leg.obligations, caller))
         if leg.streams:
             held.enter_context(self._streams.place(caller))
-        leg = await self._idempotency.keyed(leg, caller)
         record.mark("limit")
-        return leg
 
     async def _send(
         self, app: Guarded, leg: Leg, caller: Caller, record: Record, held: AsyncExitStack
@@ -160,8 +158,8 @@ class Exchange:
                 return leg, answer
             await answer.close()
             target = decided(app.policy, hop.request, caller, record, self._now(), hop.backend)
-            check_hop(leg, target)
-            leg = await self._limit(target, caller, record, held, again=False)
+            leg = landed(leg, target)
+            await self._limit(leg, caller, record, held)
             await self._hooks.check_request(leg.canonical, caller)
         raise denied(f"The backend redirects more than {HOPS} times.")
 

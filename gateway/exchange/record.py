@@ -59,8 +59,9 @@ class Record:
 
     def report(self, *refused: str) -> None:
         """Note what would have refused the call if its policy were not in report mode."""
-        self.reported += refused
-        self.note(reported=[*self.reported])
+        if refused:
+            self.reported += refused
+            self.note(reported=[*self.reported])
 
     def mark(self, step: str) -> None:
         """The step named `step` ends now; a step that comes again adds to what it took."""

@@ -51,15 +51,19 @@ def following(policy: Policy, leg: Leg, response: Response) -> Hop | None:
     return Hop(replace(request, method=method, url=place.url), place.backend)
 
 
-def check_hop(source: Leg, target: Leg) -> None:
-    """Raises `Refusal` (`redirect-denied`) where the new place needs more than the old one had."""
+def landed(source: Leg, target: Leg) -> Leg:
+    """The leg that follows `source`; a change that is repeated keeps its key, by which the backend knows it again.
+
+    Raises `Refusal` (`redirect-denied`) where the new place needs more than the old one had.
+    """
     if target.obligations.confirm is not None:
         raise denied("The backend redirects to a place that needs an approval.")
     if target.canonical.method in SAFE_METHODS:
-        return
+        return target
     places = [(leg.canonical.backend, leg.decision.route) for leg in (source, target)]
     if places[0] != places[1]:
         raise denied(f"The backend redirects a {target.canonical.method} out of its route.")
+    return replace(target, key=source.key)
 
 
 def _without_body(request: Request) -> Request:

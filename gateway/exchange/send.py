@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
@@ -89,7 +90,7 @@ class Sender:
         secrets = (*(value.split(" ", 1)[-1] for _, value in credentials), *self._jars.secrets(way.jar))
         request = outbound(way.spec, way.leg, credentials + cookies, timeout)
         record.mark("authenticate")
-        answer = await _sent(way, request)
+        answer = await (_begun(way, request) if way.leg.streams else _whole(way, request))
         record.mark("send")
         self._jars.keep(way.jar, url, answer.response.headers)
         return replace(answer, credentialed=bool(credentials) or way.jar is not None, secrets=secrets)
@@ -112,11 +113,21 @@ def outbound(spec: BackendSpec, leg: Leg, injected: Headers, timeout: float) -> 
     )
 
 
-async def _sent(way: Way, request: Outbound) -> Answer:
-    if not way.leg.streams or not isinstance(way.backend, StreamingBackend):
-        return Answer(await way.backend.send(request))
+async def _whole(way: Way, request: Outbound) -> Answer:
+    return Answer(await way.backend.send(request))
+
+
+async def _begun(way: Way, request: Outbound) -> Answer:
+    """An answer of which the head is there. What earlier attempts took is taken from the wait for it alone."""
+    if not isinstance(way.backend, StreamingBackend):
+        return await _whole(way, request)
     held = await way.held.enter_async_context(AsyncExitStack())
-    arriving = await held.enter_async_context(way.backend.stream(request))
+    unhurried = replace(request, timeout=way.leg.obligations.timeout)
+    try:
+        async with asyncio.timeout(request.timeout):
+            arriving = await held.enter_async_context(way.backend.stream(unhurried))
+    except TimeoutError as error:
+        raise Refusal(Reason.BACKEND_TIMEOUT, f"backend {way.spec.name!r} did not answer in time") from error
     return Answer(arriving.head, arriving.parts, held.aclose)
 
 

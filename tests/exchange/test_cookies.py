@@ -193,3 +193,18 @@ async def test_the_number_of_jars_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     jars.cookies(ann, URL)
     jars.keep(eve, URL, (("set-cookie", "a=1"),))
     assert [bool(jars.cookies(key, URL)) for key in (ann, bob, eve)] == [True, False, True]
+
+
+async def test_an_answer_with_a_jar_is_for_its_caller(tmp_path: Path) -> None:
+    """Also where no credential is attached; without either the backend's word holds."""
+    policy = """
+version: 1
+backends:
+  shop: {url: "http://shop.test"}
+routes:
+  - {path: /api/items, methods: [GET]}
+"""
+    for cookies, told in ((Cookies.JAR, "private, no-cache"), (Cookies.NONE, "max-age=60")):
+        async with built(tmp_path, policy, cookies=cookies) as house:
+            house.shop.answer = lambda request: Response(200, (("cache-control", "public, max-age=60"),))
+            assert (await house.exchange.run(ITEMS, PAGE)).header("cache-control") == told

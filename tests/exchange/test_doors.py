@@ -37,6 +37,7 @@ routes:
   - {{path: /api/stream, methods: [GET], backend: main, stream: true}}
   - {{path: /api/plain, methods: [GET], backend: plain}}
   - {{path: /api/asked, methods: [GET], backend: plain, confirm: {{when: model}}}}
+  - {{path: /api/never, deny: "not for apps"}}
   - {{path: /api/closed, methods: [GET], backend: closed}}
   - {{path: "/api/moved/{{n}}", methods: [POST], backend: main, redirects: same-route}}
 """
@@ -225,6 +226,7 @@ async def test_report_mode(tmp_path: Path, name: str) -> None:
         assert "quota-exceeded" in " ".join(outcome(world)["reported"])
         world.take_arrived()
         assert (await door.ask({"url": "/api//unlisted%2f..%2fx"})).status == 400
+        assert (await door.ask({"url": "/api/never"})).reason == "policy-denied"
         assert world.take_arrived() == []
 
 

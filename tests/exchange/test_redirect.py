@@ -130,3 +130,18 @@ routes:
         answer = await house.exchange.run(Request("GET", "/api/carts/7"), PAGE)
         assert reason(answer) == Reason.REDIRECT_DENIED
         assert len(house.shop.sent) == 1
+
+
+async def test_a_repeated_change_keeps_its_key(tmp_path: Path) -> None:
+    """The app's key, or the gateway's own, goes along; a GET carries none."""
+    keyed = replace(ADD, headers=(*ADD.headers, ("idempotency-key", "order-7")))
+    async with built(tmp_path, POLICY, redirects=Redirects.SAME_ROUTE, idempotent=True) as house:
+        for request in (keyed, ADD):
+            house.shop.sent.clear()
+            answer, requests = await sent(house, 307, "/v2/api/carts/8", request)
+            assert answer.status == 200
+            first, second = (dict(one.headers)["idempotency-key"] for one in requests)
+            assert first == second
+        house.shop.sent.clear()
+        _, (_, read) = await sent(house, 303, "/v2/api/carts/8")
+        assert "idempotency-key" not in dict(read.headers)

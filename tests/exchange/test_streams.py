@@ -357,3 +357,13 @@ async def test_a_fault_in_a_stream_ends_it_alone(
     assert house.outcome()["reason"] == Reason.INTERNAL
     assert "Traceback" in caplog.text
     await begin(house)
+
+
+async def test_a_stream_has_the_routes_time_for_each_silence(tmp_path: Path, shop: StreamingShop) -> None:
+    """What earlier attempts took does not shorten it."""
+    statuses = [503, 200]
+    shop.answer = lambda request: Response(statuses.pop(0), (*EVENTS, ("retry-after", "9")))
+    retry = Retry(attempts=2, on=frozenset({503}), backoff=0.1)
+    async with built(tmp_path, shop=shop, stream=True, retry=retry, timeout=10.0) as house:
+        await begin(house)
+        assert [request.timeout for request in shop.sent] == [10.0, 10.0]
