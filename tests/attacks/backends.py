@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 2\r\n\r\nok"
@@ -129,7 +130,7 @@ async def _write(writer: asyncio.StreamWriter, part: Any) -> None:
                 await writer.drain()
                 await asyncio.sleep(0)
         case {"zeros": count, "coding": coding}:
-            body = compressed(bytes(count), coding)
+            body = bomb(count, coding)
             writer.write(b"content-length: %d\r\n\r\n" % len(body) + body)
         case {"text": text, "coding": coding}:
             body = compressed(text.encode("latin-1"), coding)
@@ -137,6 +138,12 @@ async def _write(writer: asyncio.StreamWriter, part: Any) -> None:
         case _:
             raise AssertionError(f"no such part of an answer: {part}")
     await writer.drain()
+
+
+@lru_cache
+def bomb(count: int, coding: str) -> bytes:
+    """So many zeros in a coding, made once."""
+    return compressed(bytes(count), coding)
 
 
 def compressed(body: bytes, coding: str) -> bytes:

@@ -21,6 +21,8 @@ ROUTES = {
         (re.compile(rb"/v1/api/files/.+"), {"GET"}),
         (re.compile(rb"/v1/api/(exact|small)"), {"GET", "POST"}),
         (re.compile(rb"/v1/api/slow(/.*)?"), {"GET", "POST"}),
+        (re.compile(rb"/v1/api/(checkout|schema|once)"), {"POST"}),
+        (re.compile(rb"/v1/api/pick"), {"GET"}),
     ),
     "other": ((re.compile(rb"/o/other(/.*)?"), {"GET", "POST"}),),
     "outside": (),

@@ -8,7 +8,7 @@ from typing import Any
 from gateway.cli.attack.cases import read_family
 
 CASES = Path(__file__).parent / "cases"
-REQUESTS = ("path", "authority", "redirect", "method-headers", "body", "response")
+REQUESTS = ("path", "authority", "redirect", "method-headers", "body", "response", "rules")
 """The families whose cases are requests of an app, and run at every door."""
 
 GROUPS = {

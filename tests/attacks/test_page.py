@@ -13,8 +13,11 @@ from tests.attacks.corpus import family
 from tests.attacks.doors import BridgeDoor, bridge_door
 from tests.attacks.world import AttackWorld
 
-QUIET = 0.08
-"""Seconds without a word after which a connection is taken for silent."""
+WAIT = 5.0
+"""Seconds within which the gateway has said what it has to say."""
+
+LAST = '{"open":{"ref":"last","app":"nowhere"}}'
+"""A frame whose answer shows that those before it were taken."""
 
 
 async def test_a_page_that_breaks_the_rules_harms_itself_alone(attacked_world: AttackWorld) -> None:
@@ -45,7 +48,8 @@ async def tried(world: AttackWorld, other: BridgeDoor, case: dict[str, Any]) -> 
         await door.open()
     assert door.socket is not None
     places = {"@view@": door.view, "@other@": other.view, "@used@": used}
-    heard = await heard_after(door.socket, [frame for text in case["frames"] for frame in written(text, case, places)])
+    frames = [frame for text in case["frames"] for frame in written(text, case, places)]
+    heard = await heard_after(door.socket, [*frames, LAST], case["expect"])
     if door.socket.closed and "closed" not in str(heard):
         heard.append({"closed": None})
     for opened in [frame["opened"]["view"] for frame in heard if "opened" in frame]:
@@ -80,32 +84,40 @@ def written(text: Any, case: dict[str, Any], places: dict[str, str]) -> list[str
     return [text]
 
 
-async def heard_after(socket: aiohttp.ClientWebSocketResponse, frames: list[str]) -> list[dict[str, Any]]:
-    """What the gateway says after `frames`, until it is silent or closes: `{"closed": …}` then."""
+async def heard_after(
+    socket: aiohttp.ClientWebSocketResponse, frames: list[str], expected: Any
+) -> list[dict[str, Any]]:
+    """What the gateway says after `frames`, until all is heard that is expected, or it closes: `{"closed": …}` then."""
     heard: list[dict[str, Any]] = []
-    listening = asyncio.create_task(listen(socket, heard))
+    listening = asyncio.create_task(listen(socket, heard, expected))
     with suppress(ConnectionError):
         for frame in frames:
             await socket.send_str(frame)
-    await listening
-    return heard
-
-
-async def listen(socket: aiohttp.ClientWebSocketResponse, heard: list[dict[str, Any]]) -> None:
-    """Collect what the gateway says."""
     with suppress(TimeoutError):
-        while True:
-            message = await socket.receive(timeout=QUIET if not heard or "closed" not in heard[-1] else 0.01)
-            if message.type is not aiohttp.WSMsgType.TEXT:
-                heard.append({"closed": message.data})
-                return
-            heard.append(json.loads(message.data))
+        await asyncio.wait_for(listening, WAIT)
+    return [frame for frame in heard if not is_last(frame)]
+
+
+async def listen(socket: aiohttp.ClientWebSocketResponse, heard: list[dict[str, Any]], expected: Any) -> None:
+    """Collect what the gateway says."""
+    while not (any(map(is_last, heard)) and not unexpected(expected, heard)):
+        message = await socket.receive()
+        if message.type is not aiohttp.WSMsgType.TEXT:
+            heard.append({"closed": message.data})
+            return
+        heard.append(json.loads(message.data))
+
+
+def is_last(frame: dict[str, Any]) -> bool:
+    """Whether this answers the last frame."""
+    error = frame.get("error")
+    return isinstance(error, dict) and error.get("ref") == "last"
 
 
 def unexpected(expected: Any, heard: list[dict[str, Any]]) -> list[str]:
     """How what was heard differs from what is expected."""
     closed = any("closed" in frame for frame in heard)
-    errors = [frame["error"] for frame in heard if "error" in frame]
+    errors = [frame["error"] for frame in heard if "error" in frame and not is_last(frame)]
     calls = [frame["message"] for frame in heard if "message" in frame and "method" not in frame["message"]]
     told = [error["code"] for error in errors]
     if expected == "silent":

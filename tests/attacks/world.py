@@ -64,6 +64,11 @@ routes:
   - {{path: "/api/exact", methods: [GET, POST], backend: main}}
   - {{path: "/api/small", methods: [GET, POST], backend: main, request: 1KiB, response: 4KiB}}
   - {{path: "/api/slow/**", methods: [GET, POST], backend: main, timeout: 300ms}}
+  - {{path: /api/checkout, methods: [POST], backend: main, when: "request.body.total <= 500"}}
+  - {{path: /api/pick, methods: [GET], backend: main, when: 'request.query.q == "a"'}}
+  - {{path: /api/role, methods: [GET], backend: main, when: '"buyer" in principal.roles'}}
+  - {{path: /api/schema, methods: [POST], backend: main, body: {{schema: order.schema.json}}}}
+  - {{path: /api/once, methods: [POST], backend: main, idempotent: true}}
   - {{path: "/other/**", methods: [GET, POST], backend: other}}
   - {{path: "/public/**", methods: [GET], backend: public}}
   - {{path: "/named/**", methods: [GET], backend: named}}
@@ -71,6 +76,14 @@ routes:
   - {{path: "/mapped/**", methods: [GET], backend: mapped}}
   - {{path: "/closed/**", methods: [GET], backend: closed}}
 """
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"item": {"type": "string", "maxLength": 8}, "count": {"type": "integer", "maximum": 5}},
+    "required": ["item"],
+    "additionalProperties": False,
+}
+"""The schema of one route's body."""
 
 NEIGHBOUR = """
 version: 1
@@ -184,6 +197,7 @@ async def attacked(folder: Path, policy: str = POLICY, extra: str = "") -> Async
     (folder / "web" / ".hidden").write_text("EVIL", "utf-8")
     (folder / "outside.txt").write_text("EVIL", "utf-8")
     (folder / "policy.yaml").write_text(policy.format(**ports), "utf-8")
+    (folder / "order.schema.json").write_text(json.dumps(SCHEMA), "utf-8")
     (folder / "neighbour.yaml").write_text(NEIGHBOUR.format(**ports), "utf-8")
     text = CONFIG.format(port=server.port, issuer=ports["issuer"], client=CLIENT) + extra
     (folder / "gateway.yaml").write_text(text, "utf-8")
