@@ -24,6 +24,8 @@ INPUT_SCHEMA: Final[dict[str, Json]] = {
         "timeoutMs": {"type": "integer", "minimum": 1, "description": "Lowers the timeout, never raises it."},
         "stream": {"type": "boolean", "description": "Ask for the body in parts."},
         "_view": {"type": "string", "description": "The proof of a view that it makes the call itself."},
+        "_initiator": {"const": "model", "description": "The view says that a model made it do this."},
+        "_gesture": {"type": "integer", "description": "The view says how many milliseconds ago a person acted in it."},
     },
     "required": ["url"],
 }
