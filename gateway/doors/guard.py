@@ -5,6 +5,7 @@ Without it any web site that a person visits could use a gateway on loopback, an
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -56,16 +57,26 @@ class Guard:
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
             host = request.headers.get("host", "").lower()
             site = self._listener.sites.get(host)
-            if site is None:
+            if site is None or not self._is_for(request, host):
                 return refused(421, "unknown-host", f"This gateway does not answer as {host[:100]!r}.")
             objection = self._objection(request, host, site)
             if objection is not None:
                 log.info("refused %r at %r: %r", request.method, host + request.raw_path, objection)
                 return refused(403, "foreign-page", objection)
             request[PRINCIPAL] = LOCAL
-            return await handler(request)
+            try:
+                return await handler(request)
+            except OSError as error:  # a path that no file can have, which aiohttp's static files do not expect
+                if error.errno != errno.ENAMETOOLONG:
+                    raise
+                return refused(404, "not-found", "There is no such file here.")
 
         return guard
+
+    def _is_for(self, request: web.Request, host: str) -> bool:
+        """Whether a target in absolute form, which outdoes `Host` (RFC 9112, 3.2.2), names this very site."""
+        target = request.raw_path
+        return "://" not in target.partition("?")[0] or target.startswith((f"{self._listener.origins[host]}/", "/"))
 
     def _objection(self, request: web.Request, host: str, site: Site) -> str | None:
         fetch_site = request.headers.get("sec-fetch-site")
