@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import Reason, Refusal
+from gateway.exchange.circuit import Circuits
 from gateway.model import Initiator, Outbound, Request, Response
 from gateway.policy import Circuit, Retry
-from tests.exchange.house import JSON, PAGE, House, built, reason
+from tests.exchange.house import JSON, PAGE, Clock, House, built, reason
 
 THREE = Circuit(failures=3, reset=30.0)
 ITEMS = Request("GET", "/api/items")
@@ -136,3 +137,15 @@ async def test_everybody_shares_it(tmp_path: Path) -> None:
         await fail(house, 3)
         other = replace(PAGE, view="v2", initiator=Initiator.PERSON)
         assert reason(await house.exchange.run(ITEMS, other)) == Reason.BACKEND_UNAVAILABLE
+
+
+def test_a_late_answer_does_not_close_it() -> None:
+    """A request that began before the failures says nothing of the time since."""
+    circuits = Circuits(Clock())
+    place = ("cart", "shop")
+    with circuits.passage(place, THREE) as late:
+        for _ in range(3):
+            with circuits.passage(place, THREE) as failing:
+                failing.worked = False
+        late.worked = True
+    assert circuits.is_open(place)

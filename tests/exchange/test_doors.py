@@ -34,7 +34,7 @@ routes:
   - {{path: /api/get, methods: [GET], backend: main}}
   - {{path: /api/post, methods: [POST], backend: main, idempotent: true}}
   - {{path: /api/rare, methods: [GET], backend: main, quota: 1/month per view}}
-  - {{path: /api/stream, methods: [GET], backend: main, stream: true}}
+  - {{path: /api/stream, methods: [GET, HEAD], backend: main, stream: true}}
   - {{path: /api/plain, methods: [GET], backend: plain}}
   - {{path: /api/asked, methods: [GET], backend: plain, confirm: {{when: model}}}}
   - {{path: /api/never, deny: "not for apps"}}
@@ -370,3 +370,33 @@ async def test_a_stream_that_breaks_at_the_site(world: AttackWorld, answer: Sequ
     came = await raw_exchange(world.port, written("GET", "/api/stream", headers, b""))
     assert not came.raw.endswith(b"0\r\n\r\n")
     assert len(came.raw) < 700_000
+
+
+@pytest.mark.parametrize(
+    ("method", "answer"),
+    [
+        ("HEAD", ["HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 9\r\nconnection: close\r\n\r\n"]),
+        ("GET", ["HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n"]),
+        ("GET", ["HTTP/1.1 304 Not Modified\r\nconnection: close\r\n\r\n"]),
+        ("GET", [BINARY, "content-length: 0\r\n\r\n"]),
+    ],
+)
+async def test_a_stream_without_a_body(world: AttackWorld, method: str, answer: Sequence[Any]) -> None:
+    """Ends like any answer that has none; the connection goes on."""
+    says(world, answer)
+    host = world.hosts["app"]
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback())) as client:
+        headers = {"origin": f"http://{host}", "sec-fetch-site": "same-origin"}
+        async with client.request(method, f"http://{host}/api/stream", headers=headers) as came:
+            assert str(came.status) in answer[0]
+            assert await came.read() == b""
+
+
+async def test_a_view_that_closes_ends_its_streams(world: AttackWorld) -> None:
+    """The host page takes the view away."""
+    says(world, [EVENTS, {"endless": "data: 1\n\n"}])
+    async with DOORS["bridge"](world) as door:
+        assert "stream" in content(await door.ask({"url": "/api/stream", "stream": True}))
+    async with asyncio.timeout(5):
+        while world.backends["main"]._tasks:
+            await asyncio.sleep(0.01)

@@ -128,3 +128,17 @@ async def test_a_quota_counts_whatever_is_answered(tmp_path: Path, answer: int) 
     async with built(tmp_path, quotas=(TWO_A_DAY,)) as house:
         house.shop.answer = said
         assert await statuses(house, 3) == [answer, answer, 429]
+
+
+async def test_cancelled_while_it_counts(tmp_path: Path) -> None:
+    """Callers that give up in the middle leave nothing locked; what they took, if anything, stays taken."""
+    async with built(tmp_path, quotas=(replace(TWO_A_DAY, count=100),)) as house:
+        async with asyncio.TaskGroup() as tasks:
+            calls = [tasks.create_task(house.exchange.run(ITEMS, PAGE)) for _ in range(30)]
+            for number, call in enumerate(calls):
+                for _ in range(number % 7):
+                    await asyncio.sleep(0.001)
+                call.cancel()
+        assert await statuses(house, 1) == [200]
+        (used,) = (await house.database_counts()).values()
+        assert 1 <= used <= 31

@@ -367,3 +367,11 @@ async def test_a_stream_has_the_routes_time_for_each_silence(tmp_path: Path, sho
     async with built(tmp_path, shop=shop, stream=True, retry=retry, timeout=10.0) as house:
         await begin(house)
         assert [request.timeout for request in shop.sent] == [10.0, 10.0]
+
+
+async def test_a_refused_token_lets_the_first_answer_go(house: House, shop: StreamingShop) -> None:
+    """Only the answer to the new token stays open."""
+    statuses = [401, 200]
+    shop.answer = lambda request: Response(statuses.pop(0), EVENTS)
+    first, _ = await begin(house)
+    assert (first.status, len(shop.sent), shop.open) == (200, 2, 1)

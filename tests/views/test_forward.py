@@ -2,8 +2,9 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from gateway.exchange.limit import Limiter
 from gateway.exchange.record import OnFailure, Recorder
 from gateway.hooks import Hooks
 from gateway.model import LOCAL, Door, Initiator, Principal
-from gateway.policy import parse_policy
+from gateway.policy import Per, Policy, Quota, Report, Window, parse_policy
 from gateway.stores.journal import Journal
 from gateway.stores.quotas import Quotas
 from gateway.stores.sql import Database
@@ -261,3 +262,38 @@ async def test_what_could_reach_beyond_a_result_is_removed(house: House) -> None
     result = await house.call("cart_add")
     assert result.model_dump(exclude_none=True, by_alias=True)["content"] == [{"type": "text", "text": "kept"}]
     assert result.meta is None
+
+
+def under(house: House, policy: Policy) -> None:
+    """The app has another policy now."""
+    house.views.apps = {"cart": AppRules("Cart", policy)}
+
+
+async def test_a_quota_counts_calls(house: House) -> None:
+    """The next one is refused, and the page hears nothing of it."""
+    add = replace(POLICY.tools["add"], quotas=(Quota(1, Window.MONTH, Per.PRINCIPAL, "add"),))
+    under(house, replace(POLICY, tools={**POLICY.tools, "add": add}))
+    assert not (await house.call(ADD, {"item_id": "tea"})).is_error
+    assert "quota-exceeded" in said(await house.call(ADD, {"item_id": "tea"}))
+    assert len(house.calls) == 1
+
+
+async def test_report_mode_writes_down_what_it_lets_through(house: House) -> None:
+    """A limit that is exceeded, and a condition that does not hold."""
+    rules = parse_policy(
+        """
+version: 1
+backends: {shop: {url: "http://shop.test"}}
+routes: [{path: /api, methods: [GET]}]
+tools:
+  add: {when: 'arguments.item_id == "coffee"', rate: 1/minute per principal}
+""",
+        "policy.yaml",
+    )
+    under(house, replace(rules, mode=Report("", time.time() + 86400)))
+    for _ in range(2):
+        assert not (await house.call(ADD, {"item_id": "tea"})).is_error
+    first, second = (" ".join(fields["reported"]) for fields in house.outcomes())
+    assert "does not hold" in first
+    assert "rate-limited" not in first
+    assert "rate-limited" in second
