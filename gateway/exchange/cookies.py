@@ -59,8 +59,10 @@ class CookieJars:
 
     def keep(self, key: JarKey | None, url: str, headers: Headers) -> None:
         """Keep what a backend's answer sets, for its own host alone: cookies with a `Domain` are not taken."""
+        if key is None:
+            return
         fields = [_EPOCH.sub(r"\g<1>1", value) for name, value in headers if name == "set-cookie" and _taken(value)]
-        if key is None or not fields:
+        if not fields:
             return
         jar = self._jars.get(key)
         if jar is None:
