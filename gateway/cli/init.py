@@ -75,7 +75,7 @@ def init(folder: Path, backend: str, app: str | None, port: int, force: bool) ->
     The policy lets the app read what its own files ask for with fetch('/…'), and nothing else; its comments say how to
     open more.
     """
-    network = _network(backend)
+    network = network_of(backend)
     app = app or _app_id(folder)
     if problem := _unusable(app):
         raise Unusable(f"--app {app}: {problem}")
@@ -83,7 +83,7 @@ def init(folder: Path, backend: str, app: str | None, port: int, force: bool) ->
     policy_path, config_path = Path("policies", f"{app}.yaml"), Path("gateway.yaml")
     texts = {
         policy_path: _policy(app, backend, network, found),
-        config_path: CONFIG.format(app=app, port=port, source=_yaml(str(folder))),
+        config_path: CONFIG.format(app=app, port=port, source=yaml_text(str(folder))),
     }
     present = [str(path) for path in texts if path.exists()]
     if present and not force:
@@ -104,10 +104,10 @@ def _policy(app: str, backend: str, network: str, found: Found) -> str:
     example = next((path for path in paths if path.startswith("/api")), paths[0])
     return POLICY.format(
         app=app,
-        backend=_yaml(backend),
+        backend=yaml_text(backend),
         network=network,
         network_means=means[network],
-        routes=_routes(paths, bool(found.paths)) + WRITING.format(path=_yaml(example)),
+        routes=_routes(paths, bool(found.paths)) + WRITING.format(path=yaml_text(example)),
         tools=_tools(found),
         tests=_tests(example),
     )
@@ -119,7 +119,7 @@ def _routes(paths: tuple[str, ...], found: bool) -> str:
         if found
         else "# No fetch('/…') was found in the app's files, so it may read everything under /api/:"
     )
-    rows = "".join(f"  - {{path: {_yaml(path)}, methods: [GET]}}\n" for path in paths)
+    rows = "".join(f"  - {{path: {yaml_text(path)}, methods: [GET]}}\n" for path in paths)
     return f"routes:\n  {why}\n{rows}"
 
 
@@ -129,7 +129,7 @@ def _tools(found: Found) -> str:
             "# The page's WebMCP tools that a model may call; one that is not named here is not offered:\n"
             "# tools:\n#   get_something: {}\n#   change_something: {confirm: always}\n"
         )
-    rows = "".join(f"  {_yaml(tool)}: {{}}\n" for tool in found.tools)
+    rows = "".join(f"  {yaml_text(tool)}: {{}}\n" for tool in found.tools)
     return (
         "# The page's WebMCP tools that a model may call; one that is not named here is not offered.\n"
         "# What they fetch is held by the routes above. `confirm: always` asks a person before a call.\n"
@@ -172,7 +172,7 @@ def _unusable(app: str) -> str | None:
     return f"{app}.localhost is a site of the gateway" if app in _SITES else app_id_problem(app)
 
 
-def _network(backend: str) -> str:
+def network_of(backend: str) -> str:
     """`private` where the backend's host is this machine or a private address by its form, else `public`."""
     try:
         url = urlsplit(backend)
@@ -188,7 +188,7 @@ def _network(backend: str) -> str:
     return "private" if private else "public"
 
 
-def _yaml(text: str) -> str:
+def yaml_text(text: str) -> str:
     """A text in YAML, quoted where it could be read as something else."""
     plain = re.fullmatch(r"[A-Za-z./][A-Za-z0-9_./:-]*[A-Za-z0-9_/]|[A-Za-z]", text, re.ASCII)
     quoted = text.replace("\\", "\\\\").replace('"', '\\"')

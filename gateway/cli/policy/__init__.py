@@ -13,6 +13,7 @@ policy = CommandGroup(
         "explain": "gateway.cli.policy.explain:explain",
         "diff": "gateway.cli.policy.diff:diff",
         "replay": "gateway.cli.policy.replay:replay",
+        "learn": "gateway.cli.policy.learn:learn",
         "schema": "gateway.cli.policy.schema:schema",
     },
 )

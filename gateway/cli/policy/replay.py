@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import click
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
 from gateway.cli.group import Unusable
 from gateway.cli.policy.output import FAILED, console, json_option, problems_as_json, write_json
-from gateway.cli.records import Read, outcomes, whole
+from gateway.cli.policy.progress import shown_outcomes
 from gateway.model import Json
 from gateway.policy import Policy, load_policy
 from gateway.policy.replay import Replayed, replayed
@@ -123,7 +121,7 @@ def replay(ctx: click.Context, audit: Path, file: Path, app: str | None, fail_on
 def _replay(audit: Path, policy: Policy, app: str | None, *, quiet: bool) -> Found:
     found = Found()
     apps: set[str] = set()
-    for read in _shown(audit, quiet=quiet):
+    for read in shown_outcomes(audit, f"Replaying {audit.name}", quiet=quiet):
         if read.record is None:
             found.damaged += 1
             continue
@@ -139,25 +137,6 @@ def _replay(audit: Path, policy: Policy, app: str | None, *, quiet: bool) -> Fou
             raise Unusable(f"{audit} holds requests of several apps: name one with --app, such as {min(apps)}")
         found.add(one)
     return found
-
-
-def _shown(audit: Path, *, quiet: bool) -> Iterator[Read]:
-    """The outcomes of a record, with a bar on the terminal."""
-    total = whole(audit)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    out = console(err=True)
-    with Progress(*columns, console=out, transient=True, disable=quiet or not out.is_terminal) as progress:
-        task = progress.add_task(f"Replaying {audit.name}", total=total)
-        for number, read in enumerate(outcomes(audit)):
-            if number % 256 == 0:
-                progress.update(task, completed=read.done)
-            yield read
 
 
 def _was(one: Replayed) -> str:

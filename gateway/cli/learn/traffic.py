@@ -1,0 +1,165 @@
+"""Learns routes from a record: from requests that persons caused, that were let through and answered well."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from gateway.cli.learn.found import ENCODED, Findings, Learned, LeftOut, path_problem, singular, unique
+from gateway.model import AuditRecord, Json
+from gateway.policy import METHODS, SAFE_METHODS
+
+MOST: Final = 5000
+"""Different routes that are kept while a record is read."""
+
+MANY: Final = 8
+"""Words in one place of a path that is read, above which they are taken for values."""
+
+_VALUE = re.compile(
+    r"""\d+
+      | [0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}
+      | \d{4}-\d{2}-\d{2}.*
+      | [A-Za-z]+[-_]\d+
+      | (?=[^g-z]*\d)[0-9a-f]{12,}
+      | (?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9_-]{16,}
+      | (?=.*\d)[a-z]{1,8}_[A-Za-z0-9]{8,}
+      | .*[%@:,;=].*""",
+    re.ASCII | re.VERBOSE | re.IGNORECASE,
+)
+_AMBIGUOUS = re.compile("%(?:2F|5C|25|3B|3F|23)")
+
+
+@dataclass(slots=True)
+class Seen:
+    """One method of one path: how often, and whether report mode let it through."""
+
+    count: int = 0
+    reported: int = 0
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Takes in records one at a time; its size is bounded."""
+
+    app: str | None = None
+    seen: dict[tuple[str, str, str | None], Seen] = field(default_factory=dict)
+    left_out: Counter[tuple[str, str]] = field(default_factory=Counter)
+    apps: set[str] = field(default_factory=set)
+
+    def add(self, record: AuditRecord) -> None:
+        """Take in the outcome of a request, if it is one."""
+        fields = record.fields
+        if fields.get("kind") != "http" or (self.app is not None and fields.get("app") != self.app):
+            return
+        self.apps.add(str(fields.get("app")))
+        if fields.get("approval") is not None and "answered_by" not in fields:
+            return  # it waited for a person; what came of it is recorded by itself
+        why = _objection(fields)
+        method, url = fields.get("method"), fields.get("url")
+        if why is not None or not isinstance(method, str) or not isinstance(url, str):
+            self._leave(f"requests {why or 'without URL'}", "only what persons did, and what worked, is learned")
+            return
+        backend = fields.get("backend")
+        key = (method, generalised(url.partition("?")[0]), backend if isinstance(backend, str) else None)
+        if key not in self.seen and len(self.seen) >= MOST:
+            self._leave("requests to further paths", f"more than {MOST} different ones were seen")
+            return
+        one = self.seen.setdefault(key, Seen())
+        one.count += 1
+        one.reported += bool(fields.get("reported"))
+
+    def findings(self) -> Findings:
+        """What was learned."""
+        found = Findings(left_out=[LeftOut(what, why, count) for (what, why), count in self.left_out.most_common()])
+        for (method, path, backend), seen in sorted(_joined(self.seen).items(), key=_order):
+            problem = path_problem(path)
+            if problem is not None:
+                found.left_out.append(LeftOut(f"{method} {path}", problem, seen.count))
+                continue
+            times = "once" if seen.count == 1 else f"{seen.count} times"
+            mode = f", {seen.reported} in report mode" if seen.reported else ""
+            found.learned.append(Learned(method, path, f"{times}{mode}", backend))
+        found.left_out += _words(self.seen)
+        return found
+
+    def _leave(self, what: str, why: str) -> None:
+        self.left_out[(what, why)] += 1
+
+
+def generalised(path: str) -> str:
+    """The path with parameters for segments that look like values: numbers, ids, dates, what is encoded."""
+    names: list[str] = []
+    segments: list[str] = []
+    before = ""
+    for segment in path.split("/")[1:]:
+        if segment and _VALUE.fullmatch(segment):
+            names.append(unique(singular(before) if before else "id", names))
+            segments.append(f"{{{names[-1]}{ENCODED if _AMBIGUOUS.search(segment) else ''}}}")
+            before = ""
+        else:
+            segments.append(segment)
+            before = segment
+    return "/" + "/".join(segments)
+
+
+def _objection(fields: Mapping[str, Json]) -> str | None:
+    """Why a request teaches nothing."""
+    initiator, status = fields.get("initiator"), fields.get("status")
+    if initiator != "person":
+        return f"caused by the {initiator}"
+    if fields.get("decision") != "allow":
+        return "that were denied"
+    if fields.get("reason") is not None:
+        return f"that ended with {fields['reason']}"
+    if not isinstance(status, int) or status >= 400:
+        return f"answered with {status}"
+    return None if fields.get("method") in METHODS else "with another method"
+
+
+Key = tuple[str, str, str | None]
+
+
+def _joined(seen: Mapping[Key, Seen]) -> dict[Key, Seen]:
+    """Paths that are read and differ in their last word alone become one, where there are many of them."""
+    groups: dict[Key, list[Key]] = {}
+    for key in seen:
+        method, path, backend = key
+        head, _, last = path.rpartition("/")
+        if method in SAFE_METHODS and last and "{" not in last:
+            groups.setdefault((method, head, backend), []).append(key)
+    joined = dict(seen)
+    for (method, head, backend), keys in groups.items():
+        if len(keys) <= MANY:
+            continue
+        used = re.findall(r"\{([^{}:]+)", head)
+        before = head.rpartition("/")[2]
+        name = unique(singular(before) if before and "{" not in before else "id", used)
+        whole = joined.setdefault((method, f"{head}/{{{name}}}", backend), Seen())
+        for key in keys:
+            one = joined.pop(key)
+            whole.count += one.count
+            whole.reported += one.reported
+    return joined
+
+
+def _words(seen: Iterable[Key]) -> list[LeftOut]:
+    """Unsafe requests whose last words look like values: each is kept by itself, and that is said."""
+    groups: Counter[tuple[str, str]] = Counter()
+    for method, path, _ in seen:
+        head, _, last = path.rpartition("/")
+        if method not in SAFE_METHODS and last and "{" not in last:
+            groups[(method, head)] += 1
+    why = "words are no parameters where something is changed: write {name} yourself if they are values"
+    return [
+        LeftOut(f"{method} {head}/…, one route for {count} words", why)
+        for (method, head), count in groups.items()
+        if count > 2
+    ]
+
+
+def _order(item: tuple[Key, Seen]) -> tuple[str, bool, str]:
+    method, path, _ = item[0]
+    return path, method not in SAFE_METHODS, method

@@ -1,0 +1,217 @@
+"""Puts learned routes into a policy file as people write them; what stands in the file stays, comments too."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString
+
+from gateway.cli.init import network_of, yaml_text
+from gateway.cli.learn.found import Body, Learned, LeftOut
+from gateway.policy import METHODS, SAFE_METHODS, Policy
+from gateway.policy.overlaps import region
+from gateway.policy.templates import parse_template
+
+WIDE: Final = 4096
+
+NEW: Final = """\
+# What the app may do. Nothing is allowed that no rule allows.
+# These routes were learned: read them, and take out what the app does not need.
+version: 1
+
+backends:
+  app:
+    url: {url}
+    network: {network}
+
+limits:
+  timeout: 10s
+  request: 1MiB
+  response: 5MiB
+  rate: [20/second per view, 600/minute per principal]
+
+routes: []
+
+tests: []
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What is added: methods of one path that are allowed alike. `schema` is the file of its body's schema."""
+
+    path: str
+    methods: tuple[str, ...]
+    why: str
+    backend: str | None
+    body: Body | None
+    schema: str | None
+
+    @property
+    def unsafe(self) -> bool:
+        """Whether it can change something: a model's call then asks a person."""
+        return not SAFE_METHODS.issuperset(self.methods)
+
+    @property
+    def shown(self) -> str:
+        """The route in a line."""
+        asks = "; a model's call asks a person" if self.unsafe else ""
+        checked = f"; bodies as in {self.schema}" if self.schema is not None else ""
+        return f"{', '.join(self.methods)} {self.path} ({self.why}{asks}{checked})"
+
+
+def new_policy(backend: str) -> str:
+    """The text of a policy without routes for the API at the URL `backend`."""
+    return NEW.format(url=yaml_text(backend), network=network_of(backend))
+
+
+def undecided(policy: Policy, learned: Iterable[Learned]) -> tuple[list[Learned], list[LeftOut]]:
+    """What the policy does not decide yet, and why the rest is left out: a rule that denies on purpose goes first."""
+    fresh: list[Learned] = []
+    left: list[LeftOut] = []
+    for one in learned:
+        backend = one.backend if one.backend in policy.backends else None
+        template = parse_template(one.path)
+        path = region(template, template, len(template.segments)).witnesses[-1]
+        route = policy.routes.find(one.method, path, backend)
+        if route is None:
+            fresh.append(one)
+        elif route.deny is None:
+            left.append(LeftOut(one.shown, f"line {route.line} allows it already"))
+        else:
+            left.append(LeftOut(one.shown, f"line {route.line} denies it on purpose: {route.deny}"))
+    return fresh, left
+
+
+def grouped(learned: Sequence[Learned], several_backends: bool, folder: str | None) -> list[Route]:
+    """The routes to add: reading and changing apart, each method with a schema by itself."""
+    groups: dict[tuple[str, str | None, bool, str | None], list[Learned]] = {}
+    for one in learned:
+        name = one.body.name if one.body is not None else None
+        groups.setdefault((one.path, one.backend, one.method in SAFE_METHODS, name), []).append(one)
+    return [
+        Route(
+            path=path,
+            methods=tuple(one.method for one in several),
+            why="; ".join(dict.fromkeys(one.why for one in several)),
+            backend=backend if several_backends else None,
+            body=several[0].body,
+            schema=f"{folder}/{name}.schema.json" if name is not None and folder is not None else None,
+        )
+        for (path, backend, _, name), several in groups.items()
+    ]
+
+
+def merged(text: str, routes: Sequence[Route], origin: str) -> str:
+    """The policy `text` with `routes` and a test for each at the ends of their lists; `origin` says where from."""
+    yaml = _yaml(text)
+    document = yaml.load(text)
+    listed = _list(document, "routes")
+    begin = len(listed)
+    for route in routes:
+        listed.append(_route(route))
+        listed.yaml_add_eol_comment(f"# {_plain(route.why)}", len(listed) - 1)
+    _heading(listed, begin, f"Learned {origin}:")
+    tests = _list(document, "tests")
+    for route in routes:
+        for test in _tests(route):
+            tests.append(test)
+    out = io.StringIO()
+    yaml.dump(document, out)
+    return out.getvalue()
+
+
+def schema_files(routes: Iterable[Route]) -> Mapping[str, str]:
+    """The files of schemas that routes name, with their texts."""
+    return {
+        route.schema: json.dumps(route.body.schema, indent=2, ensure_ascii=False) + "\n"
+        for route in routes
+        if route.schema is not None and route.body is not None
+    }
+
+
+def _yaml(text: str) -> YAML:
+    """Reads and writes as the file is written: its quotes, its width, its indentation."""
+    yaml = YAML()
+    yaml.preserve_quotes = True
+    yaml.width = WIDE
+    offset = next((len(line) - len(line.lstrip()) for line in text.splitlines() if line.lstrip().startswith("- ")), 2)
+    yaml.indent(mapping=2, sequence=offset + 2, offset=offset)
+    return yaml
+
+
+def _list(document: Any, key: str) -> CommentedSeq:
+    """The list under `key`, made if there is none, in block style so that each entry has its line."""
+    found = document.get(key)
+    if not isinstance(found, CommentedSeq):
+        found = CommentedSeq()
+        document[key] = found
+    found.fa.set_block_style()  # in a flow list a comment would take in what follows it
+    return found
+
+
+def _route(route: Route) -> CommentedMap:
+    entry = CommentedMap(path=_quoted(route.path), methods=_flow(route.methods))
+    if route.backend is not None:
+        entry["backend"] = route.backend
+    if route.schema is not None:
+        entry["body"] = _flow_map(schema=_quoted(route.schema))
+    if route.unsafe:
+        entry["confirm"] = _flow_map(when="model")
+    entry.fa.set_flow_style()
+    return entry
+
+
+def _tests(route: Route) -> list[CommentedMap]:
+    """Expectations without any value that was seen."""
+    method = route.methods[0]
+    request = f"{method} {Learned(method, route.path, '').example}"
+    if route.schema is not None:
+        return [_flow_map(request=request, expect="deny")]  # there is no body
+    if not route.unsafe:
+        return [_flow_map(request=request, expect="allow")]
+    return [
+        _flow_map(request=request, initiator="person", expect="allow"),
+        _flow_map(request=request, initiator="model", expect="confirm"),
+    ]
+
+
+def _heading(listed: CommentedSeq, place: int, text: str) -> None:
+    indent = (listed.lc.col if getattr(listed.lc, "col", None) is not None and place else 2) or 0
+    listed.yaml_set_comment_before_after_key(place, before=_plain(text), indent=indent)
+
+
+def _plain(text: str) -> str:
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def _quoted(text: str) -> str:
+    return DoubleQuotedScalarString(text) if set(text) & set("{}*,:#&[]") else text
+
+
+def _flow(items: Iterable[str]) -> CommentedSeq:
+    listed = CommentedSeq(items)
+    listed.fa.set_flow_style()
+    return listed
+
+
+def _flow_map(**entries: str) -> CommentedMap:
+    mapping = CommentedMap(entries)
+    mapping.fa.set_flow_style()
+    return mapping
+
+
+def ordered(learned: Iterable[Learned]) -> list[Learned]:
+    """By their paths; exact segments before parameters, since the first route that matches decides."""
+    methods = sorted(METHODS, key=lambda method: (method not in SAFE_METHODS, method))
+
+    def place(one: Learned) -> tuple[list[tuple[bool, str]], int]:
+        return [(part.startswith("{"), part) for part in one.path.split("/")], methods.index(one.method)
+
+    return sorted(learned, key=place)

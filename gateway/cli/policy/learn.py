@@ -1,0 +1,229 @@
+"""`policy learn`: routes for a policy, from what persons did or from what an API says of itself."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import click
+from rich.text import Text
+
+from gateway.cli.group import Unusable
+from gateway.cli.learn.found import Findings, Learned, LeftOut
+from gateway.cli.learn.openapi import learn_openapi
+from gateway.cli.learn.traffic import Traffic
+from gateway.cli.learn.write import Route, grouped, merged, new_policy, ordered, schema_files, undecided
+from gateway.cli.policy.output import FAILED, console, json_option, problems_as_json, write_json
+from gateway.cli.policy.progress import shown_outcomes
+from gateway.cli.records import is_record
+from gateway.errors import DocumentError
+from gateway.model import Json
+from gateway.policy import Policy, load_policy, parse_policy
+from gateway.policy.diff import Turn, diff
+
+SHOWN: Final = 40
+"""Things left out that are named; JSON names all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What comes of learning: the whole text of the policy, the files of schemas beside it, and what to say."""
+
+    text: str
+    files: dict[Path, str]
+    added: Sequence[Route]
+    left_out: Sequence[LeftOut]
+
+
+@click.command()
+@click.argument("source", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--into", type=click.Path(path_type=Path, dir_okay=False), help="The policy file to extend, or to make.")
+@click.option(
+    "--backend", metavar="URL|NAME", help="The API's URL for a new policy; its name where a policy has several."
+)
+@click.option("--app", metavar="ID", help="The app whose requests are learned, where the record has several.")
+@click.option("--deprecated", is_flag=True, help="Take deprecated operations of the API too.")
+@click.option("--dry-run", is_flag=True, help="Write no file.")
+@click.option("--check", is_flag=True, help="Write no file, and exit with 1 if there is something to add.")
+@json_option
+@click.pass_context
+def learn(
+    ctx: click.Context,
+    source: Path,
+    into: Path | None,
+    backend: str | None,
+    app: str | None,
+    deprecated: bool,
+    dry_run: bool,
+    check: bool,
+    as_json: bool,
+) -> None:
+    """Propose routes from SOURCE: a journal, its SQLite database, or an OpenAPI 3.x file.
+
+    Of a record only requests count that persons caused, that were let through (by a rule or by report mode), and that
+    the backend answered well. Of an API its paths, methods and the schemas of JSON bodies. No route ends in `**`; what
+    changes something asks a person when a model causes it. Rules that are there go first, and keep their comments.
+
+    Without --into the policy is printed, and what is to be said of it goes to the standard error.
+
+    Exit code 0, 1 with --check if there is something to add, 2 if a file cannot be used.
+
+    \b
+    Examples: webmcp-gateway policy learn gateway.journal --into policies/cart.yaml
+              webmcp-gateway policy learn openapi.yaml --backend https://api.example.com > api.yaml
+    """
+    with problems_as_json(as_json):
+        policy = load_policy(into) if into is not None and into.exists() else None
+        found = _findings(source, policy, backend, app, deprecated=deprecated, quiet=as_json)
+        result = _result(source, into, policy, backend, found)
+    writes = into is not None and not dry_run and not check and bool(result.added)
+    if writes and into is not None:
+        _write({**result.files, into: result.text})
+    if as_json:
+        write_json(_json(result, into if writes else None))
+    else:
+        _print(result, into, writes=writes, dry=dry_run or check)
+    if check and result.added:
+        ctx.exit(FAILED)
+
+
+def _findings(
+    source: Path, policy: Policy | None, backend: str | None, app: str | None, *, deprecated: bool, quiet: bool
+) -> Findings:
+    if not is_record(source):
+        return learn_openapi(source, _base(policy, backend), deprecated=deprecated)
+    traffic = Traffic(app)
+    damaged = 0
+    for read in shown_outcomes(source, f"Reading {source.name}", quiet=quiet):
+        if read.record is None:
+            damaged += 1
+        else:
+            traffic.add(read.record)
+        if len(traffic.apps) > 1:
+            raise Unusable(f"{source} holds requests of several apps: name one with --app, such as {min(traffic.apps)}")
+    found = traffic.findings()
+    if damaged:
+        found.left_out.append(LeftOut("damaged lines of the record", "their hashes do not fit", damaged))
+    return found
+
+
+def _base(policy: Policy | None, backend: str | None) -> str | None:
+    """The URL that stands before the paths of a policy."""
+    if policy is None:
+        return backend
+    name = _backend_name(policy, backend)
+    if name is None:
+        raise Unusable(f"name one of the policy's backends with --backend: {_names(policy)}")
+    return policy.backends[name].url
+
+
+def _backend_name(policy: Policy, backend: str | None) -> str | None:
+    """The backend of the policy that is meant, None where that is open. Raises `Unusable` for one that is not there."""
+    if backend is not None and backend not in policy.backends:
+        raise Unusable(f"--backend {backend}: the policy has {_names(policy)}")
+    return backend or policy.only_backend
+
+
+def _names(policy: Policy) -> str:
+    return ", ".join(policy.backends) or "no backends"
+
+
+def _result(source: Path, into: Path | None, policy: Policy | None, backend: str | None, found: Findings) -> Result:
+    text = into.read_text("utf-8") if into is not None and policy is not None else _new(backend, found)
+    present = policy or parse_policy(text, "the new policy")
+    learned, left = undecided(
+        present, ordered(_placed(present, backend if policy is not None else None, found.learned))
+    )
+    folder = f"{into.name.removesuffix('.yaml')}.schemas" if into is not None else None
+    routes = grouped(learned, len(present.backends) > 1, folder)
+    if into is None:
+        left += [
+            LeftOut(f"the body schema of {one.shown}", "it needs a file: use --into") for one in learned if one.body
+        ]
+    parent = into.parent if into is not None else Path()
+    files = {parent / name: content for name, content in schema_files(routes).items()}
+    whole = merged(text, routes, f"from {source.name}") if routes else text
+    _check(present, whole, into, files)
+    return Result(whole, files, routes, [*left, *found.left_out])
+
+
+def _new(backend: str | None, found: Findings) -> str:
+    url = backend or found.backend
+    if url is None:
+        raise Unusable("name the API with --backend URL, such as --backend https://api.example.com")
+    return new_policy(url)
+
+
+def _placed(policy: Policy, backend: str | None, learned: Iterable[Learned]) -> list[Learned]:
+    """Each with the backend that it goes to, where the policy has several."""
+    if len(policy.backends) <= 1:
+        return [replace(one, backend=None) for one in learned]
+    placed = [one if one.backend in policy.backends else replace(one, backend=backend) for one in learned]
+    if any(one.backend is None for one in placed):
+        raise Unusable(f"name one of the policy's backends with --backend: {_names(policy)}")
+    return placed
+
+
+def _check(present: Policy, text: str, into: Path | None, files: Mapping[Path, str]) -> None:
+    """Whether the text is a policy that says what the present one says, and more."""
+    parent = into.parent if into is not None else Path()
+
+    def beside(name: str) -> str:
+        path = parent / name
+        return files[path] if path in files else path.read_text("utf-8")
+
+    try:
+        new = parse_policy(text, present.file, beside)
+    except DocumentError as error:
+        raise Unusable(f"what was learned makes no policy, and nothing is written: {error}") from error
+    others = [change for change in diff(present, new) if change.turn is not Turn.OPENED]
+    if others:
+        raise Unusable(f"to write it would change other rules, and nothing is written: {others[0].detail}")
+
+
+def _write(texts: Mapping[Path, str]) -> None:
+    """Write each file whole, or not at all."""
+    for path, text in texts.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part = path.with_name(f".{path.name}.new")
+            part.write_text(text, "utf-8")
+            if path.exists():
+                shutil.copymode(path, part)
+            part.replace(path.resolve())
+        except OSError as error:
+            raise Unusable(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _print(result: Result, into: Path | None, *, writes: bool, dry: bool) -> None:
+    if into is None and not dry:
+        click.echo(result.text, nl=False)
+    out = console(err=into is None and not dry)
+    for route in result.added:
+        out.print(Text.assemble(("added     ", "green"), route.shown))
+    for one in result.left_out[:SHOWN]:
+        place, count = f"{one.place}: " if one.place else "", f"{one.count} " if one.count > 1 else ""
+        out.print(Text.assemble(("left out  ", "yellow"), f"{place}{count}{one.what}: {one.why}"))
+    if len(result.left_out) > SHOWN:
+        out.print(f"          and {len(result.left_out) - SHOWN} more; --json names all")
+    where = f" to {into}" if writes else ", and nothing is written" if into is not None or dry else ""
+    out.print(f"{len(result.added)} routes added{where}, {len(result.left_out)} left out")
+
+
+def _json(result: Result, written: Path | None) -> Json:
+    added: list[Json] = [
+        {"path": one.path, "methods": list(one.methods), "why": one.why, "schema": one.schema} for one in result.added
+    ]
+    left: list[Json] = [
+        {"what": one.what, "why": one.why, "count": one.count, "place": one.place or None} for one in result.left_out
+    ]
+    return {
+        "ok": True,
+        "added": added,
+        "left_out": left,
+        "written": str(written) if written is not None else None,
+        "policy": result.text,
+    }

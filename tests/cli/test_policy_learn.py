@@ -1,0 +1,404 @@
+"""`policy learn`: from records and from OpenAPI; what is added, what is left out, and what stays as it was."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.cli import main
+from gateway.cli.learn.found import path_problem, singular
+from gateway.cli.learn.traffic import generalised
+from gateway.policy import load_policy, parse_policy
+from tests.cli.recorded import database, journal, request
+
+BACKEND = ("--backend", "https://shop.example.com")
+
+OPENAPI = """\
+openapi: 3.0.3
+info: {title: Shop, version: 1.0.0}
+servers: [{url: https://shop.example.com/v2}]
+paths:
+  /products/{product-id}:
+    get: {operationId: getProduct, responses: {200: {description: ok}}}
+  /cart:
+    get: {responses: {200: {description: ok}}}
+    post:
+      operationId: addToCart
+      requestBody:
+        required: true
+        content: {application/json: {schema: {$ref: '#/components/schemas/NewItem'}}}
+      responses: {201: {description: ok}}
+  /cart/{item}:
+    delete: {operationId: removeItem, responses: {204: {description: ok}}}
+    trace: {responses: {200: {description: ok}}}
+  /export/{name}.csv:
+    get: {responses: {200: {description: ok}}}
+  /old:
+    get: {deprecated: true, responses: {200: {description: ok}}}
+components:
+  schemas:
+    NewItem:
+      type: object
+      required: [id, item]
+      properties:
+        id: {type: string, readOnly: true}
+        item: {type: string, format: slug}
+        count: {type: integer, minimum: 0, exclusiveMinimum: true, nullable: true}
+        of: {$ref: '#/components/schemas/NewItem'}
+      additionalProperties: false
+"""
+
+POLICY = """\
+# Mine.
+version: 1
+backends:
+  shop: {url: https://shop.example.com/v2}   # the shop
+
+routes:
+  - path: "/cart/{item}"        # one line of it
+    methods: [DELETE]
+    confirm: always
+  - {path: '/admin/**', deny: "The admin API is not for apps"}   # never
+
+tools:
+  get_cart: {}                  # for models
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with an API and a policy, to work in."""
+    (tmp_path / "api.yaml").write_text(OPENAPI)
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    """The command, in this process."""
+    return CliRunner().invoke(main, ["policy", "learn", *arguments])
+
+
+def learned(*arguments: str) -> tuple[list[str], list[tuple[str, int]]]:
+    """The routes that were added, and what was left out with its count."""
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    added = [f"{', '.join(one['methods'])} {one['path']}" for one in told["added"]]
+    return added, [(one["what"], one["count"]) for one in told["left_out"]]
+
+
+# ── from a record ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_only_what_persons_did_and_what_worked_is_learned(folder: Path) -> None:
+    """Models, pages, denials and failures teach nothing, and are counted."""
+    day = [
+        request("GET", "/api/cart?full=1"),
+        request("GET", "/api/cart", reported=["no route"], route=None),
+        request("GET", "/api/page", initiator="page"),
+        request("GET", "/api/model", initiator="model"),
+        request("GET", "/api/denied", decision="deny", reason="policy-denied", status=403),
+        request("GET", "/api/missing", status=404),
+        request("GET", "/api/down", status=502, reason="backend-unreachable"),
+        {"kind": "tool", "app": "cart", "initiator": "person", "tool": "x"},
+    ]
+    journal(folder / "day.journal", day)
+    added, left = learned("day.journal", *BACKEND)
+    assert added == ["GET /api/cart"]
+    assert dict(left) == {
+        "requests caused by the page": 1,
+        "requests caused by the model": 1,
+        "requests that were denied": 1,
+        "requests answered with 404": 1,
+        "requests that ended with backend-unreachable": 1,
+    }
+
+
+def test_a_request_that_a_person_approved_counts_once(folder: Path) -> None:
+    """By what came of it, not by its question."""
+    asked = request("PUT", "/api/cart/7", approval="q", status=202)
+    journal(folder / "day.journal", [asked, {**asked, "answered_by": "x", "status": 200}])
+    result = run("day.journal", *BACKEND)
+    assert '- {path: "/api/cart/{cart}", methods: [PUT], confirm: {when: model}}  # once' in result.output
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/api/orders/17", "/api/orders/{order}"),
+        ("/api/orders/17/items/3", "/api/orders/{order}/items/{item}"),
+        ("/api/categories/8f14e45f-ceea-467f-8f3a-1234567890ab", "/api/categories/{category}"),
+        ("/api/users/ann@example.com", "/api/users/{user}"),
+        ("/api/files/a%2Fb.txt", "/api/files/{file:encoded}"),
+        ("/api/files/a%20b.txt", "/api/files/{file}"),
+        ("/api/days/2026-01-31", "/api/days/{day}"),
+        ("/api/17/18", "/api/{api}/{id}"),
+        ("/v2/oauth2/me", "/v2/oauth2/me"),
+        ("/api/customers/cus_9s6XKzkNRiz8i3", "/api/customers/{customer}"),
+        ("/api/cart/teapot", "/api/cart/teapot"),
+        ("/17", "/{id}"),
+        ("/", "/"),
+    ],
+)
+def test_values_in_paths_become_parameters(path: str, expected: str) -> None:
+    """Numbers, ids, dates, what is encoded; words stay."""
+    assert generalised(path) == expected
+
+
+@given(st.lists(st.from_regex(r"\A(?:[a-z]{1,8}|\d{1,4}|[A-Za-z0-9_@%.-]{1,20})\Z"), min_size=1, max_size=6))
+def test_a_path_that_is_learned_takes_the_path_that_was_seen(segments: list[str]) -> None:
+    """Whatever its segments are, as long as a route can have it."""
+    path = "/" + "/".join(segments)
+    template = generalised(path)
+    if path_problem(template) is None and re.search("%(?![0-9A-F]{2})", path) is None:
+        text = f'version: 1\nbackends: {{a: {{url: "http://a"}}}}\nroutes: [{{path: "{template}", methods: [GET]}}]\n'
+        assert parse_policy(text, "p").routes.find("GET", path, None) is not None
+
+
+def test_no_route_ends_in_a_rest(folder: Path) -> None:
+    """However many paths there are below one place."""
+    journal(
+        folder / "day.journal", (request("POST", f"/api/x/{word}/{n}/y") for word in "abcdefghijkl" for n in range(3))
+    )
+    text = run("day.journal", *BACKEND).output
+    assert "**" not in text
+    assert text.count("methods: [POST]") == 12
+
+
+def test_many_words_in_one_place_are_values_where_something_is_read(folder: Path) -> None:
+    """Where something is changed each is kept by itself, and that is said."""
+    names = ["teapot", "mug", "bowl", "honey", "oil", "apron", "candle", "board", "tea"]
+    journal(
+        folder / "day.journal", (request(method, f"/api/items/{name}") for name in names for method in ("GET", "PUT"))
+    )
+    added, left = learned("day.journal", *BACKEND)
+    assert added[-1] == "GET /api/items/{item}"
+    assert added[:-1] == [f"PUT /api/items/{name}" for name in sorted(names)]
+    assert left == [("PUT /api/items/…, one route for 9 words", 1)]
+
+
+def test_what_is_learned_is_a_policy_whose_tests_pass(folder: Path) -> None:
+    """With every route covered; no value of the record is in it."""
+    day = [request(method, "/api/secret-cart/4711") for method in ("GET", "HEAD", "DELETE")]
+    journal(folder / "day.journal", [*day, request("POST", "/api/cart")])
+    assert run("day.journal", "--into", "new.yaml", *BACKEND).exit_code == 0
+    assert "4711" not in (folder / "new.yaml").read_text()
+    tested = CliRunner().invoke(main, ["policy", "test", "new.yaml", "--fail-under", "100"])
+    assert tested.exit_code == 0, tested.output
+
+
+def test_a_database_teaches_the_same(folder: Path) -> None:
+    """As its journal."""
+    file = journal(folder / "day.journal", [request("GET", "/api/cart"), request("GET", "/api/cart/7")])
+    database(folder / "day.db", file)
+    assert learned("day.db", *BACKEND) == learned("day.journal", *BACKEND)
+
+
+def test_a_record_of_several_apps_needs_a_name(folder: Path) -> None:
+    """One policy is of one app."""
+    journal(folder / "day.journal", [request("GET", "/a"), request("GET", "/b", app="till")])
+    assert run("day.journal", *BACKEND).exit_code == 2
+    assert learned("day.journal", *BACKEND, "--app", "till")[0] == ["GET /b"]
+
+
+# ── from OpenAPI ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_api_becomes_a_policy_whose_tests_pass(folder: Path) -> None:
+    """Paths, methods, schemas of bodies; the first server is the backend."""
+    result = run("api.yaml", "--into", "new.yaml")
+    assert result.exit_code == 0, result.output
+    policy = load_policy(folder / "new.yaml")
+    assert policy.backends["app"].url == "https://shop.example.com/v2"
+    assert [(sorted(route.methods or ()), route.template.text) for route in policy.routes.all] == [
+        (["GET"], "/cart"),
+        (["POST"], "/cart"),
+        (["DELETE"], "/cart/{item}"),
+        (["GET"], "/products/{product_id}"),
+    ]
+    tested = CliRunner().invoke(main, ["policy", "test", "new.yaml", "--fail-under", "100"])
+    assert tested.exit_code == 0, tested.output
+    for place in ("api.yaml:17:12: TRACE", "api.yaml:19:5: /export/{name}.csv", "api.yaml:21:10: GET /old"):
+        assert f"left out  {place}" in result.output
+    assert "format slug in body schemas" in result.output
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome"),
+    [
+        ('{"item": "mug"}', "allow"),
+        ('{"item": "mug", "count": null, "of": {"item": "bowl", "count": 1}}', "allow"),
+        ('{"item": "mug", "count": 0}', "deny"),
+        ('{"count": 1}', "deny"),
+        ('{"item": "mug", "price": 0}', "deny"),
+        ('{"item": "mug", "of": {}}', "deny"),
+    ],
+)
+def test_schemas_of_openapi_hold_bodies(folder: Path, body: str, outcome: str) -> None:
+    """Nullable, exclusive bounds of 3.0, references, and properties that only answers have."""
+    run("api.yaml", "--into", "new.yaml")
+    explained = CliRunner().invoke(
+        main, ["policy", "explain", "POST", "/cart", "--policy", "new.yaml", "--body", body, "--json"]
+    )
+    assert json.loads(explained.stdout)["outcome"] == outcome
+
+
+def test_a_server_below_the_backend_is_a_prefix(folder: Path) -> None:
+    """Paths of a policy are below the URL of its backend."""
+    (folder / "policy.yaml").write_text(POLICY.replace("/v2", ""))
+    assert learned("api.yaml", "--into", "policy.yaml", "--dry-run")[0][0] == "GET /v2/cart"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("swagger: '2.0'\n", "api.yaml:1:1: is no OpenAPI 3.x"),
+        ("openapi: 3.1.0\npaths: {\n", "api.yaml:3:1: not YAML"),
+        ("openapi: 3.1.0\na: &x {}\nb: *x\n", "api.yaml:2:4: used by an alias"),
+        ("openapi: 3.1.0\nopenapi: 3.1.0\n", 'api.yaml:2:1: duplicate key "openapi"'),
+        ("openapi: 3.1.0\na: " + "[" * 300 + "]" * 300, "api.yaml:2:20"),
+        ("\x00", "api.yaml:1:1: not YAML"),
+    ],
+)
+def test_what_is_no_openapi_ends_with_2(folder: Path, text: str, problem: str) -> None:
+    """With its place, in words and as JSON."""
+    (folder / "api.yaml").write_text(text)
+    result = run("api.yaml", *BACKEND)
+    assert result.exit_code == 2
+    assert result.output.startswith(problem), result.output
+    assert json.loads(run("api.yaml", *BACKEND, "--json").stdout)["problems"]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (
+            "{application/json: {schema: {$ref: 'other.yaml#/x'}}}",
+            "which is not in the file",
+        ),
+        ("{application/json: {schema: {}}, text/plain: {}}", "it may be text/plain too"),
+        ("{application/json: {schema: true}}", "it takes everything, or nothing"),
+        ("{application/json: {schema: {type: [1]}}}", "not a JSON Schema"),
+        ("{application/json: {schema: {weird: 1}}}", "weird is no keyword"),
+    ],
+)
+def test_a_schema_that_no_policy_can_take_is_left_out(folder: Path, content: str, why: str) -> None:
+    """The route is learned without it, and that is said with its place."""
+    (folder / "api.yaml").write_text(
+        f"openapi: 3.1.0\nservers: [{{url: https://a.example}}]\n"
+        f"paths:\n  /a:\n    post:\n      requestBody:\n        content: {content}\n"
+    )
+    result = run("api.yaml", "--into", "new.yaml")
+    assert result.exit_code == 0, result.output
+    assert re.search(rf"left out  api\.yaml:\d+:\d+: the body schema of POST /a: .*{re.escape(why)}", result.output)
+    assert "added     POST /a" in result.output
+
+
+def test_without_a_file_to_write_schemas_are_left_out(folder: Path) -> None:
+    """The policy goes to the standard output, what is to be said of it to the standard error."""
+    result = run("api.yaml")
+    assert parse_policy(result.stdout, "stdout").routes.find("POST", "/cart", None) is not None
+    assert "the body schema of POST /cart: it needs a file: use --into" in result.stderr
+
+
+# ── into a policy ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_stands_in_the_policy_stays(folder: Path) -> None:
+    """Line for line, with comments and quotes; what is added stands at the ends of its lists."""
+    assert run("api.yaml", "--into", "policy.yaml").exit_code == 0
+    new = (folder / "policy.yaml").read_text().splitlines()
+    assert [line for line in new if line in POLICY.splitlines()] == POLICY.splitlines()
+    added = [line for line in new if line not in POLICY.splitlines()]
+    assert added[0] == "  # Learned from api.yaml:"
+    route = next(line for line in added if "product_id" in line)
+    assert re.fullmatch(r'  - \{path: "/products/\{product_id\}", methods: \[GET\]\} +# operation getProduct', route)
+
+
+def test_rules_that_are_there_go_first(folder: Path) -> None:
+    """What they allow is not added again, what they deny not at all."""
+    (folder / "api.yaml").write_text(OPENAPI.replace("/old:", "/admin/users:").replace("deprecated: true, ", ""))
+    result = run("api.yaml", "--into", "policy.yaml")
+    assert "left out  DELETE /cart/{item}: line 7 allows it already" in result.output
+    assert "left out  GET /admin/users: line 10 denies it on purpose: The admin API is not for apps" in result.output
+    again = run("api.yaml", "--into", "policy.yaml")
+    assert "0 routes added, and nothing is written" in again.output
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "version: 1\nbackends: {shop: {url: https://shop.example.com/v2}}\n",
+        "version: 1\nbackends: {shop: {url: https://shop.example.com/v2}}\nroutes: []\ntests: []\n",
+        "version: 1\nbackends: {shop: {url: https://shop.example.com/v2}}\nroutes: [{path: /a, methods: [GET]}]\n",
+        "version: 1\nbackends:\n    shop:\n        url: https://shop.example.com/v2\n"
+        "routes:\n- path: /a\n  methods: [GET]\n",
+        '{"version": 1, "backends": {"shop": {"url": "https://shop.example.com/v2"}}, "routes": []}\n',
+    ],
+)
+def test_every_way_of_writing_a_policy_can_be_extended(folder: Path, text: str) -> None:
+    """Lists that are missing, empty, in one line, or indented otherwise."""
+    (folder / "policy.yaml").write_text(text)
+    result = run("api.yaml", "--into", "policy.yaml")
+    assert result.exit_code == 0, result.output
+    policy = load_policy(folder / "policy.yaml")
+    assert policy.routes.find("GET", "/products/7", None) is not None
+    tested = CliRunner().invoke(main, ["policy", "test", "policy.yaml"])
+    assert tested.exit_code == 0, tested.output
+
+
+def test_a_policy_with_several_backends_needs_a_name(folder: Path) -> None:
+    """Each route that is added names it then."""
+    (folder / "policy.yaml").write_text(
+        "version: 1\nbackends:\n  a: {url: https://a.example}\n  b: {url: https://b.example}\n"
+    )
+    result = run("api.yaml", "--into", "policy.yaml")
+    assert result.exit_code == 2
+    assert "--backend: a, b" in result.output
+    assert run("api.yaml", "--into", "policy.yaml", "--backend", "c").exit_code == 2
+    assert run("api.yaml", "--into", "policy.yaml", "--backend", "b").exit_code == 0
+    assert {route.backend for route in load_policy(folder / "policy.yaml").routes.all} == {"b"}
+
+
+def test_nothing_is_written_for_a_check_or_a_dry_run(folder: Path) -> None:
+    """--check says by its exit code whether there is something to add."""
+    before: dict[str, Any] = {file.name: file.read_text() for file in folder.iterdir()}
+    assert run("api.yaml", "--into", "policy.yaml", "--dry-run").exit_code == 0
+    assert run("api.yaml", "--into", "policy.yaml", "--check").exit_code == 1
+    assert {file.name: file.read_text() for file in folder.iterdir()} == before
+    run("api.yaml", "--into", "policy.yaml")
+    assert run("api.yaml", "--into", "policy.yaml", "--check").exit_code == 0
+
+
+def test_without_any_backend_the_remedy_is_named(folder: Path) -> None:
+    """A record does not say where the API is."""
+    journal(folder / "day.journal", [request("GET", "/a")])
+    result = run("day.journal")
+    assert result.exit_code == 2
+    assert "--backend URL" in result.output
+
+
+def test_a_broken_policy_is_not_extended(folder: Path) -> None:
+    """Its problems are named with their places."""
+    (folder / "policy.yaml").write_text("version: 1\nnonsense: 1\n")
+    result = run("api.yaml", "--into", "policy.yaml")
+    assert result.exit_code == 2
+    assert result.output.startswith("policy.yaml:2:1: ")
+
+
+@pytest.mark.parametrize(
+    ("word", "one"),
+    [("orders", "order"), ("categories", "category"), ("boxes", "box"), ("classes", "class"), ("address", "address"),
+     ("s", "s"), ("my-things", "my_thing"), ("2fa", "id"), ("", "id")],
+)  # fmt: skip
+def test_a_parameter_is_named_after_what_it_is_one_of(word: str, one: str) -> None:
+    """English plurals, as far as they go."""
+    assert singular(word) == one
