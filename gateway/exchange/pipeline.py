@@ -109,7 +109,8 @@ class Exchange:
 
     async def _carry(self, request: Request, caller: Caller, parked: Parked | None) -> Response | Stream | Pending:
         """The one way of every request; with `parked` it is taken up again after a person answered."""
-        policy = self._apps[caller.app].policy
+        app = self._apps[caller.app]  # once: it may be replaced while the request is carried
+        policy = app.policy
         record = self._recorder.start("http", caller, safe=request.method.upper() in SAFE_METHODS)
         record.note(method=request.method[:32], url=request.url[:2048], policy_version=policy.version)
         try:
@@ -124,7 +125,7 @@ class Exchange:
                     return pending
                 await self._hooks.check_request(leg.canonical, caller)
                 await record.open()
-                last, answer = await self._send(self._apps[caller.app], leg, caller, record, held)
+                last, answer = await self._send(app, leg, caller, record, held)
                 answer = filtered(policy, last, answer, redirected=last is not leg)
                 if answer.parts is not None:
                     return Stream(answer.response, answer.parts, record, held.pop_all())

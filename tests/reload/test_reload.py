@@ -20,9 +20,10 @@ from gateway.app import build_app
 from gateway.config import load_config, read_config
 from gateway.model import Channel, Json
 from tests.doors.test_bridge import Host, connected, console
-from tests.world import Server, World, bound
+from tests.world import Server, World, bound, running
 
 UI = [advertise("io.modelcontextprotocol/ui", {"mimeTypes": ["text/html;profile=mcp-app"]})]
+CLIENT = {"webmcp-gateway-client": "1"}
 PRODUCTS = "  - {path: /api/products, methods: [GET]}\n"
 
 
@@ -271,6 +272,39 @@ async def test_a_broken_policy_does_not_hold_up_that_of_another_app(tmp_path: Pa
         ) as state:
             (problem,) = (await state.json())["problems"]
         assert (Path(problem["file"]).name, problem["line"]) == ("one.yaml", 1)
+
+
+SLOW = """\
+import asyncio
+from pathlib import Path
+from gateway.hookspecs import hookimpl
+
+@hookimpl
+async def check_request(request):
+    Path(__file__).with_name("asked").touch()
+    while not Path(__file__).with_name("go").exists():
+        await asyncio.sleep(0.02)
+"""
+
+
+async def test_a_request_ends_under_the_policy_under_which_it_began(tmp_path: Path) -> None:
+    """Also where its backend has another name since."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    async with running(tmp_path, extra="plugins: [slow.py]") as world, world.client(headers=CLIENT) as client:
+        carried = asyncio.ensure_future(client.get(f"{world.site}/api/products"))
+
+        async def asked() -> bool:
+            return (tmp_path / "asked").exists()
+
+        async def taken() -> bool:
+            return any(line["fields"].get("kind") == "policy" for line in world.records())
+
+        await until(asked)
+        put(tmp_path / "policy.yaml", policy(world).replace("  shop:", "  store:"))
+        await until(taken)
+        (tmp_path / "go").touch()
+        async with await carried as answer:
+            assert answer.status == 200
 
 
 async def test_the_tools_of_a_view_follow_the_policy(world: World) -> None:
