@@ -26,6 +26,7 @@ from gateway.doors.console import AppCard, ConsoleDoor
 from gateway.doors.events import Events
 from gateway.doors.guard import PRINCIPAL, Guard, Listener, Site
 from gateway.doors.health import Health
+from gateway.doors.links import LinkDoor
 from gateway.doors.sandbox import SandboxDoor
 from gateway.doors.site import SiteDoor
 from gateway.errors import StartError
@@ -196,6 +197,7 @@ class _Gateway:
             events=self._events,
             database=self._database,
             notices=self._notices,
+            links=LinkDoor(self._views, self._recorder),
         )
 
     def _take(self, apps: Mapping[str, AppConfig]) -> None:

@@ -19,6 +19,7 @@ from gateway.config import Notices
 from gateway.doors.answers import SECURE, refused
 from gateway.doors.events import Events, told
 from gateway.doors.guard import PRINCIPAL
+from gateway.doors.links import LinkDoor
 from gateway.doors.tickets import Tickets
 from gateway.exchange.approve import Approvals, State
 from gateway.exchange.record import Recorder
@@ -55,6 +56,7 @@ class ConsoleDoor:
         events: Events,
         database: Database,
         notices: Notices,
+        links: LinkDoor,
     ) -> None:
         self._folder = folder
         self._sandbox = sandbox
@@ -66,6 +68,7 @@ class ConsoleDoor:
         self._events = events
         self._database = database
         self._notices = notices
+        self._links = links
         self._key = secrets.token_bytes(32)
 
     def application(self) -> web.Application:
@@ -79,6 +82,7 @@ class ConsoleDoor:
                 web.get("/api/events", self._events.handle),
                 web.get("/api/audit", self._audit),
                 web.post("/api/approvals/{id}", self._changing(self._answer)),
+                web.post("/api/links", self._changing(self._links.handle)),
                 web.post("/bridge/tickets", self._changing(self._ticket)),
                 web.static("/assets", self._folder / "assets"),
             ]

@@ -1,6 +1,6 @@
 /** The gateway's REST interface, as the console uses it. */
 import { isObject, text } from "./json";
-import type { Answer, GatewayState } from "./types";
+import type { Answer, GatewayState, LinkDecision } from "./types";
 
 /** An answer of the gateway that is no success; `status` 0 means that there was none. */
 export class ApiError extends Error {
@@ -38,6 +38,12 @@ export class Api {
 
   async answer(approval: string, answer: Answer): Promise<void> {
     await this.send(`api/approvals/${encodeURIComponent(approval)}`, this.post({ answer }));
+  }
+
+  /** Whether the app of `view` may have `url` opened; `answered` is what the person said where that was `ask`. */
+  async link(view: string, url: string, answered?: boolean): Promise<LinkDecision> {
+    const response = await this.send("api/links", this.post({ view, url, ...(answered !== undefined && { answered }) }));
+    return (await response.json()) as LinkDecision;
   }
 
   /** Now by the gateway's clock, in seconds. */

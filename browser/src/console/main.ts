@@ -1,6 +1,7 @@
 /** Builds the page: the gateway's interfaces, and the element that shows them. */
 import { Api } from "./api";
 import { ConsoleApp } from "./console-app";
+import { LinkDialog } from "./link-dialog";
 import { mounter } from "./mount";
 import { rootOf } from "./route";
 import { Store } from "./store";
@@ -10,6 +11,9 @@ const page = document.querySelector("gateway-console");
 if (page instanceof ConsoleApp) {
   const api = new Api(rootOf(location));
   const store = new Store(api);
-  page.mount = mounter({ api, state: () => store.state as GatewayState, showApprovals: () => page.showApprovals() });
+  const links = new LinkDialog();
+  document.body.append(links);
+  const state = (): GatewayState => store.state as GatewayState;
+  page.mount = mounter({ api, state, showApprovals: () => page.showApprovals(), links });
   page.store = store;
 }

@@ -3,6 +3,8 @@ import { connectBridge, mountApp, type Bridge, type MountedApp } from "../host";
 import { gatewayHttp } from "../host/gateway-http";
 import type { Api } from "./api";
 import type { Mount, Mounted, MountOptions } from "./app-frame";
+import type { LinkDialog } from "./link-dialog";
+import { linkOpener } from "./links";
 import { parseRoute } from "./route";
 import type { GatewayState } from "./types";
 
@@ -11,6 +13,8 @@ export interface MountContext {
   state: () => GatewayState;
   /** The app wants an approval to be seen, which stands on this page already. */
   showApprovals: () => void;
+  /** Where the person is asked about links. */
+  links: LinkDialog;
 }
 
 /** How this page shows apps; one bridge, opened with the first of them, carries all. */
@@ -42,6 +46,8 @@ async function show(options: MountOptions, bridge: Bridge, context: MountContext
   const { container, app } = options;
   container.replaceChildren();
   const dark = matchMedia("(prefers-color-scheme: dark)");
+  let current = "";
+  const openOutside = outside(() => current, context);
   const themed = (): void => mounted?.setHostContext(hostContext(dark.matches));
   let mounted: MountedApp | undefined;
   dark.addEventListener("change", themed);
@@ -53,10 +59,13 @@ async function show(options: MountOptions, bridge: Bridge, context: MountContext
       sandboxUrl: app.sandbox_url,
       hostInfo: { name: "webmcp-gateway", version: context.state().version },
       hostContext: hostContext(dark.matches),
-      onview: options.opened,
+      onview: (view) => {
+        current = view;
+        options.opened(view);
+      },
       // The frame fills its place, whatever height the page asks for.
       onsizechange: () => {},
-      onopenlink: (url) => openLink(url, context),
+      onopenlink: (url) => openLink(url, openOutside, context),
       onlog: ({ level, data }) => console.debug(`${app.id} (${level}):`, data),
       onended: ({ text }) => {
         dark.removeEventListener("change", themed);
@@ -86,13 +95,20 @@ function hostContext(dark: boolean) {
   } as const;
 }
 
-/** Only after a click: a page may not open windows by itself. */
-function openLink(url: URL, { api, showApprovals }: MountContext): boolean {
-  if (url.origin === new URL(api.root).origin) {
-    if (parseRoute(url).page === "approval") showApprovals();
-    return parseRoute(url).page === "approval";
-  }
-  if (!navigator.userActivation.isActive) return false;
-  window.open(url.href, "_blank", "noopener,noreferrer");
-  return true;
+/** The gateway's own approvals are shown here; of all other places the app's policy decides. */
+function openLink(url: URL, openOutside: (url: string) => Promise<boolean>, context: MountContext): boolean | Promise<boolean> {
+  if (url.origin !== new URL(context.api.root).origin) return openOutside(url.href);
+  const isApproval = parseRoute(url).page === "approval";
+  if (isApproval) context.showApprovals();
+  return isApproval;
+}
+
+function outside(view: () => string, { api, links }: MountContext): (url: string) => Promise<boolean> {
+  return linkOpener({
+    active: () => navigator.userActivation.isActive,
+    decide: (url, answered) => api.link(view(), url, answered),
+    ask: (message, url) => links.ask(message, url),
+    refuse: (words) => links.refuse(words),
+    open: (url) => void window.open(url, "_blank", "noopener,noreferrer"),
+  });
 }

@@ -99,12 +99,13 @@ function outcome(entry: Entry, time: TemplateResult | typeof nothing = nothing):
 /** The HTTP status and the reason of a refusal; for an approval what was decided; nothing where there is no more to say. */
 function outcomeWords(entry: Entry): string {
   if (entry.kind === "approval") return text(entry.fields["decision"]) ?? "";
+  if (entry.kind === "link" && entry.status === "ok") return "opened";
   const code = entry.kind === "http" && entry.code ? `${entry.code}` : "";
   return [code, entry.reason].filter(Boolean).join(" ");
 }
 
 function methodWord(entry: Entry): string {
-  if (entry.kind === "approval" || entry.kind === "view") return entry.kind;
+  if (entry.kind === "approval" || entry.kind === "view" || entry.kind === "link") return entry.kind;
   return text(entry.fields["method"]) ?? "";
 }
 

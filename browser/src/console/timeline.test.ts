@@ -170,3 +170,15 @@ function question(given: Partial<Question>): Question {
   const rest = { app: "cart", message: "Remove?", method: "DELETE", target: "/api/cart/1", headers: [], body: "", size: 0, evidence: "" };
   return { id: "q", view: null, initiator: "model", created: 10.5, expires: 130, ...rest, ...given };
 }
+
+const LINK = { kind: "link", initiator: "model", view: "v", url: "https://shop.example.com/tea" };
+
+test.each<[status: string, lines: Line[]]>([
+  ["waiting", [line("l", "intent", 990, { ...LINK, decision: "ask" })]],
+  ["unknown", [line("l", "intent", 100, { ...LINK, decision: "ask" })]],
+  ["ok", [line("l", "intent", 990, { ...LINK, decision: "ask" }), line("l", "outcome", 995, { ...LINK, decision: "approved", status: 200 })]],
+  ["refused", [line("l", "outcome", 995, { ...LINK, decision: "declined", status: 403, reason: "approval-declined" })]],
+  ["refused", [line("l", "outcome", 995, { ...LINK, decision: "deny", status: 403, reason: "policy-denied" })]],
+])("a link is one entry: %s", (status, lines) => {
+  expect(entriesOf(lines, NOW)).toMatchObject([{ id: "l", kind: "link", status }]);
+});

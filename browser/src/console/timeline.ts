@@ -2,10 +2,10 @@
 import { isObject, number, text, texts } from "./json";
 import type { Initiator, JsonObject, Line, Question } from "./types";
 
-export type Kind = "http" | "tool" | "approval" | "view";
+export type Kind = "http" | "tool" | "approval" | "view" | "link";
 export type Status = "running" | "waiting" | "ok" | "refused" | "failed" | "unknown";
 
-/** One exchange, tool call, approval or change of a view; `fields` is what intent and outcome say together. */
+/** One exchange, tool call, approval, link or change of a view; `fields` is what intent and outcome say together. */
 export interface Entry {
   id: string;
   kind: Kind;
@@ -138,6 +138,8 @@ function entryOf(lines: readonly Line[], now: number): Entry {
 }
 
 function statusOf(fields: JsonObject, done: boolean, age: number): Status {
+  // The person is asked about a link on the spot, and may have left without an answer.
+  if (!done && fields["kind"] === "link") return age > LOST_AFTER ? "unknown" : "waiting";
   if (!done && fields["kind"] === "approval") return "waiting";
   if (!done) return age > LOST_AFTER ? "unknown" : "running";
   if (fields["kind"] === "approval") return fields["decision"] === "approved" ? "ok" : "refused";
@@ -161,7 +163,7 @@ function stepsOf(fields: JsonObject): Entry["steps"] {
 
 function kindOf(fields: JsonObject): Kind {
   const kind = fields["kind"];
-  return kind === "tool" || kind === "approval" || kind === "view" ? kind : "http";
+  return kind === "tool" || kind === "approval" || kind === "view" || kind === "link" ? kind : "http";
 }
 
 function initiatorOf(fields: JsonObject): Initiator {

@@ -51,6 +51,9 @@ export interface Question {
   expires: number;
 }
 
+/** What the gateway says of a link that an app asks to open; `message` is the question to the person. */
+export type LinkDecision = { decision: "open" | "declined" } | { decision: "ask"; message: string; url: string };
+
 /** A tool that a page registered: `name` is the model's, `page_name` the page's own. */
 export interface ViewTool {
   name: string;

@@ -8,6 +8,8 @@ import { Gestures } from "./gesture";
 import { hostOrigin, isOwn, methodOf, notice, resourceOf } from "./rules";
 
 const LOOK_EVERY = 200;
+/** What a person may have caused: the host is told of the gesture first. */
+const ATTESTED: ReadonlySet<unknown> = new Set(["tools/call", "ui/open-link"]);
 
 /** Speak with the host at `host`, for as long as this page lives. */
 function start(host: string): void {
@@ -26,7 +28,7 @@ function start(host: string): void {
   function fromPage(data: unknown): void {
     if (isOwn(data)) return;
     const { isActive } = navigator.userActivation;
-    const age = methodOf(data) === "tools/call" ? gestures.age(isActive, performance.now()) : null;
+    const age = ATTESTED.has(methodOf(data)) ? gestures.age(isActive, performance.now()) : null;
     if (age !== null) toHost(notice("gesture", { age }));
     toHost(data);
   }

@@ -1,0 +1,190 @@
+/** Asks the person about a link that an app wants to open, and says when its policy opens it for nobody. */
+import { css, html, LitElement, nothing, type TemplateResult } from "lit";
+import { customElement, query, state } from "lit/decorators.js";
+import { AnswerGuard } from "./answer-guard";
+import { uncover } from "./attention";
+import { visible, visibleLine } from "./format";
+import { icon } from "./icons";
+import { base, buttons } from "./styles";
+
+/** Milliseconds between two looks at whether the page has the focus. */
+const LOOK = 100;
+/** Milliseconds for which a refusal is shown. */
+const SHOWN = 8000;
+
+interface Asked {
+  message: string;
+  url: string;
+  answer(open: boolean): void;
+}
+
+@customElement("gateway-link-dialog")
+export class LinkDialog extends LitElement {
+  static override styles = [
+    base,
+    buttons,
+    css`
+      dialog {
+        width: min(460px, calc(100vw - 32px));
+        padding: 20px;
+        border: 1px solid var(--line);
+        border-radius: var(--radius);
+        background: var(--surface);
+        color: var(--text);
+        box-shadow: var(--shadow);
+      }
+      dialog::backdrop {
+        background: #0006;
+      }
+      h2 {
+        font-size: 15.5px;
+        font-weight: 600;
+        line-height: 1.35;
+        overflow-wrap: anywhere;
+        unicode-bidi: isolate;
+      }
+      pre {
+        max-height: 9em;
+        margin: 12px 0;
+        padding: 8px 10px;
+        overflow: auto;
+        border: 1px solid var(--line);
+        border-radius: 9px;
+        background: var(--raised);
+      }
+      .actions {
+        display: flex;
+        gap: 10px;
+        margin-top: 14px;
+      }
+      .actions button {
+        flex: 1;
+        min-height: 38px;
+      }
+      .hint {
+        min-height: 1.4em;
+        font-size: 12.5px;
+      }
+      .refusal {
+        position: fixed;
+        right: 16px;
+        bottom: 72px;
+        left: 16px;
+        z-index: 3;
+        display: flex;
+        gap: 8px;
+        width: fit-content;
+        max-width: 560px;
+        margin: auto;
+        padding: 10px 14px;
+        border: 1px solid color-mix(in srgb, var(--bad) 30%, var(--line));
+        border-radius: 10px;
+        background: color-mix(in srgb, var(--bad) 8%, var(--surface));
+        box-shadow: var(--shadow);
+        overflow-wrap: anywhere;
+      }
+      .refusal .icon {
+        margin-top: 0.15em;
+        color: var(--bad);
+      }
+    `,
+  ];
+
+  @state() private asked: Asked | undefined;
+  @state() private ready = false;
+  @state() private hint = "";
+  @state() private refusal = "";
+
+  @query("dialog") private dialog!: HTMLDialogElement;
+
+  private readonly guard = new AnswerGuard();
+  private looking = 0;
+  private fading = 0;
+
+  override disconnectedCallback(): void {
+    super.disconnectedCallback();
+    clearTimeout(this.fading);
+    this.end(false);
+  }
+
+  /** Whether the person wants `url` to be opened; false where another question is open. */
+  async ask(message: string, url: string): Promise<boolean> {
+    if (this.asked) return false;
+    uncover();
+    this.refusal = this.hint = "";
+    const answer = new Promise<boolean>((resolve) => (this.asked = { message, url, answer: resolve }));
+    await this.updateComplete;
+    this.dialog.showModal();
+    this.looking = window.setInterval(() => this.look(), LOOK);
+    return answer;
+  }
+
+  /** Say for a while why a link is not opened. */
+  refuse(words: string): void {
+    this.refusal = words;
+    clearTimeout(this.fading);
+    this.fading = window.setTimeout(() => (this.refusal = ""), SHOWN);
+  }
+
+  protected override render(): TemplateResult {
+    return html`<dialog aria-labelledby="question" data-testid="link-dialog" @close=${() => this.end(false)}>
+        ${this.asked ? this.question(this.asked) : nothing}
+      </dialog>
+      <div role="status">
+        ${
+          this.refusal
+            ? html`<p class="refusal" data-testid="link-refused">
+                ${icon("bar")}<span>${visibleLine(this.refusal)}</span>
+              </p>`
+            : nothing
+        }
+      </div>`;
+  }
+
+  private question({ message, url }: Asked): TemplateResult {
+    return html`<h2 id="question">${visible(message)}</h2>
+      <pre data-testid="link-url">${visibleLine(url)}</pre>
+      <p class="muted hint" role="status">${this.hint || (this.ready ? "It opens in a new tab." : "Read first: Open works in a moment.")}</p>
+      <div class="actions">
+        <button autofocus data-testid="link-cancel" @click=${() => this.end(false)}>${icon("cross")} Cancel</button>
+        <button
+          class="primary"
+          data-testid="link-open"
+          ?disabled=${!this.ready}
+          @pointerdown=${(event: PointerEvent) => this.press(event)}
+          @click=${(event: PointerEvent) => this.chosen(event)}
+        >
+          ${icon("open")} Open
+        </button>
+      </div>`;
+  }
+
+  private look(): void {
+    const focused = document.hasFocus() && document.visibilityState === "visible";
+    const now = performance.now();
+    // A modal dialog is above everything else of the page.
+    this.guard.see({ inView: true, focused, uncovered: !document.fullscreenElement }, now);
+    this.ready = this.guard.armed(now);
+  }
+
+  private press(event: PointerEvent): void {
+    this.look();
+    this.guard.press(event, performance.now());
+  }
+
+  private chosen(event: PointerEvent): void {
+    this.look();
+    if (this.guard.accepts(event, performance.now())) this.end(true);
+    else this.hint = "Open it with the mouse or by touch: a key pressed in passing must not open anything.";
+  }
+
+  private end(open: boolean): void {
+    const { asked } = this;
+    clearInterval(this.looking);
+    this.guard.restart();
+    this.asked = undefined;
+    this.ready = false;
+    this.dialog?.close();
+    asked?.answer(open);
+  }
+}

@@ -1,0 +1,39 @@
+/** A link that an app asks to open: only after a gesture, as the gateway decides, and as the person answers. */
+import { ApiError } from "./api";
+import type { LinkDecision } from "./types";
+
+/** What it takes to open a link. */
+export interface Opening {
+  /** Whether a person has just done something on the page: an app may not open windows by itself. */
+  active(): boolean;
+  decide(url: string, answered?: boolean): Promise<LinkDecision>;
+  ask(message: string, url: string): Promise<boolean>;
+  /** Tell the person why nothing opens. */
+  refuse(words: string): void;
+  open(url: string): void;
+}
+
+/** Opens one link at a time; the others, and those without a gesture, are not opened. */
+export function linkOpener(by: Opening): (url: string) => Promise<boolean> {
+  let busy = false;
+  return async (url) => {
+    if (busy || !by.active()) return false;
+    busy = true;
+    try {
+      return await openLink(url, by);
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      by.refuse(error.message);
+      return false;
+    } finally {
+      busy = false;
+    }
+  };
+}
+
+async function openLink(url: string, by: Opening): Promise<boolean> {
+  let told = await by.decide(url);
+  if (told.decision === "ask") told = await by.decide(url, await by.ask(told.message, url));
+  if (told.decision === "open") by.open(url);
+  return told.decision === "open";
+}

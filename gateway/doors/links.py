@@ -1,0 +1,124 @@
+"""Links that an app asks to open: its policy decides, a person is asked where it says so, and the record has it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from gateway.doors.answers import refused
+from gateway.doors.guard import PRINCIPAL
+from gateway.errors import STATUS, Reason, Refusal
+from gateway.exchange.approve import State
+from gateway.exchange.record import Record, Recorder
+from gateway.model import Door, Effect, Json, Principal
+from gateway.policy import decide_link
+from gateway.views.registry import View, Views
+
+WAITING = 64
+"""Questions that may wait for their answer; the oldest goes first."""
+
+_NO_QUESTION = "Nobody was asked about this link, or the question was answered or replaced."
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a host page of ours asks for: that `view` opens `url`; `answered` is what the person said."""
+
+    view: str
+    url: str
+    answered: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    url: str
+    version: str
+    record: Record
+
+    async def end(self, state: State, reason: Reason | None = None) -> None:
+        self.record.note(decision=state.value)
+        await self.record.close(status=200 if reason is None else STATUS[reason], reason=reason)
+
+
+class LinkDoor:
+    """Decides on links. A view has one question at a time; it waits here from the asking to the answer."""
+
+    def __init__(self, views: Views, recorder: Recorder) -> None:
+        self._views = views
+        self._recorder = recorder
+        self._asked: dict[str, _Asked] = {}
+
+    async def handle(self, request: web.Request) -> web.Response:
+        """`{view, url}`, then `{view, url, answered}` where the answer to the first was `ask`. Raises ValueError."""
+        wish = _wish(json.loads(await request.read()))
+        if wish is None:
+            return refused(400, "bad-request", "view: a text; url: in ASCII; answered: true, false or left out.")
+        try:
+            told = await self._decide(wish, request[PRINCIPAL])
+        except Refusal as refusal:
+            return refused(STATUS[refusal.reason], refusal.reason, refusal.detail)
+        return web.json_response(told, headers={"cache-control": "no-store"})
+
+    async def _decide(self, wish: Wish, principal: Principal) -> dict[str, Json]:
+        view = self._views.find(wish.view, principal)
+        if view is None:
+            raise Refusal(Reason.VIEW_UNPROVEN, "This view is not open here. Open the app again.")
+        if wish.answered is None:
+            return await self._ask(view, wish.url)
+        return await self._answer(view, wish.url, wish.answered)
+
+    async def _ask(self, view: View, url: str) -> dict[str, Json]:
+        policy = self._views.apps[view.app].policy
+        caller = self._views.caller_of(view, Door.BRIDGE)
+        decision = decide_link(policy, url, caller)
+        record = self._recorder.start("link", caller, safe=True)
+        record.note(url=url[:2048], decision=decision.effect, reasons=[*decision.reasons], route=decision.route)
+        record.note(policy_version=policy.version)
+        if decision.effect is Effect.DENY:
+            detail = f"The policy of {view.app} does not open this link: {'; '.join(decision.reasons)}."
+            await record.close(status=STATUS[decision.reason], reason=decision.reason, detail=detail)
+            raise Refusal(decision.reason, detail)
+        message = decision.obligations.confirm
+        if message is None:
+            await record.open()
+            await record.close(status=200)
+            return {"decision": "open"}
+        record.note(decision="ask", message=message)
+        await record.open()
+        await self._wait(view.id, _Asked(url, policy.version, record))
+        return {"decision": "ask", "message": message, "url": url}
+
+    async def _answer(self, view: View, url: str, answered: bool) -> dict[str, Json]:
+        asked = self._asked.get(view.id)
+        if asked is None or asked.url != url:
+            raise Refusal(Reason.APPROVAL_EXPIRED, _NO_QUESTION)
+        del self._asked[view.id]
+        if asked.version != self._views.apps[view.app].policy.version:
+            await asked.end(State.VOID, Reason.APPROVAL_EXPIRED)
+            raise Refusal(Reason.APPROVAL_EXPIRED, "The policy of the app changed while the question was open.")
+        if not answered:
+            await asked.end(State.DECLINED, Reason.APPROVAL_DECLINED)
+            return {"decision": "declined"}
+        await asked.end(State.APPROVED)
+        return {"decision": "open"}
+
+    async def _wait(self, view: str, asked: _Asked) -> None:
+        """Keep the question; the one before it of the same view, and the oldest of too many, end unanswered."""
+        older = [self._asked.pop(view)] if view in self._asked else []
+        if len(self._asked) >= WAITING:
+            older.append(self._asked.pop(next(iter(self._asked))))
+        self._asked[view] = asked
+        for one in older:
+            await one.end(State.EXPIRED, Reason.APPROVAL_EXPIRED)
+
+
+def _wish(body: object) -> Wish | None:
+    """The wish in a body; None where it is none."""
+    if not isinstance(body, dict):
+        return None
+    view, url, answered = body.get("view"), body.get("url"), body.get("answered")
+    if not isinstance(view, str) or not isinstance(url, str) or not url.isascii():
+        return None
+    return Wish(view, url, answered) if answered is None or isinstance(answered, bool) else None

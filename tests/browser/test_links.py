@@ -1,0 +1,97 @@
+"""Links in Chromium: the console opens what the app's policy allows, and asks the person where it says so."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from mcp import Client
+from playwright.async_api import BrowserContext, FrameLocator, Page, Route, expect
+
+from tests.browser.probing import outcome, outcomes
+from tests.world import World, running
+
+LINKS = Path(__file__).parent / "links"
+DOCS = "http://docs.example/tea"
+ACTIVATION = 5.5
+"""Seconds after which Chromium's transient activation is over."""
+
+
+@pytest.fixture
+async def links(tmp_path: Path, context: BrowserContext) -> AsyncIterator[World]:
+    """A gateway for a page that asks for links; the places that they lead to are in the browser alone."""
+
+    async def elsewhere(route: Route) -> None:
+        await route.fulfill(body="elsewhere")
+
+    for place in ("http://docs.example/**", "http://evil.example/**"):
+        await context.route(place, elsewhere)
+    policy = (LINKS / "policy.yaml").read_text("utf-8")
+    async with running(tmp_path, policy=policy, source=LINKS) as world:
+        yield world
+
+
+async def shown(page: Page, world: World) -> FrameLocator:
+    """The app: the page inside the proxy inside the console."""
+    await page.goto(world.url)
+    app = page.frame_locator("[data-testid=app-frame] iframe").frame_locator("iframe")
+    await expect(app.locator("#docs")).to_be_visible(timeout=15_000)
+    await expect(page.get_by_test_id("tool-leave")).to_be_visible(timeout=15_000)
+    return app
+
+
+async def test_a_person_is_asked_and_opens_a_link(page: Page, context: BrowserContext, links: World) -> None:
+    """Cancel opens nothing, nor does a key on Open; a click does, in a tab that does not know the console."""
+    app = await shown(page, links)
+    dialog = page.get_by_test_id("link-dialog")
+    await app.locator("#docs").click()
+    await expect(dialog).to_contain_text(f"Read {DOCS}?")
+    await expect(page.get_by_test_id("link-cancel")).to_be_focused()
+    await page.get_by_test_id("link-cancel").click()
+    await expect(app.locator("#said")).to_have_text("not opened")
+    declined = await outcome(links, kind="link", decision="declined")
+    assert (declined["initiator"], declined["url"]) == ("person", DOCS)
+    await app.locator("#docs").click()
+    await expect(page.get_by_test_id("link-open")).to_be_enabled()
+    await page.get_by_test_id("link-open").press("Enter")
+    await expect(dialog).to_contain_text("a key pressed in passing")
+    assert len(context.pages) == 1
+    async with context.expect_page() as opening:
+        await page.get_by_test_id("link-open").click()
+    opened = await opening.value
+    await opened.wait_for_url(DOCS)
+    assert await opened.evaluate("[window.opener, document.referrer]") == [None, ""]
+    await expect(app.locator("#said")).to_have_text("opened")
+    assert len(outcomes(links, kind="link", decision="approved")) == 1
+    await expect(page.locator("[data-testid=record][data-kind=link]")).to_have_count(2)
+
+
+async def test_escape_is_a_no(page: Page, links: World) -> None:
+    """As in every dialog."""
+    app = await shown(page, links)
+    await app.locator("#docs").click()
+    await expect(page.get_by_test_id("link-cancel")).to_be_focused()
+    await page.keyboard.press("Escape")
+    await expect(app.locator("#said")).to_have_text("not opened")
+    await outcome(links, kind="link", decision="declined")
+
+
+async def test_other_links_do_not_open(page: Page, context: BrowserContext, links: World) -> None:
+    """The person is told that the policy does not open it; the app learns only that nothing opened."""
+    app = await shown(page, links)
+    await app.locator("#evil").click()
+    await expect(page.get_by_test_id("link-refused")).to_contain_text("The policy of cart does not open this link")
+    await expect(app.locator("#said")).to_have_text("not opened")
+    await outcome(links, kind="link", decision="deny", url="http://evil.example/")
+    assert len(context.pages) == 1
+
+
+async def test_without_a_gesture_nothing_opens(page: Page, context: BrowserContext, links: World) -> None:
+    """A model's call cannot open a window by itself, nor bring up a question."""
+    app = await shown(page, links)
+    await asyncio.sleep(ACTIVATION)  # Playwright's own looks at a page count as gestures in it
+    async with Client(f"{links.url}/mcp", mode="2026-07-28") as client:
+        assert not (await client.call_tool("cart_leave", {})).is_error
+    await expect(app.locator("#said")).to_have_text("not opened")
+    assert len(context.pages) == 1
+    assert outcomes(links, kind="link") == []
