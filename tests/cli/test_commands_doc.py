@@ -1,0 +1,76 @@
+"""docs/commands.md says of each command what it is, and of nothing else."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+import gateway
+from gateway.cli import main
+
+PAGE = (Path(gateway.__file__).parent.parent / "docs" / "commands.md").read_text("utf-8")
+SECTIONS = dict(re.findall(r"^## `webmcp-gateway ([a-z ]+)`\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
+EXAMPLES = [
+    line for block in re.findall(r"^```\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) for line in block.splitlines()
+]
+
+
+def commands(group: click.Group = main, before: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Every command by its full name."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", command
+
+
+COMMANDS = dict(commands())
+
+
+def test_every_command_has_its_section() -> None:
+    """And no section is of a command that there is not."""
+    assert set(SECTIONS) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_named_in_the_section_of_its_command(name: str) -> None:
+    """By its long form; and no other is."""
+    options = {opt for parameter in COMMANDS[name].params for opt in parameter.opts if opt.startswith("--")}
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", SECTIONS[name]))
+    assert options - named == set()
+    assert named - options <= {"--help"}
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_every_example_can_be_called_so(example: str) -> None:
+    """It is parsed, not run."""
+    program, *arguments = shlex.split(example.partition(" > ")[0])
+    assert program == "webmcp-gateway"
+    command: click.Command | None = main
+    context = click.Context(main)
+    while isinstance(command, click.Group):
+        name, command, arguments = command.resolve_command(context, arguments)
+        assert command is not None, name
+    arguments = ["." if argument == "path/to/web/app" else argument for argument in arguments]
+    assert command is not None
+    command.make_context("webmcp-gateway", arguments, parent=context)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_every_command_says_what_it_is(name: str) -> None:
+    """Those of policies with an example and their exit codes, and an answer in JSON."""
+    command = COMMANDS[name]
+    text = command.help or ""
+    assert text
+    if name.startswith("policy "):
+        assert f"webmcp-gateway {name}" in text
+        assert any("--json" in parameter.opts for parameter in command.params)
+        assert "xit code 0" in text or name == "policy schema"
