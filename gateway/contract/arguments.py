@@ -68,6 +68,8 @@ def _headers(arguments: Mapping[str, object]) -> Headers:
     for name, value in headers.items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise _wrong(f"headers.{str(name)[:64]}", "must be a string")
+        if not name.isascii():  # some letters beyond ASCII have an ASCII lower case
+            raise _wrong(f"headers.{name[:64]}", "must be named in ASCII")
     return tuple((name.lower(), value) for name, value in headers.items())
 
 

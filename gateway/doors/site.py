@@ -36,7 +36,7 @@ class SiteDoor:
     def application(self) -> web.Application:
         """The aiohttp application of this site."""
         app = web.Application(client_max_size=self._largest)
-        app.router.add_route("*", "/{path:.*}", self._handle)
+        app.router.add_route("*", r"/{path:[\s\S]*}", self._handle)
         return app
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 from gateway.model import Headers
@@ -21,12 +23,19 @@ class Echo:
         self.heard = False
 
     def whole(self, data: bytes) -> bytes:
-        """`data` with every secret masked."""
+        """`data` with every secret masked, also where it is escaped as in JSON, or in UTF-16."""
         for secret in self._secrets:
             if secret in data:
                 self.heard = True
                 data = data.replace(secret, MASK.encode())
+            if b"\\" in data or b"\0" in data:
+                data, found = _disguised(secret).subn(MASK.encode(), data)
+                self.heard = self.heard or found > 0
         return data
+
+    def text(self, text: str) -> str:
+        """The same for a text."""
+        return self.whole(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
 
     def headers(self, headers: Headers) -> Headers:
         """The same for the values of header fields."""
@@ -47,6 +56,15 @@ class Echo:
         """What was held back, once the stream has ended."""
         data, self._held = self._held, b""
         return data
+
+
+@lru_cache(maxsize=64)
+def _disguised(secret: bytes) -> re.Pattern[bytes]:
+    """Finds a secret whose characters may be written as in JSON (`\\u0041`, `\\/`), or which stands in UTF-16."""
+    text = secret.decode("latin-1")
+    escaped = b"".join(rb"(?:\\?%b|\\u(?i:%04x))" % (re.escape(char.encode()), ord(char)) for char in text)
+    wide = (re.escape(text.encode(encoding)) for encoding in ("utf-16-le", "utf-16-be"))
+    return re.compile(b"|".join((escaped, *wide)))
 
 
 def _beginning(data: bytes, secret: bytes) -> int:

@@ -28,7 +28,7 @@ def filtered(policy: Policy, leg: Leg, answer: Answer, *, redirected: bool) -> A
         echo.whole(found.body),
         leg.canonical.url,
         redirected,
-        found.reason_phrase,
+        echo.text(found.reason_phrase),
     )
     if echo.heard:
         _warn(leg)

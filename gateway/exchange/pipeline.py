@@ -153,7 +153,7 @@ class Exchange:
         for _ in range(HOPS + 1):
             spec = app.policy.backends[leg.canonical.backend]
             answer = await self._sender.send(leg, app.backends[spec.name], spec, caller, record, held)
-            hop = following(app.policy, leg, answer.response)
+            hop = following(app.policy, leg, answer)
             if hop is None:
                 record.note(response_size=len(answer.response.body))
                 return leg, answer

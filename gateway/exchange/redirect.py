@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from urllib.parse import unquote
 
 from gateway.errors import Reason, Refusal
+from gateway.exchange.answer import Answer
+from gateway.exchange.echo import Echo
 from gateway.exchange.leg import Leg
-from gateway.model import BodyType, Redirect, Request, Response
+from gateway.model import BodyType, Redirect, Request
 from gateway.policy import SAFE_METHODS, Policy, Redirects, landing
 
 HOPS = 5
@@ -24,20 +27,22 @@ class Hop:
     backend: str
 
 
-def following(policy: Policy, leg: Leg, response: Response) -> Hop | None:
-    """Where `response` leads; None where it is the answer. Raises `Refusal` (`redirect-denied`).
+def following(policy: Policy, leg: Leg, answer: Answer) -> Hop | None:
+    """Where `answer` leads; None where it is the one. Raises `Refusal` (`redirect-denied`).
 
     The method changes as in Fetch (HTTP-redirect fetch, step 12). An unsafe one is repeated only with 307 and 308, and
     where the route says so.
     """
+    response, request = answer.response, leg.request
     location = response.header("location")
-    request = leg.request
     if response.status not in _MOVED or location is None or request.redirect is Redirect.MANUAL:
         return None
     if request.redirect is Redirect.ERROR:
         raise denied("The backend redirects, and the app asked for an error then.")
     if leg.obligations.redirects is Redirects.NONE:
         raise denied("The backend redirects, and this route follows no redirects.")
+    if Echo(answer.secrets).text(unquote(location)) != unquote(location):
+        raise denied("The backend redirects to an address that holds a credential.")
     place = landing(policy, leg.canonical, location)
     if place is None:
         raise denied("The backend redirects to a place outside of the policy.")

@@ -14,6 +14,7 @@ from gateway.policy.origins import canonical_origin
 from gateway.policy.policy import Policy
 from gateway.policy.rules import METHODS, BackendSpec
 
+_NO_HOST = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:(?!//[^/?#])|///", re.ASCII)  # browsers find a host in such a path
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 _ABSOLUTE = re.compile(r"([A-Za-z]+)://([^/?#\\@]+)([^?#]*)(?:\?([^#]*))?(?:#.*)?", re.ASCII)
 
@@ -28,7 +29,7 @@ class Landing(NamedTuple):
 def landing(policy: Policy, request: CanonicalRequest, location: str) -> Landing | None:
     """Where `location` leads from `request`; None where it is broken or leaves the backends of the policy."""
     spec = policy.backends.get(request.backend)
-    if spec is None or not _VISIBLE.fullmatch(location) or "\\" in location:
+    if spec is None or not _VISIBLE.fullmatch(location) or "\\" in location or _NO_HOST.match(location):
         return None
     try:
         match = _ABSOLUTE.fullmatch(urljoin(spec.target(request), location))

@@ -122,6 +122,52 @@ async def test_an_echoed_token_is_masked(house: House) -> None:
     assert response.header("etag") == "***"
 
 
+TOKEN = "token-number-1"
+ESCAPED = "".join(f"\\u{ord(char):04X}" for char in TOKEN)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f'{{"echo": "{ESCAPED}"}}'.encode(),
+        f'{{"echo": "{ESCAPED[:30]}{TOKEN[5:]}"}}'.encode(),
+        json.dumps({"echo": TOKEN}).encode("utf-16"),
+        TOKEN.encode("utf-16-be"),
+    ],
+)
+async def test_a_disguised_token_is_masked_too(house: House, body: bytes) -> None:
+    """Escaped as in JSON, in part or whole, or in another encoding."""
+    house.shop.answer = lambda request: Response(200, JSON, body)
+    response = await house.exchange.run(Request("GET", "/api/items"), PAGE)
+    shown = response.body.decode("utf-8", "replace") + response.body.decode("utf-16", "replace")
+    assert b"***" in response.body
+    assert TOKEN not in shown
+    assert ESCAPED[:30] not in shown
+
+
+async def test_a_token_in_the_reason_phrase_is_masked(house: House) -> None:
+    """Nothing of an answer is left out."""
+    house.shop.answer = lambda request: Response(200, JSON, b"{}", reason_phrase=f"OK {TOKEN}")
+    assert (await house.exchange.run(Request("GET", "/api/items"), PAGE)).reason_phrase == "OK ***"
+
+
+@pytest.mark.parametrize("token", [TOKEN, TOKEN.replace("-", "%2D"), TOKEN.replace("t", "%74")])
+async def test_a_redirect_does_not_carry_a_token_on(house: House, token: str) -> None:
+    """Not to another place, not to the app, not into the record."""
+    house.shop.answer = lambda request: Response(302, (("location", f"/v2/api/items/7?t={token}"),))
+    response = await house.exchange.run(Request("GET", "/api/items"), PAGE)
+    assert reason(response) == Reason.REDIRECT_DENIED
+    assert len(house.shop.sent) == 1
+    assert TOKEN not in house.journal.path.read_text("utf-8")
+
+
+@pytest.mark.parametrize("location", ["http:///v2/api/items/7", "///v2/api/items/7", "http:v2/api/items/7"])
+async def test_a_location_that_browsers_read_otherwise_is_refused(house: House, location: str) -> None:
+    """What looks like a path here names a host there."""
+    house.shop.answer = lambda request: Response(302, (("location", location),))
+    assert reason(await house.exchange.run(Request("GET", "/api/items"), PAGE)) == Reason.REDIRECT_DENIED
+
+
 async def test_headers_that_are_not_for_apps_are_dropped(house: House) -> None:
     """No cookie, nothing of the connection, nothing that says it is ours; private caching."""
     headers = (
