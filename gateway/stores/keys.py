@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.stores.schema import IDEMPOTENCY_KEYS, SECRETS
 from gateway.stores.sql import Database
 from gateway.stores.upsert import insert
+from gateway.stores.whole import whole
 
 LIFE = 24 * 3600.0
 """Seconds for which a key is known."""
@@ -30,12 +31,7 @@ class IdempotencyKeys:
     async def secret(self) -> bytes:
         """What keys are hashed with: made once, the same for every process. Raises OSError."""
         if not self._secret:
-            async with self._writing, self._database.connect() as connection:
-                row = {"name": "idempotency", "value": secrets.token_bytes(32)}
-                await connection.execute(insert(connection, SECRETS).values(row).on_conflict_do_nothing())
-                wanted = select(SECRETS.c.value).where(SECRETS.c.name == "idempotency")
-                self._secret = bytes((await connection.execute(wanted)).scalar_one())
-                await connection.commit()
+            self._secret = await whole(self._made())
         return self._secret
 
     async def claim(self, owner: str, key: str, digest: str, now: float) -> bool:
@@ -43,6 +39,18 @@ class IdempotencyKeys:
 
         `now` is in seconds since the epoch.
         """
+        return await whole(self._claim(owner, key, digest, now))
+
+    async def _made(self) -> bytes:
+        async with self._writing, self._database.connect() as connection:
+            row = {"name": "idempotency", "value": secrets.token_bytes(32)}
+            await connection.execute(insert(connection, SECRETS).values(row).on_conflict_do_nothing())
+            wanted = select(SECRETS.c.value).where(SECRETS.c.name == "idempotency")
+            made = bytes((await connection.execute(wanted)).scalar_one())
+            await connection.commit()
+            return made
+
+    async def _claim(self, owner: str, key: str, digest: str, now: float) -> bool:
         table = IDEMPOTENCY_KEYS
         async with self._writing, self._database.connect() as connection:
             await connection.execute(table.delete().where(table.c.expires <= now))

@@ -12,6 +12,7 @@ from gateway.policy import Quota
 from gateway.stores.schema import QUOTAS
 from gateway.stores.sql import Database
 from gateway.stores.upsert import insert
+from gateway.stores.whole import whole
 
 SWEEP_SECONDS = 3600.0
 """How often windows that have ended are forgotten."""
@@ -30,6 +31,9 @@ class Quotas:
 
         `now` is in seconds since the epoch. Raises OSError while the database is down.
         """
+        return await whole(self._take(quotas, caller, now))
+
+    async def _take(self, quotas: Sequence[Quota], caller: Caller, now: float) -> Quota | None:
         async with self._writing, self._database.connect() as connection:
             for quota in sorted(quotas, key=lambda quota: quota.key(caller, now)):  # one order: no deadlock
                 if await _count(connection, quota, caller, now) > quota.count:
