@@ -73,6 +73,15 @@ async def test_what_is_not_followed(tmp_path: Path, redirects: Redirects, status
         assert len(requests) == 1
 
 
+@pytest.mark.parametrize("status", [301, 302])
+async def test_only_307_and_308_repeat_a_change(tmp_path: Path, status: int) -> None:
+    """Of a DELETE the older ones would keep the method too, and are not followed."""
+    async with built(tmp_path, POLICY, redirects=Redirects.SAME_ROUTE) as house:
+        answer, requests = await sent(house, status, "/v2/api/carts/8", Request("DELETE", "/api/carts/7"))
+        assert reason(answer) == Reason.REDIRECT_DENIED
+        assert len(requests) == 1
+
+
 @pytest.mark.parametrize("status", [301, 302, 303])
 async def test_what_becomes_a_get_has_no_body(tmp_path: Path, status: int) -> None:
     """As in Fetch, also where unsafe methods could be repeated."""

@@ -15,7 +15,7 @@ from gateway.exchange.streams import PART, PER_VIEW, SILENCE
 from gateway.model import LOCAL, Caller, Outbound, Request, Response
 from gateway.policy import Retry
 from gateway.policy.masks import parse_json_path
-from tests.exchange.house import PAGE, House, StreamingShop, built, reason
+from tests.exchange.house import MODEL, PAGE, House, StreamingShop, built, reason
 
 ITEMS = Request("GET", "/api/items", stream=True)
 EVENTS = (("content-type", "text/event-stream"),)
@@ -375,3 +375,15 @@ async def test_a_refused_token_lets_the_first_answer_go(house: House, shop: Stre
     shop.answer = lambda request: Response(statuses.pop(0), EVENTS)
     first, _ = await begin(house)
     assert (first.status, len(shop.sent), shop.open) == (200, 2, 1)
+
+
+async def test_what_a_person_approved_is_answered_whole(house: House, shop: StreamingShop) -> None:
+    """Its caller may ask for the answer more than once."""
+    shop.answer = lambda request: Response(200, TEXT, b"x" * 300_000)
+    waiting = await house.exchange.run(Request("DELETE", "/api/carts/tea", stream=True), MODEL)
+    id = waiting.header("gateway-pending") or ""
+    house.approvals.answer(id, True, "ann")
+    for _ in range(2):
+        answer = await house.exchange.resume(id, MODEL, wait=0)
+        assert (answer.status, len(answer.body), answer.part) == (200, 300_000, None)
+    assert len(shop.sent) == 1
