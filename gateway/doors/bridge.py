@@ -23,7 +23,6 @@ from gateway.exchange.streams import Streams
 from gateway.mcp.peer import UiPeer
 from gateway.mcp.server import Face
 from gateway.model import Caller, Channel, Door, Json, Resource
-from gateway.views.initiator import Taint
 from gateway.views.registry import View, Views
 
 PROTOCOL = "webmcp-gateway.v1"
@@ -138,7 +137,6 @@ class _Connection:
         self._origin = origin
         self._mux = mux.ServerConnection()
         self._seats: dict[str, _Seat] = {}
-        self._taints: dict[str, Taint] = {}  # of closed views: a page that loads itself again is as tainted as before
         self._ticket: Ticket | None = None
         self._writing = asyncio.Lock()
 
@@ -195,7 +193,7 @@ class _Connection:
             await self._say(mux.ErrorFrame("unknown-app", f"There is no app {app!r} here for this page.", ref=ref))
             return
         try:
-            view = self._door.views.open_bridged(self._ticket.principal, app, self._taints.pop(app, None))
+            view = self._door.views.open_bridged(self._ticket.principal, app)
         except Refusal as refusal:
             await self._say(mux.ErrorFrame(refusal.reason, refusal.detail, ref=ref))
             return
@@ -274,7 +272,6 @@ class _Connection:
     async def _close(self, id: str) -> None:
         seat = self._seats.pop(id, None)
         if seat is not None:
-            self._taints[seat.view.app] = seat.view.taint
             await seat.ending.aclose()
             self._door.end(seat.view)
 

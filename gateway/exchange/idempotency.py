@@ -57,7 +57,7 @@ class Idempotency:
             raise Refusal(Reason.BAD_REQUEST, f"{FIELD}: must be one text of up to {LONGEST} visible characters.")
         try:
             key = _hashed(await self._keys.secret(), leg, caller, given[0])
-            owner = hashlib.sha256(_joined(caller.principal.id, caller.app)).hexdigest()
+            owner = hashlib.sha256(_joined(*_owner(caller))).hexdigest()
             fresh = await self._keys.claim(owner, key, _digest(leg), self._now())
         except OSError as error:
             log.error("idempotency keys cannot be looked up: %s", error)
@@ -70,8 +70,13 @@ class Idempotency:
 
 def _hashed(secret: bytes, leg: Leg, caller: Caller, key: str) -> str:
     """Callers share the backend's credential: their keys must not meet there."""
-    parts = (caller.principal.id, caller.app, leg.canonical.backend, leg.decision.route or "", key)
+    parts = (*_owner(caller), leg.canonical.backend, leg.decision.route or "", key)
     return hmac.new(secret, _joined(*parts), hashlib.sha256).hexdigest()
+
+
+def _owner(caller: Caller) -> tuple[str, str, str]:
+    """Whose keys are one space; of a shared principal, each view is somebody else."""
+    return (caller.principal.id, caller.app, (caller.view or "") if caller.principal.shared else "")
 
 
 def _digest(leg: Leg) -> str:

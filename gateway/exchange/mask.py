@@ -13,23 +13,21 @@ from gateway.errors import Reason, Refusal
 from gateway.model import Json, Response
 from gateway.policy import JsonPath
 
+_BEFORE = b" \t\r\n\0\xef\xbb\xbf\xff\xfe"
+_NO_JSON = ("image/", "audio/", "video/", "font/", "text/html", "text/css", "application/pdf")
+
 
 def masked(response: Response, paths: Sequence[JsonPath]) -> Response:
-    """The response with `paths` masked in its JSON body; one that is no JSON stays as it is.
+    """The response with `paths` masked in its JSON body; one that can hold no JSON object stays as it is.
 
-    Raises `Refusal` (`backend-protocol`) for what calls itself JSON, but cannot be read.
+    Raises `Refusal` (`backend-protocol`) for one that may hold JSON, but cannot be read as one JSON value.
     """
-    if not paths or not response.body:
-        return response
-    claims = _is_json(response.header("content-type") or "")
-    if not claims and response.body.lstrip()[:1] not in (b"{", b"["):
+    if not paths or not response.body or _holds_no_object(response):
         return response
     try:
         return replace(response, body=_hidden(response.body, paths))
     except (ValueError, RecursionError) as error:
-        if not claims:
-            return response
-        detail = "The backend's answer says that it is JSON, but cannot be read, so that nothing in it can be masked."
+        detail = "The backend's answer may hold JSON, but cannot be read, so that nothing in it can be masked."
         raise Refusal(Reason.BACKEND_PROTOCOL, detail) from error
 
 
@@ -80,6 +78,12 @@ def _refuse(name: str) -> Never:
     raise ValueError(f"{name} is not JSON")
 
 
-def _is_json(content_type: str) -> bool:
-    media_type = content_type.partition(";")[0].strip().lower()
-    return media_type in ("application/json", "text/json") or media_type.endswith("+json")
+def _holds_no_object(response: Response) -> bool:
+    """By its type, or because what begins an object or an array is nowhere in it; otherwise it is looked into."""
+    media_type = (response.header("content-type") or "").partition(";")[0].strip().lower()
+    if media_type in ("application/json", "text/json") or media_type.endswith("+json"):
+        return False
+    begins = response.body.lstrip(_BEFORE)[:1]
+    if media_type.startswith(_NO_JSON) and begins not in (b"{", b"["):
+        return True
+    return not (b"{" in response.body or b"[" in response.body)

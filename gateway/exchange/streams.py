@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 from collections import Counter
@@ -14,8 +15,10 @@ from typing import Final, Self
 
 from gateway.contract import problem, whole_characters
 from gateway.errors import Reason, Refusal
-from gateway.exchange.stream import Stream
+from gateway.exchange.stream import Stream, failed
 from gateway.model import Caller, Part, Response
+
+log = logging.getLogger(__name__)
 
 PART: Final = 128 * 1024
 """Bytes of the largest part."""
@@ -191,9 +194,12 @@ class Streams:
                 await opened.put(part)
         except Refusal as refusal:
             opened.failure = refusal
+        except Exception:  # a backend may be a plugin's: whatever it raises ends this stream alone
+            log.exception("a stream failed")
+            opened.failure = failed()
         finally:
             opened.end()
-            await opened.stream.aclose()
+            await _closed(opened.stream)
 
     async def _part(self, id: str, opened: _Open) -> Response:
         """What is there now; nothing more follows the last one, or what says why the stream broke."""
@@ -212,7 +218,14 @@ class Streams:
         if opened is not None:
             opened.task.cancel()
             await asyncio.wait([opened.task])
-            await opened.stream.aclose()
+            await _closed(opened.stream)
+
+
+async def _closed(stream: Stream) -> None:
+    try:
+        await stream.aclose()
+    except Exception:  # a plugin's backend again: nobody waits for this answer any more
+        log.exception("a stream did not close well")
 
 
 def _incremental(head: Response) -> bool:

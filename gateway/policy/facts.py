@@ -172,8 +172,10 @@ def descend(value: object, path: Path) -> object:
     """The value that `path` leads to inside a JSON value, or `Missing`."""
     for part in path:
         if isinstance(part, str):
-            if not isinstance(value, Mapping) or part not in value:
+            if not isinstance(value, Mapping):
                 return ABSENT
+            if part not in value:
+                return _TWIN if any(key.casefold() == part.casefold() for key in value) else ABSENT
             value = value[part]
         else:
             if not isinstance(value, list) or not part < len(value):

@@ -180,7 +180,8 @@ def _request_name(name: str) -> str | None:
     meant = _hyphened(lowered)
     if meant in _OVERRIDES:
         raise ValueError(f"the header {lowered} is refused: send the method and the URL that you mean")
-    return None if meant in _DROPPED or meant.startswith(_DROPPED_PREFIXES) else lowered
+    # with "_" it is the twin of a name with "-": many servers read both as one, and a condition sees only the other
+    return None if "_" in lowered or meant in _DROPPED or meant.startswith(_DROPPED_PREFIXES) else lowered
 
 
 def _hyphened(name: str) -> str:

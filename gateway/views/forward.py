@@ -168,7 +168,7 @@ class Forwarder:
         found = [(view, tool) for view in self._views.of(principal, app) for tool in view.tools if tool.name == name]
         if not found:
             raise Refusal(Reason.CONNECTION_LOST, f"No open view offers {name!r}. Open its app, then try again.")
-        alive = [view for view in self._views.of(principal, found[0][0].app) if view.session or not view.bridged]
+        alive = [view for view in self._views.of(principal, found[0][0].app) if not view.lost]
         if len(alive) > 1:
             raise Refusal(
                 Reason.BAD_REQUEST,

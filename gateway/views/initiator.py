@@ -74,6 +74,10 @@ class Taint:
         if not self.running and at > self.ended + GRACE:
             self.tainted = None
 
+    def inherited(self, now: float) -> Taint:
+        """The taint of a view that comes in the place of this one."""
+        return Taint(call=self.call, ended=now, tainted=self.tainted)
+
     def cause(self, now: float) -> Cause:
         """Who causes what the view does at `now`."""
         if self.tainted is not None:

@@ -23,6 +23,9 @@ from gateway.views.tools import clean_tools
 LIVE = 32
 """Views that one principal may have."""
 
+RELOAD = 60.0
+"""Seconds after the end of a tainted view during which another one of its app is taken to come in its place."""
+
 IDLE = 1800.0
 """Seconds after which a view that came over MCP, and has not spoken since, is taken for gone."""
 
@@ -93,6 +96,11 @@ class View:
     listed: Sequence[mcp.Tool] = ()
     session: PageSession | None = None
 
+    @property
+    def lost(self) -> bool:
+        """Whether its host page has gone, for now."""
+        return self.bridged and self.session is None
+
 
 @dataclass(frozen=True, slots=True)
 class _Launch:
@@ -110,6 +118,7 @@ class Views:
         self._clock = clock
         self._views: dict[str, View] = {}
         self._launches: dict[str, _Launch] = {}
+        self._taints: dict[tuple[str, str], tuple[float, Taint]] = {}
         self._watchers: set[Callable[[Principal], None]] = set()
         self._sessions: asyncio.TaskGroup = asyncio.TaskGroup()
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -150,21 +159,14 @@ class Views:
             if self._clock() > waiting.expires:
                 del self._launches[launch]
                 raise Refusal(Reason.VIEW_UNPROVEN, "This launch value has expired. Open the app again.")
-            older = self._views.get(waiting.view)
-            view = View(waiting.view, principal, waiting.app, proven=True)
-            if older is not None:  # a page that loads itself again is as tainted as before
-                view.taint = older.taint
-                self.close(older)
-            self._add(view)
+            if waiting.view in self._views:
+                self.close(self._views[waiting.view])
+            view = self._add(View(waiting.view, principal, waiting.app, proven=True))
         return Attached(view.id, view.key.reveal(), view.proven, self.held(view.app))
 
-    def open_bridged(self, principal: Principal, app: str, taint: Taint | None = None) -> View:
-        """A view of a host page of ours, whose socket is its proof; `taint` is of the view in whose place it comes.
-
-        Raises `Refusal` where there are too many.
-        """
-        view = View(secrets.token_urlsafe(16), principal, app, proven=True, bridged=True, taint=taint or Taint())
-        return self._add(view)
+    def open_bridged(self, principal: Principal, app: str) -> View:
+        """A view of a host page of ours, whose socket is its proof. Raises `Refusal` where there are too many."""
+        return self._add(View(secrets.token_urlsafe(16), principal, app, proven=True, bridged=True))
 
     def connect(self, view: View, send: Callable[[JsonObject], Awaitable[None]]) -> None:
         """Begin the MCP session with the page of `view`; `send` carries a message on its webmcp channel."""
@@ -175,10 +177,11 @@ class Views:
 
     def disconnect(self, view: View) -> None:
         """The way to the page is gone; its tools go with it, the view itself may come back."""
-        view.session = None
+        session, view.session = view.session, None
         task = self._running.pop(view.id, None)
-        if task is not None:
+        if session is not None and task is not None:
             task.cancel()
+            session.close()
         view.listed = ()
         self._set_tools(view, ())
 
@@ -186,6 +189,8 @@ class Views:
         """The view is gone."""
         self.disconnect(view)
         if self._views.pop(view.id, None) is not None:
+            if view.taint.tainted is not None:
+                self._taints[view.principal.id, view.app] = (self._clock(), view.taint)
             self._changed(view.principal)
 
     # ── who speaks ───────────────────────────────────────────────────────────────────────────────────────────
@@ -295,18 +300,29 @@ class Views:
     def _add(self, view: View) -> View:
         view.used = self._clock()
         mine = self.of(view.principal)
+        before = self._taint_before(view, mine)
+        if before is not None:  # a page that loads itself again is as tainted as before
+            view.taint = before.inherited(view.used)
         if len(mine) >= LIVE:
             self._make_room(mine)
         self._views[view.id] = view
         self._changed(view.principal)
         return view
 
+    def _taint_before(self, view: View, mine: Sequence[View]) -> Taint | None:
+        """The taint of the view in whose place `view` may come: one that was lost, or closed not long ago."""
+        for other in mine:
+            if other.app == view.app and other.lost and other.taint.tainted is not None:
+                return other.taint
+        closed, taint = self._taints.get((view.principal.id, view.app), (float("-inf"), None))
+        return taint if view.used - closed < RELOAD else None
+
     def _make_room(self, mine: Sequence[View]) -> None:
-        """End the unproven view that was silent longest; a proven one is never another's victim."""
-        unproven = [view for view in mine if not view.proven and not view.bridged]
-        if not unproven:
+        """End the lost or unproven view that was silent longest; a live proven one is never another's victim."""
+        spare = [view for view in mine if view.lost or not view.proven]
+        if not spare:
             raise Refusal(Reason.RATE_LIMITED, f"{LIVE} views are open already. Close one of them.")
-        self.close(min(unproven, key=lambda view: view.used))
+        self.close(min(spare, key=lambda view: view.used))
 
     def _only_app(self, app: str | None) -> str:
         if app is not None:

@@ -78,8 +78,12 @@ class PageSession:
         finally:
             self._client = None
             self._on_tools(())
-            for stream in (self._to_client, self._from_page, self._to_page, self._from_client):
-                stream.close()
+            self.close()
+
+    def close(self) -> None:
+        """Let go of what is held, also where `run` was cancelled before it began."""
+        for stream in (self._to_client, self._from_page, self._to_page, self._from_client):
+            stream.close()
 
     async def _talk(self) -> None:
         async with ClientSession(self._from_page, self._to_page, message_handler=self._notified) as client:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.errors import Reason
+from gateway.errors import Reason, Refusal
 from gateway.exchange.echo import Echo
 from gateway.exchange.mask import masked
 from gateway.model import Request, Response
@@ -78,7 +78,29 @@ def test_json_that_cannot_be_read_is_refused(body: bytes) -> None:
     assert refused.value.reason is Reason.BACKEND_PROTOCOL  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("body", [b"<p>card</p>", b"\x89PNG", b"", b"{not json"])
+JSON_LINES = b'{"card":"4111"}\n{"card":"4112"}\n'
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (JSON_LINES, "application/x-ndjson"),
+        (JSON_LINES, "text/plain"),
+        (JSON_LINES, "text/html"),
+        (b'data: {"card":"4111"}\n\n', "text/event-stream"),
+        (b')]}\',\n{"card":"4111"}', "text/plain"),
+        (b'callback({"card":"4111"})', "application/javascript"),
+        (b'{"card":"4111"} and more', "text/plain"),
+        (b'{"card":"4111","x":NaN}', "text/plain"),
+    ],
+)
+def test_what_may_hold_json_and_cannot_be_read_is_refused(body: bytes, content_type: str) -> None:
+    """Whatever it calls itself: a mask that does not hold is worse than none."""
+    with pytest.raises(Refusal, match="cannot be read"):
+        shown(body, content_type)
+
+
+@pytest.mark.parametrize("body", [b"<p>card</p>", b"\x89PNG", b"", b"<p>{not json}</p>"])
 def test_other_answers_stay_as_they_are(body: bytes) -> None:
     """Pages and images have no JSON paths."""
     assert shown(body, "text/html") == body

@@ -240,3 +240,16 @@ def test_any_text_is_a_condition_or_a_problem(text: str, body: Json) -> None:
     request = CanonicalRequest("POST", "/api/7", "a=1", (), b"x", BodyType.JSON, "shop", json=body)
     found = condition.failure(Source(CALLER, request, TEMPLATE))
     assert found is None or found.why
+
+
+@pytest.mark.parametrize(
+    ("text", "body"),
+    [
+        ("!has(request.body.admin)", {"Admin": 1}),
+        ("!has(request.body.user.admin)", {"user": {"ADMIN": 1}}),
+        ("request.body.total < 5", {"Total": 1}),
+    ],
+)
+def test_a_key_in_another_case_is_not_an_absent_one(text: str, body: Json) -> None:
+    """Some backends read it as the one that the rule means."""
+    assert failure(text, body) is not None

@@ -153,3 +153,8 @@ def test_caching(value: str | None, credentialed: bool, confirmed: bool, expecte
     found = dict(private_caching(headers, credentialed=credentialed, confirmed=confirmed))
     assert found.get("cache-control") == expected
     assert found["etag"] == "x"
+
+
+def test_a_name_with_an_underscore_does_not_go_out() -> None:
+    """Servers read `x_tenant` as `x-tenant`, and a condition on the one would not see the other."""
+    assert filter_request_headers((("x-tenant", "mine"), ("x_tenant", "theirs"))) == (("x-tenant", "mine"),)

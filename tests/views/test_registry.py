@@ -12,7 +12,7 @@ from gateway.errors import Reason, Refusal
 from gateway.model import LOCAL, Door, Initiator
 from gateway.policy import parse_policy
 from gateway.views.proof import encode
-from gateway.views.registry import IDLE, LAUNCH_LIFE, LIVE, AppRules, Attached, Views
+from gateway.views.registry import IDLE, LAUNCH_LIFE, LIVE, RELOAD, AppRules, Attached, Views
 from tests.clock import Clock
 from tests.views.pages import Page, connect, text, until
 
@@ -195,6 +195,26 @@ async def test_attaching_again_does_not_wash_the_model_off(views: Views) -> None
     views.caller(LOCAL, "cart", proof(views.attach(LOCAL, "cart", launch, {}), 1), reported_model=True)
     again = views.attach(LOCAL, "cart", launch, {})
     assert views.caller(LOCAL, "cart", proof(again, 1)).initiator is Initiator.MODEL
+
+
+async def test_no_way_of_loading_again_washes_the_model_off(views: Views, clock: Clock) -> None:
+    """Closed or lost, whatever else was closed or opened meanwhile; later, a new view is a new one."""
+    tainted = connect(views, LOCAL, Page())
+    views.caller_of(tainted, Door.BRIDGE, reported_model=True)
+    other = connect(views, LOCAL, Page())
+    assert views.caller_of(other, Door.BRIDGE).initiator is Initiator.PAGE
+    views.disconnect(tainted)
+    assert views.caller_of(views.open_bridged(LOCAL, "cart"), Door.BRIDGE).initiator is Initiator.MODEL
+    views.close(tainted)
+    views.close(other)
+    for _ in range(2):
+        assert views.caller_of(views.open_bridged(LOCAL, "cart"), Door.BRIDGE).initiator is Initiator.MODEL
+    assert views.caller_of(views.open_bridged(EVE, "cart"), Door.BRIDGE).initiator is Initiator.PAGE
+    clock.now += RELOAD
+    for view in views.of(LOCAL):
+        views.close(view)
+    clock.now += RELOAD
+    assert views.caller_of(views.open_bridged(LOCAL, "cart"), Door.BRIDGE).initiator is Initiator.PAGE
 
 
 async def test_tools_come_and_go_with_the_page(views: Views) -> None:
