@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -21,6 +21,7 @@ from gateway.config import App as AppConfig
 from gateway.config import Config, Notices, Reading
 from gateway.credentials import client_credentials
 from gateway.doors import mcp as mcp_door
+from gateway.doors.answers import refused
 from gateway.doors.bridge import BridgeDoor
 from gateway.doors.console import AppCard, ConsoleDoor
 from gateway.doors.events import Events
@@ -28,7 +29,7 @@ from gateway.doors.guard import PRINCIPAL, Guard, Listener, Site
 from gateway.doors.health import Health
 from gateway.doors.links import LinkDoor
 from gateway.doors.sandbox import SandboxDoor
-from gateway.doors.site import SiteDoor
+from gateway.doors.site import ANY_PATH, SiteDoor
 from gateway.errors import StartError
 from gateway.exchange.approve import Approvals
 from gateway.exchange.authenticate import Authenticator, Credential
@@ -41,9 +42,8 @@ from gateway.exchange.streams import Streams
 from gateway.exchange.wait import Waiting
 from gateway.hooks import Hooks
 from gateway.mcp.server import Face
-from gateway.model import Backend, Resource
-from gateway.policy import BackendSpec
-from gateway.reload import Current, Reloader
+from gateway.reload import Reloader
+from gateway.running import Apps, Backends, Held, Packed, Running
 from gateway.stores.journal import Journal
 from gateway.stores.keys import IdempotencyKeys
 from gateway.stores.quotas import Quotas
@@ -56,16 +56,7 @@ BODY = 16 * 1024 * 1024
 
 
 RELOAD: web.AppKey[Callable[[], None]] = web.AppKey("reload", Callable[[], None])  # type: ignore[arg-type]  # any callable
-"""Makes the gateway read its files at once; only in an application that was built with `reread`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """An app as MCP clients and hosts see it."""
-
-    id: str
-    title: str
-    resource: Resource
+"""Makes the gateway read its files at once, if it was built with `reread`."""
 
 
 def build_app(config: Config, reread: Callable[[], Reading] | None = None) -> web.Application:
@@ -90,17 +81,14 @@ class _Gateway:
         self._journal = Journal(config.journal, redact=config.audit.redact)
         self._database = Database(config.database)
         hooks = Hooks(config.plugins, config.path.parent)
-        self._backend_types = hooks.backend_types()
+        self._backends = Backends(self._connections, hooks.backend_types())
         self._approvals = Approvals(config.approvals.timeout)
         self._recorder = Recorder(self._journal, hooks, OnFailure(config.audit.on_failure))
         self._streams = Streams()
         limiter = Limiter(Quotas(self._database))
-        self._made: list[Backend] = []
-        self._guarded: Current[Guarded] = Current({})
-        self._guarded.replace(self._guard(config.apps))
-        self._rules = Current(_rules(config.apps))
+        self._apps = Apps()
         self._exchange = Exchange(
-            self._guarded,
+            self._apps.part(lambda app: app.guarded),
             limiter=limiter,
             idempotency=Idempotency(IdempotencyKeys(self._database)),
             waiting=Waiting(self._approvals, f"{origins.console}/approvals/"),
@@ -109,88 +97,63 @@ class _Gateway:
             streams=self._streams,
             hooks=hooks,
         )
-        self._views = Views(self._rules)
+        self._views = Views(self._apps.part(lambda app: app.rules))
         self._notices = Notices()
-        self._reloader = (
-            Reloader(config, reread=reread, take=self._take, notices=self._notices, recorder=self._recorder)
-            if reread is not None
-            else None
+        self._reloader = Reloader(
+            config, reread=reread, take=self._take, notices=self._notices, recorder=self._recorder
         )
         self._events = Events(self._journal, self._approvals, self._views, self._notices)
-        forwarder = Forwarder(self._views, approvals=self._approvals, limiter=limiter, recorder=self._recorder)
-        runtime = (static / "view" / "runtime.js").read_text("utf-8")
-        self._packed = {
-            app.id: Packed(app.id, app.title, pack(app.source, app=app.id, title=app.title, runtime=runtime))
-            for app in config.apps.values()
-        }
-        listener = _listener(config)
-        faces = {
-            app: Face(
-                app,
-                apps=self._packed,
-                views=self._views,
-                forwarder=forwarder,
-                exchange=self._exchange,
-                version=gateway.__version__,
-                hosts=list(listener.sites),
-                origins=sorted(set(listener.origins.values())),
-                principal=lambda request: request[PRINCIPAL],
-            )
-            for app in (None, *config.apps)
-        }
-        self._everything = faces[None]
-        self._faces = {app: face for app, face in faces.items() if app is not None}
-        self._listener = listener
+        self._forwarder = Forwarder(self._views, approvals=self._approvals, limiter=limiter, recorder=self._recorder)
+        self._runtime = (static / "view" / "runtime.js").read_text("utf-8")
+        self._sandbox = SandboxDoor(static / "sandbox", origins.sandbox)
+        self._listener = _listener(config, self._apps)
+        self._apps.replace({app.id: self._serving(app) for app in config.apps.values()})
+        self._everything = self._face(None)
+        for app in self._apps.values():
+            app.face.renew()
+        self._held = Held()
+        self._tasks = asyncio.TaskGroup()
         self._health = Health()
 
     def application(self) -> web.Application:
         """The doors, each on its own hosts, behind the guard."""
-        config = self._config
-        sandbox = SandboxDoor(self._static / "sandbox", config.server.origins.sandbox)
-        resources = {id: packed.resource for id, packed in self._packed.items()}
-        bridge = BridgeDoor(self._views, self._approvals, self._faces, resources, self._streams)
-        console = self._console(sandbox, bridge)
+        origins = self._config.server.origins
+        faces = self._apps.part(lambda app: app.face)
+        resources = self._apps.part(lambda app: app.packed.resource)
+        bridge = BridgeDoor(self._views, self._approvals, faces, resources, self._streams)
         root = web.Application(middlewares=[Guard(self._listener).middleware()], client_max_size=BODY)
-        mcp_routes = mcp_door.routes(self._everything, self._faces)
-        inner = console.application()
+        mcp_routes = mcp_door.routes(self._everything, faces)
+        plain = [*self._health.routes(), *mcp_routes, *_entrances(origins.console)]
+        inner = self._console(bridge).application()
         inner.router.add_routes([*bridge.routes(), *mcp_routes])
-        root.add_domain(_netloc(config.server.origins.console), inner)
-        root.add_domain(_netloc(config.server.origins.sandbox), sandbox.application())
-        for app in config.apps.values():
-            site = SiteDoor(app.id, app.source, self._exchange, patience=config.approvals.timeout, largest=BODY)
-            root.add_domain(_netloc(config.server.origins.app(app.id)), site.application())
-        root.router.add_routes([*self._health.routes(), *mcp_routes, *_entrances(config.server.origins.console)])
+        root.add_domain(_netloc(origins.console), inner)
+        root.add_domain(_netloc(origins.sandbox), self._sandbox.application())
+        public, sites = _netloc(self._config.server.public_url), _netloc(origins.app("*"))
+        if fnmatchcase(public, sites):  # it looks like the site of an app
+            shown = web.Application(client_max_size=BODY)
+            shown.router.add_routes(plain)
+            root.add_domain(public, shown)
+        root.add_domain(sites, self._sites())
+        root.router.add_routes(plain)
         root.cleanup_ctx.append(self._lifetime)
 
         async def drain(_: web.Application) -> None:
             self._health.ready = False
             self._events.drain()
             await bridge.close()
-            for face in (self._everything, *self._faces.values()):
+            for face in (self._everything, *faces.values()):
                 face.drain()
 
         root.on_shutdown.append(drain)
-        if self._reloader is not None:
-            root[RELOAD] = self._reloader.at_once
+        root[RELOAD] = self._reloader.at_once
         return root
 
-    def _console(self, sandbox: SandboxDoor, bridge: BridgeDoor) -> ConsoleDoor:
-        origins = self._config.server.origins
-        cards = [
-            AppCard(
-                id=packed.id,
-                title=packed.title,
-                site=origins.app(packed.id),
-                resource=packed.resource.uri,
-                sandbox_url=sandbox.url(origins.console, packed.resource.meta),
-            )
-            for packed in self._packed.values()
-        ]
+    def _console(self, bridge: BridgeDoor) -> ConsoleDoor:
         return ConsoleDoor(
             folder=self._static / "console",
-            sandbox=origins.sandbox,
+            sandbox=self._config.server.origins.sandbox,
             version=gateway.__version__,
-            apps=cards,
+            apps=self._apps.part(lambda app: app.card),
             approvals=self._approvals,
             recorder=self._recorder,
             tickets=bridge.tickets,
@@ -200,46 +163,85 @@ class _Gateway:
             links=LinkDoor(self._views, self._recorder),
         )
 
-    def _take(self, apps: Mapping[str, AppConfig]) -> None:
-        """Let changed apps take effect, all at once: no await stands between the rooms."""
-        guarded = self._guard(apps)
-        old = {id: app.policy.version for id, app in self._guarded.items()}
-        self._guarded.replace(guarded)
-        self._rules.replace(_rules(apps))
-        for app in apps.values():
-            if app.policy.version != old[app.id]:
-                self._approvals.cancel_outdated(app.id, app.policy.version)
-                self._views.renew(app.id)
+    def _sites(self) -> web.Application:
+        """The sites of the apps that run now, each on its own host."""
 
-    def _guard(self, apps: Mapping[str, AppConfig]) -> dict[str, Guarded]:
-        return {app.id: Guarded(app.policy, self._backends(app)) for app in apps.values()}
-
-    def _backends(self, app: AppConfig) -> dict[str, Backend]:
-        """The backends of an app; those that are as before are the same objects."""
-        before = self._guarded.get(app.id)
-        kept = before.policy.backends if before is not None else {}
-        return {
-            name: before.backends[name] if before is not None and kept.get(name) == spec else self._backend(app, spec)
-            for name, spec in app.policy.backends.items()
-        }
-
-    def _backend(self, app: AppConfig, spec: BackendSpec) -> Backend:
-        types = self._backend_types
-        if spec.type == "http":
-            backend: Backend = HttpBackend(spec, self._connections)
-        elif spec.type in types:
-            try:
-                backend = types[spec.type](spec.name, spec.options)
-            except ValueError as error:
-                raise StartError(f"app {app.id}: backend {spec.name!r}: {error}") from error
-        else:
-            known = ", ".join(["http", *types])
-            raise StartError(
-                f"app {app.id}: backend {spec.name!r} has the type {spec.type!r}; there is {known}. "
-                "Other types come from plugins."
+        async def handle(request: web.Request) -> web.StreamResponse:
+            app = self._apps.at(request.headers.get("host", "").lower())
+            return (
+                refused(421, "unknown-host", "There is no such app here.")
+                if app is None
+                else await app.site.handle(request)
             )
-        self._made.append(backend)
-        return backend
+
+        sites = web.Application(client_max_size=BODY)
+        sites.router.add_route("*", ANY_PATH, handle)
+        return sites
+
+    async def _take(self, configs: Mapping[str, AppConfig]) -> None:
+        """Let other apps take effect, all at once: no await stands between their being taken by the rooms."""
+        apps = {id: await asyncio.to_thread(self._serving, app) for id, app in configs.items()}
+        before = dict(self._apps)
+        gone, new = before.keys() - apps.keys(), apps.keys() - before.keys()
+        for id in new:
+            await self._held.enter(self._tasks, apps[id].face)
+        for id in gone:
+            self._approvals.cancel_outdated(id, "")
+            for view in self._views.of(None, id):
+                self._views.close(view)
+        self._apps.replace(apps)
+        for id, app in apps.items():
+            self._renew(before.get(id), app)
+        self._everything.renew()
+        for id in gone:
+            before[id].face.drain()
+            await self._held.leave(before[id].face)
+
+    def _renew(self, before: Running | None, now: Running) -> None:
+        """What depends on an app that changed is made anew, or void."""
+        if before is None or before.packed is not now.packed:
+            now.face.renew()
+        if before is not None and before.config.policy is not now.config.policy:
+            self._approvals.cancel_outdated(now.config.id, now.config.policy.version)
+            self._views.renew(now.config.id)
+
+    def _serving(self, app: AppConfig) -> Running:
+        """Everything that serves an app; what is as before stays the same object. Raises StartError, DocumentError."""
+        origins = self._config.server.origins
+        before = self._apps.get(app.id)
+        site_origin = origins.app(app.id)
+        if before is not None and (app.source, app.title) == (before.config.source, before.config.title):
+            packed, site, card = before.packed, before.site, before.card
+        else:
+            resource = pack(app.source, app=app.id, title=app.title, runtime=self._runtime)
+            packed = Packed(app.id, app.title, resource)
+            patience = self._config.approvals.timeout
+            site = SiteDoor(app.id, app.source, self._exchange, patience=patience, largest=BODY)
+            sandbox_url = self._sandbox.url(origins.console, resource.meta)
+            card = AppCard(app.id, app.title, site_origin, resource.uri, sandbox_url)
+        return Running(
+            config=app,
+            guarded=Guarded(app.policy, self._backends.of(app, before)),
+            rules=AppRules(app.title, app.policy, app.unproven, app.trust_view_gestures),
+            packed=packed,
+            card=card,
+            face=before.face if before is not None else self._face(app.id),
+            site=site,
+            host=_netloc(site_origin),
+        )
+
+    def _face(self, app: str | None) -> Face:
+        return Face(
+            app,
+            apps=self._apps.part(lambda app: app.packed),
+            views=self._views,
+            forwarder=self._forwarder,
+            exchange=self._exchange,
+            version=gateway.__version__,
+            hosts=list(self._listener.sites),
+            origins=sorted(set(self._listener.origins.values())),
+            principal=lambda request: request[PRINCIPAL],
+        )
 
     def _authenticator(self) -> Authenticator:
         return Authenticator(
@@ -281,41 +283,33 @@ class _Gateway:
             await stack.enter_async_context(self._journal)
             await stack.enter_async_context(self._database)
             await stack.enter_async_context(self._connections)
-            stack.push_async_callback(self._close_backends)
-            tasks = await stack.enter_async_context(asyncio.TaskGroup())
-            jobs = [self._database.fill(self._journal), self._approvals.keep()]
-            if self._reloader is not None:
-                jobs.append(self._reloader.run())
-            for job in jobs:
+            stack.push_async_callback(self._backends.close)
+            tasks = await stack.enter_async_context(self._tasks)
+            for job in (self._database.fill(self._journal), self._approvals.keep()):
                 stack.callback(tasks.create_task(job).cancel)
             await stack.enter_async_context(self._streams)
             await stack.enter_async_context(self._views)
-            for face in (self._everything, *self._faces.values()):
-                await stack.enter_async_context(face)
+            stack.push_async_callback(self._leave_faces)
+            for face in (self._everything, *(app.face for app in self._apps.values())):
+                await self._held.enter(tasks, face)
+            stack.callback(tasks.create_task(self._reloader.run()).cancel)
             yield
 
-    async def _close_backends(self) -> None:
-        """At the end, those of policies of before too: a request that began under one could have gone on."""
-        for backend in self._made:
-            await backend.close()
+    async def _leave_faces(self) -> None:
+        await self._held.leave(self._everything, *(app.face for app in self._apps.values()))
 
 
-def _rules(apps: Mapping[str, AppConfig]) -> dict[str, AppRules]:
-    return {app.id: AppRules(app.title, app.policy, app.unproven, app.trust_view_gestures) for app in apps.values()}
-
-
-def _listener(config: Config) -> Listener:
+def _listener(config: Config, apps: Apps) -> Listener:
     origins, port = config.server.origins, config.server.port
     plain = [f"http://{name}{'' if port == 80 else f':{port}'}" for name in ("localhost", "127.0.0.1", "[::1]")]
     named = [
         *((origin, Site.PLAIN) for origin in (*plain, config.server.public_url)),
         (origins.console, Site.CONSOLE),
         (origins.sandbox, Site.SANDBOX),
-        *((origins.app(app), Site.APP) for app in config.apps),
     ]
     return Listener(
-        sites={_netloc(origin): site for origin, site in named},
-        origins={_netloc(origin): origin for origin, _ in named},
+        sites=apps.hosts({_netloc(origin): site for origin, site in named}, lambda _: Site.APP),
+        origins=apps.hosts({_netloc(origin): origin for origin, _ in named}, lambda app: app.card.site),
     )
 
 

@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Generic, TypeVar
 
 from gateway.config import App, Config, Kind, Notice, Notices, Reading, Watch, restart_problems
-from gateway.errors import Problem, Refusal, StartError
+from gateway.errors import DocumentError, Problem, Refusal, StartError
 from gateway.exchange.record import Record, Recorder
 from gateway.model import Caller, Door, Initiator, Json, Principal
-from gateway.policy import Policy
+from gateway.policy import Policy, parse_policy
 from gateway.policy.diff import Change, Turn, diff
-
-T = TypeVar("T")
 
 LOOK = 1.0
 """Seconds between two looks at the files; a change is taken when it has rested for one."""
@@ -35,38 +32,19 @@ GATEWAY = Principal(issuer="gateway", client="gateway", subject="reload")
 log = logging.getLogger(__name__)
 
 
-class Current(Mapping[str, T], Generic[T]):
-    """What there is of each app now. Rooms hold this and read it anew for each call; it is replaced all at once."""
-
-    def __init__(self, content: Mapping[str, T]) -> None:
-        self._content = content
-
-    def replace(self, content: Mapping[str, T]) -> None:
-        """From now on this is what there is; who took something out before keeps that to its end."""
-        self._content = content
-
-    def __getitem__(self, key: str) -> T:
-        return self._content[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._content)
-
-    def __len__(self) -> int:
-        return len(self._content)
-
-
 class Reloader:
     """Keeps the running configuration the one of its files.
 
-    `reread` reads them again. `take` puts new apps into effect at once; where it raises `StartError` nothing changed.
+    `reread` reads them again; without it nothing changes. `take` puts other apps into effect, all at once; where it
+    raises `StartError` or `DocumentError` nothing changed.
     """
 
     def __init__(
         self,
         config: Config,
         *,
-        reread: Callable[[], Reading],
-        take: Callable[[Mapping[str, App]], None],
+        reread: Callable[[], Reading] | None,
+        take: Callable[[Mapping[str, App]], Awaitable[None]],
         notices: Notices,
         recorder: Recorder,
     ) -> None:
@@ -90,18 +68,22 @@ class Reloader:
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._asked.wait(), LOOK)
+            if self._reread is None:
+                self._asked.clear()
+                self._say()
+                continue
             changed = self._watch.look()
             broken = any(notice.kind is Kind.BROKEN for notice in self._problems)
             due = broken and time.monotonic() >= self._next
             if changed or due or self._asked.is_set():
                 self._asked.clear()
-                await self.read()
+                await self._read(self._reread)
             self._say()  # report mode ends by itself
 
-    async def read(self) -> None:
+    async def _read(self, reread: Callable[[], Reading]) -> None:
         """Read the files, and take what can be taken of them. What changes while they are read is read next time."""
         stamps = self._watch.stamps()
-        reading = await asyncio.to_thread(self._reread)
+        reading = await asyncio.to_thread(reread)
         if self._watch.stamps() != stamps:
             self.at_once()
             return
@@ -116,25 +98,24 @@ class Reloader:
 
     async def _compare(self, found: Config, reading: Reading) -> list[Notice]:
         """Take the apps that can be taken; what is to be said of the rest."""
-        notices = [Notice(Kind.RESTART, problem) for problem in self._restarts(found, reading)]
+        waiting = list(restart_problems(self._running, found, reading.file))
         old = self._running.apps
-        apps = dict(old)
-        for name in old.keys() & found.apps.keys():
-            missing = self._needs_restart(found.apps[name])
+        apps = {name: app for name, app in old.items() if name in reading.broken}
+        for name, app in found.apps.items():
+            missing = self._needs_restart(app)
             if missing is None:
-                apps[name] = _succeeding(old[name], found.apps[name])
+                apps[name] = _succeeding(old.get(name), app)
             else:
-                notices.append(Notice(Kind.RESTART, missing))
+                waiting.append(missing)
+                apps |= {name: old[name]} if name in old else {}
+        notices = [Notice(Kind.RESTART, problem) for problem in waiting]
         try:
             await self._put(apps)
         except (StartError, Refusal) as error:
             notices.append(Notice(Kind.BROKEN, Problem(reading.file, 1, 1, f"not taken: {error}")))
+        except DocumentError as error:
+            notices += [Notice(Kind.BROKEN, problem) for problem in error.problems]
         return notices
-
-    def _restarts(self, found: Config, reading: Reading) -> Sequence[Problem]:
-        """What waits for a restart. An app whose policy is broken is not gone."""
-        kept = {name: app for name, app in self._running.apps.items() if name in reading.broken}
-        return restart_problems(self._running, replace(found, apps={**kept, **found.apps}), reading.file)
 
     def _needs_restart(self, app: App) -> Problem | None:
         """Whether a policy names a credential that is read at the start alone."""
@@ -149,26 +130,31 @@ class Reloader:
         old = self._running.apps
         if apps == old:
             return
-        renewed = [(old[name].policy, app) for name, app in apps.items() if app.policy is not old[name].policy]
-        changes = await asyncio.to_thread(lambda: [diff(before, app.policy) for before, app in renewed])
+        renewed = [
+            (name, _policy(old.get(name), name), _policy(apps.get(name), name))
+            for name in dict.fromkeys((*apps, *old))
+            if name not in apps or name not in old or apps[name].policy is not old[name].policy
+        ]
+        changes = await asyncio.to_thread(lambda: [diff(before, after) for _, before, after in renewed])
         records: list[Record] = []
         try:
-            for (before, app), changed in zip(renewed, changes, strict=True):
+            for (name, before, after), changed in zip(renewed, changes, strict=True):
                 opens = any(change.turn is Turn.OPENED for change in changed)
-                record = self._recorder.start("policy", _caller(app.id), safe=not opens)
-                record.note(**_told(before, app.policy, changed))
+                record = self._recorder.start("policy", _caller(name), safe=not opens)
+                record.note(**_told(before, after, changed))
                 await record.open()
                 records.append(record)
-            self._take(apps)
-        except (StartError, Refusal) as error:
+            await self._take(apps)
+        except (StartError, DocumentError, Refusal) as error:
             for record in records:
                 await record.close(status=500, detail=str(error))
             raise
         self._running = replace(self._running, apps=apps)
         for record in records:
             await record.close(status=200)
-        for _, app in renewed:
-            log.warning("app %s: %s is in effect, version %s", app.id, app.policy.file, app.policy.version)
+        for name, _, after in renewed:
+            shown = f"{after.file} is in effect, version {after.version}" if name in apps else "is gone"
+            log.warning("app %s: %s", name, shown)
 
     def _say(self) -> None:
         notices = [*self._problems, *_reports(self._running, time.time())]
@@ -179,10 +165,16 @@ class Reloader:
                 log.warning("%s", notice.problem)
 
 
-def _succeeding(old: App, new: App) -> App:
-    """The app as it can run now: what is packed at the start stays, and an unchanged policy is the same object."""
-    same = (old.policy.file, old.policy.version) == (new.policy.file, new.policy.version)
-    return replace(new, source=old.source, title=old.title, policy=old.policy if same else new.policy)
+def _succeeding(old: App | None, new: App) -> App:
+    """The app as it can run now: an unchanged policy is the same object."""
+    if old is None or (old.policy.file, old.policy.version) != (new.policy.file, new.policy.version):
+        return new
+    return replace(new, policy=old.policy)
+
+
+def _policy(app: App | None, name: str) -> Policy:
+    """What an app may do; nothing where it is not there."""
+    return app.policy if app is not None else parse_policy("version: 1\n", f"(no app {name})")
 
 
 def _files(config: Config) -> list[Path]:

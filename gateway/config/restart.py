@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gateway.config.nouns import App, Config
+from gateway.config.nouns import Config
 from gateway.credentials import ClientCredentials
 from gateway.documents import load
 from gateway.errors import DocumentError, Problem
@@ -37,17 +37,6 @@ def _changed(running: Config, found: Config) -> Iterator[tuple[str, str]]:
         "plugins": (running.plugins, found.plugins),
     }
     yield from ((key, "was changed") for key, (old, new) in pairs.items() if old != new)
-    for name in found.apps:
-        old = running.apps.get(name)
-        if old is None:
-            yield "apps", f"the app {name} is new"
-        elif _packed(old) != _packed(found.apps[name]):
-            yield "apps", f"source or title of {name} was changed"
-    yield from (("apps", f"the app {name} is gone") for name in running.apps if name not in found.apps)
-
-
-def _packed(app: App) -> tuple[object, ...]:
-    return (app.source, app.title)
 
 
 def _comparable(config: Config) -> dict[str, tuple[ClientCredentials, str]]:

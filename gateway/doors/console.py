@@ -7,7 +7,7 @@ import hmac
 import json
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -41,7 +41,7 @@ class AppCard:
 
 
 class ConsoleDoor:
-    """The console's pages and REST. `folder` holds its built files."""
+    """The console's pages and REST. `folder` holds its built files; `apps` are read for each request."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class ConsoleDoor:
         folder: Path,
         sandbox: str,
         version: str,
-        apps: Sequence[AppCard],
+        apps: Mapping[str, AppCard],
         approvals: Approvals,
         recorder: Recorder,
         tickets: Tickets,
@@ -101,7 +101,7 @@ class ConsoleDoor:
                 "csrf": self._token(principal),
                 "principal": {"id": principal.id, "name": principal.subject},
                 "sandbox": self._sandbox,
-                "apps": [asdict(app) for app in self._apps],
+                "apps": [asdict(app) for app in self._apps.values()],
                 "loopback": principal.issuer == "local",
                 "problems": [told(notice) for notice in self._notices.now()],
             }
@@ -119,7 +119,7 @@ class ConsoleDoor:
 
     async def _ticket(self, request: web.Request) -> web.Response:
         wanted = (await _object(request)).get("apps")
-        known = {app.id for app in self._apps}
+        known = set(self._apps)
         if not isinstance(wanted, list) or not all(isinstance(app, str) and app in known for app in wanted):
             return refused(400, "bad-request", f"apps: a list of {', '.join(sorted(known))}.")
         apps = frozenset(str(app) for app in wanted)

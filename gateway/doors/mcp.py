@@ -6,10 +6,17 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
+from gateway.doors.answers import refused
 from gateway.mcp.server import Face
 
 
 def routes(everything: Face, faces: Mapping[str, Face]) -> list[web.RouteDef]:
-    """The routes of this door; `everything` answers `/mcp`, `faces` are by app."""
-    mounted = [("/mcp", everything), *((f"/mcp/{app}", face) for app, face in faces.items())]
-    return [web.route("*", path, face.handle) for path, face in mounted]
+    """The routes of this door; `everything` answers `/mcp`, `faces` are by app, and read for each request."""
+
+    async def one(request: web.Request) -> web.StreamResponse:
+        face = faces.get(request.match_info["app"])
+        if face is None:
+            return refused(404, "unknown-app", "There is no such app here.")
+        return await face.handle(request)
+
+    return [web.route("*", "/mcp", everything.handle), web.route("*", "/mcp/{app}", one)]

@@ -18,6 +18,9 @@ from gateway.model import BodyType, Caller, Door, Headers, Initiator, Request, R
 
 Answer = TypeVar("Answer", bound=web.StreamResponse)
 
+ANY_PATH = r"/{path:[\s\S]*}"
+"""The route of a site: its files and its API share one tree."""
+
 PAGE_POLICY = "frame-ancestors 'none'"
 
 
@@ -33,13 +36,8 @@ class SiteDoor:
         self._patience = patience
         self._largest = largest
 
-    def application(self) -> web.Application:
-        """The aiohttp application of this site."""
-        app = web.Application(client_max_size=self._largest)
-        app.router.add_route("*", r"/{path:[\s\S]*}", self._handle)
-        return app
-
-    async def _handle(self, request: web.Request) -> web.StreamResponse:
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """The aiohttp handler, for every method and path."""
         if request.method in ("GET", "HEAD"):
             file = self._file(request.path)
             if file is not None:

@@ -109,7 +109,10 @@ class Exchange:
 
     async def _carry(self, request: Request, caller: Caller, parked: Parked | None) -> Response | Stream | Pending:
         """The one way of every request; with `parked` it is taken up again after a person answered."""
-        app = self._apps[caller.app]  # once: it may be replaced while the request is carried
+        app = self._apps.get(caller.app)  # once: it may be replaced while the request is carried
+        if app is None:
+            gone = Refusal(Reason.CONNECTION_LOST, "This app is no longer served here.")
+            return await self.refuse(gone, caller, request.method, request.url)
         policy = app.policy
         record = self._recorder.start("http", caller, safe=request.method.upper() in SAFE_METHODS)
         record.note(method=request.method[:32], url=request.url[:2048], policy_version=policy.version)

@@ -64,10 +64,19 @@ class Catalog:
         exchange: Exchange,
     ) -> None:
         self._app = app
-        self._apps = dict(apps) if app is None else {app: apps[app]}
+        self._all = apps
         self._views = views
         self._forwarder = forwarder
         self._exchange = exchange
+        self._apps: Mapping[str, PackedApp] = {}
+        self._own: Mapping[str, _Entry] = {}
+        self._resources: Mapping[str, PackedApp] = {}
+        self.renew()
+
+    def renew(self) -> None:
+        """The apps changed: offer those that there are now."""
+        apps = self._all
+        self._apps = {id: apps[id] for id in apps if self._app in (None, id)}
         self._own = {entry.tool.name: entry for entry in self._entries()}
         self._resources = {packed.resource.uri: packed for packed in self._apps.values()}
 

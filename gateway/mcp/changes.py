@@ -43,7 +43,14 @@ class Changes:
 
     def changed(self, principal: Principal) -> None:
         """The tools of `principal` changed."""
-        feed = self._feeds.get(principal.id)
+        self._changed(self._feeds.get(principal.id))
+
+    def changed_for_all(self) -> None:
+        """The tools of every principal changed."""
+        for feed in list(self._feeds.values()):
+            self._changed(feed)
+
+    def _changed(self, feed: _Feed | None) -> None:
         if feed is None or feed.timer is not None:
             return
         loop = asyncio.get_running_loop()

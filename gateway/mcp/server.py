@@ -119,6 +119,11 @@ class Face:
         finally:
             self._streams.discard(ending)
 
+    def renew(self) -> None:
+        """The apps changed: offer those that there are now, and say so."""
+        self.catalog.renew()
+        self._changes.changed_for_all()
+
     def drain(self) -> None:
         """End the streams that would stay open for ever; calls in flight go on."""
         for listener in list(self._listeners):

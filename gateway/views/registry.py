@@ -154,7 +154,8 @@ class Views:
             view = self._add(View(secrets.token_urlsafe(16), principal, self._only_app(app), proven=False))
         else:
             waiting = self._launches.get(launch)
-            if waiting is None or waiting.principal != principal or app not in (None, waiting.app):
+            known = waiting is not None and waiting.principal == principal and waiting.app in self.apps
+            if waiting is None or not known or app not in (None, waiting.app):
                 raise Refusal(Reason.VIEW_UNPROVEN, "This launch value is not known here. Open the app again.")
             if self._clock() > waiting.expires:
                 del self._launches[launch]

@@ -237,6 +237,104 @@ async def test_a_policy_with_a_new_credential_waits_for_a_restart(world: World) 
         assert (await asked(client, url="/api/products"))["status"] == 200
 
 
+async def titles(client: aiohttp.ClientSession, port: int) -> list[str]:
+    """The apps that the console shows."""
+    async with client.get(f"http://127.0.0.1:{port}/api/state", headers={"host": f"gateway.localhost:{port}"}) as state:
+        return [app["title"] for app in (await state.json())["apps"]]
+
+
+async def page(client: aiohttp.ClientSession, port: int, app: str) -> tuple[int, str]:
+    """Status and text of an app's own page."""
+    async with client.get(f"http://127.0.0.1:{port}/", headers={"host": f"{app}.localhost:{port}"}) as answer:
+        return answer.status, await answer.text()
+
+
+async def test_apps_come_and_go_while_others_go_on(tmp_path: Path) -> None:
+    """A new one has its site, its mount and its place in the list; of one that is gone nothing is left."""
+    async with two_apps(tmp_path) as port, aiohttp.ClientSession(headers=CLIENT) as client:
+        one, both = f"http://127.0.0.1:{port}/mcp/one", f"http://127.0.0.1:{port}/mcp"
+        async with (
+            Client(one, extensions=UI, mode="legacy") as of_one,
+            Client(both, extensions=UI, mode="legacy") as of_all,
+        ):
+            assert {"open_one", "open_two"} <= {tool.name for tool in (await of_all.list_tools()).tools}
+            text = (tmp_path / "gateway.yaml").read_text("utf-8")
+            put(tmp_path / "gateway.yaml", text.replace("two: {", "three: {title: Third, "))
+
+            async def changed() -> bool:
+                return await titles(client, port) == ["One", "Third"]
+
+            await until(changed)
+            assert (await page(client, port, "one"))[0] == 200
+            assert (await page(client, port, "two"))[0] == 421
+            status, html = await page(client, port, "three")
+            assert (status, "<title>page</title>" in html) == (200, True)
+            names = {tool.name for tool in (await of_all.list_tools()).tools}
+            assert {"open_one", "open_three"} <= names
+            assert "open_two" not in names
+            assert "open_one" in {tool.name for tool in (await of_one.list_tools()).tools}
+        async with Client(f"http://127.0.0.1:{port}/mcp/three", extensions=UI) as of_three:
+            assert "open_three" in {tool.name for tool in (await of_three.list_tools()).tools}
+        async with client.post(f"http://127.0.0.1:{port}/mcp/two", json={}) as answer:
+            assert answer.status == 404
+
+
+async def test_another_source_and_title_take_effect(tmp_path: Path) -> None:
+    """On the app's site, in its packed page, and in the words for models."""
+    async with two_apps(tmp_path) as port, aiohttp.ClientSession(headers=CLIENT) as client:
+        (tmp_path / "other.html").write_text("<!doctype html><title>other</title>")
+        async with Client(f"http://127.0.0.1:{port}/mcp/one", extensions=UI, mode="legacy") as model:
+            text = (tmp_path / "gateway.yaml").read_text("utf-8")
+            put(tmp_path / "gateway.yaml", text.replace("source: index.html", "source: other.html, title: Other", 1))
+
+            async def changed() -> bool:
+                return await titles(client, port) == ["Other", "Two"]
+
+            await until(changed)
+            assert "<title>other</title>" in (await page(client, port, "one"))[1]
+            (resource,) = (await model.list_resources()).resources
+            assert "<title>other</title>" in str((await model.read_resource(resource.uri)).contents)
+
+
+async def test_an_app_that_cannot_be_packed_is_not_taken(tmp_path: Path) -> None:
+    """What is wrong in its files is said with its place, and all stays as it was."""
+    async with two_apps(tmp_path) as port, aiohttp.ClientSession(headers=CLIENT) as client:
+        (tmp_path / "empty").mkdir()
+        text = (tmp_path / "gateway.yaml").read_text("utf-8")
+        put(tmp_path / "gateway.yaml", text.replace("two: {source: index.html", "three: {source: empty"))
+        headers = {"host": f"gateway.localhost:{port}"}
+
+        async def told() -> bool:
+            async with client.get(f"http://127.0.0.1:{port}/api/state", headers=headers) as state:
+                listed = (await state.json())["problems"]
+            return any("an app is a folder with an index.html" in problem["message"] for problem in listed)
+
+        await until(told)
+        assert await titles(client, port) == ["One", "Two"]
+        assert (await page(client, port, "two"))[0] == 200
+
+
+async def test_a_view_of_an_app_that_is_gone_is_closed(world: World) -> None:
+    """Its socket stays open; what it asks for is refused, and so is its launch value."""
+    file = world.folder / "gateway.yaml"
+    async with console(world) as person, connected(world, person) as host:
+        view = (await host.open()).view
+        async with Client(f"{world.url}/mcp", extensions=UI) as model:
+            opened = await model.call_tool("open_cart", {})
+            put(file, file.read_text("utf-8").replace("  cart:", "  till:"))
+
+            async def refused() -> bool:
+                answer = await host.call(view, url="/api/products")
+                return bool(answer.get("headers", {}).get("gateway-reason") == "view-unproven" or "error" in answer)
+
+            await until(refused)
+            launch = (opened.meta or {})["webmcp-gateway/launch"]
+            attached = await model.call_tool("webmcp_attach", {"launch": launch})
+            assert attached.is_error
+        records = [line["fields"] for line in world.records() if line["fields"].get("kind") == "policy"]
+        assert {fields["app"] for fields in records} == {"cart", "till"}
+
+
 @asynccontextmanager
 async def two_apps(folder: Path) -> AsyncIterator[int]:
     """A gateway of two apps whose policies allow nothing, `one` and `two`; its port."""

@@ -1,0 +1,188 @@
+"""What runs for each app: its policy and backends, its packed page, its MCP mount, its site; replaced as one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from gateway.backends.connect import Connections
+from gateway.backends.http import HttpBackend
+from gateway.config import App
+from gateway.doors.console import AppCard
+from gateway.doors.site import SiteDoor
+from gateway.errors import StartError
+from gateway.exchange.pipeline import Guarded
+from gateway.hookspecs import BackendFactory
+from gateway.mcp.server import Face
+from gateway.model import Backend, Resource
+from gateway.policy import BackendSpec
+from gateway.views.registry import AppRules
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """An app as MCP clients and hosts see it."""
+
+    id: str
+    title: str
+    resource: Resource
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """One app with everything that serves it; `host` is where its site answers, as `Host` names it."""
+
+    config: App
+    guarded: Guarded
+    rules: AppRules
+    packed: Packed
+    card: AppCard
+    face: Face
+    site: SiteDoor
+    host: str
+
+
+class Apps(Mapping[str, Running]):
+    """The apps that run now, replaced as one. Rooms hold this, or a part of it, and read it anew for each call."""
+
+    def __init__(self) -> None:
+        self._now: Mapping[str, Running] = {}
+        self._hosts: Mapping[str, Running] = {}
+
+    def replace(self, apps: Mapping[str, Running]) -> None:
+        """From now on these run; who took something out before keeps that to its end."""
+        self._now = apps
+        self._hosts = {app.host: app for app in apps.values()}
+
+    def at(self, host: str) -> Running | None:
+        """The app whose site answers at `host`, None where there is none."""
+        return self._hosts.get(host)
+
+    def part(self, take: Callable[[Running], T]) -> Mapping[str, T]:
+        """One part of each app, as it is now whenever it is read."""
+        return _Part(self, take)
+
+    def hosts(self, others: Mapping[str, T], take: Callable[[Running], T]) -> Mapping[str, T]:
+        """The same by the hosts of their sites, beside `others`."""
+        return _Hosts(self, others, take)
+
+    def __getitem__(self, key: str) -> Running:
+        return self._now[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._now)
+
+    def __len__(self) -> int:
+        return len(self._now)
+
+
+class _Part(Mapping[str, T], Generic[T]):
+    def __init__(self, apps: Apps, take: Callable[[Running], T]) -> None:
+        self._apps = apps
+        self._take = take
+
+    def __getitem__(self, key: str) -> T:
+        return self._take(self._apps[key])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._apps)
+
+    def __len__(self) -> int:
+        return len(self._apps)
+
+
+class _Hosts(Mapping[str, T], Generic[T]):
+    def __init__(self, apps: Apps, others: Mapping[str, T], take: Callable[[Running], T]) -> None:
+        self._apps = apps
+        self._others = others
+        self._take = take
+
+    def __getitem__(self, host: str) -> T:
+        if host in self._others:
+            return self._others[host]
+        app = self._apps.at(host)
+        if app is None:
+            raise KeyError(host)
+        return self._take(app)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._others
+        yield from (app.host for app in self._apps.values())
+
+    def __len__(self) -> int:
+        return len(self._others) + len(self._apps)
+
+
+class Backends:
+    """Makes the backends of apps; `types` are those that plugins register."""
+
+    def __init__(self, connections: Connections, types: Mapping[str, BackendFactory]) -> None:
+        self._connections = connections
+        self._types = types
+        self._made: list[Backend] = []
+
+    def of(self, app: App, before: Running | None) -> dict[str, Backend]:
+        """The backends of an app by name; those that are as before are the same objects. Raises StartError."""
+        guarded = before.guarded if before is not None else Guarded(app.policy, {})
+        kept = {name: spec for name, spec in guarded.policy.backends.items() if name in guarded.backends}
+        return {
+            name: guarded.backends[name] if kept.get(name) == spec else self._backend(app, spec)
+            for name, spec in app.policy.backends.items()
+        }
+
+    async def close(self) -> None:
+        """At the end, those of policies of before too: a request that began under one could have gone on."""
+        for backend in self._made:
+            await backend.close()
+
+    def _backend(self, app: App, spec: BackendSpec) -> Backend:
+        if spec.type == "http":
+            backend: Backend = HttpBackend(spec, self._connections)
+        elif spec.type in self._types:
+            try:
+                backend = self._types[spec.type](spec.name, spec.options)
+            except ValueError as error:
+                raise StartError(f"app {app.id}: backend {spec.name!r}: {error}") from error
+        else:
+            known = ", ".join(["http", *self._types])
+            raise StartError(
+                f"app {app.id}: backend {spec.name!r} has the type {spec.type!r}; there is {known}. "
+                "Other types come from plugins."
+            )
+        self._made.append(backend)
+        return backend
+
+
+class Held:
+    """Keeps context managers entered, each in a task of its own, as task groups and the MCP SDK ask for."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, tuple[asyncio.Task[None], asyncio.Event]] = {}
+
+    async def enter(self, tasks: asyncio.TaskGroup, manager: AbstractAsyncContextManager[object]) -> None:
+        """Enter `manager`; it is left when `leave` says so."""
+        entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        end = asyncio.Event()
+        self._held[id(manager)] = (tasks.create_task(_hold(manager, entered, end)), end)
+        await entered
+
+    async def leave(self, *managers: object) -> None:
+        """Leave these; returns when they are left."""
+        held = [self._held.pop(id(manager)) for manager in managers]
+        for _, end in held:
+            end.set()
+        for task, _ in held:
+            await task
+
+
+async def _hold(
+    manager: AbstractAsyncContextManager[object], entered: asyncio.Future[None], end: asyncio.Event
+) -> None:
+    async with manager:
+        entered.set_result(None)
+        await end.wait()
