@@ -331,6 +331,7 @@ async def test_a_view_of_an_app_that_is_gone_is_closed(world: World) -> None:
             launch = (opened.meta or {})["webmcp-gateway/launch"]
             attached = await model.call_tool("webmcp_attach", {"launch": launch})
             assert attached.is_error
+            assert "view-unproven" in str(attached.content)
         records = [line["fields"] for line in world.records() if line["fields"].get("kind") == "policy"]
         assert {fields["app"] for fields in records} == {"cart", "till"}
 
