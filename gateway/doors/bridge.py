@@ -282,6 +282,7 @@ class _Connection:
         for id, seat in self._seats.items():
             await seat.ending.aclose()
             self._door.views.disconnect(seat.view)
+            self._door.approvals.cancel_view(id)
             timer = loop.call_later(RESUMABLE, self._door.expire, id)
             self._door.lost[id] = _Lost(seat.view, seat.token, self._origin, timer)
         self._seats.clear()

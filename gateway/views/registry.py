@@ -181,8 +181,8 @@ class Views:
         session, view.session = view.session, None
         task = self._running.pop(view.id, None)
         if session is not None and task is not None:
+            task.add_done_callback(lambda _: session.close())
             task.cancel()
-            session.close()
         view.listed = ()
         self._set_tools(view, ())
 

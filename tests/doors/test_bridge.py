@@ -158,6 +158,20 @@ async def test_a_reload_does_not_wash_the_model_off(world: World) -> None:
     assert [line for line in world.arrived() if line["method"] == "DELETE"] == []
 
 
+async def test_a_question_dies_with_its_connection(world: World) -> None:
+    """Nobody is left who would take the answer."""
+    async with console(world) as client:
+        async with connected(world, client) as host:
+            view = (await host.open()).view
+            answer = await host.call(view, url="/api/cart/tea", method="DELETE", _initiator="model")
+            assert answer["status"] == 202
+        url = f"{world.console}/api/approvals/{answer['headers']['gateway-pending']}"
+        await asyncio.sleep(0.2)  # the gateway hears of the close
+        async with client.post(url, json={"answer": "approve"}) as said:
+            assert said.status == 410
+    assert [line for line in world.arrived() if line["method"] == "DELETE"] == []
+
+
 async def test_a_lost_view_is_taken_up_once_with_its_token(world: World) -> None:
     """The token changes at each use; the old one, and one for another view, are worth nothing."""
     async with console(world) as client:
