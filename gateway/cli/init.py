@@ -79,6 +79,8 @@ def init(folder: Path, backend: str, app: str | None, port: int, force: bool) ->
     app = app or _app_id(folder)
     if problem := _unusable(app):
         raise Unusable(f"--app {app}: {problem}")
+    if folder.is_dir() and not (folder / "index.html").is_file():
+        raise Unusable(f"{folder} has no index.html: name the folder of the built web app, or its HTML file")
     found = scan(folder)
     policy_path, config_path = Path("policies", f"{app}.yaml"), Path("gateway.yaml")
     texts = {

@@ -144,3 +144,12 @@ def test_the_app_id_can_be_chosen(folder: Path) -> None:
     assert not Path("gateway.yaml").exists()
     assert run("init", "shop/web", "--backend", "http://127.0.0.1:3000", "--app", "till").exit_code == 0
     assert list(load_config(Path("gateway.yaml"), {}).apps) == ["till"]
+
+
+def test_a_folder_without_a_page_is_refused(folder: Path) -> None:
+    """It could not be served; nothing is written."""
+    (folder / "empty").mkdir()
+    result = run("init", "empty", "--backend", "http://127.0.0.1:3000")
+    assert result.exit_code == 2
+    assert "index.html" in result.output
+    assert not (folder / "gateway.yaml").exists()
