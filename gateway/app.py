@@ -265,7 +265,7 @@ class _Gateway:
                 async with self._running():
                     started.set_result(None)
                     await stop.wait()
-            except Exception as error:
+            except Exception as error:  # whatever it is, who waits for the start must hear of it
                 if started.done():
                     raise
                 started.set_exception(error)

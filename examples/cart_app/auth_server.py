@@ -17,6 +17,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from aiohttp import web
+
+# Authlib has no types: what is imported from it, and each class made from one of its own, is unknown to mypy.
 from authlib.oauth2.rfc6749 import (  # type: ignore[import-untyped, unused-ignore]
     AuthorizationServer,
     ClientMixin,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import Final, TypeVar
 
 from gateway.contract.bodies import WrongBody, encode_body
@@ -14,6 +15,7 @@ from gateway.errors import Reason, Refusal
 from gateway.model import BodyType, Headers, Redirect, Request
 
 T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
 
 METHODS: Final = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")
 CREDENTIALS: Final = ("omit", "same-origin", "include")
@@ -103,14 +105,14 @@ def _credentials(arguments: Mapping[str, object]) -> str:
     return str(credentials)
 
 
-def _choice(arguments: Mapping[str, object], field: str, kind: type[T], default: T) -> T:
+def _choice(arguments: Mapping[str, object], field: str, kind: type[E], default: E) -> E:
     value = arguments.get(field)
     if value is None:
         return default
-    names = [str(member) for member in kind]  # type: ignore[attr-defined]  # only called with enums
+    names = [str(member) for member in kind]
     if not isinstance(value, str) or value not in names:
         raise _wrong(field, f"must be one of {', '.join(names)}")
-    return kind(value)  # type: ignore[call-arg]
+    return kind(value)
 
 
 def _optional(
