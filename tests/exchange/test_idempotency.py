@@ -159,3 +159,14 @@ async def test_the_oldest_of_a_caller_goes_first(tmp_path: Path) -> None:
         assert await known.claim("ann", "key-0", "other digest", 2000.0)
         assert not await known.claim("ann", "key-5", "other digest", 2000.0)
         assert not await known.claim("bob", "bobs", "other digest", 2000.0)
+
+
+async def test_views_of_a_shared_principal_do_not_share_keys(tmp_path: Path) -> None:
+    """Each is somebody else: neither gets the other's answer, or a conflict with it."""
+    team = replace(PAGE, principal=replace(PAGE.principal, shared=True))
+    async with built(tmp_path, idempotent=True) as house:
+        for view, request in (("v1", KEYED), ("v2", KEYED), ("v2", KEYED), ("v3", OTHER)):
+            assert (await house.exchange.run(request, replace(team, view=view))).status == 200
+        first, second, again, _ = keys(house)
+        assert first != second
+        assert second == again
