@@ -85,20 +85,45 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who calls: (issuer, client, subject). `shared` means that no person stands behind it."""
+    """Who calls: (issuer, client, subject); what else is known of it may change from one call to the next.
+
+    `shared` means that no person stands behind it, `session` that a person's own browser does, logged in to the
+    console. `expires` is when the proof of it ends, in seconds since the epoch.
+    """
 
     issuer: str
     client: str
     subject: str
-    roles: frozenset[str] = frozenset()
-    capabilities: frozenset[str] = frozenset()
-    claims: Mapping[str, Any] = field(default_factory=dict, hash=False, compare=False)
-    shared: bool = False
+    roles: frozenset[str] = field(default=frozenset(), compare=False)
+    capabilities: frozenset[str] = field(default=frozenset(), compare=False)
+    claims: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    shared: bool = field(default=False, compare=False)
+    session: bool = field(default=False, compare=False)
+    expires: float | None = field(default=None, compare=False)
 
     @property
     def id(self) -> str:
-        """A name that is the same for the same person at the same client."""
-        return "|".join((self.issuer, self.client, self.subject))
+        """A name that is the same for the same person at the same client, and for nobody else."""
+        return f"{_escaped(self.issuer)}|{_escaped(self.client)}|{self.subject}"
+
+    @property
+    def person(self) -> str:
+        """A name that is the same for the same person at every client; of a shared principal its own alone."""
+        return self.id if self.shared else person_of(self.id)
+
+    def may(self, capability: str, app: str | None = None) -> bool:
+        """Whether it has `capability` (`mcp`, `bridge`, `app`, `approve`, `audit:read`, `admin`), or that of `app`."""
+        return capability in self.capabilities or (app is not None and f"{capability}:{app}" in self.capabilities)
+
+
+def person_of(principal: str) -> str:
+    """The person behind the id of a principal that is not shared: issuer and subject, without the client."""
+    issuer, _, rest = principal.partition("|")
+    return f"{issuer}|{rest.partition('|')[2]}"
+
+
+def _escaped(part: str) -> str:
+    return part.replace("%", "%25").replace("|", "%7C")
 
 
 LOCAL = Principal(
@@ -106,6 +131,7 @@ LOCAL = Principal(
     client="local",
     subject="local",
     capabilities=frozenset({"mcp", "bridge", "app", "approve", "audit:read", "admin"}),
+    session=True,
 )
 """The one principal of a gateway on loopback without authentication."""
 

@@ -16,6 +16,7 @@ from aiohttp import web
 from sqlalchemy.exc import SQLAlchemyError
 
 from gateway.config import Notices
+from gateway.doors.allowed import lacking
 from gateway.doors.answers import SECURE, refused
 from gateway.doors.events import Events, told
 from gateway.doors.guard import PRINCIPAL
@@ -108,6 +109,9 @@ class ConsoleDoor:
         )
 
     async def _audit(self, request: web.Request) -> web.Response:
+        refusal = lacking(request, "audit:read")
+        if refusal is not None:
+            return refusal
         limit = request.query.get("limit", "100")
         if not re.fullmatch("[1-9][0-9]{0,3}", limit) or int(limit) > 1000:
             return refused(400, "bad-request", "limit: a whole number from 1 to 1000.")
@@ -123,6 +127,10 @@ class ConsoleDoor:
         if not isinstance(wanted, list) or not all(isinstance(app, str) and app in known for app in wanted):
             return refused(400, "bad-request", f"apps: a list of {', '.join(sorted(known))}.")
         apps = frozenset(str(app) for app in wanted)
+        for app in sorted(apps):
+            refusal = lacking(request, "bridge", app)
+            if refusal is not None:
+                return refusal
         token = self._tickets.issue(request.headers.get("origin"), request[PRINCIPAL], apps, attest=True)
         return _json({"ticket": token})
 
@@ -131,8 +139,9 @@ class ConsoleDoor:
         principal = request[PRINCIPAL]
         if answer not in ("approve", "decline"):
             return refused(400, "bad-request", "answer: approve or decline.")
-        if "approve" not in principal.capabilities:
-            return refused(403, "not-allowed", "This takes the capability `approve`.")
+        refusal = lacking(request, "approve")
+        if refusal is not None:
+            return refusal
         question = next((q for q in self._approvals.open_questions() if q.id == request.match_info["id"]), None)
         if question is None:
             return refused(410, "approval-expired", "This question was answered, has expired, or its caller is gone.")

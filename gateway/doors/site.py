@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from aiohttp import web
 
+from gateway.doors.allowed import lacking
 from gateway.doors.answers import SECURE, refused
 from gateway.doors.guard import PRINCIPAL
 from gateway.errors import Reason, Refusal
@@ -38,6 +39,9 @@ class SiteDoor:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """The aiohttp handler, for every method and path."""
+        refusal = lacking(request, "app", self._app)
+        if refusal is not None:
+            return refusal
         if request.method in ("GET", "HEAD"):
             file = self._file(request.path)
             if file is not None:
