@@ -28,11 +28,13 @@ from gateway.doors.events import Events
 from gateway.doors.guard import PRINCIPAL, Guard, Listener, Site
 from gateway.doors.health import Health
 from gateway.doors.links import LinkDoor
+from gateway.doors.metrics import MetricsDoor
 from gateway.doors.sandbox import SandboxDoor
 from gateway.doors.site import ANY_PATH, SiteDoor
 from gateway.errors import StartError
 from gateway.exchange.approve import Approvals
 from gateway.exchange.authenticate import Authenticator, Credential
+from gateway.exchange.circuit import Circuits
 from gateway.exchange.idempotency import Idempotency
 from gateway.exchange.limit import Limiter
 from gateway.exchange.pipeline import Exchange, Guarded
@@ -40,6 +42,7 @@ from gateway.exchange.record import OnFailure, Recorder
 from gateway.exchange.send import Sender
 from gateway.exchange.streams import Streams
 from gateway.exchange.wait import Waiting
+from gateway.gauges import watched
 from gateway.hooks import Hooks
 from gateway.mcp.server import Face
 from gateway.reload import Reloader
@@ -48,6 +51,7 @@ from gateway.stores.journal import Journal
 from gateway.stores.keys import IdempotencyKeys
 from gateway.stores.quotas import Quotas
 from gateway.stores.sql import Database
+from gateway.telemetry import Metrics
 from gateway.views.forward import Forwarder
 from gateway.views.registry import AppRules, Views
 
@@ -77,13 +81,15 @@ class _Gateway:
         origins = config.server.origins
         self._config = config
         self._static = static
+        self._metrics = Metrics()
         self._connections = Connections()
         self._journal = Journal(config.journal, redact=config.audit.redact)
         self._database = Database(config.database)
         hooks = Hooks(config.plugins, config.path.parent)
         self._backends = Backends(self._connections, hooks.backend_types())
         self._approvals = Approvals(config.approvals.timeout)
-        self._recorder = Recorder(self._journal, hooks, OnFailure(config.audit.on_failure))
+        self._recorder = Recorder(self._journal, hooks, OnFailure(config.audit.on_failure), self._metrics)
+        circuits = Circuits()
         self._streams = Streams()
         limiter = Limiter(Quotas(self._database))
         self._apps = Apps()
@@ -93,12 +99,22 @@ class _Gateway:
             idempotency=Idempotency(IdempotencyKeys(self._database)),
             waiting=Waiting(self._approvals, f"{origins.console}/approvals/"),
             recorder=self._recorder,
-            sender=Sender(self._authenticator()),
+            sender=Sender(self._authenticator(), circuits=circuits),
             streams=self._streams,
             hooks=hooks,
         )
         self._views = Views(self._apps.part(lambda app: app.rules))
         self._notices = Notices()
+        self._metrics.look(
+            watched(
+                self._metrics,
+                views=self._views,
+                approvals=self._approvals,
+                circuits=circuits,
+                journal=self._journal,
+                notices=self._notices,
+            )
+        )
         self._reloader = Reloader(
             config, reread=reread, take=self._take, notices=self._notices, recorder=self._recorder
         )
@@ -123,7 +139,8 @@ class _Gateway:
         bridge = BridgeDoor(self._views, self._approvals, faces, resources, self._streams)
         root = web.Application(middlewares=[Guard(self._listener).middleware()], client_max_size=BODY)
         mcp_routes = mcp_door.routes(self._everything, faces)
-        plain = [*self._health.routes(), *mcp_routes, *_entrances(origins.console)]
+        metrics = MetricsDoor(self._metrics)
+        plain = [*self._health.routes(), *metrics.routes(), *mcp_routes, *_entrances(origins.console)]
         inner = self._console(bridge).application()
         inner.router.add_routes([*bridge.routes(), *mcp_routes])
         root.add_domain(_netloc(origins.console), inner)

@@ -92,6 +92,8 @@ class Reloader:
         if reading.config is not None:
             problems += await self._compare(reading.config, reading)
         self._problems = tuple(problems)
+        broken = any(notice.kind is Kind.BROKEN for notice in problems)
+        self._recorder.metrics.reloads.labels("broken" if broken else "taken").inc()
         named = {Path(notice.problem.file) for notice in problems}
         self._watch.took(stamps, {*_files(self._running), *_files(reading.config or self._running), *named})
         self._say()

@@ -24,6 +24,8 @@ CLIENT_HEADER = "webmcp-gateway-client"
 
 PROBES = ("/healthz", "/readyz")
 
+SCRAPED = "/metrics"
+
 log = logging.getLogger(__name__)
 
 
@@ -89,7 +91,8 @@ class Guard:
             return f"A web page of another site ({fetch_site}) may not use this gateway."
         if origin not in (None, self._listener.origins[host]):
             return f"The origin {origin[:100]!r} may not use this gateway."
-        if fetch_site is None and origin is None and not is_mcp and not _is_client(request):
+        needs_no_mark = is_mcp or (site is Site.PLAIN and path == SCRAPED)
+        if fetch_site is None and origin is None and not needs_no_mark and not _is_client(request):
             return f"A client that is no browser says so with the header `{CLIENT_HEADER}: 1`."
         return None
 

@@ -74,6 +74,10 @@ class Circuits:
         breaker = self._breakers.get(place)
         return breaker is not None and breaker.until is not None and (breaker.tried or self._clock() < breaker.until)
 
+    def opened(self) -> list[tuple[str, str]]:
+        """The backends that are left alone now."""
+        return [place for place in self._breakers if self.is_open(place)]
+
     def _enter(self, breaker: _Breaker, name: str) -> State:
         if breaker.until is None:
             return State.CLOSED

@@ -9,8 +9,10 @@ from enum import StrEnum
 from typing import Protocol
 
 from gateway.errors import Reason, Refusal
+from gateway.exchange.measure import measure
 from gateway.hooks import Hooks
 from gateway.model import AuditRecord, Caller, Json
+from gateway.telemetry import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +38,7 @@ class Record:
 
     def __init__(self, recorder: Recorder, kind: str, caller: Caller, safe: bool) -> None:
         self.id = secrets.token_urlsafe(16)
+        self.kind = kind
         self.safe = safe
         self.fields: dict[str, Json] = {
             "kind": kind,
@@ -50,7 +53,7 @@ class Record:
         self._recorder = recorder
         self.reported: list[str] = []
         self._timing: dict[str, float] = {}
-        self._since = time.perf_counter()
+        self._since = self._began = time.perf_counter()
         self._closed = False
 
     def note(self, **fields: Json) -> None:
@@ -79,13 +82,16 @@ class Record:
             return
         self._closed = True
         self.note(status=status, reason=reason, detail=detail, timing={**self._timing})
+        seconds = time.perf_counter() - self._began
+        measure(self._recorder.metrics, self.kind, self.fields, self._timing, seconds)
         await self._recorder.write(self, "outcome")
 
 
 class Recorder:
-    """Starts records and writes them to the journal, then to the plugins."""
+    """Starts records and writes them to the journal, then to the plugins; counts them in `metrics`."""
 
-    def __init__(self, journal: Writer, hooks: Hooks, on_failure: OnFailure) -> None:
+    def __init__(self, journal: Writer, hooks: Hooks, on_failure: OnFailure, metrics: Metrics | None = None) -> None:
+        self.metrics = metrics or Metrics()
         self._journal = journal
         self._hooks = hooks
         self._on_failure = on_failure
@@ -99,9 +105,12 @@ class Recorder:
         line = AuditRecord(id=record.id, phase=phase, time=time.time(), fields=dict(record.fields))
         try:
             self._journal.append(line)
+            self.metrics.journal_lines.labels(record.kind, phase).inc()
         except OSError as error:
             log.error("the record of %s cannot be written: %s", record.id, error)
-            if phase == "intent" and self._refuses(record.safe):
+            refuses = phase == "intent" and self._refuses(record.safe)
+            self.metrics.journal_failures.labels("refused" if refuses else "continued").inc()
+            if refuses:
                 raise Refusal(Reason.AUDIT_UNAVAILABLE, "The record of this request cannot be written.") from error
         await self._hooks.audit_record(line)
 

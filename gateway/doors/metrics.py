@@ -1,0 +1,52 @@
+"""`/metrics`: what the gateway counts, for a scraper on this machine or one that may read the record."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+
+from aiohttp import web
+
+from gateway.doors.answers import refused
+from gateway.doors.guard import PRINCIPAL, SCRAPED
+from gateway.telemetry import CONTENT_TYPE, Metrics
+
+FORWARDED = ("forwarded", "x-forwarded-for", "via", "x-real-ip")
+"""Fields by which a proxy says that the caller is elsewhere."""
+
+READERS = frozenset({"admin", "audit:read"})
+"""Capabilities that each open the metrics to a caller of another machine."""
+
+
+class MetricsDoor:
+    """The route `/metrics` of the plain host."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def routes(self) -> list[web.RouteDef]:
+        """The one route."""
+        return [web.get(SCRAPED, self._handle)]
+
+    async def _handle(self, request: web.Request) -> web.Response:
+        principal = request.get(PRINCIPAL)
+        may = principal is not None and bool(READERS & principal.capabilities)
+        if not may and not _is_on_this_machine(request):
+            detail = "Metrics are for this machine, and for callers with the capability `audit:read` or `admin`."
+            return refused(403, "not-allowed", detail)
+        headers = {"content-type": CONTENT_TYPE, "cache-control": "no-store"}
+        return web.Response(body=self._metrics.render(), headers=headers)
+
+
+def _is_on_this_machine(request: web.Request) -> bool:
+    """Whether the caller is on loopback, asked for a name of loopback, and no proxy speaks for somebody else."""
+    host = request.url.host or ""
+    if any(name in request.headers for name in FORWARDED):
+        return False
+    return _is_loopback(request.remote or "") and (host == "localhost" or _is_loopback(host))
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return False

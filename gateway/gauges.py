@@ -1,0 +1,38 @@
+"""What is looked at when somebody asks for the metrics: views, questions, circuits, the journal, the files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from gateway.config import Kind, Notices
+from gateway.exchange.approve import Approvals
+from gateway.exchange.circuit import Circuits
+from gateway.stores.journal import Journal
+from gateway.telemetry import Metrics, level
+from gateway.views.registry import Views
+
+
+def watched(
+    metrics: Metrics, *, views: Views, approvals: Approvals, circuits: Circuits, journal: Journal, notices: Notices
+) -> Callable[[], None]:
+    """Sets the gauges of `metrics` from what these rooms hold now."""
+
+    def look() -> None:
+        level(metrics.views, _counted((view.app,) for view in views.of(None)))
+        level(metrics.questions, _counted((question.app,) for question in approvals.open_questions()))
+        level(metrics.circuits, dict.fromkeys(circuits.opened(), 1.0))
+        level(metrics.problems, _counted((notice.kind.value,) for notice in notices.now()) | _none_of(notices))
+        metrics.journal_bytes.set(journal.size)
+
+    return look
+
+
+def _counted(labels: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], float]:
+    return {label: float(count) for label, count in Counter(labels).items()}
+
+
+def _none_of(notices: Notices) -> dict[tuple[str, ...], float]:
+    """A kind of which there is no notice stands there with 0, so that an alert can wait for it."""
+    there = {notice.kind for notice in notices.now()}
+    return {(kind.value,): 0.0 for kind in Kind if kind not in there}

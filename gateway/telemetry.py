@@ -1,0 +1,81 @@
+"""What the gateway counts and measures, for Prometheus; a label is a name of the configuration, or of this program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from gateway.errors import Reason
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+"""What `render` gives: the text format that every scraper reads."""
+
+_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+_REASONS: Final = frozenset(Reason)
+
+
+class Metrics:
+    """The metrics of one gateway, in a registry of their own; handed on by argument, counted in by its rooms.
+
+    No value from outside may become a label: ids, paths, principals and names that pages give would grow without end.
+    """
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self._looks: list[Callable[[], None]] = []
+
+        def counter(name: str, meaning: str, *labels: str) -> Counter:
+            return Counter(f"webmcp_gateway_{name}", meaning, labels, registry=registry)
+
+        def gauge(name: str, meaning: str, *labels: str) -> Gauge:
+            return Gauge(f"webmcp_gateway_{name}", meaning, labels, registry=registry)
+
+        def seconds(name: str, meaning: str, *labels: str) -> Histogram:
+            return Histogram(f"webmcp_gateway_{name}", meaning, labels, buckets=_SECONDS, registry=registry)
+
+        self.requests = counter("requests", "Requests of apps.", "app", "door", "route", "decision", "status")
+        self.tool_calls = counter("tool_calls", "Tool calls of models.", "app", "status")
+        self.refusals = counter("refusals", "What the gateway answered itself.", "app", "door", "reason")
+        self.request_seconds = seconds("request_seconds", "Whole requests and tool calls.", "kind", "app")
+        self.step_seconds = seconds("step_seconds", "The steps of requests and tool calls.", "kind", "step")
+        self.answers = counter("approval_answers", "Questions to persons, by what came of them.", "app", "answer")
+        self.questions = gauge("approvals_open", "Questions that wait for a person.", "app")
+        self.views = gauge("views", "Live views.", "app")
+        self.token_requests = counter("token_requests", "Requests for tokens.", "credential", "outcome")
+        self.journal_lines = counter("journal_lines", "Lines of the record.", "kind", "phase")
+        self.journal_failures = counter("journal_failures", "Lines of the record that were not written.", "consequence")
+        self.journal_bytes = gauge("journal_bytes", "Size of the journal's file.")
+        self.sink_lag_bytes = gauge("sink_lag_bytes", "What of the journal a sink does not have yet.", "sink")
+        self.sink_failures = counter("sink_failures", "Times that a sink did not take lines; they are kept.", "sink")
+        self.problems = gauge("configuration_problems", "What is wrong with the files at present.", "kind")
+        self.reloads = counter("reloads", "Times that changed files were read.", "result")
+        self.circuits = gauge("circuit_open", "Backends that are left alone at present.", "app", "backend")
+
+    def look(self, look: Callable[[], None]) -> None:
+        """Call `look` before each answer, to set gauges."""
+        self._looks.append(look)
+
+    def render(self) -> bytes:
+        """Everything, in Prometheus' text format (0.0.4)."""
+        for look in self._looks:
+            look()
+        return generate_latest(self.registry)
+
+    def refused(self, app: str, door: str | None, reason: str | None) -> None:
+        """The gateway answered itself; what is no reason of ours counts as `other`."""
+        if reason is not None:
+            self.refusals.labels(app, door or "", reason if reason in _REASONS else "other").inc()
+
+
+def level(gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
+    """Set a gauge to exactly these values by their labels."""
+    gauge.clear()
+    for labels, value in values.items():
+        gauge.labels(*labels).set(value)
+
+
+def status_class(status: int) -> str:
+    """`2xx` for 204."""
+    return f"{status // 100}xx" if 100 <= status <= 599 else "other"

@@ -1,0 +1,77 @@
+"""`/metrics`: what is counted, who reads it, and that nothing from outside becomes a label."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.world import World
+
+CLIENT = {"webmcp-gateway-client": "1"}
+
+
+async def scraped(world: World) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """Every value by its name and labels."""
+    async with world.client() as client, client.get(f"{world.url}/metrics") as answer:
+        assert answer.status == 200
+        text = await answer.text()
+    return {
+        (sample.name.removeprefix("webmcp_gateway_"), tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def total(values: Mapping[tuple[str, tuple[tuple[str, str], ...]], float], name: str, **labels: str) -> float:
+    """The sum over everything that has these labels."""
+    return sum(value for (found, have), value in values.items() if found == name and set(labels.items()) <= set(have))
+
+
+async def test_requests_and_refusals_are_counted(world: World) -> None:
+    """By app, door, route and decision; with the time of each step."""
+    before = await scraped(world)
+    async with world.client(headers=CLIENT) as client:
+        for path in ("/api/products", "/api/products", "/nowhere/at-all-8351"):
+            async with client.get(world.site + path):
+                pass
+    after = await scraped(world)
+
+    def more(name: str, **labels: str) -> float:
+        return total(after, name, **labels) - total(before, name, **labels)
+
+    assert more("requests_total", app="cart", door="site", decision="allow", status="2xx") == 2
+    assert more("refusals_total", app="cart", door="site", reason="policy-denied") == 1
+    assert more("step_seconds_count", kind="http", step="send") == 2
+    assert more("request_seconds_count", app="cart", kind="http") == 3
+    assert more("journal_lines_total", kind="http", phase="outcome") == 3
+    assert total(after, "journal_bytes") > 0
+    assert ("configuration_problems", (("kind", "broken"),)) in after
+    assert "8351" not in str(list(after))
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"origin": "http://evil.example"}, 403),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"sec-fetch-site": "same-site"}, 403),
+    ],
+)
+async def test_a_scraper_needs_no_mark_and_a_page_gets_nothing(
+    world: World, headers: Mapping[str, str], status: int
+) -> None:
+    """On the plain host."""
+    async with world.client() as client, client.get(f"{world.url}/metrics", headers=headers) as answer:
+        assert answer.status == status
+
+
+async def test_no_other_host_has_metrics(world: World) -> None:
+    """The console answers 404; on an app's site it is a path of the app, which no rule allows."""
+    async with world.client(headers=CLIENT) as client:
+        async with client.get(f"{world.console}/metrics") as answer:
+            assert answer.status == 404
+        async with client.get(f"{world.site}/metrics") as answer:
+            assert answer.status == 403

@@ -1,0 +1,43 @@
+"""The metrics themselves: text for a scraper, labels that are ours alone."""
+
+from gateway.telemetry import Metrics, level, status_class
+
+
+def test_a_reason_that_is_none_of_ours_is_other() -> None:
+    """What a plugin or a page says as a reason never becomes a label."""
+    metrics = Metrics()
+    metrics.refused("cart", "site", "rate-limited")
+    metrics.refused("cart", "site", "made up 17")
+    text = metrics.render().decode()
+    assert 'reason="rate-limited"} 1.0' in text
+    assert 'reason="other"} 1.0' in text
+    assert "made up" not in text
+
+
+def test_gauges_are_looked_at_and_forget() -> None:
+    """A gauge says what is now, not what was."""
+    metrics = Metrics()
+    there: dict[tuple[str, ...], float] = {("cart",): 2.0}
+    metrics.look(lambda: level(metrics.views, there))
+    assert 'views{app="cart"} 2.0' in metrics.render().decode()
+    there.clear()
+    assert 'views{app="cart"}' not in metrics.render().decode()
+
+
+def test_two_gateways_share_nothing() -> None:
+    """Each has a registry of its own."""
+    one, other = Metrics(), Metrics()
+    one.reloads.labels("taken").inc()
+    assert 'result="taken"' not in other.render().decode()
+
+
+def test_status_classes() -> None:
+    """Whatever a backend says as its status, there are six classes."""
+    assert [status_class(code) for code in (100, 204, 599, 600, 0, -1)] == [
+        "1xx",
+        "2xx",
+        "5xx",
+        "other",
+        "other",
+        "other",
+    ]
