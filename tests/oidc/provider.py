@@ -1,0 +1,87 @@
+"""Starts the authorization server, steers it, ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+HERE = Path(__file__).parent
+START_SECONDS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class OidcProvider:
+    """One that runs. Its login page takes every name as account, with any password."""
+
+    issuer: str
+    control: str
+
+    async def events(self) -> list[dict[str, Any]]:
+        """What it granted and refused since this was last asked: `event`, `client`, `grant`, `error`, `why`."""
+        found: list[dict[str, Any]] = await self._steer("events")
+        return found
+
+    async def rotate_keys(self, keep: bool = False) -> str:
+        """From now on it signs with a new key, whose id this is; with `keep` the old ones are still published."""
+        return str((await self._steer("rotate", keep=keep))["kid"])
+
+    async def set_down(self, down: bool) -> None:
+        """Whether it answers everything with 503."""
+        await self._steer("down", down=down)
+
+    async def hold(self) -> None:
+        """Token requests wait until `release`."""
+        await self._steer("hold")
+
+    async def release(self) -> None:
+        """Token requests that waited go on."""
+        await self._steer("release")
+
+    async def _steer(self, what: str, **told: Any) -> Any:
+        async with aiohttp.ClientSession() as http, http.post(f"{self.control}/{what}", json=told) as answer:
+            answer.raise_for_status()
+            return await answer.json()
+
+
+@asynccontextmanager
+async def oidc_provider(
+    clients: Sequence[Mapping[str, Any]] = (),
+    *,
+    accounts: Mapping[str, Mapping[str, Any]] | None = None,
+    **settings: Any,
+) -> AsyncIterator[OidcProvider]:
+    """The server with these `clients` (as in dynamic client registration) and claims of `accounts`.
+
+    `settings`: `scopes`; `resources` ({resource: {scope, audience, format}}) and `default_resource`; `ttl` ({kind:
+    seconds}); `jwks` (private signing keys); `registration`; `dpop_nonce`; `tls` ({key, cert, ca}); `port`.
+    """
+    if not (HERE / "node_modules" / "oidc-provider").is_dir():
+        raise RuntimeError("the test authorization server is not installed: run `npm --prefix tests/oidc ci`")
+    told = {"clients": [*clients], "accounts": accounts or {}, **settings}
+    process = await asyncio.create_subprocess_exec(
+        shutil.which("node") or "node",
+        str(HERE / "provider.mjs"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.write(json.dumps(told).encode() + b"\n")
+        line = await asyncio.wait_for(process.stdout.readline(), START_SECONDS)
+        if not line:
+            raise RuntimeError("the authorization server ended at its start: its words are on stderr")
+        yield OidcProvider(**json.loads(line))
+    finally:
+        process.stdin.close()
+        if process.returncode is None:
+            process.terminate()
+        await process.communicate()
