@@ -44,6 +44,7 @@ from gateway.exchange.streams import Streams
 from gateway.exchange.wait import Waiting
 from gateway.gauges import watched
 from gateway.hooks import Hooks
+from gateway.mcp.elicit import Asking
 from gateway.mcp.server import Face
 from gateway.reload import Reloader
 from gateway.running import Apps, Backends, Held, Packed, Running
@@ -119,7 +120,13 @@ class _Gateway:
             config, reread=reread, take=self._take, notices=self._notices, recorder=self._recorder
         )
         self._events = Events(self._journal, self._approvals, self._views, self._notices)
-        self._forwarder = Forwarder(self._views, approvals=self._approvals, limiter=limiter, recorder=self._recorder)
+        self._forwarder = Forwarder(
+            self._views,
+            approvals=self._approvals,
+            limiter=limiter,
+            recorder=self._recorder,
+            approval_url=f"{origins.console}/approvals/",
+        )
         self._runtime = (static / "view" / "runtime.js").read_text("utf-8")
         self._sandbox = SandboxDoor(static / "sandbox", origins.sandbox)
         self._listener = _listener(config, self._apps)
@@ -258,6 +265,7 @@ class _Gateway:
             hosts=list(self._listener.sites),
             origins=sorted(set(self._listener.origins.values())),
             principal=lambda request: request[PRINCIPAL],
+            asking=Asking(),
         )
 
     def _authenticator(self) -> Authenticator:

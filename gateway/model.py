@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -287,7 +287,9 @@ class StreamingBackend(Protocol):
 class Question:
     """What a person is asked before a call runs: in words, and the raw call.
 
-    `body` is its text, of `size` bytes in all; `expires` is in seconds since the epoch.
+    `body` is its text, of `size` bytes in all; `expires` is in seconds since the epoch. `cause` is the audit id of the
+    model's call that led to it. `grant` says for how many seconds the policy lets a person allow the same kind of call,
+    None where each one is asked about.
     """
 
     id: str
@@ -306,14 +308,36 @@ class Question:
     evidence: str
     created: float
     expires: float
+    cause: str | None = None
+    grant: float | None = None
 
 
 class Approver(Protocol):
     """One way to ask a person; the first answer of all of them wins."""
 
     async def ask(self, question: Question) -> bool | None:
-        """True for yes, False for no, None where this way has no answer."""
+        """True for yes, False for no, None where this way has no answer. Cancelled when the question is over."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A page of the console that a person is asked to open, for a call that waits for that.
+
+    `id` is of what waits there, `message` says what it is. `typed` says that it is a yes or no which a client that the
+    configuration trusts may also ask for itself, by a code that the person types; `over` that nobody needs to go there
+    any more.
+    """
+
+    id: str
+    url: str
+    message: str
+    typed: bool = False
+    over: bool = False
+
+
+Tell: TypeAlias = Callable[[Visit], None]
+"""Tells the client of a call that a person has a page to open; the call goes on waiting."""
 
 
 @dataclass(frozen=True, slots=True)

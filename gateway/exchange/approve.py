@@ -61,6 +61,7 @@ class Ask:
     policy_version: str
     headers: Headers = ()
     body: bytes = b""
+    grant: float | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -83,7 +84,7 @@ class Approvals:
     """The open questions of a gateway. `timeout` is in seconds; `clock` gives seconds since the epoch."""
 
     def __init__(self, timeout: float, clock: Callable[[], float] = time.time) -> None:
-        self._timeout = timeout
+        self.timeout = timeout
         self._clock = clock
         self._parked: dict[str, Parked] = {}
         self._declined: dict[tuple[str, str, str | None], deque[float]] = {}
@@ -129,7 +130,9 @@ class Approvals:
             initiator=caller.initiator,
             evidence=caller.evidence,
             created=now,
-            expires=now + self._timeout,
+            expires=now + self.timeout,
+            cause=caller.cause,
+            grant=ask.grant,
         )
         self._parked[question.id] = Parked(question, caller, request, asked=now)
         self._notify()
@@ -198,6 +201,12 @@ class Approvals:
         """The view is gone: whatever it waited for is void."""
         for parked in list(self._parked.values()):
             if parked.caller.view == view:
+                self.cancel(parked)
+
+    def cancel_caused(self, cause: str) -> None:
+        """The model's call `cause` was given up: whatever waits because of it is void."""
+        for parked in list(self._parked.values()):
+            if parked.question.cause == cause:
                 self.cancel(parked)
 
     def cancel_outdated(self, app: str, policy_version: str) -> None:

@@ -25,7 +25,7 @@ from gateway.exchange.stream import Stream, failed
 from gateway.exchange.streams import PREFIX, Streams
 from gateway.exchange.wait import Waiting
 from gateway.hooks import Hooks
-from gateway.model import Backend, Caller, Request, Response
+from gateway.model import Backend, Caller, Request, Response, Tell
 from gateway.policy import SAFE_METHODS, Policy
 
 log = logging.getLogger(__name__)
@@ -65,19 +65,22 @@ class Exchange:
         self._hooks = hooks
         self._now = now
 
-    async def run(self, request: Request, caller: Caller, *, wait: float = 0.0) -> Response:
+    async def run(self, request: Request, caller: Caller, *, wait: float = 0.0, tell: Tell | None = None) -> Response:
         """The backend's answer, or its first part; or the gateway's own: a refusal, or what the request waits for.
 
-        `wait` is how many seconds the call itself may wait for a person; a caller that can ask again gives 0.
+        `wait` is how many seconds the call itself may wait for a person; a caller that can ask again gives 0. `tell`
+        tells its client where that person answers.
         """
-        outcome = await self.open(request, caller, wait=wait)
+        outcome = await self.open(request, caller, wait=wait, tell=tell)
         return outcome if isinstance(outcome, Response) else await self._streams.begin(outcome, caller)
 
-    async def open(self, request: Request, caller: Caller, *, wait: float = 0.0) -> Response | Stream:
+    async def open(
+        self, request: Request, caller: Caller, *, wait: float = 0.0, tell: Tell | None = None
+    ) -> Response | Stream:
         """The same for a caller that can read a stream itself, and closes it."""
         outcome = await self._carry(request, caller, None)
         if isinstance(outcome, Pending):
-            return await self._waiting.answer(outcome, caller, wait, self._take_up)
+            return await self._waiting.answer(outcome, caller, wait, self._take_up, tell)
         return outcome
 
     async def resume(self, id: str, caller: Caller, *, wait: float, cancel: bool = False) -> Response:

@@ -12,7 +12,7 @@ from gateway.errors import Reason, Refusal
 from gateway.exchange.approve import Approvals, Ask, Parked, Pending, State
 from gateway.exchange.leg import Leg
 from gateway.exchange.record import Record
-from gateway.model import Caller, CanonicalRequest, Response
+from gateway.model import Caller, CanonicalRequest, Response, Tell, Visit
 from gateway.policy import Policy
 
 TakenUp = Callable[[Parked], Awaitable[Response]]
@@ -43,14 +43,19 @@ class Waiting:
         self._approvals.dispatch(parked, leg.canonical.digest, policy.version)
         return None
 
-    async def answer(self, pending: Pending, caller: Caller, seconds: float, take_up: TakenUp) -> Response:
+    async def answer(
+        self, pending: Pending, caller: Caller, seconds: float, take_up: TakenUp, tell: Tell | None = None
+    ) -> Response:
         """What the caller gets: the answer, if a person is quick; else what it waits for.
 
         A caller that gives `seconds` waits in the call itself, and will not ask again: the question dies with the call.
+        With `tell` its client is told where a person answers.
         """
         if not seconds:
             return self._told(pending)
         id = pending.question.id
+        if tell is not None:
+            tell(Visit(id, self._approval_url + id, pending.question.message))
         parked = self._approvals.find(id, caller)
         try:
             await self._approvals.wait(id, caller, seconds)

@@ -28,6 +28,9 @@ LAUNCH = "webmcp-gateway/launch"
 WAIT = 50.0
 """Seconds that a call of a client without the view runtime waits for an approval."""
 
+UNTIL_IT_IS_OVER = 24 * 3600.0
+"""Seconds, more than a question stays open: for clients that wait as long as it does."""
+
 POLL = 20.0
 """Seconds that one `http_stream` call waits."""
 
@@ -140,7 +143,9 @@ class Catalog:
             return await entry.run(arguments, client)
         # The tool of a view that closed is still the app's name: the views say what to do then.
         if any(name.startswith(f"{app}_") for app in self._apps):
-            return of_page(await self._forwarder.call(client.principal, name, arguments, app=self._app))
+            return of_page(
+                await self._forwarder.call(client.principal, name, arguments, app=self._app, tell=client.tell)
+            )
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name[:128]}")
 
     def _opening(self, packed: PackedApp) -> Callable[[Arguments, Client], Awaitable[types.CallToolResult]]:
@@ -165,7 +170,10 @@ class Catalog:
         except Refusal as refusal:
             said = [str(arguments.get(name, "")) for name in ("method", "url")]
             return _answer(await self._exchange.refuse(refusal, caller, *said), client)
-        return _answer(await self._exchange.run(request, caller, wait=0.0 if caller.proven else WAIT), client)
+        if caller.proven:  # it asks again itself, and its view shows where a person answers
+            return _answer(await self._exchange.run(request, caller, wait=0.0), client)
+        wait = WAIT if client.tell is None else UNTIL_IT_IS_OVER
+        return _answer(await self._exchange.run(request, caller, wait=wait, tell=client.tell), client)
 
     async def _http_stream(self, arguments: Arguments, client: Client) -> types.CallToolResult:
         try:
@@ -195,7 +203,9 @@ class Catalog:
         read.refuse_others(arguments, "view", "tool", "arguments")
         view, tool = read.text(arguments, "view"), read.text(arguments, "tool")
         values = read.mapping(arguments, "arguments")
-        return of_page(await self._forwarder.call(client.principal, tool, values, app=self._app, view=view))
+        return of_page(
+            await self._forwarder.call(client.principal, tool, values, app=self._app, view=view, tell=client.tell)
+        )
 
     def _unknown(self, client: Client) -> Caller:
         """Who calls, as long as nothing proves a view."""

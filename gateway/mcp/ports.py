@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import mcp_types as types
 
 from gateway.errors import Refusal
-from gateway.model import Caller, Door, Principal, Request, Resource, Response, ViewTool
+from gateway.model import Caller, Door, Principal, Request, Resource, Response, Tell, ViewTool
 from gateway.views.registry import Attached, LiveView, Opened
 
 
@@ -19,13 +19,14 @@ class Client:
 
     `is_app` says that the client shows MCP Apps, so that its calls may come from one. `caller` gives the view that
     calls, where the connection itself proves it; it is told whether the view reports a model, and raises `Refusal` once
-    that view is gone.
+    that view is gone. `tell` sends its person to a page of the console, where the client can do that.
     """
 
     principal: Principal
     door: Door = Door.MCP
     is_app: bool = False
     caller: Callable[[bool], Caller] | None = None
+    tell: Tell | None = None
 
 
 class PackedApp(Protocol):
@@ -70,13 +71,14 @@ class Forwarder(Protocol):
         *,
         app: str | None,
         view: str | None = None,
+        tell: Tell | None = None,
     ) -> types.CallToolResult: ...
 
 
 class Exchange(Protocol):
     """The way to the backends: `gateway.exchange.pipeline.Exchange`. `wait` is in seconds."""
 
-    async def run(self, request: Request, caller: Caller, *, wait: float) -> Response: ...
+    async def run(self, request: Request, caller: Caller, *, wait: float, tell: Tell | None = None) -> Response: ...
 
     async def refuse(self, refusal: Refusal, caller: Caller, method: str, url: str) -> Response:
         """The recorded answer to what no request could be made of."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any, Self
 
 import anyio
@@ -14,6 +15,7 @@ from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, REQUEST_CANCELLED
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.subscriptions import ListenHandler, ServerEvent, ToolsListChanged
@@ -23,16 +25,19 @@ from mcp.shared.exceptions import MCPError
 from gateway.mcp.asgi import Ending, ending_of, serve
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.changes import Changes
+from gateway.mcp.elicit import Asking, Calls, Result
 from gateway.mcp.identity import User, current_principal, principal_of
 from gateway.mcp.ports import Client, Exchange, Forwarder, PackedApp, Views
 from gateway.mcp.tools import UI_EXTENSION, shows_apps
-from gateway.model import LOCAL, Principal
+from gateway.model import LOCAL, Principal, Tell
 
 BODY_LIMIT = 16 * 1024 * 1024
 """Bytes of one MCP request; larger ones are answered with 413. The policy's own limits are for bodies within it."""
 
 MAX_LISTENERS = 1024
 """Open `subscriptions/listen` streams of one mount."""
+
+NAME = "webmcp-gateway"
 
 INSTRUCTIONS = (
     "open_<app> shows an app to the person. While it is open, the tools that its page offers are listed here as "
@@ -46,6 +51,7 @@ class Face:
     """One mount. `hosts` and `origins` are the `Host` and `Origin` values that it answers to, ports included.
 
     `principal` says who sent a request, as the guard before this found it: the one of a loopback gateway by default.
+    `asking` says whom its clients may send to the console, None that they may not.
     An async context manager; requests are served within it. `app` None is the mount of every app.
     """
 
@@ -62,6 +68,7 @@ class Face:
         origins: Sequence[str],
         principal: Callable[[web.Request], Principal] = lambda _: LOCAL,
         body_limit: int = BODY_LIMIT,
+        asking: Asking | None = None,
     ) -> None:
         self.catalog = Catalog(app, apps=apps, views=views, forwarder=forwarder, exchange=exchange)
         self._views = views
@@ -72,8 +79,10 @@ class Face:
         self._streams: set[Ending] = set()
         self._leave = asyncio.Event()
         self._stack = AsyncExitStack()
+        self._asking = asking or Asking(visits=False)
+        self._calls: Calls | None = None
         server = _Server(
-            "webmcp-gateway",
+            NAME,
             version=version,
             instructions=INSTRUCTIONS,
             get_tool_input_schema=self._input_schema,
@@ -84,6 +93,8 @@ class Face:
             on_read_resource=self._read_resource,
             on_subscriptions_listen=self._listen,
         )
+        security = RequestStateSecurity.ephemeral(audience=f"{NAME}/{app or ''}")
+        server.middleware.append(RequestStateBoundary(security, default_audience=NAME))
         server.extensions = {UI_EXTENSION: {}}
         server.add_notification_handler("notifications/initialized", types.NotificationParams, self._follow)
         self._manager = StreamableHTTPSessionManager(
@@ -99,6 +110,8 @@ class Face:
             started = asyncio.Event()
             tasks.create_task(self._run_manager(started))
             stack.callback(self._leave.set)
+            self._calls = Calls(tasks, self._asking)
+            stack.callback(self._calls.close)
             await started.wait()
             stack.callback(self._views.watch(self._changes.changed))
             stack.callback(self.drain)
@@ -140,11 +153,23 @@ class Face:
     async def _list_tools(self, context: Context, _: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(tools=self.catalog.list_tools(_client(context)))
 
-    async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+    async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> Result:
         # A legacy session would run a call to its end for a client that is gone; no answer could reach it.
         with anyio.CancelScope() as scope, ending_of(context.request).calling(scope.cancel):
-            return await self.catalog.call_tool(params.name, params.arguments or {}, _client(context))
+            return await self._called(context, params, _client(context))
         raise MCPError(REQUEST_CANCELLED, "The connection of this call is gone.")
+
+    async def _called(self, context: Context, params: types.CallToolRequestParams, client: Client) -> Result:
+        arguments = params.arguments or {}
+        asks = self._calls is not None and self._calls.can_ask(context.session.client_capabilities, client.principal)
+        # A view speaks through the same client; what it says of answers and states counts for nothing.
+        if self._calls is None or not asks or "_view" in arguments:
+            return await self.catalog.call_tool(params.name, arguments, client)
+
+        async def work(tell: Tell) -> types.CallToolResult:
+            return await self.catalog.call_tool(params.name, arguments, replace(client, tell=tell))
+
+        return await self._calls.carry(context, params, client.principal, work)
 
     async def _list_resources(self, _: Context, __: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
         return types.ListResourcesResult(resources=self.catalog.list_resources())

@@ -6,8 +6,8 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +15,10 @@ from mcp import MCPError
 from mcp import types as mcp
 
 from gateway.errors import Reason, Refusal
-from gateway.exchange.approve import Approvals, Ask, State
+from gateway.exchange.approve import Approvals, Ask, Parked, State
 from gateway.exchange.limit import Limiter
 from gateway.exchange.record import Record, Recorder
-from gateway.model import Caller, Door, Effect, Initiator, Principal, ViewTool
+from gateway.model import Caller, Door, Effect, Initiator, Principal, Question, Tell, ViewTool, Visit
 from gateway.policy import Decision, Policy, decide_tool
 from gateway.views.arguments import first_problem
 from gateway.views.registry import View, Views
@@ -33,20 +33,31 @@ Arguments = Mapping[str, Any]
 
 
 class Forwarder:
-    """Carries model calls into live views."""
+    """Carries model calls into live views. `approval_url` and an id show one question."""
 
-    def __init__(self, views: Views, *, approvals: Approvals, limiter: Limiter, recorder: Recorder) -> None:
+    def __init__(
+        self, views: Views, *, approvals: Approvals, limiter: Limiter, recorder: Recorder, approval_url: str = ""
+    ) -> None:
         self._views = views
         self._approvals = approvals
+        self._approval_url = approval_url
         self._limiter = limiter
         self._recorder = recorder
 
     async def call(
-        self, principal: Principal, name: str, arguments: Arguments, *, app: str | None, view: str | None = None
+        self,
+        principal: Principal,
+        name: str,
+        arguments: Arguments,
+        *,
+        app: str | None,
+        view: str | None = None,
+        tell: Tell | None = None,
     ) -> mcp.CallToolResult:
         """Run the tool that the model knows as `name`, or, in the named view, that its page knows as `name`.
 
-        Every refusal and failure is a result with `isError`, in words that say what to do.
+        Every refusal and failure is a result with `isError`, in words that say what to do. `tell` tells the client of
+        each question to a person that the call leads to; such a client waits until the question is over.
         """
         try:
             target, tool = self._find(principal, name, app, view)
@@ -57,18 +68,20 @@ class Forwarder:
         record = self._recorder.start("tool", replace(caller, cause=None), safe=False)
         record.note(method="tools/call", tool=tool.page_name, request_size=len(json.dumps(arguments)))
         try:
-            result = await self._carry(target, tool, arguments, caller, record)
+            with self._telling(tell, record.id):
+                result = await self._carry(target, tool, arguments, caller, record, tell)
         except Refusal as refusal:
             await record.close(status=refusal.status, reason=refusal.reason, detail=refusal.detail)
-            return failed(refusal)
+            return failed(refusal, record.id)
         except asyncio.CancelledError:
+            self._approvals.cancel_caused(record.id)
             await record.close(status=499, reason=Reason.CANCELLED)
             raise
         await record.close(status=500 if result.is_error else 200)
         return result
 
     async def _carry(
-        self, view: View, tool: ViewTool, arguments: Arguments, caller: Caller, record: Record
+        self, view: View, tool: ViewTool, arguments: Arguments, caller: Caller, record: Record, tell: Tell | None
     ) -> mcp.CallToolResult:
         policy = self._views.apps[view.app].policy
         decision = decide_tool(policy, tool.page_name, caller, arguments, time.time())
@@ -84,7 +97,7 @@ class Forwarder:
         if exceeded := await self._limiter.take(decision.obligations, caller):
             record.report(*exceeded)
         record.mark("limit")
-        await self._approve(policy, decision, view, tool, arguments, caller, record)
+        await self._approve(policy, decision, view, tool, arguments, caller, record, tell)
         record.mark("approve")
         record.note(arguments=_shown(arguments))
         await record.open()
@@ -132,6 +145,7 @@ class Forwarder:
         arguments: Arguments,
         caller: Caller,
         record: Record,
+        tell: Tell | None,
     ) -> None:
         message = decision.obligations.confirm
         if message is None:
@@ -141,7 +155,9 @@ class Forwarder:
         ask = Ask(message, "tools/call", tool.page_name, digest, policy.version, body=body.encode())
         question = self._approvals.park(ask, caller).question
         record.note(approval=question.id)
-        parked = await self._approvals.wait(question.id, caller, PATIENCE)
+        if tell is not None:
+            tell(self._visit(question))
+        parked = await self._wait(question.id, caller, PATIENCE if tell is None else self._approvals.timeout)
         if parked.state is State.OPEN:
             raise Refusal(
                 Reason.APPROVAL_UNAVAILABLE,
@@ -152,6 +168,41 @@ class Forwarder:
         now = next((current for current in view.tools if current.page_name == tool.page_name), None)
         version = self._views.apps[view.app].policy.version  # it may have changed while a person thought about it
         self._approvals.dispatch(parked, _digest(caller, now, body) if now else "", version)
+
+    async def _wait(self, id: str, caller: Caller, seconds: float) -> Parked:
+        """The question `id` after a person answered it; it dies with this call if that is given up."""
+        parked = self._approvals.find(id, caller)
+        try:
+            return await self._approvals.wait(id, caller, seconds)
+        except asyncio.CancelledError:
+            if not parked.holding:  # the same call of another client may wait for it, too
+                self._approvals.cancel(parked)
+            raise
+
+    @contextmanager
+    def _telling(self, tell: Tell | None, cause: str) -> Iterator[None]:
+        """Tell the client of what the page asks for because of its call `cause`, and when that is over."""
+        if tell is None:
+            yield
+            return
+        told: dict[str, Visit] = {}
+
+        def look() -> None:
+            asked = {question.id: question for question in self._approvals.open_questions() if question.cause == cause}
+            for id in told.keys() - asked.keys():
+                tell(replace(told.pop(id), over=True))
+            for id in asked.keys() - told.keys():
+                told[id] = self._visit(asked[id])
+                tell(told[id])
+
+        stop = self._approvals.watch(look)
+        try:
+            yield
+        finally:
+            stop()
+
+    def _visit(self, question: Question) -> Visit:
+        return Visit(question.id, self._approval_url + question.id, question.message, typed=True)
 
     def _find(self, principal: Principal, name: str, app: str | None, handle: str | None) -> tuple[View, ViewTool]:
         if handle is not None:
@@ -196,11 +247,11 @@ def _unanswered(why: str) -> Refusal:
     )
 
 
-def failed(refusal: Refusal) -> mcp.CallToolResult:
-    """A refusal in words for the model."""
-    return mcp.CallToolResult(
-        content=[mcp.TextContent(type="text", text=f"{refusal.reason}: {refusal.detail}")], is_error=True
-    )
+def failed(refusal: Refusal, audit: str | None = None) -> mcp.CallToolResult:
+    """A refusal in words for the model; `audit` is where the record tells of it."""
+    named = f" (audit id {audit})" if audit is not None else ""
+    text = mcp.TextContent(type="text", text=f"{refusal.reason}: {refusal.detail}{named}")
+    return mcp.CallToolResult(content=[text], is_error=True)
 
 
 def _digest(caller: Caller, tool: ViewTool, body: str) -> str:

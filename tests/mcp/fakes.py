@@ -18,7 +18,7 @@ from gateway.contract import problem
 from gateway.errors import Reason, Refusal
 from gateway.mcp import Face
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
-from gateway.model import LOCAL, Caller, Door, Initiator, Principal, Request, Resource, Response, Secret, ViewTool
+from gateway.model import LOCAL, Caller, Door, Initiator, Principal, Request, Resource, Response, Secret, Tell, ViewTool
 from gateway.views.registry import Attached, LiveView, Opened
 
 MODES = ["legacy", "2026-07-28"]
@@ -106,6 +106,7 @@ class FakePages:
         *,
         app: str | None,
         view: str | None = None,
+        tell: Tell | None = None,
     ) -> types.CallToolResult:
         if self.raising is not None:
             raise self.raising
@@ -124,7 +125,7 @@ class EchoExchange:
         self.cancelled = asyncio.Event()
         self.cancels: list[str] = []
 
-    async def run(self, request: Request, caller: Caller, *, wait: float) -> Response:
+    async def run(self, request: Request, caller: Caller, *, wait: float, tell: Tell | None = None) -> Response:
         match request.url:
             case "/slow":
                 return await self._hang()

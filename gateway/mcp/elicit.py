@@ -1,0 +1,302 @@
+"""Sends the person behind an MCP client to a page of the console while a call waits; the call itself runs once.
+
+A client of the protocol 2026-07-28 is answered with `InputRequiredResult` and repeats its call, which re-joins the one
+that goes on here; one of the handshake protocols is asked within its call (`elicitation/create`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import secrets
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import mcp_types as types
+from anyio import BrokenResourceError, ClosedResourceError
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from gateway.errors import Reason, Refusal
+from gateway.mcp.results import of_refusal
+from gateway.model import Principal, Tell, Visit
+
+ROUND = 50.0
+"""Seconds that a repeated call waits before its client is told to repeat it once more."""
+
+AWAY = 50.0
+"""Seconds for which a call goes on without its client, which has been told to ask its person and come back."""
+
+KEPT = 30.0
+"""Seconds that a result is kept for a client that repeats its call."""
+
+TRIES = 3
+"""Codes that a person may mistype."""
+
+ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
+"""Letters and digits that nobody takes for one another."""
+
+log = logging.getLogger(__name__)
+
+Context = ServerRequestContext[Any, Any]
+
+Work = Callable[[Tell], Awaitable[types.CallToolResult]]
+"""Carries a call out; what it is given tells the client where a person answers."""
+
+Result = types.CallToolResult | types.InputRequiredResult
+
+
+class Typed(Protocol):
+    """Takes the yes or no of a client that may ask for itself: `gateway.exchange.answers.Answers`."""
+
+    async def typed(self, id: str, approve: bool, by: Principal) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Whom clients may ask: nobody, where `visits` is off; `interactive` clients ask for a typed code instead."""
+
+    visits: bool = True
+    interactive: Collection[str] = ()
+    typed: Typed | None = None
+
+    def of(self, visit: Visit, principal: Principal) -> Typed | None:
+        """Who takes a typed answer about `visit` from a client of `principal`; None where only the page counts."""
+        return self.typed if visit.typed and principal.client in self.interactive else None
+
+
+@dataclass(slots=True, eq=False)
+class _Ask:
+    """One page that the person was sent to. `code` is what a trusted client must give."""
+
+    visit: Visit
+    takes: Typed | None
+    code: str = field(default_factory=lambda: "".join(secrets.choice(ALPHABET) for _ in range(4)))
+    tries: int = TRIES
+
+    def params(self) -> types.ElicitRequestParams:
+        """What the client is sent."""
+        if self.takes is None:
+            return types.ElicitRequestURLParams(
+                message=self.visit.message, url=self.visit.url, elicitation_id=self.visit.id
+            )
+        message = f"{self.visit.message}\nTo approve, type the code {self.code}. The raw request: {self.visit.url}"
+        code = {"type": "string", "title": "Code", "minLength": 4, "maxLength": 4}
+        schema = {"type": "object", "properties": {"code": code}, "required": ["code"]}
+        return types.ElicitRequestFormParams(message=message, requested_schema=schema)
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """A call that is carried out. `untold` are the pages that its client has not been told of, `over` those that
+    nobody needs any more."""
+
+    principal: Principal
+    id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
+    untold: deque[_Ask] = field(default_factory=deque)
+    told: dict[str, _Ask] = field(default_factory=dict)
+    over: set[str] = field(default_factory=set)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    result: types.CallToolResult | None = None
+    error: MCPError | None = None
+    task: asyncio.Task[None] | None = None
+    waiting: int = 0
+    away: asyncio.TimerHandle | None = None
+
+    def outcome(self) -> types.CallToolResult | None:
+        """What came of it, None as long as it runs. Raises what it raised."""
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+    def ask(self, ask: _Ask) -> None:
+        """Tell the client of this next."""
+        self.told[ask.visit.id] = ask
+        self.untold.append(ask)
+        self.news.set()
+
+    def end(self, refusal: Refusal | None = None) -> None:
+        """Give it up; a client that repeats the call is told `refusal`."""
+        if self.result is None and self.error is None:
+            self.result = of_refusal(refusal or Refusal(Reason.CANCELLED, "This call was given up."))
+        if self.task is not None:
+            self.task.cancel()
+        self.news.set()
+
+
+class Calls:
+    """The calls of one mount whose clients can ask a person. `tasks` holds those that go on without their client."""
+
+    def __init__(self, tasks: asyncio.TaskGroup, asking: Asking) -> None:
+        self._tasks = tasks
+        self._asking = asking
+        self._runs: dict[str, _Run] = {}
+
+    async def carry(
+        self,
+        context: Context,
+        params: types.CallToolRequestParams,
+        principal: Principal,
+        work: Work,
+    ) -> Result:
+        """The result of `work`, or what the client has to ask its person first. Raises `MCPError`, as `work` does."""
+        if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            return await self._within(context, principal, work)
+        if params.request_state is None:
+            run = self._begin(principal, work)
+        else:
+            found = self._runs.get(params.request_state)
+            if found is None or found.principal.id != principal.id:
+                return of_refusal(Refusal(Reason.APPROVAL_EXPIRED, "This call is not known any more. Begin anew."))
+            run = found
+            for id, response in (params.input_responses or {}).items():
+                again = await _answered(run, run.told[id], response) if id in run.told else None
+                if again is not None:
+                    run.ask(again)
+        return await self._round(run)
+
+    def can_ask(self, capabilities: types.ClientCapabilities | None, principal: Principal) -> bool:
+        """Whether a client with these capabilities can send its person somewhere."""
+        modes = capabilities.elicitation if capabilities is not None else None
+        if modes is None or not self._asking.visits:
+            return False
+        return modes.url is not None or principal.client in self._asking.interactive
+
+    def close(self) -> None:
+        """Give up what still runs."""
+        for run in list(self._runs.values()):
+            run.end()
+
+    def _begin(self, principal: Principal, work: Work) -> _Run:
+        run = _Run(principal)
+
+        def tell(visit: Visit) -> None:
+            if visit.over:
+                run.over.add(visit.id)
+                run.news.set()
+            elif visit.id not in run.told:
+                run.ask(_Ask(visit, self._asking.of(visit, principal)))
+
+        self._runs[run.id] = run
+        run.task = self._tasks.create_task(self._carry_out(run, work, tell))
+        return run
+
+    async def _carry_out(self, run: _Run, work: Work, tell: Tell) -> None:
+        try:
+            result = await work(tell)
+            run.result = run.result or result
+        except MCPError as error:
+            run.error = error
+        finally:
+            run.end()
+            asyncio.get_running_loop().call_later(KEPT, self._runs.pop, run.id, None)
+
+    async def _round(self, run: _Run) -> Result:
+        """Wait until the call ends, or has something to ask, or its client must repeat it once more."""
+        run.waiting += 1
+        if run.away is not None:
+            run.away.cancel()
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ROUND):
+                    while run.outcome() is None and not run.untold:
+                        run.news.clear()
+                        await run.news.wait()
+        except asyncio.CancelledError:
+            if run.waiting == 1:
+                run.end()
+            raise
+        finally:
+            run.waiting -= 1
+        if (result := run.outcome()) is not None:
+            return result
+        asks: dict[str, types.InputRequest] = {
+            ask.visit.id: types.ElicitRequest(params=ask.params()) for ask in _drained(run)
+        }
+        if not run.waiting:
+            gone = Refusal(Reason.APPROVAL_EXPIRED, "The client did not come back for this call in time.")
+            run.away = asyncio.get_running_loop().call_later(AWAY, run.end, gone)
+        return types.InputRequiredResult(input_requests=asks or None, request_state=run.id)
+
+    async def _within(self, context: Context, principal: Principal, work: Work) -> types.CallToolResult:
+        """The whole call of a client whose connection carries questions back."""
+        run = self._begin(principal, work)
+        asked: dict[str, asyncio.Task[None]] = {}
+        try:
+            while (result := run.outcome()) is None:
+                for ask in _drained(run):
+                    asked[ask.visit.id] = self._tasks.create_task(_elicit(context, run, ask))
+                for id in run.over & asked.keys():
+                    self._end(context, id, asked.pop(id))
+                run.news.clear()
+                await run.news.wait()
+            return result
+        finally:
+            run.end()
+            self._runs.pop(run.id, None)
+            for id, task in asked.items():
+                self._end(context, id, task)
+
+    def _end(self, context: Context, id: str, asking: asyncio.Task[None]) -> None:
+        """The client need not ask any more."""
+        asking.cancel()
+        self._tasks.create_task(_complete(context, id))
+
+
+async def _elicit(context: Context, run: _Run, ask: _Ask) -> None:
+    """Ask the client, and once more if the person mistyped."""
+    session, request = context.session, context.request_id
+    asking: _Ask | None = ask
+    with _reachable():
+        while asking is not None:
+            params = asking.params()
+            if isinstance(params, types.ElicitRequestURLParams):
+                said = await session.elicit_url(params.message, params.url, asking.visit.id, request)
+            else:
+                said = await session.elicit_form(params.message, params.requested_schema, request)
+            asking = await _answered(run, asking, said)
+
+
+async def _complete(context: Context, id: str) -> None:
+    with _reachable():
+        await context.session.send_elicit_complete(id, context.request_id)
+
+
+@contextmanager
+def _reachable() -> Iterator[None]:
+    """A client that is gone, or answers nonsense, has not answered; the other ways to ask go on."""
+    try:
+        yield
+    except (MCPError, ConnectionError, RuntimeError, ValueError, BrokenResourceError, ClosedResourceError) as error:
+        log.info("a client could not ask its person: %r", error)
+
+
+async def _answered(run: _Run, ask: _Ask, said: object) -> _Ask | None:
+    """Take what the client says of one question; what it is to ask once more."""
+    if not isinstance(said, types.ElicitResult) or said.action == "cancel":
+        return None  # nobody has answered: the other ways to ask go on
+    if said.action == "decline":
+        if ask.takes is not None:
+            await ask.takes.typed(ask.visit.id, False, run.principal)
+        else:
+            run.end(Refusal(Reason.APPROVAL_DECLINED, "The person did not want to be asked about this call."))
+        return None
+    if ask.takes is None:
+        return None  # the person goes to the page, where the answer is given
+    code = (said.content or {}).get("code")
+    typed = code.strip().upper() if isinstance(code, str) else ""
+    if hmac.compare_digest(typed.encode(), ask.code.encode()):
+        await ask.takes.typed(ask.visit.id, True, run.principal)
+        return None
+    return _Ask(ask.visit, ask.takes, tries=ask.tries - 1) if ask.tries > 1 else None
+
+
+def _drained(run: _Run) -> list[_Ask]:
+    taken = [ask for ask in run.untold if ask.visit.id not in run.over]
+    run.untold.clear()
+    return taken

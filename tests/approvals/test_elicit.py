@@ -1,0 +1,183 @@
+"""Questions to a person by elicitation, in both eras of MCP: a call waits, its client is told, the page's function
+runs once."""
+
+import asyncio
+from typing import Any
+
+import aiohttp
+import pytest
+from mcp import Client, MCPError
+from mcp.client import ClientRequestContext
+from mcp_types import CallToolResult, ElicitRequestParams, ElicitRequestURLParams, ElicitResult, InputRequiredResult
+
+from tests.approvals.page import shown
+from tests.mcp.fakes import said
+from tests.test_main_job import UI, answer_next, person
+from tests.views.pages import until
+from tests.world import World
+
+MODES = ["legacy", "2026-07-28"]
+
+
+class Asked:
+    """A person at an MCP client: `visits` are the pages that the client was asked to open."""
+
+    def __init__(self, world: World, ann: aiohttp.ClientSession, answer: str | None = None, action: Any = "accept"):
+        self.world = world
+        self.ann = ann
+        self.answer = answer
+        self.action = action
+        self.visits: list[ElicitRequestURLParams] = []
+
+    async def __call__(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        """Open the page, and answer there."""
+        assert isinstance(params, ElicitRequestURLParams)
+        self.visits.append(params)
+        if self.answer is not None:
+            id = params.url.rpartition("/")[2]
+            async with self.ann.post(f"{self.world.console}/api/approvals/{id}", json={"answer": self.answer}) as done:
+                assert done.status == 200, await done.text()
+        return ElicitResult(action=self.action)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_confirm_inside_a_running_page_tool_runs_the_page_once(world: World, mode: Any) -> None:
+    """The question goes to the model's client as a page to open; the answer there lets the one run go on."""
+    async with person(world) as ann, shown(world, ann) as page:
+        asked = Asked(world, ann, "approve")
+        async with Client(f"{world.url}/mcp", mode=mode, elicitation_callback=asked) as client:
+            result = await client.call_tool("cart_checkout", {})
+        assert (result.is_error, page.ran) == (False, ["checkout"])
+    (visit,) = asked.visits
+    assert visit.url.startswith(f"{world.console}/approvals/")
+    assert visit.message == "Order what is in the cart, and pay for it?"
+    assert len([line for line in world.arrived() if line["path"] == "/api/checkout"]) == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_an_answer_elsewhere_counts_as_well(world: World, mode: Any) -> None:
+    """The client opened the page, but someone at the console is quicker."""
+    async with person(world) as ann, shown(world, ann) as page:
+        asked = Asked(world, ann)
+        async with (
+            Client(f"{world.url}/mcp", mode=mode, elicitation_callback=asked) as client,
+            asyncio.TaskGroup() as tasks,
+        ):
+            calling = tasks.create_task(client.call_tool("cart_checkout", {}))
+            await answer_next(ann, world, "decline")
+        assert "approval-declined" in said(calling.result())
+        assert page.ran == ["checkout"]
+    assert [line for line in world.arrived() if line["path"] == "/api/checkout"] == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_client_that_declines_gives_the_call_up(world: World, mode: Any) -> None:
+    """Nothing is sent, and nothing waits any more."""
+    async with person(world) as ann, shown(world, ann) as page:
+        asked = Asked(world, ann, action="decline")
+        async with Client(f"{world.url}/mcp", mode=mode, elicitation_callback=asked) as client:
+            result = await client.call_tool("cart_checkout", {})
+        assert result.is_error
+        assert "approval-declined" in said(result)
+        assert page.ran == ["checkout"]
+    assert [line for line in world.arrived() if line["path"] == "/api/checkout"] == []
+
+
+async def begun(client: Client, name: str = "cart_checkout") -> InputRequiredResult:
+    """A call of the protocol without connections, which asks for input."""
+    result = await client.session.call_tool(name, {}, allow_input_required=True)
+    assert isinstance(result, InputRequiredResult), result
+    return result
+
+
+async def repeated(client: Client, state: str | None, name: str = "cart_checkout", **arguments: Any) -> CallToolResult:
+    """The call again, with what it was given."""
+    while True:
+        result = await client.session.call_tool(name, arguments, request_state=state, allow_input_required=True)
+        if isinstance(result, CallToolResult):
+            return result
+        state = result.request_state
+
+
+async def no_one(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+    """Never asked: the test repeats the call itself."""
+    raise AssertionError
+
+
+def modern(world: World) -> Client:
+    """A client that says that it can open pages."""
+    return Client(f"{world.url}/mcp", mode="2026-07-28", elicitation_callback=no_one)
+
+
+async def test_a_call_repeated_twice_at_once_runs_once(world: World) -> None:
+    """Both are given the same answer, also after it has ended."""
+    async with person(world) as ann, shown(world, ann) as page, modern(world) as client:
+        state = (await begun(client)).request_state
+        async with asyncio.TaskGroup() as tasks:
+            calls = [tasks.create_task(repeated(client, state)) for _ in range(2)]
+            await answer_next(ann, world, "approve")
+        late = await repeated(client, state)
+        assert [said(call.result()) for call in calls] == [said(late)] * 2
+        assert page.ran == ["checkout"]
+
+
+@pytest.mark.parametrize("state", ["", "v1.AAAA", "made up", "v1." + "A" * 200])
+async def test_a_forged_state_is_refused(world: World, state: str) -> None:
+    """Nothing runs for it."""
+    async with person(world) as ann, shown(world, ann) as page, modern(world) as client:
+        with pytest.raises(MCPError, match="requestState"):
+            await repeated(client, state)
+        assert page.ran == []
+
+
+async def test_a_state_is_of_one_call_only(world: World) -> None:
+    """With another tool or other arguments, and on another mount, it is refused."""
+    async with person(world) as ann, shown(world, ann) as page, modern(world) as client:
+        state = (await begun(client)).request_state
+        for name, arguments in (("cart_remove_from_cart", {}), ("cart_checkout", {"more": 1})):
+            with pytest.raises(MCPError, match="requestState"):
+                await repeated(client, state, name, **arguments)
+        async with Client(f"{world.url}/mcp/cart", mode="2026-07-28", elicitation_callback=no_one) as other:
+            with pytest.raises(MCPError, match="requestState"):
+                await repeated(other, state)
+        assert page.ran == ["checkout"]
+        await answer_next(ann, world, "decline")
+        await repeated(client, state)
+
+
+async def test_a_client_that_goes_away_takes_its_questions_with_it(world: World) -> None:
+    """The connection of the call ends: the page is told, and what it asked for is void."""
+    async with person(world) as ann, shown(world, ann) as page:
+        asked = Asked(world, ann)
+        async with Client(f"{world.url}/mcp", mode="legacy", elicitation_callback=asked) as client:
+            calling = asyncio.create_task(client.call_tool("cart_checkout", {}))
+            await until(lambda: len(asked.visits) == 1)
+            calling.cancel()
+            id = asked.visits[0].url.rpartition("/")[2]
+            await until(lambda: any(line["fields"].get("reason") == "cancelled" for line in world.records()))
+            async with ann.post(f"{world.console}/api/approvals/{id}", json={"answer": "approve"}) as late:
+                assert late.status == 410, await late.text()
+        assert page.ran == ["checkout"]
+    assert [line for line in world.arrived() if line["path"] == "/api/checkout"] == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_an_unproven_request_is_asked_about_by_its_client(world: World, mode: Any) -> None:
+    """It may be the model's, so its client opens the page; the request is sent once."""
+    async with person(world) as ann:
+        asked = Asked(world, ann, "approve")
+        async with Client(f"{world.url}/mcp/cart", mode=mode, elicitation_callback=asked, extensions=UI) as client:
+            result = await client.call_tool("http_request", {"url": "/api/cart/tea", "method": "DELETE"})
+    assert result.structured_content is not None
+    assert "gateway-reason" not in result.structured_content["headers"]
+    assert [visit.message for visit in asked.visits] == ["Remove tea from the cart?"]
+    assert len([line for line in world.arrived() if line["method"] == "DELETE"]) == 1
+
+
+async def test_a_refused_call_names_its_record(world: World) -> None:
+    """The model can say which line of the record tells of it."""
+    async with person(world) as ann, shown(world, ann) as page, Client(f"{world.url}/mcp") as client:
+        result = await client.call_tool("cart_get_cart", {"item": 7})
+        assert page.ran == []
+    outcome = next(line for line in world.records() if line["fields"].get("tool") == "get_cart")
+    assert f"audit id {outcome['id']}" in said(result)
