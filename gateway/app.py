@@ -40,6 +40,7 @@ from gateway.exchange.limit import Limiter
 from gateway.exchange.pipeline import Exchange, Guarded
 from gateway.exchange.record import OnFailure, Recorder
 from gateway.exchange.send import Sender
+from gateway.exchange.snapshot import Snapshot
 from gateway.exchange.streams import Streams
 from gateway.exchange.wait import Waiting
 from gateway.gauges import watched
@@ -238,7 +239,7 @@ class _Gateway:
             packed, site, card = before.packed, before.site, before.card
         else:
             resource = pack(app.source, app=app.id, title=app.title, runtime=self._runtime)
-            packed = Packed(app.id, app.title, resource)
+            packed = Packed(app.id, app.title, resource, self._snapshot(app.id))
             patience = self._config.approvals.timeout
             site = SiteDoor(app.id, app.source, self._exchange, patience=patience, largest=BODY)
             sandbox_url = self._sandbox.url(origins.console, resource.meta)
@@ -253,6 +254,12 @@ class _Gateway:
             site=site,
             host=_netloc(site_origin),
         )
+
+    def _snapshot(self, app: str) -> Snapshot:
+        def urls() -> tuple[str, ...]:
+            return self._apps[app].config.policy.snapshot if app in self._apps else ()
+
+        return Snapshot(app, urls, self._exchange)
 
     def _face(self, app: str | None) -> Face:
         return Face(

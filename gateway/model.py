@@ -22,6 +22,7 @@ class Door(StrEnum):
     MCP = "mcp"
     BRIDGE = "bridge"
     SITE = "site"
+    SNAPSHOT = "snapshot"
 
 
 class Channel(StrEnum):
@@ -159,6 +160,7 @@ class Request:
     """What an app asks for, decoded by a door; nothing of it is decided.
 
     `url` is what the app gave: path and query, or absolute. `body` is the exact bytes. `timeout` is in seconds.
+    `anonymous` leaves the backend's credential out.
     """
 
     method: str
@@ -170,6 +172,7 @@ class Request:
     send_cookies: bool = True
     timeout: float | None = None
     stream: bool = False
+    anonymous: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,9 +367,13 @@ class AuditRecord:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A packed app: one HTML file as `ui://` resource, with the `_meta.ui` that goes with it."""
+    """A packed app: one HTML file as `ui://` resource, with the `_meta.ui` that goes with it.
+
+    What the gateway put into the page begins at the character `head` of it.
+    """
 
     uri: str
     html: str
     meta: Mapping[str, Any]
     notes: Sequence[str] = ()
+    head: int = 0

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
+from gateway.apps import with_snapshot
+from gateway.backends.asgi import Application, AsgiBackend
 from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
 from gateway.config import App
@@ -15,6 +18,7 @@ from gateway.doors.console import AppCard
 from gateway.doors.site import SiteDoor
 from gateway.errors import StartError
 from gateway.exchange.pipeline import Guarded
+from gateway.exchange.snapshot import Snapshot
 from gateway.hookspecs import BackendFactory
 from gateway.mcp.server import Face
 from gateway.model import Backend, Resource
@@ -31,6 +35,11 @@ class Packed:
     id: str
     title: str
     resource: Resource
+    snapshot: Snapshot
+
+    async def html(self) -> str:
+        """Its page, with what the snapshot holds now."""
+        return with_snapshot(self.resource, await self.snapshot.responses())
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,19 +152,36 @@ class Backends:
     def _backend(self, app: App, spec: BackendSpec) -> Backend:
         if spec.type == "http":
             backend: Backend = HttpBackend(spec, self._connections)
+        elif spec.type == "asgi":
+            backend = AsgiBackend(spec.name, _application(app.id, spec))
         elif spec.type in self._types:
             try:
                 backend = self._types[spec.type](spec.name, spec.options)
             except ValueError as error:
                 raise StartError(f"app {app.id}: backend {spec.name!r}: {error}") from error
         else:
-            known = ", ".join(["http", *self._types])
+            known = ", ".join(["http", "asgi", *self._types])
             raise StartError(
                 f"app {app.id}: backend {spec.name!r} has the type {spec.type!r}; there is {known}. "
                 "Other types come from plugins."
             )
         self._made.append(backend)
         return backend
+
+
+def _application(app: str, spec: BackendSpec) -> Application:
+    """The ASGI application that a backend names. Raises StartError."""
+    path = str(spec.options["app"])
+    module, _, name = path.partition(":")
+    try:
+        found: object = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except Exception as error:  # a module is foreign code: whatever it raises stops the start
+        raise StartError(f"app {app}: backend {spec.name!r}: {path} cannot be imported: {error!r}") from error
+    if not callable(found):
+        raise StartError(f"app {app}: backend {spec.name!r}: {path} is no ASGI application, it cannot be called")
+    return cast(Application, found)
 
 
 class Held:

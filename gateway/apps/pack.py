@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import html
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from gateway.apps.elements import Packing
@@ -13,7 +14,12 @@ from gateway.apps.markup import Page, parse
 from gateway.apps.places import Splice, splice
 from gateway.apps.scripts import as_element_text
 from gateway.errors import DocumentError, Problem
-from gateway.model import Resource
+from gateway.model import Json, Resource
+
+SNAPSHOT = "webmcp-gateway-snapshot"
+"""The id of the element in which the view runtime finds answers."""
+
+_OURS = '<meta name="webmcp-gateway"'
 
 
 def pack(source: Path, *, app: str, title: str, runtime: str, base: str = "/") -> Resource:
@@ -38,12 +44,26 @@ def pack(source: Path, *, app: str, title: str, runtime: str, base: str = "/") -
     if "data:font/" in packed:
         packing.notes.append("its fonts are embedded; hosts whose policy names no font source show others")
     csp: dict[str, list[str]] = {"connectDomains": [], "resourceDomains": []}
-    return Resource(f"ui://{app}/{digest[:12]}.html", packed, {"csp": csp}, (size, *packing.notes))
+    return Resource(f"ui://{app}/{digest[:12]}.html", packed, {"csp": csp}, (size, *packing.notes), _ours(packed))
+
+
+def with_snapshot(resource: Resource, responses: Mapping[str, Json]) -> str:
+    """The page of `resource` with answers for the view runtime, by URL: where there are none, as it is."""
+    if not responses:
+        return resource.html
+    text = json.dumps({"version": 1, "responses": responses}, ensure_ascii=False, separators=(",", ":"))
+    safe = text.replace("<", r"\u003c")
+    element = f'<script type="application/json" id="{SNAPSHOT}">{safe}</script>'
+    return resource.html[: resource.head] + element + resource.html[resource.head :]
+
+
+def _ours(packed: str) -> int:
+    return packed.index(_OURS)
 
 
 def _head(app: str, title: str, base: str, runtime: str) -> str:
     config = html.escape(json.dumps({"app": app, "title": title, "base": base}), quote=True)
-    return f'<meta name="webmcp-gateway" content="{config}"><script>{as_element_text(runtime)}</script>'
+    return f'{_OURS} content="{config}"><script>{as_element_text(runtime)}</script>'
 
 
 def _tail(page: Page, deferred: list[str]) -> list[Splice]:

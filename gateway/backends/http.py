@@ -16,32 +16,13 @@ from yarl import URL
 
 from gateway.backends.body import ACCEPT_ENCODING, Body, Decoder
 from gateway.backends.connect import Connections, Network, translated
+from gateway.backends.fields import FRAMING, NAME, coding, head, received
 from gateway.errors import Reason, Refusal
 from gateway.model import Arriving, Headers, Outbound, Response
 
-FRAMING = frozenset(
-    {
-        "connection",
-        "content-length",
-        "expect",
-        "host",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    }
-)
-"""Fields that belong to one connection (RFC 9110 7.6.1) or frame a message; each side writes its own."""
-
 _WRITTEN_WHOLE = 256 * 1024
 _METHOD = re.compile(r"(?!CONNECT$|TRACE$|TRACK$)[A-Z]+\Z")
-_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 _SENT_VALUE = re.compile(r"[\t\x20-\x7e]*\Z")
-_RECEIVED_VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*\Z")
 _URL = re.compile(r"(?P<origin>https?://[^/?#@\\\s]+)(?P<target>/[\x21\x22\x24-\x7e]*)\Z")
 
 
@@ -85,22 +66,23 @@ class HttpBackend:
         async with self._in_time(request.timeout):
             answer = await self._asked(request)
         try:
-            headers = self._received_headers(answer.raw_headers)
-            decoder = Decoder(_coding(headers), request.response_limit)
-            yield Arriving(self._head(answer, headers), self._parts(answer, decoder, request.timeout))
+            headers = received(answer.raw_headers, self._spec.name)
+            response = head(answer.status, headers, answer.reason, self._spec.name)
+            decoder = Decoder(coding(headers), request.response_limit)
+            yield Arriving(response, self._parts(answer, decoder, request.timeout))
         finally:
             answer.close()
 
     async def _exchange(self, request: Outbound) -> Response:
         answer = await self._asked(request)
         try:
-            headers = self._received_headers(answer.raw_headers)
-            head = self._head(answer, headers)
-            body = Body(_coding(headers), request.response_limit)
+            headers = received(answer.raw_headers, self._spec.name)
+            response = head(answer.status, headers, answer.reason, self._spec.name)
+            body = Body(coding(headers), request.response_limit)
             async with self._unbroken():
                 async for chunk in answer.content.iter_any():
                     body.feed(chunk)
-            return replace(head, body=body.close())
+            return replace(response, body=body.close())
         finally:
             answer.close()  # does nothing once the body was read to its end: the connection is back in the pool
 
@@ -129,15 +111,6 @@ class HttpBackend:
             middlewares=(_Exact(target), translated),
         )
 
-    def _head(self, answer: aiohttp.ClientResponse, headers: Headers) -> Response:
-        if not 200 <= answer.status <= 599:
-            raise Refusal(Reason.BACKEND_PROTOCOL, f"backend {self._spec.name!r} answered with status {answer.status}")
-        return Response(
-            status=answer.status,
-            headers=tuple(pair for pair in headers if pair[0] != "content-encoding"),
-            reason_phrase=_phrase(answer.reason),
-        )
-
     @asynccontextmanager
     async def _in_time(self, seconds: float) -> AsyncIterator[None]:
         try:
@@ -156,19 +129,6 @@ class HttpBackend:
         except (aiohttp.ClientError, OSError) as error:
             detail = f"backend {self._spec.name!r} broke off in the middle of its answer"
             raise Refusal(Reason.BACKEND_PROTOCOL, detail) from error
-
-    def _received_headers(self, raw: tuple[tuple[bytes, bytes], ...]) -> Headers:
-        """Names in lower case, values as Latin-1 (Fetch, "isomorphic decode"), so that no browser refuses them."""
-        for name, value in raw:
-            if not _NAME.match(name) or not _RECEIVED_VALUE.match(value):
-                raise Refusal(Reason.BACKEND_PROTOCOL, f"backend {self._spec.name!r} sent a broken header field")
-        headers = tuple((name.decode("ascii").lower(), value.decode("latin-1")) for name, value in raw)
-        hop = FRAMING.union(*(_tokens(value) for name, value in headers if name == "connection"))
-        return tuple(pair for pair in headers if pair[0] not in hop)
-
-
-def _coding(headers: Headers) -> str:
-    return ", ".join(value for name, value in headers if name == "content-encoding")
 
 
 class _Exact:
@@ -203,7 +163,7 @@ def _sent_headers(headers: Headers) -> CIMultiDict[str]:
     for name, value in headers:
         if name in FRAMING or name == "accept-encoding":
             continue
-        if not _NAME.match(name.encode()) or not _SENT_VALUE.match(value):
+        if not NAME.match(name.encode()) or not _SENT_VALUE.match(value):
             raise Refusal(Reason.BAD_REQUEST, f"the header {name!r} holds characters that cannot be sent")
         sent.add(name, value)
     return sent
@@ -212,11 +172,3 @@ def _sent_headers(headers: Headers) -> CIMultiDict[str]:
 def _payload(body: bytes) -> bytes | io.BytesIO | None:
     # Large bodies are written in parts: in one piece they would hold up the event loop, and aiohttp warns of that.
     return io.BytesIO(body) if len(body) > _WRITTEN_WHOLE else body or None
-
-
-def _phrase(reason: str | None) -> str:
-    return reason if reason and reason.isascii() and reason.isprintable() else ""
-
-
-def _tokens(value: str) -> list[str]:
-    return [token.strip().lower() for token in value.split(",")]

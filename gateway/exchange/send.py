@@ -49,6 +49,8 @@ class Sender:
         self, leg: Leg, backend: Backend, spec: BackendSpec, caller: Caller, record: Record, held: AsyncExitStack
     ) -> Answer:
         """The backend's answer to `leg`. Raises `Refusal` where there is none."""
+        if leg.request.anonymous:
+            spec = replace(spec, credential=None)
         jar = jar_key(leg, caller, spec, self._authenticator.version(spec.credential))
         way = Way(leg, backend, spec, jar, held)
         place = (caller.app, spec.name)

@@ -115,12 +115,12 @@ class Catalog:
         """The packed apps."""
         return [define.app_resource(packed) for packed in self._apps.values()]
 
-    def read_resource(self, uri: str) -> types.ReadResourceResult:
+    async def read_resource(self, uri: str) -> types.ReadResourceResult:
         """One packed app. Raises `MCPError` for a resource that there is not."""
         packed = self._resources.get(uri)
         if packed is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown resource: {uri[:200]}", {"uri": uri[:200]})
-        return types.ReadResourceResult(contents=[define.app_contents(packed)])
+        return types.ReadResourceResult(contents=[define.app_contents(packed, await packed.html())])
 
     def _entries(self) -> list[_Entry]:
         return [

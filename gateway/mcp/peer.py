@@ -147,7 +147,7 @@ class UiPeer:
         uri = params.get("uri")
         if not isinstance(uri, str):
             raise MCPError(types.INVALID_PARAMS, "`uri` must be a string.")
-        return self._catalog.read_resource(uri)
+        return await self._catalog.read_resource(uri)
 
 
 async def _outcome(method: str, handler: Callable[[Message], Awaitable[BaseModel]], params: Message) -> dict[str, Any]:

@@ -39,6 +39,10 @@ class PackedApp(Protocol):
     @property
     def resource(self) -> Resource: ...
 
+    async def html(self) -> str:
+        """The page as it is given out: `resource.html` with the snapshot, which may be another one each time."""
+        ...
+
 
 class Views(Protocol):
     """The live views: `gateway.views.registry.Views`, as much of it as a mount needs. `app` None is every app."""

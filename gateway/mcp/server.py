@@ -175,7 +175,7 @@ class Face:
         return types.ListResourcesResult(resources=self.catalog.list_resources())
 
     async def _read_resource(self, _: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        return self.catalog.read_resource(str(params.uri))
+        return await self.catalog.read_resource(str(params.uri))
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
         principal = current_principal()

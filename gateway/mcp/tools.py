@@ -169,11 +169,9 @@ def app_resource(app: PackedApp) -> types.Resource:
     )
 
 
-def app_contents(app: PackedApp) -> types.TextResourceContents:
+def app_contents(app: PackedApp, html: str) -> types.TextResourceContents:
     """The packed app itself. Hosts differ in where they look for `_meta.ui`, so it is in both places."""
-    return types.TextResourceContents(
-        uri=app.resource.uri, mime_type=APP_MIME_TYPE, text=app.resource.html, _meta=_meta(app)
-    )
+    return types.TextResourceContents(uri=app.resource.uri, mime_type=APP_MIME_TYPE, text=html, _meta=_meta(app))
 
 
 def _meta(app: PackedApp) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from gateway.policy.origins import canonical_url, parse_origin
 from gateway.policy.rules import BackendSpec
 
 _NAME = re.compile(r"[a-z][a-z0-9_\-]{0,63}", re.ASCII)
+_APPLICATION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", re.ASCII)
 _RETRIED_STATUSES: Final = (408, 425, 429, 500, 502, 503, 504)
 _RETRIED_REASONS: Final = (Reason.BACKEND_UNREACHABLE, Reason.BACKEND_PROTOCOL, Reason.BACKEND_TIMEOUT)
 _WORTH_ANOTHER: Final = (502, 503, 504, Reason.BACKEND_UNREACHABLE)
@@ -36,8 +37,6 @@ def _backend(name: str, section: Section) -> BackendSpec:
     if not _NAME.fullmatch(name):
         section.problem(f'"{name[:40]}" is not a name (a-z, 0-9, _ and -, beginning with a letter)')
     type = section.text("type", "http")
-    if type == "asgi":
-        section.problem('"asgi" is not available in this version', "type")
     if type == "http":
         section.require("url")
     url = section.text("url")
@@ -48,7 +47,7 @@ def _backend(name: str, section: Section) -> BackendSpec:
         origins=_origins(section),
         network=_network(section),
         type=type,
-        options={} if type in ("http", "asgi") else _options(section),
+        options=_options(section, type),
         retry=_retry(section),
         circuit=_circuit(section),
         cookies=Cookies(section.choice("cookies", tuple(Cookies), Cookies.NONE)),
@@ -122,6 +121,14 @@ def _circuit(section: Section) -> Circuit | None:
     return Circuit(rule.integer("failures", 5, minimum=1, maximum=1000), rule.duration("reset", 30.0))
 
 
-def _options(section: Section) -> dict[str, Json]:
+def _options(section: Section, type: str) -> dict[str, Json]:
+    if type == "http":
+        return {}
+    if type == "asgi":
+        section.require("app")
+        app = section.text("app")
+        if app and not _APPLICATION.fullmatch(app):
+            section.problem('must be "module:name", the ASGI application as Python finds it', "app")
+        return {"app": app}
     keys = [key for key in section if key not in _COMMON_KEYS]
     return {key: node.plain() for key in keys if (node := section.get(key)) is not None}

@@ -23,6 +23,7 @@ _SIZE: Final[Json] = {"type": "string", "pattern": "^[0-9]{1,12}(B|kB|KB|MB|GB|K
 _CONDITION: Final[Json] = {"type": "string", "minLength": 1, "maxLength": 1024}
 _TEXTS: Final[Json] = {"type": "array", "items": _TEXT}
 _METHODS: Final[Json] = [*sorted(METHODS)]
+_SNAPSHOT: Final[Json] = {"anyOf": [_FLAG, {"type": "array", "items": {"type": "string", "pattern": "^/"}}]}
 _WORDS: Final[Json] = [str(one) for one in ("always", *Initiator)]
 
 
@@ -70,7 +71,7 @@ KEYS: Final[Mapping[str, Keys]] = {
         "tests": (_list("test"), "What this policy is expected to say."),
     },
     "backend": {
-        "type": (_TEXT, "http, or a type that a plugin registers."),
+        "type": (_TEXT, "http, asgi, or a type that a plugin registers."),
         "url": (_TEXT, "The http or https URL before every path."),
         "credential": (_TEXT, "The credential of gateway.yaml that is attached to each request."),
         "origins": (_TEXTS, "Origins of absolute URLs that mean this backend."),
@@ -101,6 +102,7 @@ KEYS: Final[Mapping[str, Keys]] = {
         "idempotent": (_FLAG, "Send an Idempotency-Key, so that every method may be sent again."),
         "redirects": ({"enum": [str(one) for one in Redirects]}, "Which redirects are followed."),
         "stream": (_FLAG, "Pass the answer on as it comes."),
+        "snapshot": (_SNAPSHOT, "Put the answer into the page, for hosts that carry no requests: true, or URLs."),
     },
     "body": {"schema": (_TEXT, "A file with a JSON Schema, beside this one.")},
     "confirm": {

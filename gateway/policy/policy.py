@@ -18,7 +18,7 @@ class Policy:
 
     `origins` maps the origins of absolute URLs to backends; `only_backend` is set where there is exactly one.
     `mode` is None where everything is enforced. `sources` are the files that it was read from, schemas of bodies too.
-    `reads_body` says that some route does.
+    `reads_body` says that some route does. `snapshot` are the URLs whose answers travel inside the page.
     """
 
     file: str
@@ -34,3 +34,4 @@ class Policy:
     mode: Report | None = None
     sources: tuple[str, ...] = ()
     reads_body: bool = False
+    snapshot: tuple[str, ...] = ()

@@ -16,9 +16,11 @@ from gateway.policy.confirm import ROUTE_MESSAGE, read_confirm, reads_body
 from gateway.policy.facts import Vocabulary
 from gateway.policy.limits import checked, read_quotas, read_rates
 from gateway.policy.obligations import SAFE_METHODS, Circuit, Cookies, Limit, Obligations, Quota, Redirects, Retry
+from gateway.policy.routes import Routes
 from gateway.policy.rules import METHODS, BackendSpec, Confirm, Decision, Route, route_shown
 from gateway.policy.schema_files import parse_schema
 from gateway.policy.schemas import BodySchema
+from gateway.policy.snapshots import check_reached, read_snapshot
 from gateway.policy.templates import Template, parse_template
 from gateway.policy.tools import alone
 
@@ -70,7 +72,13 @@ def read_routes(
     top: Section, backends: Mapping[str, BackendSpec], defaults: Obligations, schemas: Schemas
 ) -> list[Route]:
     """The routes in the order of the file."""
-    return [_route(index, section, backends, defaults, schemas) for index, section in enumerate(top.sections("routes"))]
+    sections = top.sections("routes")
+    routes = [_route(index, section, backends, defaults, schemas) for index, section in enumerate(sections)]
+    if any(route.snapshot for route in routes):
+        find = Routes(routes).find
+        for section, route in zip(sections, routes, strict=True):
+            check_reached(section, route, find)
+    return routes
 
 
 class Sizes(NamedTuple):
@@ -127,6 +135,7 @@ def _route(
         when=when,
         schema=schema,
         reads_body=body_read,
+        snapshot=read_snapshot(section, template, methods),
     )
 
 
@@ -147,7 +156,6 @@ class Duties(TypedDict):
 
 
 def _duties(section: Section, defaults: Obligations, backend: BackendSpec | None, scope: str) -> Duties:
-    section.unavailable("snapshot")
     sizes = read_sizes(section, defaults)
     idempotent = section.flag("idempotent")
     limits = read_rates(section, scope)

@@ -63,7 +63,7 @@ class Route:
     """A rule for requests; `index` is its place in the file. `methods` None: all, `backend` None: any.
 
     `decided` is the decision wherever `when` and `schema` hold and no question has to be asked; `reads_body` says that
-    one of these reads the body.
+    one of these reads the body. `snapshot` are the URLs, path and query, whose answers travel inside the page.
     """
 
     index: int
@@ -77,6 +77,7 @@ class Route:
     when: Condition | None = None
     schema: BodySchema | None = None
     reads_body: bool = False
+    snapshot: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:

@@ -41,6 +41,10 @@ class Packed:
     title: str
     resource: Resource
 
+    async def html(self) -> str:
+        """The page, which has no snapshot."""
+        return self.resource.html
+
 
 def packed(id: str) -> Packed:
     """An app of one line of HTML."""

@@ -119,7 +119,15 @@ WRONG = [
             ("POST", "idempotent: yes", "must be true or false"),
             ("GET", "idempotent: true", "has no meaning for methods that change nothing"),
             ("POST", "stream: 1", "must be true or false"),
-            ("GET", "snapshot: true", '"snapshot" is not available in this version'),
+            ("POST", "snapshot: true", "a snapshot is made of GET requests"),
+            ("GET", "snapshot: true", "the path has parameters: list the URLs"),
+            ("GET", "snapshot: yes", "must be a list"),
+            ("GET", "snapshot: [/a/1/2]", "does not match the path of the route"),
+            ("GET", "snapshot: [/a/1#x]", "does not match the path of the route"),
+            ("GET", "snapshot: ['/a/b;c']", 'a ";"'),
+            ("GET", "snapshot: [/a/1], confirm: always", "`confirm` cannot hold"),
+            ("GET", "snapshot: [/a/1], when: 'true'", "`when` cannot hold"),
+            ("GET", f"snapshot: [{', '.join(f'/a/{n}' for n in range(65))}]", "at most 64 URLs"),
             ("POST", "redirects: all", "must be one of none, safe, same-route"),
         ]
     ],
@@ -164,7 +172,12 @@ WRONG = [
     ),
     ("version: 1\nbackends: {A b: {url: http://a}}", "is not a name"),
     ("version: 1\nbackends: {a: {}}", '"url" is missing'),
-    ("version: 1\nbackends: {a: {type: asgi}}", '"asgi" is not available in this version'),
+    ("version: 1\nbackends: {a: {type: asgi}}", '"app" is missing'),
+    ("version: 1\nbackends: {a: {type: asgi, app: shop}}", 'must be "module:name"'),
+    (
+        BASE + "routes: [{path: /a/**, methods: [GET]}, {path: /a/b, methods: [GET], snapshot: true}]",
+        "/a/b is decided by the route GET /a/** (line 3), which comes first",
+    ),
     *[
         (f"version: 1\nbackends: {{a: {{url: http://a, {rest}}}}}", message)
         for rest, message in [

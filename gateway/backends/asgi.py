@@ -1,0 +1,194 @@
+"""A backend in this process: an ASGI application, called without a connection."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, TypeAlias
+from urllib.parse import unquote_to_bytes, urlsplit
+
+from gateway.backends.body import Decoder
+from gateway.backends.fields import coding, head, received
+from gateway.errors import Reason, Refusal
+from gateway.model import Arriving, Outbound, Response
+
+Message: TypeAlias = MutableMapping[str, Any]
+Application: TypeAlias = Callable[
+    [Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]
+]
+"""An ASGI 3 application."""
+
+AHEAD = 8
+"""Messages that an application may send before they are read: what it streams waits for the reader."""
+
+log = logging.getLogger(__name__)
+
+
+class AsgiBackend:
+    """Calls `application`; `name` is the policy's name of it. Its lifespan begins with the first request."""
+
+    def __init__(self, name: str, application: Application) -> None:
+        self._name = name
+        self._application = application
+        self._lifespan = _Lifespan(name, application)
+
+    async def send(self, request: Outbound) -> Response:
+        """The application's answer. Raises `Refusal`: `backend-*`, `response-too-large`."""
+        try:
+            async with asyncio.timeout(request.timeout), self.stream(request) as arriving:
+                return replace(arriving.head, body=b"".join([part async for part in arriving.parts]))
+        except TimeoutError as error:
+            raise self._too_slow(request.timeout) from error
+
+    @asynccontextmanager
+    async def stream(self, request: Outbound) -> AsyncIterator[Arriving]:
+        """The answer while it arrives; the application is cancelled when the context ends."""
+        await self._lifespan.begin()
+        call = _Call(request, self._application)
+        try:
+            start = await self._next(call, request.timeout)
+            if start["type"] != "http.response.start":
+                raise self._broken("sent a body before its head")
+            headers = received(start.get("headers", ()), self._name)
+            answer = head(start["status"], headers, None, self._name)
+            decoder = Decoder(coding(headers), request.response_limit)
+            yield Arriving(answer, self._parts(call, decoder, request))
+        finally:
+            await call.give_up()
+
+    async def close(self) -> None:
+        """The application's lifespan ends."""
+        await self._lifespan.end()
+
+    async def _parts(self, call: _Call, decoder: Decoder, request: Outbound) -> AsyncIterator[bytes]:
+        more = True
+        while more:
+            message = await self._next(call, request.timeout)
+            more = bool(message.get("more_body", False))
+            body = message.get("body", b"")
+            if body and request.method != "HEAD":
+                for piece in decoder.feed(body):
+                    yield piece
+        if request.method != "HEAD":
+            decoder.close()
+
+    async def _next(self, call: _Call, seconds: float) -> Message:
+        message = await call.next(seconds)
+        if message is not None:
+            return message
+        if call.running.done():
+            raise self._broken("ended before its answer did")
+        raise self._too_slow(seconds)
+
+    def _broken(self, what: str) -> Refusal:
+        return Refusal(Reason.BACKEND_PROTOCOL, f"backend {self._name!r} {what}")
+
+    def _too_slow(self, seconds: float) -> Refusal:
+        return Refusal(Reason.BACKEND_TIMEOUT, f"backend {self._name!r} did not answer within {seconds:g} s")
+
+
+class _Call:
+    """One request in the hands of the application, with the two ends that it is given."""
+
+    def __init__(self, request: Outbound, application: Application) -> None:
+        self._body: bytes | None = request.body
+        self._sent: asyncio.Queue[Message] = asyncio.Queue(AHEAD)
+        self._gone = asyncio.Event()
+        self.running = asyncio.ensure_future(application(_scope(request), self._receive, self._send))
+
+    async def next(self, seconds: float) -> Message | None:
+        """What the application sends next; None where it ended, or nothing came in time."""
+        if not self._sent.empty():
+            return self._sent.get_nowait()
+        getting = asyncio.ensure_future(self._sent.get())
+        try:
+            await asyncio.wait({getting, self.running}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            return getting.result() if getting.done() else None
+        finally:
+            getting.cancel()
+
+    async def give_up(self) -> None:
+        """The application is told, and ended where it goes on."""
+        self._gone.set()
+        self.running.cancel()
+        await asyncio.wait({self.running})
+        if not self.running.cancelled() and (error := self.running.exception()) is not None:
+            log.error("an ASGI application failed: %r", error)
+
+    async def _receive(self) -> Message:
+        if self._body is not None:
+            body, self._body = self._body, None
+            return {"type": "http.request", "body": body, "more_body": False}
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
+        if message["type"] in ("http.response.start", "http.response.body"):
+            await self._sent.put(message)
+
+
+def _scope(request: Outbound) -> Message:
+    url = urlsplit(request.url)
+    headers = [(name.lower().encode("ascii"), value.encode("latin-1")) for name, value in request.headers]
+    if request.body:
+        headers.append((b"content-length", b"%d" % len(request.body)))
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": request.method,
+        "scheme": url.scheme,
+        "path": unquote_to_bytes(url.path).decode(errors="replace"),
+        "raw_path": url.path.encode("ascii"),
+        "query_string": url.query.encode("ascii"),
+        "root_path": "",
+        "headers": [(b"host", url.netloc.encode("ascii")), *headers],
+        "client": None,
+        "server": (url.hostname, url.port),
+    }
+
+
+class _Lifespan:
+    """The start and the end of an application (ASGI lifespan 2.0); one that does not know them is served as it is."""
+
+    def __init__(self, name: str, application: Application) -> None:
+        self._name = name
+        self._application = application
+        self._lock = asyncio.Lock()
+        self._running: asyncio.Future[None] | None = None
+        self._told: asyncio.Queue[Message] = asyncio.Queue()
+        self._answers: asyncio.Queue[Message] = asyncio.Queue()
+
+    async def begin(self) -> None:
+        """Once; every other call waits for that. Raises `Refusal` where the application says that it failed."""
+        async with self._lock:
+            if self._running is not None:
+                return
+            scope: Message = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}}
+            running = asyncio.ensure_future(self._application(scope, self._told.get, self._answers.put))
+            answer = await self._say("lifespan.startup", running)
+            if running.done() and running.exception() is not None:
+                log.info("the ASGI application of backend %r knows no lifespan", self._name)
+            if answer == "lifespan.startup.failed":
+                detail = f"backend {self._name!r} failed at its start; the log of the application says why"
+                raise Refusal(Reason.BACKEND_UNAVAILABLE, detail)
+            self._running = running
+
+    async def end(self) -> None:
+        """The application may clean up."""
+        running, self._running = self._running, None
+        if running is not None:
+            await self._say("lifespan.shutdown", running)
+
+    async def _say(self, event: str, running: asyncio.Future[None]) -> str | None:
+        self._told.put_nowait({"type": event})
+        answer = asyncio.ensure_future(self._answers.get())
+        waited: set[asyncio.Future[Any]] = {running, answer}
+        try:
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            return str(answer.result()["type"]) if answer.done() else None
+        finally:
+            answer.cancel()

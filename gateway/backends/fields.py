@@ -1,0 +1,65 @@
+"""The fields of a backend's answer: what a message may hold, and what of it belongs to the connection alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from gateway.errors import Reason, Refusal
+from gateway.model import Headers, Response
+
+FRAMING: Final = frozenset(
+    {
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+"""Fields that belong to one connection (RFC 9110 7.6.1) or frame a message; each side writes its own."""
+
+NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
+_VALUE: Final = re.compile(rb"[\t\x20-\x7e\x80-\xff]*\Z")
+
+
+def received(raw: Iterable[tuple[bytes, bytes]], backend: str) -> Headers:
+    """Names in lower case, values as Latin-1 (Fetch, "isomorphic decode"), so that no browser refuses them.
+
+    Raises `Refusal` (`backend-protocol`) for what is no header field.
+    """
+    fields = tuple(raw)
+    for name, value in fields:
+        if not NAME.match(name) or not _VALUE.match(value):
+            raise Refusal(Reason.BACKEND_PROTOCOL, f"backend {backend!r} sent a broken header field")
+    headers = tuple((name.decode("ascii").lower(), value.decode("latin-1")) for name, value in fields)
+    hop = FRAMING.union(*(_tokens(value) for name, value in headers if name == "connection"))
+    return tuple(pair for pair in headers if pair[0] not in hop)
+
+
+def head(status: int, headers: Headers, reason: str | None, backend: str) -> Response:
+    """An answer without its body. Raises `Refusal` (`backend-protocol`) for a status outside 200 to 599."""
+    if not 200 <= status <= 599:
+        raise Refusal(Reason.BACKEND_PROTOCOL, f"backend {backend!r} answered with status {status}")
+    return Response(
+        status=status,
+        headers=tuple(pair for pair in headers if pair[0] != "content-encoding"),
+        reason_phrase=reason if reason and reason.isascii() and reason.isprintable() else "",
+    )
+
+
+def coding(headers: Headers) -> str:
+    """The `content-encoding` of an answer."""
+    return ", ".join(value for name, value in headers if name == "content-encoding")
+
+
+def _tokens(value: str) -> list[str]:
+    return [token.strip().lower() for token in value.split(",")]

@@ -1,0 +1,107 @@
+"""The answers that travel inside an app's page, for hosts that carry no requests: asked for without any credential."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from gateway.contract import result
+from gateway.errors import Refusal
+from gateway.model import Caller, Door, Initiator, Json, Principal, Request, Response
+
+FRESH: Final = 60.0
+"""Seconds after which the answers are asked for anew, once the page is read."""
+
+PATIENCE: Final = 3.0
+"""Seconds that the reader of a page waits for them; what comes later is in the next page that is read."""
+
+LARGEST: Final = 1024 * 1024
+"""Bytes of all answers of one app together, as JSON."""
+
+AT_ONCE: Final = 4
+
+NOBODY: Final = Principal("gateway", "gateway", "snapshot", shared=True)
+"""Who asks: the answers are the same for everyone."""
+
+log = logging.getLogger(__name__)
+
+
+class Exchange(Protocol):
+    """The way to the backends: `gateway.exchange.pipeline.Exchange`."""
+
+    async def run(self, request: Request, caller: Caller, *, wait: float = 0.0) -> Response: ...
+
+
+class Snapshot:
+    """The answers of one app. `urls` gives the URLs as its policy says now; `clock` is steady, in seconds."""
+
+    def __init__(
+        self,
+        app: str,
+        urls: Callable[[], tuple[str, ...]],
+        exchange: Exchange,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._urls = urls
+        self._exchange = exchange
+        self._clock = clock
+        self._caller = Caller(NOBODY, app, Door.SNAPSHOT, Initiator.PAGE, "snapshot")
+        self._kept: dict[str, Json] = {}
+        self._asked: tuple[float, tuple[str, ...]] | None = None
+        self._asking = asyncio.Lock()
+
+    async def responses(self) -> Mapping[str, Json]:
+        """By URL, what `http_request` would give as its result. An answer other than 200 is left out."""
+        urls = self._urls()
+        if urls:
+            async with self._asking:
+                if not self._is_fresh(urls):
+                    await self._ask(urls)
+        return _bounded({url: self._kept[url] for url in urls if url in self._kept}, self._caller.app)
+
+    def _is_fresh(self, urls: tuple[str, ...]) -> bool:
+        return self._asked is not None and self._asked[1] == urls and self._clock() < self._asked[0] + FRESH
+
+    async def _ask(self, urls: tuple[str, ...]) -> None:
+        places = asyncio.Semaphore(AT_ONCE)
+
+        async def ask(url: str) -> None:
+            async with places:
+                await self._one(url)
+
+        try:
+            async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
+                for url in urls:
+                    tasks.create_task(ask(url))
+        except TimeoutError:
+            log.warning(
+                "app %s: the snapshot is not whole, a backend took longer than %g s", self._caller.app, PATIENCE
+            )
+        self._asked = (self._clock(), urls)
+
+    async def _one(self, url: str) -> None:
+        response = await self._exchange.run(Request("GET", url, send_cookies=False, anonymous=True), self._caller)
+        if response.status != 200:
+            log.warning("app %s: %s is not in the snapshot, its status is %d", self._caller.app, url, response.status)
+            return
+        try:
+            self._kept[url] = dict(result(response))
+        except Refusal as refusal:
+            log.warning("app %s: %s is not in the snapshot: %s", self._caller.app, url, refusal.detail)
+
+
+def _bounded(responses: Mapping[str, Json], app: str) -> Mapping[str, Json]:
+    """The first ones that fit."""
+    kept: dict[str, Json] = {}
+    size = 0
+    for url, response in responses.items():
+        size += len(json.dumps(response))
+        if size > LARGEST:
+            log.warning("app %s: from %s on the snapshot would be larger than %d bytes", app, url, LARGEST)
+            break
+        kept[url] = response
+    return kept

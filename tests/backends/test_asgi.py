@@ -1,0 +1,129 @@
+"""Tests of `gateway.backends.asgi`: an application in this process, under the limits of every backend."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import AsyncIterator
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, StreamingResponse
+from starlette.routing import Route
+
+from gateway.backends.asgi import AsgiBackend, Message
+from gateway.errors import Reason, Refusal
+from gateway.model import Outbound
+
+URL = "http://shop.invalid"
+
+
+async def echo(request: Request) -> JSONResponse:
+    """What arrived."""
+    body = (await request.body()).decode()
+    said = [f"{name}={value}" for name, value in request.headers.items()]
+    return JSONResponse({"path": request.url.path, "query": request.url.query, "body": body, "headers": said})
+
+
+async def packed(_: Request) -> PlainTextResponse:
+    """Is compressed."""
+    return PlainTextResponse(gzip.compress(b"x" * 2000), headers={"content-encoding": "gzip", "connection": "close"})
+
+
+async def test_a_request_arrives_as_it_was_decided_on() -> None:
+    """Path, query, header fields and body; the answer with its status and fields."""
+    backend = AsgiBackend("shop", Starlette(routes=[Route("/echo/{rest:path}", echo, methods=["POST"])]))
+    request = Outbound("POST", f"{URL}/echo/a%20b?q=1", (("content-type", "text/plain"),), b"hello")
+    response = await backend.send(request)
+    assert (response.status, response.header("content-type")) == (200, "application/json")
+    for part in (b'"/echo/a b"', b'"q=1"', b'"hello"', b"content-length=5", b"host=shop.invalid"):
+        assert part in response.body
+    await backend.close()
+
+
+@pytest.mark.parametrize(("path", "reason"), [("/slow", Reason.BACKEND_TIMEOUT), ("/broken", Reason.BACKEND_PROTOCOL)])
+async def test_what_goes_wrong_is_a_reason(path: str, reason: Reason) -> None:
+    """An application that is silent, or fails."""
+
+    async def application(scope: Message, receive: object, send: object) -> None:
+        if scope["type"] == "lifespan":
+            raise RuntimeError("unknown")
+        if scope["path"] == "/slow":
+            await asyncio.Event().wait()
+
+    backend = AsgiBackend("shop", application)
+    with pytest.raises(Refusal) as refused:
+        await backend.send(Outbound("GET", URL + path, timeout=0.05))
+    assert refused.value.reason is reason
+
+
+async def test_the_limits_of_an_answer() -> None:
+    """Size counts after decompression, and fields of the connection stay behind."""
+    backend = AsgiBackend("shop", Starlette(routes=[Route("/", packed)]))
+    answer = await backend.send(Outbound("GET", f"{URL}/"))
+    assert (answer.body, answer.header("content-encoding"), answer.header("connection")) == (b"x" * 2000, None, None)
+    with pytest.raises(Refusal) as refused:
+        await backend.send(Outbound("GET", f"{URL}/", response_limit=1999))
+    assert refused.value.reason is Reason.RESPONSE_TOO_LARGE
+
+
+async def test_a_stream_comes_as_it_is_sent_and_ends_with_its_reader() -> None:
+    """Parts when they are there; an application without a reader is ended."""
+    go_on, ended = asyncio.Event(), asyncio.Event()
+
+    async def stream(_: Request) -> StreamingResponse:
+        async def parts() -> AsyncIterator[str]:
+            try:
+                yield "one"
+                await go_on.wait()
+                yield "two"
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        return StreamingResponse(parts())
+
+    backend = AsgiBackend("shop", Starlette(routes=[Route("/", stream)]))
+    async with backend.stream(Outbound("GET", f"{URL}/")) as arriving:
+        assert await anext(arriving.parts) == b"one"
+        go_on.set()
+        assert await anext(arriving.parts) == b"two"
+    await asyncio.wait_for(ended.wait(), 5)
+
+
+async def test_the_lifespan_of_an_application() -> None:
+    """It begins before the first request, once, and ends with the backend."""
+    events: list[str] = []
+
+    async def application(scope: Message, receive: object, send: object) -> None:
+        assert callable(receive)
+        assert callable(send)
+        if scope["type"] == "lifespan":
+            for _ in range(2):
+                event = (await receive())["type"]
+                events.append(event)
+                await send({"type": f"{event}.complete"})
+            return
+        events.append("request")
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    backend = AsgiBackend("shop", application)
+    await asyncio.gather(*(backend.send(Outbound("GET", f"{URL}/")) for _ in range(2)))
+    await backend.close()
+    assert events == ["lifespan.startup", "request", "request", "lifespan.shutdown"]
+
+
+async def test_an_application_that_cannot_start() -> None:
+    """Its requests are refused, and say why."""
+
+    async def application(scope: Message, receive: object, send: object) -> None:
+        assert callable(receive)
+        assert callable(send)
+        await receive()
+        await send({"type": "lifespan.startup.failed"})
+
+    with pytest.raises(Refusal) as refused:
+        await AsgiBackend("shop", application).send(Outbound("GET", f"{URL}/"))
+    assert refused.value.reason is Reason.BACKEND_UNAVAILABLE

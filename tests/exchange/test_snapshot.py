@@ -1,0 +1,86 @@
+"""Tests of `gateway.exchange.snapshot`: what travels inside a page, and what never does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gateway.exchange.snapshot import FRESH, LARGEST, Snapshot
+from gateway.model import Outbound, Response
+from gateway.policy import parse_policy
+from tests.exchange.house import JSON, House, Shop, built
+
+POLICY = """
+version: 1
+backends:
+  shop: {url: "http://shop.test", credential: shop-service, cookies: jar}
+responses: {mask: [$.secret]}
+routes:
+  - {path: "/api/products/**", methods: [GET], snapshot: true}
+  - {path: "/api/pages/{page}", methods: [GET], snapshot: [/api/pages/1, "/api/pages/%32?q=%61", /api/pages/gone]}
+"""
+
+
+def snapshot(house: House) -> Snapshot:
+    """The snapshot of the house's app."""
+    return Snapshot("cart", lambda: parse_policy(POLICY, "policy.yaml").snapshot, house.exchange, house.clock)
+
+
+async def test_only_what_the_policy_names_is_asked_for_without_any_credential(tmp_path: Path) -> None:
+    """The page is the same for everyone, so nothing of anyone's may be in it."""
+    async with built(tmp_path, POLICY) as house:
+        found = await snapshot(house).responses()
+        assert list(found) == ["/api/products", "/api/pages/1", "/api/pages/2?q=a", "/api/pages/gone"]
+        assert {name for request in house.shop.sent for name, _ in request.headers}.isdisjoint(
+            {"authorization", "cookie"}
+        )
+        assert house.fetched == []
+
+
+async def test_answers_are_filtered_and_errors_left_out(tmp_path: Path) -> None:
+    """Masks and header lists hold; an error page is no data."""
+
+    def answer(request: Outbound) -> Response:
+        if request.url.endswith("gone"):
+            return Response(404, JSON, b"{}")
+        return Response(200, (*JSON, ("set-cookie", "a=b")), b'{"name": "tea", "secret": "s"}')
+
+    async with built(tmp_path, POLICY, shop=Shop(answer)) as house:
+        found = await snapshot(house).responses()
+        assert "/api/pages/gone" not in found
+        assert found["/api/products"] == {
+            "status": 200,
+            "statusText": "",
+            "url": "/api/products",
+            "ok": True,
+            "redirected": False,
+            "headers": {"content-type": "application/json"},
+            "bodyType": "json",
+            "body": {"name": "tea", "secret": "***"},
+        }
+
+
+async def test_answers_are_kept_for_a_while(tmp_path: Path) -> None:
+    """A page that is read often asks the backend rarely; what fails later stays as it was."""
+    async with built(tmp_path, POLICY) as house:
+        kept = snapshot(house)
+        await kept.responses()
+        await kept.responses()
+        assert len(house.shop.sent) == 4
+        house.clock.now += FRESH
+        house.shop.answer = lambda request: Response(503)
+        assert len(await kept.responses()) == 4
+        assert len(house.shop.sent) == 8
+
+
+async def test_a_snapshot_is_bounded(tmp_path: Path) -> None:
+    """What would make the page too large stays out of it."""
+    body = b'"' + b"x" * (LARGEST // 2) + b'"'
+    async with built(tmp_path, POLICY, shop=Shop(lambda request: Response(200, JSON, body))) as house:
+        assert list(await snapshot(house).responses()) == ["/api/products"]
+
+
+async def test_it_stands_in_the_record(tmp_path: Path) -> None:
+    """The gateway's own requests are recorded like everyone's."""
+    async with built(tmp_path, POLICY) as house:
+        await snapshot(house).responses()
+        assert (house.outcome()["door"], house.outcome()["evidence"]) == ("snapshot", "snapshot")
