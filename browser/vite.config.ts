@@ -6,7 +6,7 @@ const bundles: Record<string, UserConfig> = {
   view: {
     build: {
       outDir: "../gateway/static/view",
-      target: "es2020",
+      target: "es2022",
       lib: { entry: "src/view/index.ts", formats: ["iife"], name: "webmcpGatewayRuntime", fileName: () => "runtime.js" },
     },
   },

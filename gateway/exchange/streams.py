@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 PART: Final = 128 * 1024
 """Bytes of the largest part."""
 
-PER_VIEW: Final = 16
+PER_VIEW: Final = 64
 """Streams that one view may have open; of callers without a view, each principal in each app."""
 
 SILENCE: Final = 60.0

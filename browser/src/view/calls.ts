@@ -1,6 +1,7 @@
 /** Calls of `http_request`, of the page's `fetch` and of the page's own client: proven, marked, and held while a person is asked. */
 
 import type { Activity } from "./activity";
+import { createGate } from "./gate";
 import type { Gestures } from "./gesture";
 import type { Handshake, Host } from "./handshake";
 import { answer, failure, isObject, PeerError, type Answer, type Id, type Message, type Params, type Request } from "./json-rpc";
@@ -10,12 +11,17 @@ import type { Requests } from "./requests";
 
 export const TOOL = "http_request";
 
+/** A host's gateway takes 64 calls at a time: what is over that waits here, and some places are left for other calls. */
+const AT_ONCE = 48;
+
 /** There is nobody who could carry a request: the reason `no-host`. */
 export class NoHost extends Error {}
 
 export interface Calls {
   /** The tool result for `args`, the real one. Rejects with `NoHost`, a `PeerError`, or the signal's reason. */
   http(args: Params, signal?: AbortSignal): Promise<Params>;
+  /** The result of `http_stream`. */
+  stream(args: Params, signal?: AbortSignal): Promise<Params>;
   /** Sends the page's own call on its way. */
   fromPage(message: Request): void;
   /** True if the page's own call `id` had not left yet, or waits for an approval: then the host need not hear of it. */
@@ -52,6 +58,7 @@ function unlessAborted<Value>(value: Promise<Value>, signal?: AbortSignal): Prom
 }
 
 export function createCalls({ handshake, proof, activity, gestures, requests, pending, toHost, toPage }: Ends): Calls {
+  const gate = createGate(AT_ONCE);
   const departing = new Set<unknown>();
   const away = new Set<Id>();
   const held = new Map<unknown, AbortController>();
@@ -114,8 +121,10 @@ export function createCalls({ handshake, proof, activity, gestures, requests, pe
     async http(args, signal) {
       const cause = causeNow();
       const host = await hostFor(signal);
-      return settle(await call(TOOL, provenRequest(args, cause, host), signal), ends, signal);
+      const send = (): Promise<Params> => call(TOOL, provenRequest(args, cause, host), signal);
+      return settle(await unlessAborted(gate(send), signal), ends, signal);
     },
+    stream: ends.stream,
     fromPage: (message) => void depart(message),
     cancelled(id) {
       const controller = held.get(id);

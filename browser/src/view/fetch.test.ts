@@ -12,6 +12,8 @@ const blobs = watchBlobs(URL);
 
 let asked: Params[];
 let warned: string[];
+let streamed: Params[];
+let parts: Params[];
 let give: (args: Params, signal?: AbortSignal) => unknown;
 
 const calls = {
@@ -19,6 +21,10 @@ const calls = {
     asked.push(args);
     const given = await give(args, signal);
     return { content: [], structuredContent: given } as Params;
+  },
+  async stream(args: Params) {
+    streamed.push(args);
+    return { content: [], structuredContent: args["cancel"] ? ok() : parts.shift() } as Params;
   },
 } as Calls;
 const fetch = createFetch({
@@ -29,6 +35,7 @@ const ok = (more: Params = {}) => ({ status: 200, statusText: "OK", headers: {},
 beforeEach(() => {
   asked = [];
   warned = [];
+  streamed = [];
   give = () => ok();
 });
 
@@ -71,7 +78,7 @@ test("streams are read, and a read body is used", async () => {
 test("method, headers and modes are as the page gave them", async () => {
   const args = await sent({ method: "patch", headers: { "X-A": "1" }, body: "", redirect: "manual", cache: "no-store", credentials: "omit" });
   expect(args).toMatchObject({ url: "/api/x", method: "patch", headers: { "x-a": "1" }, redirect: "manual", cache: "no-store", credentials: "omit" });
-  expect(await sent({ method: "post" })).toEqual({ url: "/api/x", method: "POST", headers: {} });
+  expect(await sent({ method: "post" })).toEqual({ url: "/api/x", method: "POST", headers: {}, stream: true });
   expect(await sent({ headers: { a: "2" } }, new Rebased("/y", { headers: { a: "1" } }) as unknown as string)).toMatchObject({ url: "/y", headers: { a: "2" } });
 });
 
@@ -174,4 +181,22 @@ test("Request is the same class, with the app's base", () => {
   expect([request instanceof Rebased, request instanceof Request, request.constructor === Rebased]).toEqual([true, true, true]);
   class Mine extends Rebased {}
   expect(new Mine("/z") instanceof Mine).toBe(true);
+});
+
+test("a body in parts is read part by part, and given up with its reader", async () => {
+  give = () => ok({ bodyType: "text", body: "one ", stream: "stream-1", headers: { "content-type": "text/plain" } });
+  parts = [{ ...ok({ bodyType: "text", body: "", stream: "stream-1" }) }, { ...ok({ bodyType: "text", body: "two", stream: "stream-1" }) }, ok()];
+  const response = await fetch("/x");
+  expect(response.headers.get("content-length")).toBeNull();
+  expect(await response.text()).toBe("one two");
+  expect(streamed).toEqual([{ id: "stream-1" }, { id: "stream-1" }, { id: "stream-1" }]);
+  const given = await fetch("/x");
+  await given.body?.cancel();
+  expect(streamed.pop()).toEqual({ id: "stream-1", cancel: true });
+});
+
+test("a body that breaks off rejects its reader", async () => {
+  give = () => ok({ bodyType: "text", body: "one", stream: "stream-1" });
+  parts = [ok({ status: 504, bodyType: "json", body: { detail: "silent" }, headers: { "gateway-reason": "backend-timeout" } })];
+  await expect((await fetch("/x")).text()).rejects.toBeInstanceOf(TypeError);
 });

@@ -4,9 +4,9 @@ import type { Addresses } from "./addresses";
 import { readArguments } from "./arguments";
 import { NoHost, type Calls } from "./calls";
 import { intact } from "./integrity";
-import { isObject } from "./json-rpc";
+import { isObject, type Params } from "./json-rpc";
 import { readLocal } from "./local";
-import { createResponse, opaqueRedirect, readAnswer, type Answer } from "./response";
+import { createResponse, opaqueRedirect, readAnswer, type Answer, type Parts } from "./response";
 import { answerOf } from "./results";
 
 const REDIRECTS = [301, 302, 303, 307, 308];
@@ -51,9 +51,18 @@ function detailOf({ body }: Answer): string {
   }
 }
 
+function reasonOf({ headers }: Answer): string | undefined {
+  return headers.find(([name]) => name.toLowerCase() === "gateway-reason")?.[1];
+}
+
+function answered(result: Params): Answer {
+  if (result["isError"]) throw new Error(JSON.stringify(result["content"]));
+  return readAnswer(answerOf(result));
+}
+
 export function createFetch({ addresses, calls, Request, blobs, digest, warn }: Ends): typeof fetch {
   function explain(answer: Answer, method: string, url: string): void {
-    const reason = answer.headers.find(([name]) => name.toLowerCase() === "gateway-reason")?.[1];
+    const reason = reasonOf(answer);
     if (!reason) return;
     const command = `webmcp-gateway policy explain ${method} ${quoted(url)}`;
     warn(`webmcp-gateway: ${method} ${url}: ${answer.status} ${reason}: ${detailOf(answer)}\n${command}`);
@@ -62,31 +71,39 @@ export function createFetch({ addresses, calls, Request, blobs, digest, warn }: 
   async function ask(request: Request, url: string): Promise<Answer> {
     const args = await readArguments(request, url);
     try {
-      const result = await calls.http(args, request.signal);
-      if (result["isError"]) throw new Error(JSON.stringify(result["content"]));
-      return readAnswer(answerOf(result));
+      // Nobody could verify the parts of a body before it is whole.
+      return answered(await calls.http(request.integrity ? args : { ...args, stream: true }, request.signal));
     } catch (error) {
       if (error instanceof NoHost) return noHost(url, error.message);
       throw error;
     }
   }
 
+  const parts: Parts = {
+    async next(id, signal) {
+      const part = answered(await calls.stream({ id }, signal));
+      if (reasonOf(part)) throw new TypeError("network error", { cause: detailOf(part) });
+      return part;
+    },
+    cancel: (id) => void calls.stream({ id, cancel: true }).catch(() => undefined),
+  };
+
   async function local(request: Request, blob: Blob): Promise<Response> {
     if (request.method !== "GET") throw failed("local URLs are only read");
     const body = new Uint8Array(await blob.arrayBuffer());
-    const headers: [string, string][] = [["content-type", blob.type], ["content-length", String(body.length)]];
+    const headers: [string, string][] = [["content-type", blob.type]];
     return createResponse({ status: 200, statusText: "OK", headers, body, url: "", redirected: false }, request.url, request.signal);
   }
 
   async function remote(request: Request, url: string): Promise<Response> {
     const answer = await ask(request, url);
     explain(answer, request.method, url);
-    const refused = answer.headers.some(([name, value]) => name === "gateway-reason" && value === "redirect-denied");
+    const refused = reasonOf(answer) === "redirect-denied";
     const redirects = REDIRECTS.includes(answer.status);
     if (request.redirect === "error" && (redirects || refused)) throw failed("the answer is a redirect");
     if (request.redirect === "manual" && redirects) return opaqueRedirect(request.url);
     if (!(await intact(answer.body ?? new Uint8Array(), request.integrity, digest))) throw failed("integrity does not match");
-    return createResponse(answer, addresses.absolute(answer.url || url), request.signal);
+    return createResponse(answer, addresses.absolute(answer.url || url), request.signal, parts);
   }
 
   async function run(request: Request): Promise<Response> {

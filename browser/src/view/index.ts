@@ -6,7 +6,9 @@ import { createAppTools } from "./app-tools";
 import { toBase64Url } from "./base64";
 import { createCalls } from "./calls";
 import { readConfig, type Config } from "./config";
+import { createBeacon } from "./beacon";
 import { createEnvelope } from "./envelope";
+import { createEventSource } from "./event-source";
 import { createFetch } from "./fetch";
 import { createGestures } from "./gesture";
 import { createHandshake, type Host } from "./handshake";
@@ -20,8 +22,10 @@ import { createRegistry, type Registry } from "./registry";
 import { rebasedRequest } from "./request";
 import { createRequests } from "./requests";
 import { watchSize } from "./size";
+import { explainSockets } from "./sockets";
 import { createUi } from "./ui";
 import { openWire, type Receivers, type Wire } from "./wire";
+import { createXhr } from "./xhr";
 
 /** How long a page may take to initialize by itself once it is parsed, in milliseconds. */
 const PAGE_FIRST = 50;
@@ -107,7 +111,13 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
 
   const addresses = createAddresses(config.app, config.base, document.baseURI);
   window.Request = rebasedRequest(natives.Request, addresses.resolve);
-  window.fetch = createFetch({ addresses, calls, Request: window.Request, blobs: watchBlobs(URL), digest: natives.digest, warn });
+  const fetch = createFetch({ addresses, calls, Request: window.Request, blobs: watchBlobs(URL), digest: natives.digest, warn });
+  const { resolve } = addresses;
+  window.fetch = fetch;
+  window.XMLHttpRequest = createXhr({ fetch, resolve, later, cancel });
+  window.EventSource = createEventSource({ fetch, resolve, later });
+  Navigator.prototype.sendBeacon = createBeacon(fetch, resolve);
+  explainSockets(warn);
   return createUi(wire, { appTools, calls, envelope, handshake, proof, requests });
 }
 

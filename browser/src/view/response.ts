@@ -11,6 +11,14 @@ export interface Answer {
   body: Uint8Array<ArrayBuffer> | null;
   url: string;
   redirected: boolean;
+  /** Under which `http_stream` gives the next part of the body; undefined where this is the last. */
+  stream?: string | undefined;
+}
+
+/** Gives the part of a body that follows, and gives it up. */
+export interface Parts {
+  next(id: string, signal: AbortSignal): Promise<Answer>;
+  cancel(id: string): void;
 }
 
 const NULL_BODY = [101, 204, 205, 304];
@@ -30,7 +38,7 @@ export function readAnswer(given: Params | undefined): Answer {
   const status = given?.["status"];
   if (!given || typeof status !== "number" || !(status >= 200 && status <= 599)) throw new Error("the gateway gave no HTTP answer");
   const headers = isObject(given["headers"]) ? given["headers"] : {};
-  const { statusText = "", url = "", redirected, bodyType, body } = given as { [key: string]: unknown };
+  const { statusText = "", url = "", redirected, bodyType, body, stream } = given as { [key: string]: unknown };
   return {
     status,
     statusText: REASON.test(String(statusText)) ? String(statusText) : "",
@@ -40,28 +48,43 @@ export function readAnswer(given: Params | undefined): Answer {
     body: NULL_BODY.includes(status) ? null : bytesOf(bodyType, body),
     url: String(url),
     redirected: redirected === true,
+    stream: typeof stream === "string" && !NULL_BODY.includes(status) ? stream : undefined,
   };
 }
 
-/** A stream of `bytes` that fails with the signal's reason when that is aborted before they were read. */
-function stream(bytes: Uint8Array<ArrayBuffer>, signal: AbortSignal | undefined): ReadableStream<Uint8Array<ArrayBuffer>> {
+/** `first` and the parts that follow it, each asked for when it is read; fails with the signal's reason when that is aborted. */
+function stream(first: Answer, parts: Parts | undefined, signal: AbortSignal | undefined): ReadableStream<Uint8Array<ArrayBuffer>> {
+  const asking = new AbortController();
+  let { body: bytes, stream: id } = first;
   let abort: (() => void) | undefined;
   const end = (): void => {
     if (abort) signal?.removeEventListener("abort", abort);
   };
+  const cancel = (): void => {
+    end();
+    asking.abort();
+    if (id !== undefined) parts?.cancel(id);
+    id = undefined;
+  };
   return new ReadableStream({
     type: "bytes",
     start(controller) {
-      abort = () => controller.error(signal?.reason);
+      abort = () => {
+        cancel();
+        controller.error(signal?.reason);
+      };
       signal?.addEventListener("abort", abort, { once: true });
     },
-    pull(controller) {
+    async pull(controller) {
+      while (!bytes?.length && parts && id !== undefined) ({ body: bytes, stream: id } = await parts.next(id, asking.signal));
+      if (bytes?.length) controller.enqueue(bytes);
+      bytes = null;
+      if (id !== undefined) return;
       end();
-      if (bytes.length) controller.enqueue(bytes);
       controller.close();
       controller.byobRequest?.respond(0);
     },
-    cancel: end,
+    cancel,
   });
 }
 
@@ -97,9 +120,12 @@ function shown(response: Response, { signal, ...facts }: Shown): Response {
 }
 
 /** `url` is absolute, without fragment. */
-export function createResponse(answer: Answer, url: string, signal?: AbortSignal): Response {
+export function createResponse(answer: Answer, url: string, signal?: AbortSignal, parts?: Parts): Response {
   const { status, statusText, headers, body, redirected } = answer;
-  const response = new Response(body && stream(body, signal), { status, statusText });
+  const whole = answer.stream === undefined;
+  const response = new Response(body || !whole ? stream(answer, parts, signal) : null, { status, statusText });
+  // Hosts are not told it, as the gateway unpacks what was packed; of a whole body it is known.
+  if (body && whole) response.headers.set("content-length", String(body.length));
   for (const [name, value] of headers) {
     try {
       response.headers.append(name, value);

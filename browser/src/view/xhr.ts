@@ -1,0 +1,269 @@
+/** `XMLHttpRequest` over `fetch`: its states, its events and their order (XMLHttpRequest Standard, 3). */
+
+import { defineConstants, defineHandlers } from "./handlers";
+
+class Progressing extends EventTarget {}
+defineHandlers(Progressing.prototype, ["loadstart", "progress", "abort", "error", "load", "timeout", "loadend"]);
+
+const TOKEN = /^[\w!#$%&'*+.^`|~-]+$/;
+const FORBIDDEN = /^(connect|trac[ek])$/i;
+const TYPES = ["", "arraybuffer", "blob", "document", "json", "text"];
+
+function problem(message: string, name: string): DOMException {
+  return new DOMException(message, name);
+}
+
+function tell(target: EventTarget, type: string, loaded = 0, total = 0): void {
+  target.dispatchEvent(new ProgressEvent(type, { lengthComputable: total > 0, loaded, total }));
+}
+
+function sizeOf(body: unknown): number {
+  if (body instanceof Blob) return body.size;
+  if (body instanceof ArrayBuffer || ArrayBuffer.isView(body)) return body.byteLength;
+  if (body instanceof FormData) return [...body].reduce((sum, [name, value]) => sum + name.length + sizeOf(value), 0);
+  return new TextEncoder().encode(String(body ?? "")).length;
+}
+
+interface Ends {
+  fetch: typeof fetch;
+  resolve(url: string): string;
+  later(run: () => void, milliseconds: number): number;
+  cancel(timer: number): void;
+}
+
+export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof XMLHttpRequest {
+  class XMLHttpRequest extends Progressing {
+    readonly upload = new Progressing();
+    withCredentials = false;
+    #state = 0;
+    #sent = false;
+    #async = true;
+    #method = "";
+    #url = "";
+    #mime = "";
+    #type = "";
+    #timeout = 0;
+    #started = 0;
+    #timer: number | undefined;
+    #headers = new Headers();
+    #control: AbortController | undefined;
+    #uploading = 0;
+    #response: Response | undefined;
+    #chunks: Uint8Array<ArrayBuffer>[] = [];
+    #made: unknown;
+
+    get readyState() { return this.#state; }
+    get status() { return this.#response?.status ?? 0; }
+    get statusText() { return this.#response?.statusText ?? ""; }
+    get responseURL() { return this.#response?.url.replace(/#.*/s, "") ?? ""; }
+    get responseType() { return this.#type; }
+    set responseType(type) {
+      if (this.#state > 2) throw problem("The response is loading or done", "InvalidStateError");
+      if (!this.#async) throw problem("A synchronous request has no responseType", "InvalidAccessError");
+      if (TYPES.includes(type)) this.#type = type;
+    }
+    get timeout() { return this.#timeout; }
+    set timeout(milliseconds) {
+      if (!this.#async) throw problem("A synchronous request has no timeout", "InvalidAccessError");
+      this.#timeout = milliseconds;
+      if (this.#sent) this.#watch();
+    }
+    get responseText() {
+      if (this.#type && this.#type !== "text") throw problem(`responseType is ${this.#type}`, "InvalidStateError");
+      return this.#state < 3 ? "" : this.#text();
+    }
+    get responseXML() {
+      if (this.#type && this.#type !== "document") throw problem(`responseType is ${this.#type}`, "InvalidStateError");
+      return this.#whole(() => this.#document());
+    }
+    get response() {
+      if (!this.#type || this.#type === "text") return this.responseText;
+      return this.#whole(() => this.#object());
+    }
+
+    open(method: string, url: string | URL, async = true, user?: string | null, password?: string | null) {
+      method = String(method);
+      if (!TOKEN.test(method)) throw problem(`'${method}' is not a valid HTTP method.`, "SyntaxError");
+      if (FORBIDDEN.test(method)) throw problem(`'${method}' HTTP method is unsupported.`, "SecurityError");
+      try {
+        this.#url = resolve(String(url));
+      } catch {
+        throw problem("Invalid URL", "SyntaxError");
+      }
+      if (!async && (this.#timeout || this.#type)) throw problem("Synchronous requests must not set responseType or timeout", "InvalidAccessError");
+      void user, password; // credentials in URLs are the gateway's to give
+      this.#end();
+      this.#method = /^(get|head|options|post|put|delete)$/i.test(method) ? method.toUpperCase() : method;
+      this.#async = async;
+      this.#headers = new Headers();
+      if (this.#state !== 1) this.#enter(1);
+    }
+
+    setRequestHeader(name: string, value: string) {
+      this.#mustBeOpen();
+      try {
+        this.#headers.append(name, value);
+      } catch {
+        throw problem(`'${name}' or '${value}' is not a valid HTTP header`, "SyntaxError");
+      }
+    }
+
+    overrideMimeType(mime: string) {
+      if (this.#state > 2) throw problem("The response is loading or done", "InvalidStateError");
+      this.#mime = mime;
+    }
+
+    getResponseHeader(name: string) {
+      try {
+        return this.#response?.headers.get(name) ?? null;
+      } catch {
+        return null;
+      }
+    }
+
+    getAllResponseHeaders() {
+      return [...(this.#response?.headers ?? [])].map(([name, value]) => `${name}: ${value}\r\n`).join("");
+    }
+
+    send(given?: Document | XMLHttpRequestBodyInit | null) {
+      this.#mustBeOpen();
+      if (!this.#async) throw problem("A view has no synchronous requests: the host answers in its own time", "NetworkError");
+      let body = /^(GET|HEAD)$/.test(this.#method) ? null : given ?? null;
+      if (body instanceof Document) {
+        if (!this.#headers.has("content-type")) this.#headers.set("content-type", `${body.contentType};charset=UTF-8`);
+        body = new XMLSerializer().serializeToString(body);
+      }
+      const control = (this.#control = new AbortController());
+      const total = body === null ? 0 : sizeOf(body);
+      this.#sent = true;
+      this.#started = Date.now();
+      this.#uploading = total;
+      tell(this, "loadstart");
+      if (total) tell(this.upload, "loadstart", 0, total);
+      // A listener may have aborted it, or opened it anew.
+      if (this.#control !== control) return;
+      this.#watch();
+      const request = fetch(this.#url, {
+        method: this.#method, headers: this.#headers, body, signal: control.signal,
+        credentials: this.withCredentials ? "include" : "same-origin",
+      });
+      void this.#receive(request, control);
+    }
+
+    abort() {
+      const running = this.#sent;
+      this.#end();
+      if (running) this.#fail("abort");
+      if (this.#state === 4) this.#state = 0;
+    }
+
+    #mustBeOpen() {
+      if (this.#state !== 1 || this.#sent) throw problem("The object's state must be OPENED.", "InvalidStateError");
+    }
+
+    #enter(state: number) {
+      this.#state = state;
+      this.dispatchEvent(new Event("readystatechange"));
+    }
+
+    /** Nothing of the request that runs counts any more. */
+    #end() {
+      this.#control?.abort();
+      this.#control = this.#response = undefined;
+      this.#chunks = [];
+      this.#made = undefined;
+      this.#sent = false;
+      cancel(this.#timer as number);
+    }
+
+    #watch() {
+      cancel(this.#timer as number);
+      if (!this.#timeout) return;
+      this.#timer = later(() => (this.#end(), this.#fail("timeout")), Math.max(0, this.#started + this.#timeout - Date.now()));
+    }
+
+    #fail(type: string) {
+      this.#enter(4);
+      if (this.#uploading) for (const each of [type, "loadend"]) tell(this.upload, each);
+      this.#uploading = 0;
+      for (const each of [type, "loadend"]) tell(this, each);
+    }
+
+    async #receive(request: Promise<Response>, control: AbortController) {
+      const over = () => this.#control !== control;
+      try {
+        const response = await request;
+        if (over()) return;
+        const total = this.#uploading;
+        this.#uploading = 0;
+        if (total) for (const type of ["progress", "load", "loadend"]) tell(this.upload, type, total, total);
+        if (over()) return;
+        this.#response = response;
+        this.#enter(2);
+        const size = Number(response.headers.get("content-length") ?? 0);
+        const reader = response.body?.getReader();
+        let loaded = 0;
+        for (;;) {
+          const { value } = over() || !reader ? {} : await reader.read();
+          if (over()) return;
+          if (!value) break;
+          this.#chunks.push(value);
+          loaded += value.length;
+          this.#enter(3);
+          if (over()) return;
+          tell(this, "progress", loaded, size);
+        }
+        this.#sent = false;
+        cancel(this.#timer as number);
+        this.#enter(4);
+        for (const type of ["load", "loadend"]) if (!over()) tell(this, type, loaded, size);
+      } catch {
+        if (over()) return;
+        this.#end();
+        this.#fail("error");
+      }
+    }
+
+    #blob() {
+      return new Blob(this.#chunks, { type: this.#mime || this.getResponseHeader("content-type") || "text/xml" });
+    }
+
+    #text() {
+      const decoder = new TextDecoder(/charset\s*=\s*"?([^\s;"]+)/i.exec(this.#mime)?.[1]);
+      return this.#chunks.map((chunk) => decoder.decode(chunk, { stream: true })).join("") + decoder.decode();
+    }
+
+    #document() {
+      const type = this.#blob().type.replace(/\s*;.*/s, "") as DOMParserSupportedType;
+      const html = type === "text/html";
+      if (!this.#chunks.length || (html ? !this.#type : !/^(text|application)\/xml$|\+xml$/.test(type))) return null;
+      const parsed = new DOMParser().parseFromString(this.#text(), html || type === "image/svg+xml" ? type : "application/xml");
+      return !html && parsed.querySelector("parsererror") ? null : parsed;
+    }
+
+    #object() {
+      if (this.#type === "document") return this.#document();
+      if (this.#type === "blob") return this.#blob();
+      if (this.#type === "json") {
+        try {
+          return JSON.parse(this.#text());
+        } catch {
+          return null;
+        }
+      }
+      const bytes = new Uint8Array(this.#chunks.reduce((sum, { length }) => sum + length, 0));
+      let at = 0;
+      for (const chunk of this.#chunks) bytes.set(chunk, (at += chunk.length) - chunk.length);
+      return bytes.buffer;
+    }
+
+    /** Made once, of a whole response. */
+    #whole<Value>(make: () => Value): Value | null {
+      if (this.#state !== 4 || !this.#response) return null;
+      return (this.#made ??= make()) as Value;
+    }
+  }
+  defineHandlers(XMLHttpRequest.prototype, ["readystatechange"]);
+  defineConstants(XMLHttpRequest, "UNSENT", "OPENED", "HEADERS_RECEIVED", "LOADING", "DONE");
+  return XMLHttpRequest as unknown as typeof globalThis.XMLHttpRequest;
+}
