@@ -115,8 +115,10 @@ class _Exchange:
 
     async def receive(self) -> Message:
         if not self._read:
-            body = await self._request.content.readany()
-            self._read = self._request.content.at_eof()
+            # What the fast path has read is kept by the request; its stream is at its end then.
+            whole = self._request.content.at_eof()
+            body = await (self._request.read() if whole else self._request.content.readany())
+            self._read = whole or self._request.content.at_eof()
             return {"type": "http.request", "body": body, "more_body": not self._read}
         # Answered only at the end: an application that is told nothing new at once would ask for ever.
         await self._ending.wait()

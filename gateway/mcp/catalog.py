@@ -162,18 +162,22 @@ class Catalog:
 
         return run
 
-    async def _http_request(self, arguments: Arguments, client: Client) -> types.CallToolResult:
+    async def http_request(self, arguments: Arguments, client: Client) -> Response:
+        """What the tool of that name answers to a client that shows apps; refusals are answers too."""
         caller = self._unknown(client)
         try:
             caller = self._caller(arguments, client)
             request = parse_arguments({key: arguments[key] for key in arguments if not key.startswith("_")})
         except Refusal as refusal:
             said = [str(arguments.get(name, "")) for name in ("method", "url")]
-            return _answer(await self._exchange.refuse(refusal, caller, *said), client)
+            return await self._exchange.refuse(refusal, caller, *said)
         if caller.proven:  # it asks again itself, and its view shows where a person answers
-            return _answer(await self._exchange.run(request, caller, wait=0.0), client)
+            return await self._exchange.run(request, caller, wait=0.0)
         wait = WAIT if client.tell is None else UNTIL_IT_IS_OVER
-        return _answer(await self._exchange.run(request, caller, wait=wait, tell=client.tell), client)
+        return await self._exchange.run(request, caller, wait=wait, tell=client.tell)
+
+    async def _http_request(self, arguments: Arguments, client: Client) -> types.CallToolResult:
+        return _answer(await self.http_request(arguments, client), client)
 
     async def _http_stream(self, arguments: Arguments, client: Client) -> types.CallToolResult:
         try:

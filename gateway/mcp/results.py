@@ -17,17 +17,20 @@ FAILURES = frozenset({Reason.INTERNAL, Reason.CANCELLED, Reason.NOT_AN_APP})
 
 def of_response(response: Response, *, structured_arrives: bool) -> types.CallToolResult:
     """An HTTP answer; the text block repeats it for hosts that drop structured content."""
+    values, text, is_error = values_of(response, structured_arrives=structured_arrives)
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=text)], structured_content=values, is_error=is_error
+    )
+
+
+def values_of(response: Response, *, structured_arrives: bool) -> tuple[dict[str, Json], str, bool]:
+    """Structured content, text block, and whether it is an error."""
     try:
         values = result(response)
     except Refusal as refusal:
         response = problem(refusal, "", response.url)
         values = result(response)
-    text = text_block(values, structured_arrives)
-    return types.CallToolResult(
-        content=[types.TextContent(type="text", text=text)],
-        structured_content=values,
-        is_error=response.header("gateway-reason") in FAILURES,
-    )
+    return values, text_block(values, structured_arrives), response.header("gateway-reason") in FAILURES
 
 
 def of_page(answer: types.CallToolResult) -> types.CallToolResult:

@@ -26,6 +26,7 @@ from gateway.mcp.asgi import Ending, ending_of, serve
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.changes import Changes
 from gateway.mcp.elicit import Asking, Calls, Result
+from gateway.mcp.fast import FastPath
 from gateway.mcp.identity import User, current_principal, principal_of
 from gateway.mcp.ports import Client, Exchange, Forwarder, PackedApp, Views
 from gateway.mcp.tools import UI_EXTENSION, shows_apps
@@ -69,6 +70,7 @@ class Face:
         principal: Callable[[web.Request], Principal] = lambda _: LOCAL,
         body_limit: int = BODY_LIMIT,
         asking: Asking | None = None,
+        fast_path: bool = True,
     ) -> None:
         self.catalog = Catalog(app, apps=apps, views=views, forwarder=forwarder, exchange=exchange)
         self._views = views
@@ -103,6 +105,7 @@ class Face:
             max_request_body_size=body_limit,
         )
         self._asgi = AuthContextMiddleware(self._manager.handle_request)
+        self._fast = FastPath(self.catalog, hosts, origins, server.server_info_stamp) if fast_path else None
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -123,12 +126,17 @@ class Face:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """The aiohttp handler."""
+        principal = self._principal(request)
+        if self._fast is not None:
+            answer = await self._fast.answer(request, principal)
+            if answer is not None:
+                return answer
         ending = Ending()
         standing = request.method == "GET"
         if standing:
             self._streams.add(ending)
         try:
-            return await serve(self._asgi, request, User(self._principal(request)), ending)
+            return await serve(self._asgi, request, User(principal), ending)
         finally:
             self._streams.discard(ending)
 

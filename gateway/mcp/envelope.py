@@ -1,0 +1,168 @@
+"""A `tools/call` of `http_request` of protocol 2026-07-28, read strictly: whatever is unusual is left to the SDK."""
+
+from __future__ import annotations
+
+import json
+import marshal
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from json.encoder import encode_basestring_ascii
+from typing import Any, Final, Never, cast
+
+from mcp.server.connection import Connection
+from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
+from mcp_types import methods as surface
+from pydantic import ValidationError
+
+from gateway.mcp.tools import shows_apps
+from gateway.model import Json
+
+VERSION: Final = "2026-07-28"
+TOOL: Final = "http_request"
+
+LARGEST: Final = 1024 * 1024
+"""Bytes of the largest body that is read here: with larger ones the way through the SDK is no longer what costs."""
+
+CLIENTS: Final = 256
+"""Descriptions that clients gave of themselves, and that are remembered as valid."""
+
+_LONGEST_CLIENT = 4096
+_LARGEST_ID = 2**53
+_EXPECTED: Final = {
+    b"content-type": frozenset({b"application/json", b"application/json; charset=utf-8"}),
+    b"mcp-protocol-version": frozenset({VERSION.encode()}),
+    b"mcp-method": frozenset({b"tools/call"}),
+    b"mcp-name": frozenset({TOOL.encode()}),
+}
+_ASIDE: Final = frozenset(
+    {b"content-encoding", b"transfer-encoding", b"mcp-session-id", b"last-event-id", b"expect", b"upgrade"}
+)
+"""Fields that would need more than a glance."""
+
+_ACCEPTED: Final = frozenset({b"application/json", b"text/event-stream"})
+_MESSAGE: Final = frozenset({"jsonrpc", "id", "method", "params"})
+_PARAMS: Final = frozenset({"name", "arguments", "_meta"})
+_TRACE: Final = ("traceparent", "tracestate", "baggage")
+
+
+class _Unusual(ValueError):
+    """JSON that not every reader takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The call. `id` is the JSON text of its id; `has_progress` says that the client wants to hear of progress."""
+
+    id: str
+    arguments: Mapping[str, Json]
+    has_progress: bool
+
+
+class Heads:
+    """The request heads that may go the fast way: to one of `hosts`, from no web page but those of `origins`."""
+
+    def __init__(self, hosts: Collection[str], origins: Collection[str]) -> None:
+        self._values = {
+            **_EXPECTED,
+            b"host": frozenset(host.encode() for host in hosts),
+            b"origin": frozenset(origin.encode() for origin in origins),
+        }
+
+    def fit(self, fields: tuple[tuple[bytes, bytes], ...]) -> bool:
+        """Whether these are the header fields of such a request, each of them once."""
+        seen: dict[bytes, bytes] = {}
+        for raw, value in fields:
+            name = raw.lower()
+            if name in seen or name in _ASIDE or name.startswith(b"mcp-param-"):
+                return False
+            seen[name] = value
+        for name, values in self._values.items():
+            if seen.get(name) not in values and not (name == b"origin" and name not in seen):
+                return False
+        length = seen.get(b"content-length", b"")
+        return length.isdigit() and len(length) < 8 and int(length) <= LARGEST and _accepts(seen.get(b"accept", b""))
+
+
+class Calls:
+    """Reads bodies, and remembers the clients whose description of themselves the SDK found valid."""
+
+    def __init__(self) -> None:
+        self._clients: dict[bytes, bool] = {}
+
+    def read(self, body: bytes) -> Call | None:
+        """The call in `body`, None for anything that the SDK has to judge."""
+        try:
+            message = _decoder.decode(body.decode())
+        except (ValueError, RecursionError):
+            return None
+        if type(message) is not dict or message.keys() != _MESSAGE:
+            return None
+        params = message["params"]
+        if message["jsonrpc"] != "2.0" or message["method"] != "tools/call" or type(params) is not dict:
+            return None
+        arguments, meta, id = params.get("arguments"), params.get("_meta"), _id(message["id"])
+        if params.keys() != _PARAMS or params["name"] != TOOL or type(arguments) is not dict or type(meta) is not dict:
+            return None
+        progress = meta.pop("progressToken", None)
+        if id is None or type(progress) not in (type(None), str, int) or not self._is_app(meta):
+            return None
+        return Call(id, arguments, progress is not None)
+
+    def _is_app(self, meta: dict[str, Json]) -> bool:
+        """Whether the rest of `_meta` is in order and of a client that shows apps. Takes out what differs each time."""
+        for name in _TRACE:
+            if name in meta and type(meta.pop(name)) is not str:
+                return False
+        key = marshal.dumps(meta, 2)  # the quickest text that differs where types do; never read again
+        known = self._clients.get(key)
+        if known is None:
+            known = _describes_app(meta)
+            if len(key) <= _LONGEST_CLIENT:
+                if len(self._clients) >= CLIENTS:
+                    self._clients.clear()
+                self._clients[key] = known
+        return known
+
+
+def _describes_app(meta: Mapping[str, Json]) -> bool:
+    if meta.get(PROTOCOL_VERSION_META_KEY) != VERSION or CLIENT_CAPABILITIES_META_KEY not in meta:
+        return False
+    params = {"name": TOOL, "arguments": {}, "_meta": meta}
+    try:
+        surface.validate_client_request("tools/call", VERSION, params)
+        connection = Connection.from_envelope(
+            VERSION, cast(Any, meta.get(CLIENT_INFO_META_KEY)), cast(Any, meta[CLIENT_CAPABILITIES_META_KEY])
+        )
+    except (KeyError, ValidationError):
+        return False
+    return shows_apps(connection.client_capabilities)
+
+
+def _id(id: object) -> str | None:
+    """The JSON text of an id that every reader takes; None for others."""
+    if type(id) is int:
+        return str(id) if -_LARGEST_ID <= id <= _LARGEST_ID else None
+    if type(id) is str and (id.isascii() or _is_text(id)):
+        return encode_basestring_ascii(id)
+    return None
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=64)
+def _accepts(accept: bytes) -> bool:
+    return {part.split(b";")[0].strip().lower() for part in accept.split(b",")} >= _ACCEPTED
+
+
+def _constant(name: str) -> Never:
+    raise _Unusual(name)
+
+
+_decoder: Final = json.JSONDecoder(parse_constant=_constant)

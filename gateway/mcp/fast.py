@@ -1,0 +1,140 @@
+"""The fast path: a `tools/call` of `http_request` goes straight into the exchange, and its answer is spliced.
+
+It takes only what the SDK would answer with the very same bytes; all else, and every error, is the SDK's to answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from json.encoder import encode_basestring_ascii
+from typing import Final
+
+from aiohttp import web
+from mcp_types import SERVER_INFO_META_KEY
+
+from gateway.errors import Reason, Refusal
+from gateway.mcp.catalog import Catalog
+from gateway.mcp.envelope import TOOL, Call, Calls, Heads
+from gateway.mcp.ports import Client
+from gateway.mcp.results import values_of
+from gateway.model import Json, Principal
+
+log = logging.getLogger(__name__)
+
+SILENCE = 15.0
+"""Seconds of silence after which the SDK begins an event stream, so that nothing on the way takes it for dead."""
+
+_JSON: Final = {"content-type": "application/json"}
+_EVENTS: Final = {
+    "content-type": "text/event-stream",
+    "cache-control": "no-cache, no-transform",
+    "x-accel-buffering": "no",
+}
+_PING: Final = b": ping\r\n\r\n"
+
+_ascii: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+class FastPath:
+    """The fast path of one mount. `stamp` is how the server names itself in `_meta`; `silence` is in seconds."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        hosts: Collection[str],
+        origins: Collection[str],
+        stamp: Mapping[str, object],
+        silence: float = SILENCE,
+    ) -> None:
+        self._catalog = catalog
+        self._silence = silence
+        self._heads = Heads(hosts, origins)
+        self._calls = Calls()
+        self._end = f'"_meta":{_ascii({SERVER_INFO_META_KEY: stamp})}}}}}'
+
+    async def answer(self, request: web.Request, principal: Principal) -> web.StreamResponse | None:
+        """The answer; None where the request must go the long way. Then nothing was done, and its body is kept."""
+        if request.method != "POST" or not self._heads.fit(request.raw_headers):
+            return None
+        call = self._calls.read(await request.read())
+        if call is None or (call.has_progress and "stream" in call.arguments):
+            return None
+        silence = _Silence(request, self._silence)
+        try:
+            text = await self._carried(call, Client(principal, is_app=True))
+        finally:
+            stream = await silence.end()
+        if stream is None:
+            return web.Response(body=text.encode("ascii"), headers=_JSON)
+        return await _closed(stream, text)
+
+    async def _carried(self, call: Call, client: Client) -> str:
+        """The JSON-RPC message. As the catalog does, it has a result for every failure."""
+        try:
+            values, text, is_error = values_of(
+                await self._catalog.http_request(call.arguments, client), structured_arrives=False
+            )
+            return self._spliced(call.id, values, text, is_error=is_error)
+        except Refusal as refusal:
+            failed = refusal
+        except Exception:  # the contract has a result for this
+            log.exception("the call of %s failed", TOOL)
+            failed = Refusal(Reason.INTERNAL, "The gateway failed at this call; its log says why.")
+        said: dict[str, Json] = {"reason": failed.reason.value, "detail": failed.detail}
+        return self._spliced(call.id, said, f"{failed.reason}: {failed.detail}", is_error=True)
+
+    def _spliced(self, id: str, values: dict[str, Json], text: str, *, is_error: bool) -> str:
+        # The text block is the same JSON, where it is not a refusal's words; in ASCII it is the same text too.
+        structured = text if text.isascii() and text.startswith("{") else _ascii(values)
+        return (
+            f'{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"text":{encode_basestring_ascii(text)},'
+            f'"type":"text"}}],"isError":{"true" if is_error else "false"},"resultType":"complete",'
+            f'"structuredContent":{structured},{self._end}'
+        )
+
+
+class _Silence:
+    """Begins an event stream after some seconds, and pings on it; `stream` is that one, None where it never began."""
+
+    def __init__(self, request: web.Request, seconds: float) -> None:
+        self.stream: web.StreamResponse | None = None
+        self._request = request
+        self._seconds = seconds
+        self._ended: asyncio.Event | None = None
+        self._pinging: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._begin)
+
+    async def end(self) -> web.StreamResponse | None:
+        """The answer is there, or nobody waits for it any more."""
+        self._timer.cancel()
+        if self._ended is not None and self._pinging is not None:
+            self._ended.set()
+            await asyncio.wait({self._pinging})
+        return self.stream
+
+    def _begin(self) -> None:
+        self._ended = asyncio.Event()
+        # Held here, and waited for by `end`: a task group for each request would cost more than all else on this path.
+        self._pinging = asyncio.get_running_loop().create_task(self._ping(self._ended))
+
+    async def _ping(self, ended: asyncio.Event) -> None:
+        self.stream = web.StreamResponse(headers=_EVENTS)
+        with suppress(ConnectionError):  # the client is gone; aiohttp cancels its handler
+            await self.stream.prepare(self._request)
+            while not ended.is_set():
+                await self.stream.write(_PING)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._seconds):
+                        await ended.wait()
+
+
+async def _closed(stream: web.StreamResponse, text: str) -> web.StreamResponse:
+    """The stream with the answer as its last event."""
+    with suppress(ConnectionError):
+        await stream.write(f"event: message\r\ndata: {text}\r\n\r\n".encode("ascii"))
+        await stream.write_eof()
+    return stream
