@@ -44,6 +44,9 @@ SETTINGS: Final = (
     Setting("approvals.timeout", "2m", "How long a question to a person stays open."),
     Setting("audit.on_failure", "refuse-unsafe", "Without a record: refuse-unsafe methods, refuse all, or continue."),
     Setting("audit.redact", "[]", "What the record must not hold, as JSON paths: $.password, $..token."),
+    Setting("mcp.fast_path", "true", "Carry an app's requests past the MCP SDK where nothing about them is unusual."),
+    Setting("mcp.sessions", "10000", "Sessions of older MCP protocols that may be open at once, in each mount."),
+    Setting("mcp.session_idle", "30m", "After how long without a request such a session ends."),
     Setting("plugins", "[]", "Modules, or .py files; only what is named here is loaded."),
 )
 """In the order of the file."""

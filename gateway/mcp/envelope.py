@@ -104,10 +104,12 @@ class Calls:
         arguments, meta, id = params.get("arguments"), params.get("_meta"), _id(message["id"])
         if params.keys() != _PARAMS or params["name"] != TOOL or type(arguments) is not dict or type(meta) is not dict:
             return None
-        progress = meta.pop("progressToken", None)
-        if id is None or type(progress) not in (type(None), str, int) or not self._is_app(meta):
+        if "_view" not in arguments:
+            return None  # such a call may have to send its client's person somewhere
+        has_progress = "progressToken" in meta
+        if has_progress and type(meta.pop("progressToken")) not in (str, int):
             return None
-        return Call(id, arguments, progress is not None)
+        return Call(id, arguments, has_progress) if id is not None and self._is_app(meta) else None
 
     def _is_app(self, meta: dict[str, Json]) -> bool:
         """Whether the rest of `_meta` is in order and of a client that shows apps. Takes out what differs each time."""

@@ -26,7 +26,7 @@ from gateway.mcp.asgi import Ending, ending_of, serve
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.changes import Changes
 from gateway.mcp.elicit import Asking, Calls, Result
-from gateway.mcp.fast import FastPath
+from gateway.mcp.fast import SILENCE, FastPath
 from gateway.mcp.identity import User, current_principal, principal_of
 from gateway.mcp.ports import Client, Exchange, Forwarder, PackedApp, Views
 from gateway.mcp.tools import UI_EXTENSION, shows_apps
@@ -71,6 +71,7 @@ class Face:
         body_limit: int = BODY_LIMIT,
         asking: Asking | None = None,
         fast_path: bool = True,
+        silence: float = SILENCE,
     ) -> None:
         self.catalog = Catalog(app, apps=apps, views=views, forwarder=forwarder, exchange=exchange)
         self._views = views
@@ -105,7 +106,7 @@ class Face:
             max_request_body_size=body_limit,
         )
         self._asgi = AuthContextMiddleware(self._manager.handle_request)
-        self._fast = FastPath(self.catalog, hosts, origins, server.server_info_stamp) if fast_path else None
+        self._fast = FastPath(self.catalog, hosts, origins, server.server_info_stamp, silence) if fast_path else None
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:

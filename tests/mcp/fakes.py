@@ -18,8 +18,11 @@ from gateway.contract import problem
 from gateway.errors import Reason, Refusal
 from gateway.mcp import Face
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
-from gateway.model import LOCAL, Caller, Door, Initiator, Principal, Request, Resource, Response, Secret, Tell, ViewTool
+from gateway.model import (LOCAL, Caller, Door, Initiator, Part, Principal, Request, Resource, Response, Secret, Tell, ViewTool)
 from gateway.views.registry import Attached, LiveView, Opened
+
+SILENCE = 0.05
+"""Seconds after which the fast path begins an event stream."""
 
 MODES = ["legacy", "2026-07-28"]
 UI = [advertise(UI_EXTENSION, {"mimeTypes": [APP_MIME_TYPE]})]
@@ -121,18 +124,62 @@ class FakePages:
         return types.CallToolResult(content=[types.TextContent(type="text", text=said)])
 
 
+ANSWERS: dict[str, Response] = {
+    f"/answer/{number}": Response(status, headers, body, "/answer", reason_phrase=phrase)
+    for number, (status, phrase, headers, body) in enumerate(
+        (
+            (200, "OK", (("content-type", "text/plain"),), b"plain"),
+            (200, "OK", (("content-type", "text/plain"),), "\u00e9\u20ac\U0001f600\u2028\x7f".encode()),
+            (200, "", (("content-type", "text/plain"),), b'quotes " and \\ and \r\n\t\x00'),
+            (200, "", (("content-type", "text/plain; charset=iso-8859-1"),), b"\xe9"),
+            (200, "", (("content-type", "text/plain"),), b"\xff\xfe"),
+            (200, "", (("content-type", "application/json"),), b"null"),
+            (200, "", (("content-type", "application/json"),), b'{"a":null,"b":[null,1.0,-0.0,1e5,true],"c":{}}'),
+            (200, "", (("content-type", "application/json"),), '{"\u00e9":"\u00fc"}'.encode()),
+            (200, "", (("content-type", "application/json"),), b'{"n":12345678901234567890}'),
+            (200, "", (("content-type", "application/json"),), b'{"a":1,"a":2}'),
+            (200, "", (("content-type", "application/json"),), b'"\\ud800"'),
+            (200, "", (("content-type", "application/json"),), b"{broken"),
+            (200, "", (("content-type", "application/problem+json"),), b'{"title":"x"}'),
+            (200, "", (("content-type", "image/png"),), bytes(range(256))),
+            (200, "", (), b"typeless"),
+            (204, "No Content", (), b""),
+            (304, "", (("etag", '"1"'),), b""),
+            (404, "Not\xe9Found", (("x-a", "1"), ("x-a", "2"), ("set-cookie", "a=1")), b"gone"),
+            (500, "", (("gateway-reason", "internal"),), b""),
+            (500, "", (("gateway-reason", "cancelled"),), b"x"),
+            (403, "", (("gateway-reason", "policy-denied"),), b"x"),
+            (202, "", (("gateway-pending", "p1"), ("content-type", "application/json")), b"{}"),
+            (99, "", (), b"x"),
+            (700, "", (), b"x"),
+            (200, "", (("content-type", "application/x-www-form-urlencoded"),), b"a=b&c=%20"),
+            (200, "", (("content-type", "text/html"),), b"<p>" + b"x" * 70_000),
+        )
+    )
+}
+"""Answers of backends, plain and odd, by the URL that asks for them."""
+ANSWERS["/answer/part"] = Response(200, (("content-type", "text/plain"),), b"first", "/answer", part=Part("s1", False))
+ANSWERS["/answer/last"] = Response(200, (("content-type", "text/plain"),), b"last", "/answer", part=Part("s1", True))
+
+
 class EchoExchange:
     """A backend that answers with what it was asked; `/slow` never answers, `/big` answers with 100,000 letters."""
 
     def __init__(self) -> None:
         self.started = asyncio.Event()
+        self.release = asyncio.Event()
         self.cancelled = asyncio.Event()
         self.cancels: list[str] = []
 
     async def run(self, request: Request, caller: Caller, *, wait: float, tell: Tell | None = None) -> Response:
         match request.url:
+            case url if url in ANSWERS:
+                return ANSWERS[url]
             case "/slow":
                 return await self._hang()
+            case "/held":
+                await self.release.wait()
+                return Response(200, (), b"", request.url)
             case "/bug":
                 raise ZeroDivisionError
             case "/odd-status":
@@ -190,6 +237,7 @@ class Mount:
     """What a mount is made of."""
 
     app: str | None = None
+    fast_path: bool = True
     apps: dict[str, Packed] = field(default_factory=lambda: {id: packed(id) for id in ("cart", "todo")})
 
     @asynccontextmanager
@@ -203,9 +251,11 @@ class Mount:
             forwarder=pages,
             exchange=exchange,
             version="1.2.3",
-            hosts=["127.0.0.1:*"],
+            hosts=["127.0.0.1:*", "gateway.test"],
             origins=["http://console.test"],
             principal=lambda request: principal_of(request.headers.get("x-user")),
+            fast_path=self.fast_path,
+            silence=SILENCE,
         )
         async with face:
             yield Served("", face, views, pages, exchange)

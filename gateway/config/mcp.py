@@ -1,0 +1,29 @@
+"""The section `mcp` of gateway.yaml: how MCP clients are served."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.documents import Section
+
+
+@dataclass(frozen=True, slots=True)
+class Mcp:
+    """`sessions` is how many of the handshake protocols may be open in one mount; `session_idle` is in seconds."""
+
+    fast_path: bool = True
+    sessions: int = 10_000
+    session_idle: float = 1800.0
+
+
+def read_mcp(section: Section) -> Mcp:
+    """What the section says; what it does not say is as in `Mcp`."""
+    default = Mcp()
+    idle = section.duration("session_idle", default.session_idle)
+    if idle <= 0:
+        section.problem("must be longer than nothing, such as 30m", "session_idle")
+    return Mcp(
+        fast_path=section.flag("fast_path", default.fast_path),
+        sessions=section.integer("sessions", default.sessions, least=1),
+        session_idle=idle,
+    )

@@ -1,0 +1,79 @@
+"""The fast path and the way through the SDK give the same bytes, whatever is sent."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
+
+import pytest
+
+from gateway.mcp.envelope import Calls, Heads
+from tests.attacks.wire import WireAnswer, exchange, written
+from tests.mcp.fakes import Mount, Served
+from tests.mcp.fast_cases import HOST, META, Case, cases, message
+
+CASES = tuple(cases())
+
+
+@pytest.fixture(scope="module")
+async def ways() -> AsyncIterator[tuple[Served, Served]]:
+    """The same mount with the fast path and without."""
+    async with Mount(app="cart").serve() as fast, Mount(app="cart", fast_path=False).serve() as slow:
+        yield fast, slow
+
+
+async def sent(served: Served, case: Case) -> WireAnswer:
+    """What comes back for the bytes of a case."""
+    return await exchange(urlsplit(served.url).port or 0, case.method, "/mcp", case.head, case.body)
+
+
+def comparable(answer: WireAnswer) -> tuple[int, dict[str, str], bytes]:
+    """An answer without its clock, and without the id of the session that an older protocol may have begun."""
+    headers = {name: value for name, value in answer.headers.items() if name not in ("date", "mcp-session-id")}
+    return answer.status, headers, answer.raw.partition(b"\r\n\r\n")[2]
+
+
+def test_there_are_enough_cases() -> None:
+    """Valid, odd and malformed requests, each with a name of its own."""
+    assert len({case.name for case in CASES}) == len(CASES) >= 300
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+async def test_both_ways_give_the_same_bytes(ways: tuple[Served, Served], case: Case) -> None:
+    """Status, header fields and body are the same."""
+    fast, slow = ways
+    assert comparable(await sent(fast, case)) == comparable(await sent(slow, case))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_fast_path_takes_what_is_usual_alone(case: Case) -> None:
+    """Without this both ways might be the same one."""
+    fields = tuple((name.encode(), value.encode("latin-1")) for name, value in case.head)
+    heads = Heads((HOST,), ("http://console.test",))
+    length = (b"content-length", b"%d" % len(case.body))
+    taken = case.method == "POST" and heads.fit((*fields, length)) and Calls().read(case.body) is not None
+    assert taken is case.fast
+
+
+async def test_a_silent_call_becomes_an_event_stream() -> None:
+    """Before anything on the way takes the connection for dead, pings come, and at last the answer."""
+    async with Mount(app="cart").serve() as served:
+        case = next(case for case in CASES if case.fast)
+        body = message(arguments={"url": "/held", "_view": "proof"}).encode()
+        reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(served.url).port)
+        writer.write(written("POST", "/mcp", case.head, body))
+        head = await reader.readuntil(b": ping")
+        served.exchange.release.set()
+        rest = await reader.read()
+        writer.close()
+    assert b"text/event-stream" in head
+    assert b'"structuredContent"' in rest.rpartition(b"event: message\r\ndata: ")[2]
+
+
+async def test_progress_of_streams_is_left_to_the_sdk() -> None:
+    """Only it can push parts."""
+    meta = {**META, "progressToken": 1}
+    call = Calls().read(message(arguments={"url": "/", "stream": True}, meta=meta).encode())
+    assert call is not None
+    assert call.has_progress
+    assert json.loads(call.id) == 1
