@@ -272,6 +272,9 @@ class _Gateway:
             hosts=list(self._listener.sites),
             origins=sorted(set(self._listener.origins.values())),
             principal=lambda request: request[PRINCIPAL],
+            fast_path=self._config.mcp.fast_path,
+            sessions=self._config.mcp.sessions,
+            session_idle=self._config.mcp.session_idle,
             asking=Asking(),
         )
 

@@ -9,6 +9,7 @@ from itertools import combinations
 from pathlib import Path
 
 from gateway.config import addresses
+from gateway.config.mcp import read_mcp
 from gateway.config.nouns import App, Approvals, Audit, Config, Origins, Server, Unproven
 from gateway.config.secrets import misplaced, secret
 from gateway.config.settings import DEFAULTS, UNAVAILABLE
@@ -118,6 +119,7 @@ class _Reader:
             journal=journal,
             approvals=_approvals(root.section("approvals")),
             audit=_audit(root.section("audit")),
+            mcp=read_mcp(root.section("mcp")),
             plugins=root.texts("plugins"),
         )
 

@@ -24,6 +24,6 @@ def read_mcp(section: Section) -> Mcp:
         section.problem("must be longer than nothing, such as 30m", "session_idle")
     return Mcp(
         fast_path=section.flag("fast_path", default.fast_path),
-        sessions=section.integer("sessions", default.sessions, least=1),
+        sessions=section.integer("sessions", default.sessions, minimum=1),
         session_idle=idle,
     )

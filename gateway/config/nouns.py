@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from gateway.config.mcp import Mcp
 from gateway.credentials import ClientCredentials
 from gateway.policy import Policy
 
@@ -82,3 +83,4 @@ class Config:
     approvals: Approvals
     audit: Audit
     plugins: tuple[str, ...]
+    mcp: Mcp

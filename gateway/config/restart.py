@@ -34,6 +34,7 @@ def _changed(running: Config, found: Config) -> Iterator[tuple[str, str]]:
         "stores": ((running.database, running.journal), (found.database, found.journal)),
         "approvals": (running.approvals, found.approvals),
         "audit": (running.audit, found.audit),
+        "mcp": (running.mcp, found.mcp),
         "plugins": (running.plugins, found.plugins),
     }
     yield from ((key, "was changed") for key, (old, new) in pairs.items() if old != new)

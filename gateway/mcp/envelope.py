@@ -52,11 +52,10 @@ class _Unusual(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The call. `id` is the JSON text of its id; `has_progress` says that the client wants to hear of progress."""
+    """The call. `id` is the JSON text of its id."""
 
     id: str
     arguments: Mapping[str, Json]
-    has_progress: bool
 
 
 class Heads:
@@ -106,10 +105,9 @@ class Calls:
             return None
         if "_view" not in arguments:
             return None  # such a call may have to send its client's person somewhere
-        has_progress = "progressToken" in meta
-        if has_progress and type(meta.pop("progressToken")) not in (str, int):
+        if "progressToken" in meta and (type(meta.pop("progressToken")) not in (str, int) or "stream" in arguments):
             return None
-        return Call(id, arguments, has_progress) if id is not None and self._is_app(meta) else None
+        return Call(id, arguments) if id is not None and self._is_app(meta) else None
 
     def _is_app(self, meta: dict[str, Json]) -> bool:
         """Whether the rest of `_meta` is in order and of a client that shows apps. Takes out what differs each time."""

@@ -61,7 +61,7 @@ class FastPath:
         if request.method != "POST" or not self._heads.fit(request.raw_headers):
             return None
         call = self._calls.read(await request.read())
-        if call is None or (call.has_progress and "stream" in call.arguments):
+        if call is None:
             return None
         silence = _Silence(request, self._silence)
         try:

@@ -38,6 +38,12 @@ BODY_LIMIT = 16 * 1024 * 1024
 MAX_LISTENERS = 1024
 """Open `subscriptions/listen` streams of one mount."""
 
+SESSIONS = 10_000
+"""Sessions of the handshake protocols that one mount keeps; another one is answered with 503."""
+
+SESSION_IDLE = 1800.0
+"""Seconds without a request or an open stream after which such a session ends."""
+
 NAME = "webmcp-gateway"
 
 INSTRUCTIONS = (
@@ -72,6 +78,8 @@ class Face:
         asking: Asking | None = None,
         fast_path: bool = True,
         silence: float = SILENCE,
+        sessions: int = SESSIONS,
+        session_idle: float = SESSION_IDLE,
     ) -> None:
         self.catalog = Catalog(app, apps=apps, views=views, forwarder=forwarder, exchange=exchange)
         self._views = views
@@ -104,6 +112,8 @@ class Face:
             server,
             security_settings=TransportSecuritySettings(allowed_hosts=list(hosts), allowed_origins=list(origins)),
             max_request_body_size=body_limit,
+            max_sessions=sessions,
+            session_idle_timeout=session_idle,
         )
         self._asgi = AuthContextMiddleware(self._manager.handle_request)
         self._fast = FastPath(self.catalog, hosts, origins, server.server_info_stamp, silence) if fast_path else None

@@ -112,6 +112,7 @@ class HttpDoor:
     session: str = ""
     proof: Proof | None = None
     app: str = APP
+    more: dict[str, str] = field(default_factory=dict)
 
     async def ask(self, case: dict[str, Any]) -> Answer:
         text = arguments_text(case)
@@ -130,7 +131,7 @@ class HttpDoor:
 
     async def post(self, method: str, params: str, name: str = "", id: int | None = 7) -> tuple[int, bytes]:
         """One message of the client; `params` are the members of its params."""
-        headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+        headers = {"content-type": "application/json", "accept": "application/json, text/event-stream", **self.more}
         if self.modern:
             meta = {
                 "io.modelcontextprotocol/protocolVersion": MODERN,
@@ -394,6 +395,14 @@ async def _modern(world: AttackWorld) -> AsyncIterator[HttpDoor]:
 
 
 @asynccontextmanager
+async def _modern_sdk(world: AttackWorld) -> AsyncIterator[HttpDoor]:
+    """With a header field for which the fast path steps aside."""
+    async with http_door(world, modern=True) as door:
+        door.more = {"last-event-id": "0"}
+        yield door
+
+
+@asynccontextmanager
 async def _legacy(world: AttackWorld) -> AsyncIterator[HttpDoor]:
     async with http_door(world, modern=False) as door:
         yield door
@@ -401,8 +410,9 @@ async def _legacy(world: AttackWorld) -> AsyncIterator[HttpDoor]:
 
 DOORS: dict[str, Callable[[AttackWorld], AbstractAsyncContextManager[AttackedDoor]]] = {
     "modern": _modern,
+    "modern-sdk": _modern_sdk,
     "legacy": _legacy,
     "bridge": bridge_door,
     "site": site_door,
 }
-"""Every door that there is. stdio and the fast path come here when they exist."""
+"""Every door that there is; at `modern` the fast path takes what it can, at `modern-sdk` nothing."""

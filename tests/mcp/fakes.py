@@ -18,7 +18,20 @@ from gateway.contract import problem
 from gateway.errors import Reason, Refusal
 from gateway.mcp import Face
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
-from gateway.model import (LOCAL, Caller, Door, Initiator, Part, Principal, Request, Resource, Response, Secret, Tell, ViewTool)
+from gateway.model import (
+    LOCAL,
+    Caller,
+    Door,
+    Initiator,
+    Part,
+    Principal,
+    Request,
+    Resource,
+    Response,
+    Secret,
+    Tell,
+    ViewTool,
+)
 from gateway.views.registry import Attached, LiveView, Opened
 
 SILENCE = 0.05

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - one case after the other is easier to read than one on each line
 """Calls of `http_request` as clients write them, odd ones and broken ones: what the fast path must not tell apart."""
 
 from __future__ import annotations
@@ -166,13 +167,14 @@ def _ids() -> Iterator[tuple[str, bool]]:
 
 
 def _messages() -> Iterator[tuple[str, bool]]:
+    changes: dict[str, Any]
     for changes in (
         {"jsonrpc": "1.0"}, {"jsonrpc": 2.0}, {"jsonrpc": None}, {"jsonrpc": GONE}, {"method": "tools/list"},
         {"method": "ping"}, {"method": "nothing/known"}, {"method": ""}, {"method": None}, {"method": GONE},
         {"method": 1}, {"params": GONE}, {"params": None}, {"params": []}, {"params": "x"}, {"params": {}},
         {"extra": 1}, {"result": {}}, {"error": {"code": 1, "message": "x"}},
     ):  # fmt: skip
-        yield message(**changes), False  # type: ignore[arg-type]  # members of any kind
+        yield message(**changes), False
     for changes in (
         {"params_name": "http_stream"}, {"params_name": "open_cart"}, {"params_name": "unknown"},
         {"params_name": "HTTP_REQUEST"}, {"params_name": " http_request"}, {"params_name": ""},
@@ -181,10 +183,11 @@ def _messages() -> Iterator[tuple[str, bool]]:
         {"params__meta": GONE}, {"params__meta": None}, {"params__meta": []}, {"params__meta": "x"},
         {"params_other": 1}, {"params_inputResponses": {}}, {"params_requestState": "x"}, {"params_task": {"ttl": 1}},
     ):  # fmt: skip
-        yield message(**changes), False  # type: ignore[arg-type]  # members of any kind
+        yield message(**changes), False
 
 
 def _metas() -> Iterator[tuple[str, bool]]:
+    odd: dict[str, Any]
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     for more in (
         {"progressToken": 1}, {"progressToken": "p"}, {"traceparent": trace}, {"tracestate": "a=1"}, {"baggage": "a=1"},
@@ -205,6 +208,7 @@ def _metas() -> Iterator[tuple[str, bool]]:
         {CAPABILITIES: {"elicitation": 1}}, {"io.modelcontextprotocol/logLevel": "loud"}, {"io.modelcontextprotocol/logLevel": 1},
     ):  # fmt: skip
         yield message(meta={**META, **odd}), False
+    yield message(arguments={**ARGUMENTS, "stream": True}, meta={**META, "progressToken": 1}), False
     for missing in (VERSION, CAPABILITIES):
         yield message(meta={key: value for key, value in META.items() if key != missing}), False
 

@@ -1,7 +1,6 @@
 """The fast path and the way through the SDK give the same bytes, whatever is sent."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
@@ -10,7 +9,7 @@ import pytest
 from gateway.mcp.envelope import Calls, Heads
 from tests.attacks.wire import WireAnswer, exchange, written
 from tests.mcp.fakes import Mount, Served
-from tests.mcp.fast_cases import HOST, META, Case, cases, message
+from tests.mcp.fast_cases import HOST, Case, cases, message
 
 CASES = tuple(cases())
 
@@ -68,12 +67,3 @@ async def test_a_silent_call_becomes_an_event_stream() -> None:
         writer.close()
     assert b"text/event-stream" in head
     assert b'"structuredContent"' in rest.rpartition(b"event: message\r\ndata: ")[2]
-
-
-async def test_progress_of_streams_is_left_to_the_sdk() -> None:
-    """Only it can push parts."""
-    meta = {**META, "progressToken": 1}
-    call = Calls().read(message(arguments={"url": "/", "stream": True}, meta=meta).encode())
-    assert call is not None
-    assert call.has_progress
-    assert json.loads(call.id) == 1
