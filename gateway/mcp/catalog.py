@@ -13,6 +13,7 @@ from mcp.shared.exceptions import MCPError
 from gateway.contract import parse_arguments
 from gateway.errors import Reason, Refusal
 from gateway.mcp import arguments as read
+from gateway.mcp import relay
 from gateway.mcp import tools as define
 from gateway.mcp.ports import Client, Exchange, Forwarder, PackedApp, Views
 from gateway.mcp.results import of_page, of_refusal, of_response, of_values
@@ -71,6 +72,7 @@ class Catalog:
         self._views = views
         self._forwarder = forwarder
         self._exchange = exchange
+        self._relay = relay.RelayTools(app, views)
         self._apps: Mapping[str, PackedApp] = {}
         self._own: Mapping[str, _Entry] = {}
         self._resources: Mapping[str, PackedApp] = {}
@@ -128,6 +130,8 @@ class Catalog:
             _Entry(define.http_request(), self._http_request),
             _Entry(define.http_stream(), self._http_stream),
             _Entry(define.webmcp_attach(), self._attach),
+            _Entry(relay.poll_tool(), self._relay.poll),
+            _Entry(relay.result_tool(), self._relay.result),
             _Entry(define.list_view_tools(), self._list_view_tools),
             _Entry(define.call_view_tool(), self._call_view_tool),
         ]
@@ -172,7 +176,8 @@ class Catalog:
             said = [str(arguments.get(name, "")) for name in ("method", "url")]
             return await self._exchange.refuse(refusal, caller, *said)
         if caller.proven:  # it asks again itself, and its view shows where a person answers
-            return await self._exchange.run(request, caller, wait=0.0)
+            response = await self._exchange.run(request, caller, wait=0.0)
+            return self._relay.noting_calls(response, caller)
         wait = WAIT if client.tell is None else UNTIL_IT_IS_OVER
         return await self._exchange.run(request, caller, wait=wait, tell=client.tell)
 
@@ -204,6 +209,9 @@ class Catalog:
         return of_values({"views": [_view(view) for view in views if wanted in (None, view.id)]})
 
     async def _call_view_tool(self, arguments: Arguments, client: Client) -> types.CallToolResult:
+        if "call" in arguments:
+            read.refuse_others(arguments, "call")
+            return of_page(await self._forwarder.collect(client.principal, read.text(arguments, "call")))
         read.refuse_others(arguments, "view", "tool", "arguments")
         view, tool = read.text(arguments, "view"), read.text(arguments, "tool")
         values = read.mapping(arguments, "arguments")

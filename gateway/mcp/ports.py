@@ -11,6 +11,7 @@ import mcp_types as types
 from gateway.errors import Refusal
 from gateway.model import Caller, Door, Principal, Request, Resource, Response, Tell, ViewTool
 from gateway.views.registry import Attached, LiveView, Opened
+from gateway.views.relay import Relay
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,12 @@ class Views(Protocol):
 
     def watch(self, callback: Callable[[Principal], None]) -> Callable[[], None]: ...
 
+    def relayed(self, principal: Principal, app: str | None, proof: str) -> Relay: ...
+
+    def left(self, principal: Principal, app: str | None, proof: str) -> None: ...
+
+    def waits(self, view: str | None) -> bool: ...
+
 
 class Forwarder(Protocol):
     """The way into a page: `gateway.views.forward.Forwarder`. It tells refusals in the result."""
@@ -77,6 +84,8 @@ class Forwarder(Protocol):
         view: str | None = None,
         tell: Tell | None = None,
     ) -> types.CallToolResult: ...
+
+    async def collect(self, principal: Principal, call: str) -> types.CallToolResult: ...
 
 
 class Exchange(Protocol):

@@ -16,7 +16,7 @@ from gateway.model import ViewTool
 UI_EXTENSION = "io.modelcontextprotocol/ui"
 APP_MIME_TYPE = "text/html;profile=mcp-app"
 
-_APP_ONLY: dict[str, Any] = {"ui": {"visibility": ["app"]}}
+APP_ONLY: dict[str, Any] = {"ui": {"visibility": ["app"]}}
 _MODEL_ONLY: dict[str, Any] = {"ui": {"visibility": ["model"]}}
 _VIEW = {"type": "string", "description": "The handle of a view, as open_<app> or list_view_tools gave it."}
 
@@ -50,7 +50,7 @@ def http_request() -> types.Tool:
         description="Carries a request of the app to its backend, under the policy.",
         input_schema=dict(INPUT_SCHEMA),
         output_schema=dict(OUTPUT_SCHEMA),
-        _meta=_APP_ONLY,
+        _meta=APP_ONLY,
     )
 
 
@@ -68,7 +68,7 @@ def http_stream() -> types.Tool:
         "ask again while the field stream is there. A part may be empty.",
         input_schema={"type": "object", "properties": properties, "required": ["id"]},
         output_schema=dict(OUTPUT_SCHEMA),
-        _meta=_APP_ONLY,
+        _meta=APP_ONLY,
     )
 
 
@@ -90,7 +90,7 @@ def webmcp_attach() -> types.Tool:
         description="Connects a view that a host shows with the gateway.",
         input_schema={"type": "object", "properties": properties},
         output_schema=_object(output),
-        _meta=_APP_ONLY,
+        _meta=APP_ONLY,
     )
 
 
@@ -114,17 +114,14 @@ def call_view_tool() -> types.Tool:
         "view": _VIEW,
         "tool": {"type": "string", "description": "A name that list_view_tools gave."},
         "arguments": {"type": "object", "description": "As the input schema of that tool says."},
+        "call": {"type": "string", "description": "Alone: the call whose answer was not there yet, to collect it."},
     }
     return types.Tool(
         name="call_view_tool",
         title="Call a tool of a view",
-        description="Calls a tool that the page in an open view offers.",
-        input_schema={
-            "type": "object",
-            "properties": properties,
-            "required": ["view", "tool"],
-            "additionalProperties": False,
-        },
+        description="Calls a tool that the page in an open view offers: give view, tool and arguments. If the answer "
+        "says that the call still runs, collect it with call alone.",
+        input_schema={"type": "object", "properties": properties, "additionalProperties": False},
         _meta=_MODEL_ONLY,
     )
 

@@ -6,10 +6,10 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from mcp import MCPError
 from mcp import types as mcp
@@ -21,6 +21,7 @@ from gateway.exchange.record import Record, Recorder
 from gateway.model import Caller, Door, Effect, Initiator, Principal, Question, Tell, ViewTool, Visit
 from gateway.policy import Decision, Policy, decide_tool
 from gateway.views.arguments import first_problem
+from gateway.views.later import Later
 from gateway.views.registry import View, Views
 
 DEADLINE = 30.0
@@ -30,6 +31,7 @@ PATIENCE = 50.0
 """Seconds that a model's call waits for a person before it says that it waits; repeating the call goes on waiting."""
 
 Arguments = Mapping[str, Any]
+T = TypeVar("T")
 
 
 class Forwarder:
@@ -43,6 +45,7 @@ class Forwarder:
         self._approval_url = approval_url
         self._limiter = limiter
         self._recorder = recorder
+        self._later = Later(views.spawn)
 
     async def call(
         self,
@@ -67,9 +70,24 @@ class Forwarder:
         caller = Caller(principal, target.app, Door.MCP, Initiator.MODEL, "model-call", target.id, cause=taint.id)
         record = self._recorder.start("tool", replace(caller, cause=None), safe=False)
         record.note(method="tools/call", tool=tool.page_name, request_size=len(json.dumps(arguments)))
+        with self._telling(tell, record.id):
+            refused = await self._closed(record, self._admitted(target, tool, arguments, caller, record, tell))
+            if refused is not None:
+                return refused
+            work = self._run_and_close(target, tool, arguments, record)
+            return await (work if target.relay is None else self._later.run(principal, target.relay, work))
+
+    async def collect(self, principal: Principal, call: str) -> mcp.CallToolResult:
+        """The answer of a call that was answered with where to collect it; as `call` does."""
         try:
-            with self._telling(tell, record.id):
-                result = await self._carry(target, tool, arguments, caller, record, tell)
+            return await self._later.collect(principal, call)
+        except Refusal as refusal:
+            return failed(refusal)
+
+    async def _closed(self, record: Record, step: Coroutine[Any, Any, T]) -> T | mcp.CallToolResult:
+        """What `step` gives; where it refuses, or is cancelled, the record ends with that."""
+        try:
+            return await step
         except Refusal as refusal:
             await record.close(status=refusal.status, reason=refusal.reason, detail=refusal.detail)
             return failed(refusal, record.id)
@@ -77,12 +95,19 @@ class Forwarder:
             self._approvals.cancel_caused(record.id)
             await record.close(status=499, reason=Reason.CANCELLED)
             raise
-        await record.close(status=500 if result.is_error else 200)
-        return result
 
-    async def _carry(
-        self, view: View, tool: ViewTool, arguments: Arguments, caller: Caller, record: Record, tell: Tell | None
+    async def _run_and_close(
+        self, view: View, tool: ViewTool, arguments: Arguments, record: Record
     ) -> mcp.CallToolResult:
+        result = await self._closed(record, self._run(view, tool, arguments, record.id))
+        record.mark("page")
+        await record.close(status=500 if result.is_error else 200)  # does nothing where it is closed
+        return clean_result(result)
+
+    async def _admitted(
+        self, view: View, tool: ViewTool, arguments: Arguments, caller: Caller, record: Record, tell: Tell | None
+    ) -> None:
+        """The way to the open record. Raises `Refusal`."""
         policy = self._views.apps[view.app].policy
         decision = decide_tool(policy, tool.page_name, caller, arguments, time.time())
         record.note(decision=decision.effect, reasons=list(decision.reasons), policy_version=policy.version)
@@ -101,19 +126,20 @@ class Forwarder:
         record.mark("approve")
         record.note(arguments=_shown(arguments))
         await record.open()
-        result = await self._run(view, tool, arguments, record.id)
-        record.mark("page")
-        return clean_result(result)
 
     async def _run(self, view: View, tool: ViewTool, arguments: Arguments, id: str) -> mcp.CallToolResult:
-        if view.session is None:
+        if view.calls is None:
             raise Refusal(
                 Reason.CONNECTION_LOST, "The view is closed or reloads. Call list_view_tools, then try again."
             )
-        view.taint.call_started(id)
         try:
-            async with self._deadline(view):
-                return await view.session.call(tool.page_name, dict(arguments))
+            async with self._deadline(view) as begin:
+
+                def started() -> None:
+                    view.taint.call_started(id)
+                    begin()
+
+                return await view.calls.call(tool, arguments, started)
         except TimeoutError as error:
             raise _unanswered(f"not within {DEADLINE:g} seconds") from error
         except MCPError as error:
@@ -122,19 +148,23 @@ class Forwarder:
             view.taint.call_ended(id, self._views.now())
 
     @asynccontextmanager
-    async def _deadline(self, view: View) -> AsyncIterator[None]:
-        """The page's time to answer; while a person is asked about what the view does, it stands still."""
+    async def _deadline(self, view: View) -> AsyncIterator[Callable[[], None]]:
+        """The page's time to answer, from when what this gives is called on.
+
+        While a person is asked about what the view does, it stands still.
+        """
         clock = asyncio.get_running_loop().time
-        async with asyncio.timeout(DEADLINE) as limit:
+        async with AsyncExitStack() as stack:
+            limit = await stack.enter_async_context(asyncio.timeout(None))
 
             def adjust() -> None:
                 limit.reschedule(None if self._approvals.asks_about(view.id) else clock() + DEADLINE)
 
-            stop = self._approvals.watch(adjust)
-            try:
-                yield
-            finally:
-                stop()
+            def begin() -> None:
+                adjust()
+                stack.callback(self._approvals.watch(adjust))
+
+            yield begin
 
     async def _approve(
         self,

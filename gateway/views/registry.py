@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from mcp import types as mcp
 
@@ -17,6 +17,7 @@ from gateway.model import Caller, Door, Initiator, Principal, Secret, ViewTool
 from gateway.policy import Policy
 from gateway.views.initiator import CLAIMED, Cause, Taint
 from gateway.views.proof import ViewKey, encode, split
+from gateway.views.relay import Relay
 from gateway.views.session import JsonObject, PageSession
 from gateway.views.tools import clean_tools
 
@@ -75,6 +76,16 @@ class LiveView:
     tools: tuple[ViewTool, ...]
 
 
+class PageCalls(Protocol):
+    """The way into a page: over the bridge, or by relay."""
+
+    async def call(
+        self, tool: ViewTool, arguments: Mapping[str, Any], started: Callable[[], None]
+    ) -> mcp.CallToolResult:
+        """Run a tool of the page; `started` is called once it may begin. Raises `MCPError` and `Refusal`."""
+        ...
+
+
 @dataclass(slots=True, eq=False)
 class View:
     """One live iframe of an app. `used` is when it last spoke, on the clock of its registry.
@@ -95,11 +106,17 @@ class View:
     tools: tuple[ViewTool, ...] = ()
     listed: Sequence[mcp.Tool] = ()
     session: PageSession | None = None
+    relay: Relay | None = None
 
     @property
     def lost(self) -> bool:
-        """Whether its host page has gone, for now."""
-        return self.bridged and self.session is None
+        """Whether its host page has gone, or its tab sleeps, for now."""
+        return (self.bridged and self.session is None) or (self.relay is not None and self.relay.lost)
+
+    @property
+    def calls(self) -> PageCalls | None:
+        """The way into its page, if there is one now."""
+        return self.session or self.relay
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +193,31 @@ class Views:
         view.session = session
         self._running[view.id] = self._sessions.create_task(session.run())
 
+    def relayed(self, principal: Principal, app: str | None, proof: str) -> Relay:
+        """The relay of the view that `proof` proves, which asks for the model's calls itself. Raises `Refusal`."""
+        view = self.speaker(principal, app, proof)
+        if view.relay is None:
+            relay = view.relay = Relay(lambda listed: self._listed(view, relay, listed))
+        return view.relay
+
+    def left(self, principal: Principal, app: str | None, proof: str) -> None:
+        """The view that `proof` proves says that it is being closed. Raises `Refusal`."""
+        self.close(self.speaker(principal, app, proof))
+
+    def waits(self, view: str | None) -> bool:
+        """Whether there are calls for this view that it has not asked for yet."""
+        found = self._views.get(view) if view is not None else None
+        return found is not None and found.relay is not None and found.relay.waits()
+
+    def spawn(self, work: Coroutine[Any, Any, mcp.CallToolResult]) -> asyncio.Task[mcp.CallToolResult]:
+        """Run `work` for as long as there are views; every call into a view ends with it."""
+        return self._sessions.create_task(work)
+
     def disconnect(self, view: View) -> None:
         """The way to the page is gone; its tools go with it, the view itself may come back."""
+        relay, view.relay = view.relay, None
+        if relay is not None:
+            relay.close()
         session, view.session = view.session, None
         task = self._running.pop(view.id, None)
         if session is not None and task is not None:
@@ -215,6 +255,13 @@ class Views:
             if self.apps[app].unproven == "deny":
                 raise Refusal(Reason.VIEW_UNPROVEN, "This call does not prove which view makes it.")
             return Caller(principal, app, Door.MCP, Initiator.MODEL, "no-view-proof")
+        view = self.speaker(principal, app, proof)
+        if gesture is not None and not reported_model and view.proven and self.apps[view.app].trust_view_gestures:
+            view.taint.gesture_seen(gesture, self._clock(), CLAIMED)
+        return self.caller_of(view, Door.MCP, reported_model=reported_model)
+
+    def speaker(self, principal: Principal, app: str | None, proof: str) -> View:
+        """The view that `proof` proves. Raises `Refusal` (`view-unproven`)."""
         parts = split(proof)
         view = self._views.get(parts[0]) if parts else None
         if parts is None or view is None or view.principal != principal or app not in (None, view.app):
@@ -222,9 +269,9 @@ class Views:
         if not view.key.accepts(parts[1], parts[2]):
             raise Refusal(Reason.VIEW_UNPROVEN, "The proof of this call is wrong or was used before.")
         view.used = self._clock()
-        if gesture is not None and not reported_model and view.proven and self.apps[view.app].trust_view_gestures:
-            view.taint.gesture_seen(gesture, self._clock(), CLAIMED)
-        return self.caller_of(view, Door.MCP, reported_model=reported_model)
+        if view.relay is not None:
+            view.relay.seen()
+        return view
 
     def caller_of(self, view: View, door: Door, *, reported_model: bool = False) -> Caller:
         """Who stands behind what `view` does now; a view that says "a model made me" is believed.
@@ -332,14 +379,16 @@ class Views:
             raise Refusal(Reason.VIEW_UNPROVEN, "Nothing names the app of this call. Use /mcp/<app>.")
         return next(iter(self.apps))
 
-    def _listed(self, view: View, session: PageSession, listed: Sequence[mcp.Tool]) -> None:
-        if view.session is session:
+    def _listed(self, view: View, way: PageCalls, listed: Sequence[mcp.Tool]) -> None:
+        if view.calls is way:
             view.listed = listed
             self._set_tools(view, clean_tools(view.app, self.apps[view.app].policy, listed))
 
     def _set_tools(self, view: View, tools: tuple[ViewTool, ...]) -> None:
         if tools != view.tools:
             view.tools = tools
+            if view.relay is not None:
+                view.relay.offer(tools)
             self._changed(view.principal)
 
     def _changed(self, principal: Principal) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -15,6 +15,8 @@ from mcp_types.jsonrpc import jsonrpc_message_adapter
 from mcp_types.methods import parse_server_result
 from mcp_types.version import LATEST_HANDSHAKE_VERSION
 from pydantic import ValidationError
+
+from gateway.model import ViewTool
 
 QUEUE = 256
 """Messages of a page that may wait to be read; a page that sends more loses its session."""
@@ -56,14 +58,18 @@ class PageSession:
             return False
         return True
 
-    async def call(self, tool: str, arguments: JsonObject) -> mcp.CallToolResult:
-        """Run a tool of the page. Raises `MCPError` (also when the page closes).
+    async def call(
+        self, tool: ViewTool, arguments: Mapping[str, Any], started: Callable[[], None]
+    ) -> mcp.CallToolResult:
+        """Run a tool of the page; `started` is called before. Raises `MCPError` (also when the page closes).
 
         Cancelling this call cancels it in the page. The result is not checked against the page's own output schema.
         """
         if self._client is None:
             raise MCPError(mcp.CONNECTION_CLOSED, "The page is not ready.")
-        request = mcp.CallToolRequest(params=mcp.CallToolRequestParams(name=tool, arguments=arguments))
+        started()
+        params = mcp.CallToolRequestParams(name=tool.page_name, arguments=dict(arguments))
+        request = mcp.CallToolRequest(params=params)
         return await self._client.send_request(request, mcp.CallToolResult)
 
     async def run(self) -> None:
@@ -110,10 +116,11 @@ def _with_valid_tools(message: JsonObject) -> JsonObject:
     result = message.get("result")
     if not isinstance(result, dict) or not isinstance(result.get("tools"), list):
         return message
-    return {**message, "result": {**result, "tools": [tool for tool in result["tools"] if _is_tool(tool)]}}
+    return {**message, "result": {**result, "tools": [tool for tool in result["tools"] if is_tool(tool)]}}
 
 
-def _is_tool(definition: object) -> bool:
+def is_tool(definition: object) -> bool:
+    """Whether a page's definition of a tool is one."""
     try:
         parse_server_result("tools/list", LATEST_HANDSHAKE_VERSION, {"tools": [definition]})
     except ValidationError:

@@ -33,6 +33,7 @@ from gateway.model import (
     ViewTool,
 )
 from gateway.views.registry import Attached, LiveView, Opened
+from gateway.views.relay import Relay
 
 SILENCE = 0.05
 """Seconds after which the fast path begins an event stream."""
@@ -107,6 +108,15 @@ class FakeViews:
         initiator = Initiator.PAGE if proof and not reported_model else Initiator.MODEL
         return Caller(principal, app or "cart", Door.MCP, initiator, "fake", proven=proof is not None)
 
+    def relayed(self, principal: Principal, app: str | None, proof: str) -> Relay:
+        raise Refusal(Reason.VIEW_UNPROVEN, "nobody asks for calls here")
+
+    def left(self, principal: Principal, app: str | None, proof: str) -> None:
+        raise Refusal(Reason.VIEW_UNPROVEN, "nobody leaves here")
+
+    def waits(self, view: str | None) -> bool:
+        return False
+
     def watch(self, callback: Callable[[Principal], None]) -> Callable[[], None]:
         self._watchers.add(callback)
         return lambda: self._watchers.discard(callback)
@@ -135,6 +145,9 @@ class FakePages:
             odd = {"text": "\ud800", "number": float("inf")}
             return types.CallToolResult(content=[types.TextContent(type="text", text="odd")], structured_content=odd)
         return types.CallToolResult(content=[types.TextContent(type="text", text=said)])
+
+    async def collect(self, principal: Principal, call: str) -> types.CallToolResult:
+        return types.CallToolResult(content=[types.TextContent(type="text", text=f"collected {call}")])
 
 
 ANSWERS: dict[str, Response] = {

@@ -17,7 +17,7 @@ from tests.mcp.fakes import ADD, LOCAL, MODES, Mount, Served, as_app, principal_
 ADA = "issuer|client|ada"
 
 MODEL_TOOLS = ["open_cart", "open_todo", "list_view_tools", "call_view_tool"]
-APP_TOOLS = ["http_request", "http_stream", "webmcp_attach"]
+APP_TOOLS = ["http_request", "http_stream", "webmcp_attach", "webmcp_poll", "webmcp_result"]
 
 
 @pytest.fixture
@@ -148,11 +148,13 @@ async def test_the_two_fixed_tools_reach_a_view_by_its_handle(served: Served, mo
         call = {"view": "view-1", "tool": "add_to_cart", "arguments": {"item_id": "7"}}
         result = await client.call_tool("call_view_tool", call)
         missing = await client.call_tool("call_view_tool", {"view": "view-1"})
+        collected = await client.call_tool("call_view_tool", {"call": "c1"})
     assert listed.structured_content is not None
     assert listed.structured_content["views"][0]["tools"][0]["tool"] == "add_to_cart"
     assert json.loads(said(result))["view"] == "view-1"
     assert missing.is_error
     assert "`tool`" in said(missing)
+    assert said(collected) == "collected c1"
 
 
 @pytest.mark.parametrize("mode", MODES)

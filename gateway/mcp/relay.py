@@ -1,0 +1,143 @@
+"""The tools by which a view asks for the model's calls, in hosts that know nothing but `tools/call`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import mcp_types as types
+
+from gateway.errors import Reason, Refusal
+from gateway.mcp import arguments as read
+from gateway.mcp.ports import Client, Views
+from gateway.mcp.results import of_values
+from gateway.mcp.tools import APP_ONLY
+from gateway.model import Caller, Json, Response
+from gateway.views.relay import LONGEST_POLL, Event
+from gateway.views.session import is_tool
+
+CALLS = "gateway-calls"
+"""The header of an answer to a proven view for which calls wait: it need not pause before it polls."""
+
+MOST_LISTED = 200
+"""Tools of one list that are looked at."""
+
+_VIEW = {"type": "string", "description": "The proof of a view that it makes the call itself."}
+
+Arguments = Mapping[str, Json]
+
+
+def poll_tool() -> types.Tool:
+    """The tool that gives the model's calls to the view that they are for."""
+    properties = {
+        "_view": _VIEW,
+        "after": {"type": "integer", "minimum": 0, "description": "The number of the last event that arrived."},
+        "wait": {"type": "integer", "minimum": 0, "description": "Milliseconds to wait for an event."},
+        "tools": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "What the page offers, if that changed.",
+        },
+        "closing": {"type": "boolean", "description": "The view is being closed."},
+    }
+    event = {
+        "type": "object",
+        "properties": {
+            "number": {"type": "integer"},
+            "call": {"type": "string"},
+            "tool": {"type": "string", "description": "Absent: the call is cancelled."},
+            "arguments": {"type": "object"},
+        },
+        "required": ["number", "call"],
+    }
+    output = {"events": {"type": "array", "items": event}, "overtaken": {"type": "boolean"}}
+    return types.Tool(
+        name="webmcp_poll",
+        title="Ask for calls",
+        description="Gives a view the calls of its page's tools, and takes the list of these.",
+        input_schema={"type": "object", "properties": properties, "required": ["_view"]},
+        output_schema={"type": "object", "properties": output, "required": ["events", "overtaken"]},
+        _meta=APP_ONLY,
+    )
+
+
+def result_tool() -> types.Tool:
+    """The tool that takes what a page's tool answered."""
+    properties = {
+        "_view": _VIEW,
+        "call": {"type": "string", "description": "The call, as webmcp_poll gave it."},
+        "result": {"type": "object", "description": "The result of a tool as MCP writes it."},
+    }
+    return types.Tool(
+        name="webmcp_result",
+        title="Answer a call",
+        description="Takes the answer of a page's tool.",
+        input_schema={"type": "object", "properties": properties, "required": ["_view", "call", "result"]},
+        output_schema={"type": "object", "properties": {"taken": {"type": "boolean"}}, "required": ["taken"]},
+        _meta=APP_ONLY,
+    )
+
+
+class RelayTools:
+    """What calls of these two do, for the views of `app`, or of every app."""
+
+    def __init__(self, app: str | None, views: Views) -> None:
+        self._app = app
+        self._views = views
+
+    async def poll(self, arguments: Arguments, client: Client) -> types.CallToolResult:
+        """Waits for the view's next calls."""
+        proof = _proof(arguments, client)
+        after, wait = _number(arguments, "after"), _number(arguments, "wait")
+        listed = _listed(arguments)
+        if read.flag(arguments, "closing"):
+            self._views.left(client.principal, self._app, proof)
+            return of_values({"events": [], "overtaken": True})
+        relay = self._views.relayed(client.principal, self._app, proof)
+        if listed is not None:
+            relay.list(listed)
+        handed = await relay.poll(after, min(wait / 1000, LONGEST_POLL))
+        return of_values({"events": [_event(event) for event in handed.events], "overtaken": handed.overtaken})
+
+    async def result(self, arguments: Arguments, client: Client) -> types.CallToolResult:
+        """Ends a call of the view."""
+        proof, call = _proof(arguments, client), read.text(arguments, "call")
+        result = read.mapping(arguments, "result")
+        self._views.relayed(client.principal, self._app, proof).answer(call, result)
+        return of_values({"taken": True})
+
+    def noting_calls(self, response: Response, caller: Caller) -> Response:
+        """`response` with the news, for a proven view only, that calls wait for it."""
+        if not caller.proven or not self._views.waits(caller.view):
+            return response
+        return replace(response, headers=(*response.headers, (CALLS, "1")))
+
+
+def _proof(arguments: Arguments, client: Client) -> str:
+    if client.caller is not None:
+        raise Refusal(Reason.BAD_REQUEST, "This view is told of calls by its connection.")
+    proof = read.optional_text(arguments, "_view")
+    if proof is None:
+        raise Refusal(Reason.VIEW_UNPROVEN, "Only an attached view has calls to ask for: `_view` is missing.")
+    return proof
+
+
+def _number(arguments: Arguments, name: str) -> int:
+    value = arguments.get(name, 0)
+    if type(value) is int and 0 <= value < 2**53:
+        return value
+    raise Refusal(Reason.BAD_REQUEST, f"`{name}` must be a whole number from 0 on.")
+
+
+def _listed(arguments: Arguments) -> Sequence[types.Tool] | None:
+    given = arguments.get("tools")
+    if given is None:
+        return None
+    if not isinstance(given, list):
+        raise Refusal(Reason.BAD_REQUEST, "`tools` must be a list.")
+    return [types.Tool.model_validate(tool) for tool in given[:MOST_LISTED] if is_tool(tool)]
+
+
+def _event(event: Event) -> dict[str, Json]:
+    told: dict[str, Json] = {"number": event.number, "call": event.call}
+    return told if event.tool is None else {**told, "tool": event.tool, "arguments": dict(event.arguments)}

@@ -1,0 +1,94 @@
+"""Model calls that go on after their request was answered: the answer is kept until it is collected."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from mcp import types as mcp
+
+from gateway.errors import Reason, Refusal
+from gateway.model import Principal
+from gateway.views.relay import Relay
+
+LONGEST_ANSWER = 45.0
+"""Seconds after which a call that still runs is answered with where to collect it: hosts give up after sixty."""
+
+KEPT = 600.0
+"""Seconds for which the answer of a call is kept."""
+
+MOST_KEPT = 64
+"""Calls of one principal that may run on, or wait to be collected."""
+
+Work = Coroutine[Any, Any, mcp.CallToolResult]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kept:
+    principal: Principal
+    relay: Relay
+    task: asyncio.Task[mcp.CallToolResult]
+
+
+class Later:
+    """The calls of all principals; `spawn` runs each of them, for as long as the views live."""
+
+    def __init__(self, spawn: Callable[[Work], asyncio.Task[mcp.CallToolResult]]) -> None:
+        self._spawn = spawn
+        self._kept: dict[str, _Kept] = {}
+
+    async def run(self, principal: Principal, relay: Relay, work: Work) -> mcp.CallToolResult:
+        """The answer of `work`, or, if the view is quiet or slow, where to collect it. Cancelling this cancels it."""
+        task = self._spawn(work)
+        kept = _Kept(principal, relay, task)
+        try:
+            if await _finished(kept):
+                return task.result()
+            return self._keep(kept)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+
+    async def collect(self, principal: Principal, id: str) -> mcp.CallToolResult:
+        """The same for a call that was answered so before. Raises `Refusal`; cancelling this leaves the call alone."""
+        kept = self._kept.get(id)
+        if kept is None or kept.principal != principal:
+            raise Refusal(
+                Reason.BAD_REQUEST, f"No call {id[:64]!r} waits: it was collected, or is older than ten minutes."
+            )
+        if not await _finished(kept):
+            return _running(id)
+        self._kept.pop(id, None)
+        if kept.task.cancelled():
+            raise Refusal(Reason.CANCELLED, "This call was cancelled. It may have run: look at the view's state.")
+        return kept.task.result()
+
+    def _keep(self, kept: _Kept) -> mcp.CallToolResult:
+        mine = [id for id, other in self._kept.items() if other.principal == kept.principal]
+        for id in mine[: max(0, len(mine) - MOST_KEPT + 1)]:
+            self._kept.pop(id).task.cancel()
+        id = secrets.token_urlsafe(16)
+        self._kept[id] = kept
+        kept.task.add_done_callback(lambda task: task.get_loop().call_later(KEPT, self._kept.pop, id, None))
+        return _running(id)
+
+
+async def _finished(kept: _Kept) -> bool:
+    """Waits for the task as long as its view gives signs of life; False if it still runs then."""
+    end = kept.task.get_loop().time() + LONGEST_ANSWER
+    while not kept.task.done():
+        left = min(kept.relay.patience(), end - kept.task.get_loop().time())
+        if left <= 0:
+            return False
+        await asyncio.wait({kept.task}, timeout=left)
+    return True
+
+
+def _running(id: str) -> mcp.CallToolResult:
+    text = f'The page has not answered yet. Collect its answer with call_view_tool {{"call": "{id}"}}.'
+    return mcp.CallToolResult(
+        content=[mcp.TextContent(type="text", text=text)], structured_content={"status": "running", "call": id}
+    )

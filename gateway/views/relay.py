@@ -1,0 +1,255 @@
+"""The model's calls of one view whose host only forwards `tools/call`: they wait here until the view asks for them."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mcp import MCPError
+from mcp import types as mcp
+from mcp_types.methods import parse_server_result
+from mcp_types.version import LATEST_HANDSHAKE_VERSION
+from pydantic import ValidationError
+
+from gateway.errors import Reason, Refusal
+from gateway.model import ViewTool
+
+LONGEST_POLL = 20.0
+"""Seconds that a poll waits for a call."""
+
+QUIET = 2.0
+"""Seconds without a sign of the view after which a model's call does not wait for it any longer."""
+
+UNTAKEN = 75.0
+"""Seconds for which a call waits to be asked for: browsers let a hidden tab act once a minute."""
+
+LOST = 90.0
+"""Seconds without a poll after which the view's tools are not offered, until it polls again."""
+
+LIST_PAUSE = 1.0
+"""Seconds between two lists of a page's tools that take effect."""
+
+MOST_CALLS = 64
+"""Calls of one view that may be under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What the view is told: a call to run, or, without a tool, that a call is cancelled. Numbers count up from 1."""
+
+    number: int
+    call: str
+    tool: str | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """The answer to a poll. An `overtaken` one ended because another poll of the view came while it waited."""
+
+    events: tuple[Event, ...]
+    overtaken: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    tool: ViewTool
+    started: Callable[[], None]
+    patience: asyncio.Timeout
+    answer: asyncio.Future[mcp.CallToolResult]
+    taken: bool = False
+
+
+class Relay:
+    """One view's end; `on_tools` is told its tools whenever they change. Times are those of the event loop."""
+
+    def __init__(self, on_tools: Callable[[Sequence[mcp.Tool]], None]) -> None:
+        self._on_tools = on_tools
+        self._loop = asyncio.get_running_loop()
+        self._calls: dict[str, _Call] = {}
+        self._events: list[Event] = []
+        self._count = 0
+        self._told = 0
+        self._poll: asyncio.Future[bool] | None = None
+        self._seen = self._loop.time()
+        self._listed: Sequence[mcp.Tool] = ()
+        self._list_due = float("-inf")
+        self._listing: asyncio.TimerHandle | None = None
+        self._losing: asyncio.TimerHandle | None = None
+        self._closed = False
+        self.lost = False
+
+    # ── the model's side ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def call(
+        self, tool: ViewTool, arguments: Mapping[str, Any], started: Callable[[], None]
+    ) -> mcp.CallToolResult:
+        """Run a tool of the page; `started` is called when the view takes the call.
+
+        Raises `Refusal` where it never took it, and `MCPError` where it did and cannot answer. Cancelling this cancels
+        the call in the page.
+        """
+        if len(self._calls) >= MOST_CALLS:
+            raise Refusal(Reason.RATE_LIMITED, f"{MOST_CALLS} calls of this view are under way already.")
+        id = secrets.token_urlsafe(16)
+        try:
+            async with asyncio.timeout(UNTAKEN) as patience:
+                call = self._calls[id] = _Call(tool, started, patience, self._loop.create_future())
+                self._tell(Event(self._next(), id, tool.page_name, arguments))
+                return await call.answer
+        except TimeoutError as error:
+            raise _not_run("its view did not ask for calls: its tab sleeps, or is closed") from error
+        finally:
+            self._end(id)
+
+    def patience(self) -> float:
+        """Seconds for which it makes sense to wait for the view: 0 once it has been quiet for too long."""
+        return QUIET if self._poll is not None else max(0.0, self._seen + QUIET - self._loop.time())
+
+    def waits(self) -> bool:
+        """Whether there is something that the view was not told yet."""
+        return self._count > self._told and any(event.number > self._told for event in self._events)
+
+    def offer(self, tools: Sequence[ViewTool]) -> None:
+        """The page offers these now: a call that it has not taken ends if its tool is not the one it was."""
+        for call in list(self._calls.values()):
+            if not call.taken and call.tool not in tools:
+                _fail(call, _not_run("its page changed or removed it meanwhile"))
+
+    # ── the view's side ──────────────────────────────────────────────────────────────────────────────────────
+
+    def seen(self) -> None:
+        """The view gave a sign of life."""
+        self._seen = self._loop.time()
+
+    def list(self, tools: Sequence[mcp.Tool]) -> None:
+        """The view tells its tools; one list a second takes effect, the last of those that come meanwhile later."""
+        self._listed = tools
+        if self._loop.time() >= self._list_due:
+            self._list_now()
+        elif self._listing is None:
+            self._listing = self._loop.call_at(self._list_due, self._list_now)
+
+    async def poll(self, after: int, wait: float) -> Handed:
+        """What came after the event numbered `after`; waits for it, `wait` seconds at most.
+
+        The newest poll counts. What it is told, it is told again until it asks for what comes after that.
+        """
+        self._awake()
+        self._release(overtaken=True)
+        self._events = [event for event in self._events if event.number > after]
+        overtaken = False
+        if not self._events and wait > 0:
+            overtaken = await self._wait(min(wait, LONGEST_POLL))
+        return Handed((), True) if overtaken else Handed(self._take())
+
+    def answer(self, id: str, result: Mapping[str, Any]) -> None:
+        """The page's answer to a call. Raises `Refusal` for one that it was not told of, or answered before."""
+        call = self._calls.get(id)
+        if call is None or not call.taken or call.answer.done():
+            raise Refusal(
+                Reason.BAD_REQUEST, "No such call waits for an answer: it was cancelled, answered, or too old."
+            )
+        try:
+            parsed = parse_server_result("tools/call", LATEST_HANDSHAKE_VERSION, result)
+        except (ValidationError, RecursionError):
+            parsed = None
+        if isinstance(parsed, mcp.CallToolResult):
+            call.answer.set_result(parsed)
+        else:
+            _fail(call, MCPError(mcp.INTERNAL_ERROR, "its answer is no result of a tool"))
+
+    def close(self) -> None:
+        """The view is gone, or loads again."""
+        self._release(overtaken=True)
+        self._closed = True
+        self._stop_losing()
+        if self._listing is not None:
+            self._listing.cancel()
+        for call in list(self._calls.values()):
+            gone = MCPError(mcp.CONNECTION_CLOSED, "it was closed, or loaded again")
+            _fail(call, gone if call.taken else _not_run("its view was closed, or loaded again"))
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _next(self) -> int:
+        self._count += 1
+        return self._count
+
+    def _tell(self, event: Event) -> None:
+        self._events.append(event)
+        self._release(overtaken=False)
+
+    def _end(self, id: str) -> None:
+        call = self._calls.pop(id)
+        if not call.taken:
+            self._events = [event for event in self._events if event.call != id]
+        elif not call.answer.done() or call.answer.cancelled():
+            self._tell(Event(self._next(), id))
+
+    def _take(self) -> tuple[Event, ...]:
+        for event in self._events:
+            call = self._calls.get(event.call)
+            if call is not None and event.tool is not None and not call.taken:
+                call.taken = True
+                call.patience.reschedule(None)
+                call.started()
+            self._told = event.number
+        return tuple(self._events)
+
+    async def _wait(self, seconds: float) -> bool:
+        mine: asyncio.Future[bool] = self._loop.create_future()
+        self._poll = mine
+        self._stop_losing()  # a view whose poll waits is there
+        try:
+            async with asyncio.timeout(seconds):
+                return await mine
+        except TimeoutError:
+            return False
+        finally:
+            if self._poll is mine:
+                self._poll = None
+            if self._poll is None and not self._closed:
+                self._awake()
+
+    def _release(self, *, overtaken: bool) -> None:
+        poll, self._poll = self._poll, None
+        if poll is not None and not poll.done():
+            poll.set_result(overtaken)
+
+    def _awake(self) -> None:
+        self.seen()
+        self._stop_losing()
+        self._losing = self._loop.call_later(LOST, self._lose)
+        if self.lost:
+            self.lost = False
+            self.list(self._listed)
+
+    def _stop_losing(self) -> None:
+        if self._losing is not None:
+            self._losing.cancel()
+
+    def _lose(self) -> None:
+        self.lost = True
+        self._on_tools(())
+
+    def _list_now(self) -> None:
+        self._listing = None
+        self._list_due = self._loop.time() + LIST_PAUSE
+        if not self.lost:
+            self._on_tools(self._listed)
+
+
+def _fail(call: _Call, error: Exception) -> None:
+    if not call.answer.done():
+        call.answer.set_exception(error)
+
+
+def _not_run(why: str) -> Refusal:
+    return Refusal(
+        Reason.CONNECTION_LOST,
+        f"The tool has not run: {why}. Ask the person to bring the app to the front, or open it again.",
+    )

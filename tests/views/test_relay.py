@@ -1,0 +1,354 @@
+"""The model's calls of a view that asks for them itself: taken once, answered once, and clear when nobody asks."""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp_types import CallToolResult, TextContent, Tool
+
+from gateway.errors import Refusal
+from gateway.exchange.approve import Approvals
+from gateway.exchange.limit import Limiter
+from gateway.exchange.record import OnFailure, Recorder
+from gateway.hooks import Hooks
+from gateway.model import LOCAL, Initiator, Principal
+from gateway.policy import parse_policy
+from gateway.stores.journal import Journal
+from gateway.stores.quotas import Quotas
+from gateway.stores.sql import Database
+from gateway.views import later, relay
+from gateway.views.forward import Forwarder
+from gateway.views.registry import AppRules, Views
+from gateway.views.relay import Event, Handed
+from tests.views.pages import until
+
+POLICY = parse_policy(
+    """
+version: 1
+backends: {shop: {url: "http://shop.test"}}
+routes: [{path: /api, methods: [GET]}]
+tools:
+  add: {}
+  clear: {confirm: {when: always, message: "Clear?"}}
+""",
+    "policy.yaml",
+)
+OTHER = Principal("issuer", "client", "another")
+DONE = {"content": [{"type": "text", "text": "done"}]}
+
+
+@dataclass
+class Asking:
+    """A view that asks for its calls, by hand."""
+
+    views: Views
+    id: str
+    key: bytes
+    after: int = 0
+    count: int = 0
+
+    def proof(self) -> str:
+        """The next proof."""
+        self.count += 1
+        signed = hmac.digest(self.key, str(self.count).encode(), hashlib.sha256)
+        return f"{self.id}.{self.count}.{base64.urlsafe_b64encode(signed).rstrip(b'=').decode()}"
+
+    async def poll(self, wait: float = 5.0) -> Handed:
+        """Ask, and remember what came."""
+        handed = await self.views.relayed(LOCAL, None, self.proof()).poll(self.after, wait)
+        self.after = max([self.after, *(event.number for event in handed.events)])
+        return handed
+
+    async def next(self) -> Event:
+        """The next event."""
+        (event,) = (await self.poll()).events
+        return event
+
+    def offer(self, *names: str, **definition: Any) -> None:
+        """Tell the page's tools."""
+        tools = [Tool.model_validate({"name": name, "inputSchema": {"type": "object"}, **definition}) for name in names]
+        self.views.relayed(LOCAL, None, self.proof()).list(tools)
+
+    def answer(self, call: str, result: dict[str, Any] | None = None) -> None:
+        """Answer a call."""
+        self.views.relayed(LOCAL, None, self.proof()).answer(call, result or DONE)
+
+
+@dataclass
+class House:
+    """A forwarder, its rooms, and one view."""
+
+    forwarder: Forwarder
+    views: Views
+    approvals: Approvals
+    journal: Journal
+    view: Asking
+    tasks: list[asyncio.Task[CallToolResult]] = field(default_factory=list)
+
+    def call(self, name: str = "cart_add", **options: Any) -> asyncio.Task[CallToolResult]:
+        """The model begins a call."""
+        task = asyncio.create_task(self.forwarder.call(LOCAL, name, {"n": 1}, **{"app": None, **options}))
+        self.tasks.append(task)
+        return task
+
+    def outcomes(self) -> list[dict[str, Any]]:
+        """The outcome lines of the record."""
+        found = [json.loads(line) for line in self.journal.path.read_text("utf-8").splitlines()]
+        return [line["fields"] for line in found if line["phase"] == "outcome"]
+
+    def initiator(self) -> Initiator:
+        """Who causes what the view does now."""
+        return self.views.caller(LOCAL, None, self.view.proof()).initiator
+
+
+def attached(views: Views) -> Asking:
+    """A new proven view of the cart."""
+    launch = views.open(LOCAL, "cart").launch.reveal()
+    answer = views.attach(LOCAL, None, launch, {})
+    return Asking(views, answer.view, base64.urlsafe_b64decode(answer.key + "="))
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    """One view of the cart that has told its two tools."""
+    async with (
+        Journal(tmp_path / "journal") as journal,
+        Database(f"sqlite:///{tmp_path}/gateway.db") as database,
+        Views({"cart": AppRules("Cart", POLICY)}) as views,
+    ):
+        approvals = Approvals(120)
+        recorder = Recorder(journal, Hooks([], tmp_path), OnFailure.REFUSE_UNSAFE)
+        forwarder = Forwarder(views, approvals=approvals, limiter=Limiter(Quotas(database)), recorder=recorder)
+        view = attached(views)
+        view.offer("add", "clear", "unknown")
+        await until(lambda: len(views.tools(LOCAL, None)) == 2)
+        house = House(forwarder, views, approvals, journal, view)
+        yield house
+        for task in house.tasks:
+            task.cancel()
+        await asyncio.gather(*house.tasks, return_exceptions=True)
+
+
+def said(result: CallToolResult) -> str:
+    """The text of a result."""
+    assert isinstance(result.content[0], TextContent)
+    return result.content[0].text
+
+
+def status(result: CallToolResult) -> Any:
+    """What the structured content says of how it stands."""
+    return (result.structured_content or {}).get("status")
+
+
+async def test_a_poll_that_waits_is_given_the_call_and_the_model_the_answer(house: House) -> None:
+    """From the moment at which the view takes the call it is the model's; the record says the same as over a bridge."""
+    polling = asyncio.create_task(house.view.poll())
+    await asyncio.sleep(0)
+    assert house.initiator() is Initiator.PAGE
+    calling = house.call()
+    (event,) = (await polling).events
+    assert (event.number, event.tool, event.arguments) == (1, "add", {"n": 1})
+    assert house.initiator() is Initiator.MODEL
+    house.view.answer(event.call)
+    assert said(await calling) == "done"
+    (outcome,) = house.outcomes()
+    assert (outcome["kind"], outcome["tool"], outcome["status"], outcome["view"]) == ("tool", "add", 200, house.view.id)
+
+
+async def test_a_call_that_nobody_took_does_not_taint(house: House) -> None:
+    """It waits; what the page does meanwhile is its own."""
+    house.call()
+    await until(lambda: house.views.waits(house.view.id))
+    assert house.initiator() is Initiator.PAGE
+
+
+async def test_what_was_told_is_told_again_until_the_view_says_that_it_arrived(house: House) -> None:
+    """A host may lose the answer to a poll; the number of the event keeps the view from running it twice."""
+    calling = house.call()
+    first = await house.view.next()
+    house.view.after = 0
+    again = await house.view.next()
+    assert first == again
+    house.view.answer(first.call)
+    await calling
+    assert (await house.view.poll(0)).events == ()
+
+
+async def test_the_newest_poll_ends_the_one_before(house: House) -> None:
+    """So a view learns that its host runs calls side by side, and one that changed its mind is not held up."""
+    older = asyncio.create_task(house.view.poll())
+    await asyncio.sleep(0)
+    newer = await house.view.poll(0)
+    assert (await older, newer) == (Handed((), overtaken=True), Handed(()))
+
+
+async def test_a_view_that_is_quiet_leaves_the_call_to_be_collected(house: House) -> None:
+    """A host that runs one call at a time would wait for ever otherwise; the answer is collected once."""
+    running = await house.call()
+    assert (running.is_error, status(running)) == (False, "running")
+    call = (running.structured_content or {})["call"]
+    event = await house.view.next()
+    house.view.answer(event.call)
+    assert said(await house.forwarder.collect(LOCAL, call)) == "done"
+    assert house.outcomes()[0]["status"] == 200
+    assert (await house.forwarder.collect(LOCAL, call)).is_error
+
+
+async def test_collecting_before_the_end_says_that_it_runs(house: House) -> None:
+    """And only who made the call may ask."""
+    call = ((await house.call()).structured_content or {})["call"]
+    assert (await house.forwarder.collect(OTHER, call)).is_error
+    assert status(await house.forwarder.collect(LOCAL, call)) == "running"
+
+
+async def test_a_call_that_is_not_asked_for_has_not_run(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sleeping tab: the model is told so, and the tab does not run it when it wakes."""
+    monkeypatch.setattr(relay, "UNTAKEN", 0.05)
+    result = await house.call()
+    assert "has not run: its view did not ask" in said(result)
+    assert (await house.view.poll(0)).events == ()
+
+
+async def test_the_tools_of_a_silent_view_are_not_offered_until_it_asks_again(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It need not tell them again."""
+    monkeypatch.setattr(relay, "LOST", 0.05)
+    await house.view.poll(0)
+    await until(lambda: house.views.tools(LOCAL, None) == ())
+    assert "No open view offers" in said(await house.call())
+    polling = asyncio.create_task(house.view.poll())
+    await until(lambda: len(house.views.tools(LOCAL, None)) == 2)
+    await house.view.poll(0)
+    await polling
+
+
+async def test_a_lost_view_does_not_stand_in_the_way_of_another(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two views that ask must be told apart; one that fell silent need not."""
+    second = attached(house.views)
+    second.offer("add")
+    await second.poll(0)
+    assert "Several views" in said(await house.call())
+    monkeypatch.setattr(relay, "LOST", 0.05)
+    await house.view.poll(0)
+    monkeypatch.undo()
+    await until(lambda: len(house.views.tools(LOCAL, None)) == 1)
+    calling = house.call()
+    second.answer((await second.next()).call)
+    assert said(await calling) == "done"
+
+
+async def test_a_reload_ends_what_runs_and_what_waits(house: House) -> None:
+    """What was taken may have run, what was not has not; the old page's key is void."""
+    launch = house.views.open(LOCAL, "cart").launch.reveal()
+    first = house.views.attach(LOCAL, None, launch, {})
+    old = Asking(house.views, first.view, base64.urlsafe_b64decode(first.key + "="))
+    old.offer("add")
+    await old.poll(0)
+    taken = house.call(view=old.id)
+    await old.next()
+    waiting = house.call(view=old.id)
+    await until(lambda: house.views.waits(old.id))
+    house.views.attach(LOCAL, None, launch, {})
+    assert "may have run" in said(await taken)
+    assert "has not run" in said(await waiting)
+    with pytest.raises(Refusal):
+        await old.poll(0)
+
+
+async def test_a_view_that_says_goodbye_is_gone(house: House) -> None:
+    """Its waiting poll ends too."""
+    polling = asyncio.create_task(house.view.poll())
+    await asyncio.sleep(0)
+    house.views.left(LOCAL, None, house.view.proof())
+    assert (await polling).overtaken
+    assert "Open its app" in said(await house.call())
+
+
+async def test_a_cancelled_call_is_cancelled_in_the_page(house: House) -> None:
+    """Where the page has it; before that it never hears of it."""
+    calling = house.call()
+    event = await house.view.next()
+    calling.cancel()
+    told = await house.view.next()
+    assert (told.call, told.tool) == (event.call, None)
+    with pytest.raises(Refusal):
+        house.view.answer(event.call)
+    unheard = house.call()
+    await until(lambda: house.views.waits(house.view.id))
+    unheard.cancel()
+    await until(lambda: len(house.outcomes()) == 2)
+    assert (await house.view.poll(0)).events == ()
+    assert [outcome["status"] for outcome in house.outcomes()] == [499, 499]
+
+
+async def test_a_tool_that_changed_before_it_was_taken_does_not_run(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a person or a model agreed to is no longer what it was."""
+    monkeypatch.setattr(relay, "LIST_PAUSE", 0.0)
+    await until(lambda: not house.views.relayed(LOCAL, None, house.view.proof()).waits())
+    calling = house.call()
+    await until(lambda: house.views.waits(house.view.id))
+    house.view.offer("add", description="Pays for everything.")
+    assert "changed or removed" in said(await calling)
+    assert (await house.view.poll(0)).events == ()
+
+
+async def test_a_tool_that_asks_a_person_does_so_before_the_view_hears_of_it(house: House) -> None:
+    """The rules of a tool hold by relay as over the bridge."""
+    calling = house.call("cart_clear")
+    await until(lambda: len(house.approvals.open_questions()) == 1)
+    assert (await house.view.poll(0)).events == ()
+    house.approvals.answer(house.approvals.open_questions()[0].id, False, "console")
+    assert (await calling).is_error
+
+
+@pytest.mark.parametrize(
+    "result",
+    [{"content": 7}, {"isError": True}, {"content": [{"type": "text"}]}, {"content": [], "structuredContent": []}],
+)
+async def test_an_answer_that_is_none_is_an_error(house: House, result: dict[str, Any]) -> None:
+    """Never the model's problem to understand."""
+    calling = house.call()
+    house.view.answer((await house.view.next()).call, result)
+    assert "no result of a tool" in said(await calling)
+
+
+async def test_answers_to_unknown_calls_are_refused(house: House) -> None:
+    """Made up, not yet told, and given twice."""
+    with pytest.raises(Refusal):
+        house.view.answer("made up")
+    calling = house.call()
+    event = await house.view.next()
+    house.view.answer(event.call)
+    with pytest.raises(Refusal):
+        house.view.answer(event.call)
+    await calling
+
+
+async def test_lists_take_effect_once_a_second_the_last_one_too(house: House) -> None:
+    """A page that changes its list all the time bothers nobody more often."""
+    told: list[int] = []
+    stop = house.views.watch(lambda _: told.append(len(house.views.tools(LOCAL, None))))
+    for names in (["add"], ["clear", "add"], ["clear"]):
+        house.view.offer(*names)
+    await until(lambda: bool(told))
+    stop()
+    assert told == [1]
+    assert [tool.page_name for tool in house.views.tools(LOCAL, None)] == ["clear"]
+
+
+async def test_no_more_than_so_many_calls_are_kept(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest goes."""
+    monkeypatch.setattr(later, "MOST_KEPT", 1)
+    first = ((await house.call()).structured_content or {})["call"]
+    await house.call()
+    assert "No call" in said(await house.forwarder.collect(LOCAL, first))
