@@ -1,4 +1,5 @@
-/** The three bundles of the browser side, one per mode, built into `gateway/static/`. */
+/** The bundles of the browser side, one per mode, built into `gateway/static/`. */
+import { cpSync } from "node:fs";
 import { defineConfig, type UserConfig } from "vite";
 
 const bundles: Record<string, UserConfig> = {
@@ -17,6 +18,25 @@ const bundles: Record<string, UserConfig> = {
       target: "es2022",
       lib: { entry: "src/host/index.ts", formats: ["es"], fileName: () => "host.js" },
     },
+  },
+  /** No part of a page: the linker of modules that the packer runs with Node, beside the library that does the work. */
+  pack: {
+    build: {
+      outDir: "../gateway/static/pack",
+      target: "node20",
+      ssr: "src/pack/bundle.ts",
+      rolldownOptions: { output: { entryFileNames: "bundle.mjs", paths: { "@rollup/wasm-node": "./rollup/es/rollup.js" } } },
+    },
+    plugins: [
+      {
+        name: "with-rollup",
+        closeBundle: () => {
+          const from = "node_modules/@rollup/wasm-node";
+          for (const part of ["es", "wasm-node", "native.js"]) cpSync(`${from}/dist/${part}`, `../gateway/static/pack/rollup/${part}`, { recursive: true });
+          cpSync(`${from}/LICENSE.md`, "../gateway/static/pack/rollup/LICENSE.md");
+        },
+      },
+    ],
   },
   /** Fixed names: the gateway serves these two files alone. */
   sandbox: {

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 import gateway
-from gateway.apps import pack
+from gateway.apps import own_files, pack
 from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
 from gateway.config import App as AppConfig
@@ -246,7 +246,7 @@ class _Gateway:
             card = AppCard(app.id, app.title, site_origin, resource.uri, sandbox_url)
         return Running(
             config=app,
-            guarded=Guarded(app.policy, self._backends.of(app, before)),
+            guarded=Guarded(app.policy, self._backends.of(app, before), own_files(app.source)),
             rules=AppRules(app.title, app.policy, app.unproven, app.trust_view_gestures),
             packed=packed,
             card=card,

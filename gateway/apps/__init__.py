@@ -1,4 +1,7 @@
 """A folder of a normal web app becomes one HTML file, with the view runtime first in its head."""
 
+from gateway.apps.own_files import media_type as media_type
+from gateway.apps.own_files import own_file as own_file
+from gateway.apps.own_files import own_files as own_files
 from gateway.apps.pack import pack as pack
 from gateway.apps.pack import with_snapshot as with_snapshot

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
 from gateway.apps.files import Folder, Reference, is_embedded
 from gateway.apps.markup import Attribute, Element, Page
+from gateway.apps.modules import Module, link
 from gateway.apps.places import Splice, Text
 from gateway.apps.scripts import as_element_text as script_text
 from gateway.apps.scripts import import_problems
@@ -41,17 +43,23 @@ _CANDIDATE = re.compile(r"[\s,]*(\S*[^\s,])(\s[^,]*)?,?")
 class Packing:
     """One page on its way into one file: the changes to make, and everything found wrong on that way.
 
-    `base` is what the app's URLs are relative to in the end; `deferred` are scripts that move behind the body.
+    `base` is what the app's URLs are relative to in the end; `deferred` are scripts that move behind the body, `sheets`
+    style sheets that belong into the head.
     """
 
-    def __init__(self, page: Page, path: Path, root: Path, base: str) -> None:
+    def __init__(self, page: Page, path: Path, root: Path, base: str, app: str) -> None:
         self._page = page
+        self._app = app
+        self.sheets: list[str] = []
         self._path = path
         self.problems: list[Problem] = []
         self.notes: list[str] = []
         self.deferred: list[str] = []
         self.base = urljoin(base, self._declared_base())
+        self._root = root
         self._folder = Folder(root, urlsplit(self.base).path)
+        self._modules: list[tuple[Element, Module]] = []
+        self._imports: dict[str, str] = {}
 
     def splices(self) -> list[Splice]:
         """The changes to the page's text."""
@@ -61,7 +69,31 @@ class Packing:
                 found += self._element(element)
             except DocumentError as error:
                 self.problems += error.problems
-        return found
+        try:
+            return found + self._linked()
+        except DocumentError as error:
+            self.problems += error.problems
+            return found
+
+    def _linked(self) -> list[Splice]:
+        """The module scripts: each as it is, or all in one in the place of the last; they wait for the page."""
+        if not any(module.needs_linking() for _, module in self._modules):
+            return [self._module(element, module.source) for element, module in self._modules if module.code is None]
+        modules = [module for _, module in self._modules]
+        home = urljoin(f"https://{self._app}.invalid/", self.base)
+        linked = link(modules, self._root, base=urlsplit(self.base).path, home=home, imports=self._imports)
+        for name in linked.styles:
+            path = (self._root / name).resolve()
+            text = self._folder.text(path)
+            self.sheets.append(
+                f"<style>{style_text(pack_styles(text, text.whole, path, self._folder, (path,)))}</style>"
+            )
+        *others, (last, _) = self._modules
+        return [*(_removed(element) for element, _ in others), self._module(last, linked.code)]
+
+    def _module(self, element: Element, code: str) -> Splice:
+        opening = f'<script type="module"{element.written(without=_LOADING)}>'
+        return Splice(element.start, element.close_end, f"{opening}{script_text(code, module=True)}</script>")
 
     def _declared_base(self) -> str:
         for element in self._page.elements:
@@ -157,12 +189,17 @@ class Packing:
         kind = (element.get("type") or "").strip().lower()
         module = kind == "module"
         source = element.attributes.get("src")
+        if kind == "importmap":
+            self._imports |= _imports_of(self._page.text.whole[element.end : element.text_end])
+            return [_removed(element)]
         if not module and kind not in _JAVASCRIPT:
             return []
         if source is None:
-            self.problems += import_problems(
-                self._part(element.end), self._page.text.whole[element.end : element.text_end]
-            )
+            text, code = self._part(element.end), self._page.text.whole[element.end : element.text_end]
+            if module:
+                self._modules.append((element, Module(self._path, text, code)))
+            else:
+                self.problems += import_problems(text, code)
             return []
         path = self._folder.find(self._reference(source), self._path)
         if path.suffix not in (".js", ".mjs"):
@@ -170,11 +207,12 @@ class Packing:
                 f"{source.value} is no JavaScript: build the app, and pack what that wrote"
             )
         text = self._folder.text(path, self._reference(source))
+        if module:
+            self._modules.append((element, Module(path, text)))
+            return []
         self.problems += import_problems(text, text.whole)
-        type_ = ' type="module"' if module else ""
-        opening = f"<script{type_}{element.written(without=_LOADING)}>"
-        packed = f"{opening}{script_text(text.whole, module=module)}</script>"
-        if module or not {"defer", "async"} & element.attributes.keys():
+        packed = f"<script{element.written(without=_LOADING)}>{script_text(text.whole)}</script>"
+        if not {"defer", "async"} & element.attributes.keys():
             return [Splice(element.start, element.close_end, packed)]
         # An inline script runs where it stands: one that waits for the page stands at its end.
         self.deferred.append(packed)
@@ -187,6 +225,15 @@ class Packing:
         raise self._reference(attribute).error(
             f"<{element.name} {attribute.name}> of a file cannot be packed into one HTML"
         )
+
+
+def _imports_of(text: str) -> dict[str, str]:
+    """The `imports` of an import map; a broken one is none, as in browsers."""
+    try:
+        imports = json.loads(text)["imports"]
+    except (ValueError, KeyError, TypeError):
+        return {}
+    return {str(name): str(target) for name, target in imports.items()} if isinstance(imports, dict) else {}
 
 
 def _removed(element: Element) -> Splice:

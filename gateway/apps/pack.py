@@ -33,11 +33,11 @@ def pack(source: Path, *, app: str, title: str, runtime: str, base: str = "/") -
     if not path.is_file():
         raise DocumentError([Problem(str(path), 1, 1, "there is no such file: an app is a folder with an index.html")])
     page = parse(Folder(path.parent).text(path.resolve()))
-    packing = Packing(page, path.resolve(), path.parent, base)
+    packing = Packing(page, path.resolve(), path.parent, base, app)
     splices = packing.splices()
     if packing.problems:
         raise DocumentError(sorted(packing.problems, key=lambda each: (each.file, each.line, each.column)))
-    head = _head(app, title, packing.base, runtime)
+    head = _head(app, title, packing.base, runtime) + "".join(packing.sheets)
     packed = splice(page.text.whole, [Splice(page.head, page.head, head), *splices, *_tail(page, packing.deferred)])
     digest = hashlib.sha256(packed.encode()).hexdigest()
     size = f"{len(packed.encode()):,} bytes, of which {len(head.encode()):,} are the view runtime"

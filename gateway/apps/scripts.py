@@ -118,7 +118,7 @@ def _expects_expression(previous: Token | None, after_head: bool) -> bool:
     return after_head if previous.text == ")" else previous.text != "]"
 
 
-_REMEDY = "build the app with a bundler into one script without imports, and pack what it wrote"
+_REMEDY = 'write <script type="module">, or build the app with a bundler and pack what that wrote'
 
 
 def import_problems(text: Text, code: str) -> list[Problem]:

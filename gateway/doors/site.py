@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import mimetypes
 import os
 from pathlib import Path
 from typing import TypeVar
 
 from aiohttp import web
 
+from gateway.apps import media_type
 from gateway.doors.allowed import lacking
 from gateway.doors.answers import SECURE, refused
 from gateway.doors.guard import PRINCIPAL
@@ -83,8 +83,12 @@ class SiteDoor:
 
 
 def _served(file: Path) -> web.FileResponse:
-    kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
-    headers = {**SECURE, "content-type": kind, "cache-control": "no-cache", "content-security-policy": PAGE_POLICY}
+    headers = {
+        **SECURE,
+        "content-type": media_type(file),
+        "cache-control": "no-cache",
+        "content-security-policy": PAGE_POLICY,
+    }
     return web.FileResponse(file, headers=headers)
 
 

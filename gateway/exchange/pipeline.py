@@ -8,8 +8,10 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
+from gateway.apps import own_file
 from gateway.contract import problem
 from gateway.errors import STATUS, Reason, Refusal
 from gateway.exchange.answer import Answer
@@ -33,10 +35,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """One app as the exchange knows it: its policy, and its backends by name."""
+    """One app as the exchange knows it: its policy, its backends by name, and the files of its own site by path."""
 
     policy: Policy
     backends: Mapping[str, Backend]
+    files: Mapping[str, Path] = field(default_factory=dict)
 
 
 class Exchange:
@@ -116,6 +119,9 @@ class Exchange:
         if app is None:
             gone = Refusal(Reason.CONNECTION_LOST, "This app is no longer served here.")
             return await self.refuse(gone, caller, request.method, request.url)
+        own = app.files and await _own(app, request)
+        if own:
+            return own
         policy = app.policy
         record = self._recorder.start("http", caller, safe=request.method.upper() in SAFE_METHODS)
         record.note(method=request.method[:32], url=request.url[:2048], policy_version=policy.version)
@@ -169,6 +175,14 @@ class Exchange:
             await self._limit(leg, caller, record, held)
             await self._hooks.check_request(leg.canonical, caller)
         raise denied(f"The backend redirects more than {HOPS} times.")
+
+
+async def _own(app: Guarded, request: Request) -> Response | None:
+    """A file of the app's own site: it is the app, not something that a policy guards."""
+    method, path = request.method.upper(), request.url.partition("?")[0]
+    if method not in ("GET", "HEAD") or path not in app.files:
+        return None
+    return await asyncio.to_thread(own_file, app.files[path], method, request.url, app.policy.defaults.response_limit)
 
 
 async def _answered(refusal: Refusal, record: Record, url: str) -> Response:

@@ -147,7 +147,9 @@ async def test_a_question_does_not_outlive_its_policy(tmp_path: Path) -> None:
         runner = ask.world.gateway._runner
         assert runner is not None
         runner.app[RELOAD]()
-        while not [line for line in ask.world.records() if line["fields"]["kind"] == "policy"]:
+        while not [
+            one for one in ask.world.records() if (one["fields"]["kind"], one["phase"]) == ("policy", "outcome")
+        ]:
             await ask.host.call(ask.view, url="/api/products")
         assert (await ask(DOCS, answered=True))[1]["type"] == "urn:webmcp-gateway:approval-expired"
         assert ask.lines()[-1]["decision"] == "void"

@@ -1,0 +1,200 @@
+/**
+ * Links the modules of a page into one script, since a packed page has no other file that it could load.
+ *
+ * Run by `node bundle.js`: reads a `Job` as JSON from standard input, and writes `Bundled` as JSON to standard output.
+ */
+import { existsSync, readFileSync, realpathSync, statSync } from "node:fs";
+import { dirname, join, posix, relative, sep } from "node:path";
+import { text } from "node:stream/consumers";
+import { type ProgramNode, rollup, type Plugin } from "@rollup/wasm-node";
+
+export interface Job {
+  /** The folder of the app; `base` is the path of its site that stands for it. */
+  root: string;
+  base: string;
+  /** The absolute URL that the app's own URLs are relative to. */
+  home: string;
+  /** The module scripts of the page, in order: files, or what stands in the page itself. */
+  scripts: { file: string; code?: string; line?: number; column?: number }[];
+  /** The `imports` of the page's import map. */
+  imports: Record<string, string>;
+}
+
+export interface Bundled {
+  code: string;
+  /** Style sheets, as files of `root`, that parts of the app load with them. */
+  styles: string[];
+  problems: { file: string; line: number; column: number; message: string }[];
+}
+
+interface Node {
+  type: string;
+  start: number;
+  source?: { type: string; value?: unknown } | null;
+  [key: string]: unknown;
+}
+
+const PAGE = "\0page";
+const INLINE = "\0inline:";
+/** What Vite writes for the files that belong to a part of the app which is loaded later. */
+const VITE_FILES = /(__vite__mapDeps\s*=\s*\([^]*?m\.f\s*=\s*)(\[[^\]]*\])([^]*?=>\s*)i\.map\(\s*i\s*=>\s*d\[i\]\s*\)/g;
+
+class Unpackable extends Error {}
+
+export async function bundle(job: Job): Promise<Bundled> {
+  const root = realpathSync(job.root);
+  const bundled: Bundled = { code: "", styles: [], problems: [] };
+  const shown = (file: string): string => relative(root, file).split(sep).join("/");
+  const inline = (id: string) => (id.startsWith(INLINE) ? job.scripts[Number(id.slice(INLINE.length))] : undefined);
+
+  /** The file that `source` means, written in the file or inline script `importer`. */
+  function found(source: string, importer: string): string {
+    const beside = dirname(inline(importer)?.file ?? importer);
+    const mapped = mappedBy(job.imports, source) ?? source;
+    if (/^([a-z][a-z0-9+.-]*:|\/\/)/i.test(mapped)) {
+      throw new Unpackable(`imports ${source} of another site, which hosts block: save it in the app's folder`);
+    }
+    if (!/^\.{0,2}\//.test(mapped)) {
+      throw new Unpackable(`imports ${source}, which is no path: build the app with a bundler, and pack what it wrote`);
+    }
+    const path = decodeURIComponent(mapped.replace(/[?#].*$/, ""));
+    const within = path.startsWith(job.base) ? path.slice(job.base.length) : path;
+    const file = path.startsWith("/") ? join(root, within) : join(beside, path);
+    if (!existsSync(file) || !statSync(file).isFile()) {
+      throw new Unpackable(`imports ${source}: there is no such file in the app's folder`);
+    }
+    const real = realpathSync(file);
+    if (!real.startsWith(root + sep)) throw new Unpackable(`imports ${source}, which lies outside of the app's folder`);
+    return real;
+  }
+
+  function report(id: string, code: string, offset: number, message: string): void {
+    const script = inline(id);
+    const before = code.slice(0, offset);
+    const line = before.split("\n").length;
+    const column = offset - before.lastIndexOf("\n");
+    bundled.problems.push({
+      file: shown(script?.file ?? id),
+      line: line + (script?.line ?? 1) - 1,
+      column: line === 1 ? column + (script?.column ?? 1) - 1 : column,
+      message,
+    });
+  }
+
+  const linking: Plugin = {
+    name: "webmcp-gateway",
+    resolveId(source, importer) {
+      if (source === PAGE || source.startsWith(INLINE)) return source;
+      if (importer === PAGE) return source;
+      try {
+        return found(source, importer ?? PAGE);
+      } catch (error) {
+        if (error instanceof Unpackable) return { id: source, external: true };
+        throw error;
+      }
+    },
+    load(id) {
+      if (id === PAGE) return job.scripts.map((script, at) => `import ${JSON.stringify(entry(script, at))};`).join("\n");
+      const script = inline(id);
+      if (script) return script.code ?? "";
+      const code = readFileSync(id, "utf-8").replace(/^\ufeff/, "");
+      return id.endsWith(".json") ? `export default ${code}` : code;
+    },
+    transform(code, id) {
+      if (id === PAGE) return null;
+      let tree: ProgramNode;
+      try {
+        tree = this.parse(code);
+      } catch {
+        return null; // rollup says the same with its place
+      }
+      for (const node of imports(tree)) {
+        const source = node.source;
+        if (!source) continue;
+        const name = nameOf(source);
+        if (name === undefined) {
+          report(id, code, node.start, "imports a file whose name is only known when it runs, which cannot be packed");
+          continue;
+        }
+        try {
+          found(name, id);
+        } catch (error) {
+          if (!(error instanceof Unpackable)) throw error;
+          report(id, code, node.start, error.message);
+        }
+      }
+      return { code: withoutPreloads(code, id), map: null };
+    },
+    resolveImportMeta(property, { moduleId }) {
+      if (property !== "url") return null;
+      return JSON.stringify(new URL(shown(inline(moduleId)?.file ?? moduleId), job.home).href);
+    },
+  };
+
+  /** Vite's loader would look for style sheets beside the page: they are in the page, and nothing is left to load. */
+  function withoutPreloads(code: string, id: string): string {
+    return code.replace(VITE_FILES, (_, start: string, list: string, middle: string) => {
+      for (const name of JSON.parse(list) as string[]) {
+        if (!name.endsWith(".css")) continue;
+        const file = [join(root, name), join(dirname(id), name)].find(existsSync);
+        if (file && !bundled.styles.includes(shown(file))) bundled.styles.push(shown(file));
+      }
+      return `${start}[]${middle}[]`;
+    });
+  }
+
+  try {
+    const linked = await rollup({ input: PAGE, plugins: [linking], treeshake: false, onLog: () => undefined });
+    const { output } = await linked.generate({ format: "es", inlineDynamicImports: true, compact: true });
+    bundled.code = output[0].code;
+  } catch (error) {
+    const { id, loc, message } = error as { id?: string; loc?: { file?: string; line: number; column: number }; message: string };
+    const script = inline(id ?? "");
+    const file = shown(script?.file ?? loc?.file ?? id ?? job.scripts[0]?.file ?? "");
+    const at = { line: (loc?.line ?? 1) + (script?.line ?? 1) - 1, column: (loc?.column ?? 0) + 1 };
+    if (bundled.problems.length === 0) bundled.problems.push({ file, ...at, message: firstLine(message) });
+  }
+  return bundled;
+}
+
+function entry(script: Job["scripts"][number], at: number): string {
+  return script.code === undefined ? realpathSync(script.file) : `${INLINE}${at}`;
+}
+
+/** What an import map (HTML, "resolve a module specifier") makes of a name; undefined where it says nothing of it. */
+function mappedBy(map: Record<string, string>, source: string): string | undefined {
+  const exact = map[source];
+  if (exact !== undefined) return exact;
+  const prefixes = Object.keys(map).filter((key) => key.endsWith("/") && source.startsWith(key));
+  const longest = prefixes.sort((one, other) => other.length - one.length)[0];
+  return longest === undefined ? undefined : posix.join(map[longest] ?? "", source.slice(longest.length));
+}
+
+/** Every node that names another file. */
+function* imports(tree: ProgramNode): Generator<Node> {
+  const waiting: unknown[] = [tree];
+  while (waiting.length > 0) {
+    const node = waiting.pop();
+    if (Array.isArray(node)) {
+      waiting.push(...node);
+    } else if (typeof node === "object" && node !== null && "type" in node) {
+      if (/^(Import(Declaration|Expression)|Export(Named|All)Declaration)$/.test(String(node.type))) yield node as Node;
+      waiting.push(...Object.values(node));
+    }
+  }
+}
+
+/** What a literal, or a template without expressions, says. */
+function nameOf(source: NonNullable<Node["source"]>): string | undefined {
+  if (source.type === "Literal") return String(source.value);
+  const { quasis } = source as unknown as { quasis?: { value: { cooked: string } }[] };
+  return source.type === "TemplateLiteral" && quasis?.length === 1 ? quasis[0]?.value.cooked : undefined;
+}
+
+function firstLine(message: string): string {
+  return message.replace(/^\[plugin [^\]]*\]\s*/, "").split("\n")[0] ?? message;
+}
+
+if (process.argv[2] === "--stdin") {
+  process.stdout.write(JSON.stringify(await bundle(JSON.parse(await text(process.stdin)) as Job)));
+}

@@ -1,0 +1,108 @@
+"""The module scripts of a page become one script, since a packed page has no other file that it could load."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from gateway.apps.places import Text
+from gateway.apps.scripts import import_problems
+from gateway.errors import DocumentError, Problem
+
+SECONDS: Final = 60
+"""How long linking may take."""
+
+_REMEDY: Final = "linking modules needs Node 20 or later: pip install 'webmcp-gateway[pack]', or put node on the PATH"
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A module script: the file `path`, or `code`, which stands in it from `text` on."""
+
+    path: Path
+    text: Text
+    code: str | None = None
+
+    @property
+    def source(self) -> str:
+        """What it says."""
+        return self.text.whole[self.text.start :] if self.code is None else self.code
+
+    def needs_linking(self) -> bool:
+        """Whether it imports another file, or asks where it lies itself."""
+        return bool(import_problems(self.text, self.source)) or "import.meta" in self.source
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """One script that stands for all, and the style sheets that parts of it would have loaded, as files."""
+
+    code: str
+    styles: tuple[str, ...]
+
+
+class _Answer(BaseModel):
+    class Place(BaseModel):
+        file: str
+        line: int
+        column: int
+        message: str
+
+    code: str
+    styles: list[str]
+    problems: list[Place]
+
+
+def link(modules: Sequence[Module], root: Path, *, base: str, home: str, imports: dict[str, str]) -> Linked:
+    """The modules of one page and all that they import, in their order. Raises `DocumentError`.
+
+    `base` is the path of the site that stands for the folder `root`, `home` the absolute URL of the app's own;
+    `imports` are those of the page's import map.
+    """
+    node = _node()
+    if node is None:
+        problems = [problem for module in modules for problem in import_problems(module.text, module.source)]
+        raise DocumentError([Problem(p.file, p.line, p.column, f"imports another file; {_REMEDY}") for p in problems])
+    scripts = [_script(module) for module in modules]
+    job = {"root": str(root), "base": base, "home": home, "scripts": scripts, "imports": imports}
+    answer = _run(node, json.dumps(job), root)
+    if answer.problems:
+        raise DocumentError([Problem(p.file, p.line, p.column, p.message) for p in answer.problems])
+    return Linked(answer.code, tuple(answer.styles))
+
+
+def _script(module: Module) -> dict[str, object]:
+    if module.code is None:
+        return {"file": str(module.path)}
+    at = module.text.problem(0, "")
+    return {"file": str(module.path), "code": module.code, "line": at.line, "column": at.column}
+
+
+def _run(node: str, job: str, root: Path) -> _Answer:
+    program = Path(str(files("gateway"))) / "static" / "pack" / "bundle.mjs"
+    try:
+        done = subprocess.run(  # noqa: S603  # our own program, with the Node that was found; the job is its input
+            [node, str(program), "--stdin"], input=job, capture_output=True, text=True, timeout=SECONDS, check=True
+        )
+        return TypeAdapter(_Answer).validate_json(done.stdout)
+    except subprocess.TimeoutExpired as error:
+        raise DocumentError([Problem(str(root), 1, 1, f"its modules were not linked within {SECONDS} s")]) from error
+    except (OSError, subprocess.CalledProcessError, ValidationError) as error:
+        said = error.stderr.strip().splitlines() if isinstance(error, subprocess.CalledProcessError) else [str(error)]
+        message = f"its modules cannot be linked: {next(iter(said[-1:]), error)}; {_REMEDY}"
+        raise DocumentError([Problem(str(root), 1, 1, message)]) from error
+
+
+def _node() -> str | None:
+    """Node, as it is on the PATH or beside this Python."""
+    return shutil.which("node", path=os.pathsep.join((os.environ.get("PATH", ""), sysconfig.get_path("scripts"))))

@@ -1,0 +1,52 @@
+"""The files of an app's folder by their URLs: in a view they are there as they are on the app's own site."""
+
+from __future__ import annotations
+
+import mimetypes
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from gateway.model import Response
+
+MAX_FILES: Final = 20_000
+"""Files of one app; a folder with more is not what a bundler wrote."""
+
+_SAFE: Final = "/-._~!$&'()*+,=:@"
+
+
+def own_files(source: Path) -> Mapping[str, Path]:
+    """The files by their canonical paths, without hidden ones and what lies elsewhere; none for an app of one file."""
+    if not source.is_dir():
+        return {}
+    root = source.resolve()
+    found: dict[str, Path] = {}
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            path = (Path(folder) / name).resolve()
+            if not name.startswith(".") and path.is_relative_to(root) and len(found) < MAX_FILES:
+                found["/" + quote((Path(folder) / name).relative_to(root).as_posix(), safe=_SAFE)] = path
+    if (root / "index.html").is_file():
+        found["/"] = root / "index.html"
+    return found
+
+
+def media_type(path: Path) -> str:
+    """The media type that a file is served with."""
+    return mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+
+
+def own_file(path: Path, method: str, url: str, limit: int) -> Response | None:
+    """The file as an answer; None where it is gone, or has more than `limit` bytes."""
+    try:
+        with path.open("rb") as file:
+            body = file.read(limit + 1)
+    except OSError:
+        return None
+    if len(body) > limit:
+        return None
+    headers = (("content-type", media_type(path)), ("cache-control", "no-cache"))
+    return Response(200, headers, b"" if method == "HEAD" else body, url, reason_phrase="OK")

@@ -1,0 +1,74 @@
+"""The files of an app's own site, in its views too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mcp import Client
+
+from gateway.apps import own_files
+from tests.apps.test_pack import write
+from tests.mcp.fakes import UI
+from tests.world import World, running
+
+PAGE = "<!doctype html><img src=data:,>"
+
+
+def test_the_files_by_their_urls(tmp_path: Path) -> None:
+    """As a server of the folder would give them; nothing hidden, and nothing of elsewhere."""
+    folder = write(tmp_path / "app", index__html=PAGE, img_of_a__png=b"png")
+    for name in ("a b.txt", "ä.txt", ".env", ".git/config", "x%2fy.txt"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("", "utf-8")
+    (tmp_path / "secret.txt").write_text("", "utf-8")
+    (folder / "link.txt").symlink_to(tmp_path / "secret.txt")
+    assert sorted(own_files(folder)) == [
+        "/",
+        "/%C3%A4.txt",
+        "/a%20b.txt",
+        "/img/a.png",
+        "/index.html",
+        "/x%252fy.txt",
+    ]
+
+
+def test_an_app_of_one_file_has_no_folder(tmp_path: Path) -> None:
+    """What lies beside it is not its own."""
+    assert own_files(write(tmp_path, index__html=PAGE, other__txt="") / "index.html") == {}
+
+
+async def fetched(world: World, url: str, method: str = "GET") -> dict[str, object]:
+    """What a view's fetch is answered with."""
+    async with Client(f"{world.url}/mcp/cart", extensions=UI) as client:
+        result = await client.call_tool("http_request", {"url": url, "method": method})
+        assert result.structured_content is not None
+        return dict(result.structured_content)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_a_view_fetches_a_file_of_its_own_site(tmp_path: Path, method: str) -> None:
+    """No rule of the policy names it: it is the app itself; the query is the page's own business."""
+    folder = write(tmp_path / "app", index__html=PAGE, assets_of_a__json='{"a": 1}')
+    async with running(tmp_path, source=folder) as world:
+        answer = await fetched(world, "/assets/a.json?v=1", method)
+        assert (answer["status"], answer.get("body")) == (200, {"a": 1} if method == "GET" else None)
+        assert world.arrived() == []
+
+
+@pytest.mark.parametrize(
+    ("url", "method"),
+    [
+        ("/assets/a.json", "POST"),
+        ("/assets/../assets/a.json", "GET"),
+        ("/assets/%61.json", "GET"),
+        ("//assets/a.json", "GET"),
+        ("/.env", "GET"),
+        ("/../policy.yaml", "GET"),
+    ],
+)
+async def test_anything_else_is_for_the_policy(tmp_path: Path, url: str, method: str) -> None:
+    """Other methods, other ways to write the path, hidden files."""
+    folder = write(tmp_path / "app", index__html=PAGE, assets_of_a__json='{"a": 1}', **{"__env": "SECRET=1"})
+    async with running(tmp_path, source=folder) as world:
+        assert (await fetched(world, url, method))["status"] in (400, 403)
