@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from fnmatch import fnmatchcase
 from functools import partial
@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 import gateway
+from gateway import recording
 from gateway.apps import own_files, pack
 from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
@@ -49,9 +50,9 @@ from gateway.mcp.elicit import Asking
 from gateway.mcp.server import Face
 from gateway.reload import Reloader
 from gateway.running import Apps, Backends, Held, Packed, Running
-from gateway.stores.journal import Journal
 from gateway.stores.keys import IdempotencyKeys
 from gateway.stores.quotas import Quotas
+from gateway.stores.records import Records
 from gateway.stores.sql import Database
 from gateway.telemetry import Metrics
 from gateway.views.forward import Forwarder
@@ -85,8 +86,9 @@ class _Gateway:
         self._static = static
         self._metrics = Metrics()
         self._connections = Connections()
-        self._journal = Journal(config.journal, redact=config.audit.redact)
-        self._database = Database(config.database)
+        self._journal = recording.journal(config)
+        self._database = Database(config.database.reveal())
+        self._records = Records(self._database)
         hooks = Hooks(config.plugins, config.path.parent)
         self._backends = Backends(self._connections, hooks.backend_types())
         self._approvals = Approvals(config.approvals.timeout)
@@ -183,7 +185,7 @@ class _Gateway:
             recorder=self._recorder,
             tickets=bridge.tickets,
             events=self._events,
-            database=self._database,
+            database=self._records,
             notices=self._notices,
             links=LinkDoor(self._views, self._recorder),
         )
@@ -320,7 +322,7 @@ class _Gateway:
             await stack.enter_async_context(self._connections)
             stack.push_async_callback(self._backends.close)
             tasks = await stack.enter_async_context(self._tasks)
-            for job in (self._database.fill(self._journal), self._approvals.keep()):
+            for job in (*self._recording(), self._approvals.keep()):
                 stack.callback(tasks.create_task(job).cancel)
             await stack.enter_async_context(self._streams)
             await stack.enter_async_context(self._views)
@@ -329,6 +331,16 @@ class _Gateway:
                 await self._held.enter(tasks, face)
             stack.callback(tasks.create_task(self._reloader.run()).cancel)
             yield
+
+    def _recording(self) -> list[Coroutine[None, None, None]]:
+        return recording.jobs(
+            self._config,
+            journal=self._journal,
+            records=self._records,
+            connections=self._connections,
+            metrics=self._metrics,
+            notices=self._notices,
+        )
 
     async def _leave_faces(self) -> None:
         await self._held.leave(self._everything, *(app.face for app in self._apps.values()))

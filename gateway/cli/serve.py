@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib
-import logging
 import os
 import signal
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from aiohttp import web
 
 import gateway
 from gateway.app import RELOAD, build_app
+from gateway.cli import logs
 from gateway.config import Config, Reading, load_config, read_config
 from gateway.errors import StartError
 
@@ -25,14 +25,6 @@ DRAIN = 10.0
 """Seconds that running exchanges have after SIGTERM or Ctrl-C."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
-class OneLine(logging.Formatter):
-    """Writes control characters as escapes: what a page or a client says can not look like a line of ours."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        text = super().formatMessage(record)
-        return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 @click.command()
@@ -46,7 +38,8 @@ class OneLine(logging.Formatter):
     help="The configuration.",
 )
 @click.option("--verbose", "-v", is_flag=True, help="Log what happens, not only what goes wrong.")
-def serve(path: Path, verbose: bool) -> None:
+@click.option("--log-format", type=click.Choice(logs.FORMATS), help="How the log is written.  [default: as `log` says]")
+def serve(path: Path, verbose: bool, log_format: str | None) -> None:
     """Run the gateway until Ctrl-C or SIGTERM.
 
     Changes of gateway.yaml's `apps` and of policies take effect while it runs, within two seconds, or at once with
@@ -54,10 +47,9 @@ def serve(path: Path, verbose: bool) -> None:
 
     Example: webmcp-gateway serve --config gateway.yaml
     """
-    handler = logging.StreamHandler()
-    handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
+    logs.set_up(log_format or "text", verbose)
     config = load_config(path, os.environ)
+    logs.set_up(log_format or config.log, verbose)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_serve(config, partial(read_config, path, os.environ)))
 

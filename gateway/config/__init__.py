@@ -1,8 +1,9 @@
 """gateway.yaml and the environment become one frozen Config; what is wrong in it or its policies is named at once."""
 
+from gateway.config.audit import Audit, SinkName, Telemetry
 from gateway.config.load import Reading, app_id_problem, load_config, read_config
 from gateway.config.notices import Kind, Notice, Notices
-from gateway.config.nouns import App, Approvals, Audit, Config, Origins, Server, Unproven
+from gateway.config.nouns import App, Approvals, Config, Origins, Server, Unproven
 from gateway.config.restart import restart_problems
 from gateway.config.settings import SETTINGS, Setting
 from gateway.config.watch import Watch
@@ -20,6 +21,8 @@ __all__ = [
     "Reading",
     "Server",
     "Setting",
+    "SinkName",
+    "Telemetry",
     "Unproven",
     "Watch",
     "app_id_problem",

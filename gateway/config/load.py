@@ -9,8 +9,9 @@ from itertools import combinations
 from pathlib import Path
 
 from gateway.config import addresses
+from gateway.config import audit as record
 from gateway.config.mcp import read_mcp
-from gateway.config.nouns import App, Approvals, Audit, Config, Origins, Server, Unproven
+from gateway.config.nouns import App, Approvals, Config, Origins, Server, Unproven
 from gateway.config.secrets import misplaced, secret
 from gateway.config.settings import DEFAULTS, UNAVAILABLE
 from gateway.credentials import ClientCredentials
@@ -18,12 +19,14 @@ from gateway.documents import Section, parse_duration, read, suggestion
 from gateway.errors import DocumentError, Problem
 from gateway.policy import Network, Policy, load_policy, parse_network
 
+SECRETS = ("client_secret", "database", "key", "authorization")
+"""The keys whose values may come from the environment or a file."""
+
 RESERVED = ("http", "open", "list", "call", "webmcp")
 """Not an app's id: its tools could not be told from the gateway's own."""
 
 _APP_ID = re.compile(r"[a-z][a-z0-9-]{0,23}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
-_REDACT = re.compile(r"""\$(\.{1,2}([A-Za-z_][\w-]*|\*)|\[\*\]|\['[^']+'\])+""")
 _AUTH_PLANNED = ("oauth", "token")
 
 
@@ -94,10 +97,8 @@ class _Reader:
 
     def config(self, root: Section) -> Config:
         root.unavailable(*UNAVAILABLE[""])
-        for node in misplaced(root.node, "client_secret"):
-            root.report.add(
-                node, "${env:…} and ${file:…} are for secrets: only client_secret of a credential takes them"
-            )
+        for node in misplaced(root.node, SECRETS):
+            root.report.add(node, f"${{env:…}} and ${{file:…}} are for secrets: only {', '.join(SECRETS)} take them")
         auth = _auth(root)
         section = root.section("server")
         server = _server(section, auth)
@@ -108,7 +109,10 @@ class _Reader:
         if "apps" in root and not named:
             root.problem("name at least one app", "apps")
         _check_sites(section, server.origins, list(named))
-        database, journal = self._stores(root.section("stores"))
+        stores = root.section("stores")
+        stores.unavailable(*UNAVAILABLE["stores"])
+        database, journal = record.database(stores, self.folder, self.environ), self._journal(stores)
+        telemetry = record.telemetry(root.section("telemetry"), self.folder, self.environ)
         return Config(
             path=self.path,
             server=server,
@@ -118,8 +122,10 @@ class _Reader:
             database=database,
             journal=journal,
             approvals=_approvals(root.section("approvals")),
-            audit=_audit(root.section("audit")),
             mcp=read_mcp(root.section("mcp")),
+            audit=record.audit(root.section("audit"), telemetry, journal, self.folder, self.environ),
+            telemetry=telemetry,
+            log=root.choice("log", ("text", "json"), DEFAULTS["log"]),
             plugins=root.texts("plugins"),
         )
 
@@ -182,17 +188,11 @@ class _Reader:
             network=_network(section),
         )
 
-    def _stores(self, section: Section) -> tuple[str, Path]:
-        section.unavailable(*UNAVAILABLE["stores"])
-        database = section.text("database", DEFAULTS["stores.database"])
-        scheme, _, place = database.partition(":///")
-        if scheme != "sqlite" or not place or place == ":memory:":
-            section.problem("only sqlite:///path is available in this version", "database")
+    def _journal(self, section: Section) -> Path:
         journal = self.folder / section.text("journal", DEFAULTS["stores.journal"])
-        for key, path in (("database", self.folder / place), ("journal", journal)):
-            if not path.parent.is_dir():
-                section.problem(f"there is no folder {path.parent}", key)
-        return f"sqlite:///{self.folder / place}", journal
+        if not journal.parent.is_dir():
+            section.problem(f"there is no folder {journal.parent}", "journal")
+        return journal
 
 
 def _server(section: Section, auth: tuple[str, ...]) -> Server:
@@ -248,16 +248,6 @@ def _auth(root: Section) -> tuple[str, ...]:
 def _approvals(section: Section) -> Approvals:
     section.unavailable(*UNAVAILABLE["approvals"])
     return Approvals(timeout=section.duration("timeout", parse_duration(DEFAULTS["approvals.timeout"])))
-
-
-def _audit(section: Section) -> Audit:
-    section.unavailable(*UNAVAILABLE["audit"])
-    redact = section.texts("redact")
-    for path in redact:
-        if not _REDACT.fullmatch(path):
-            section.problem(f"{path!r} is not a path such as $.password, $..token or $.items[*].name", "redact")
-    failures = ("refuse-unsafe", "refuse", "continue")
-    return Audit(on_failure=section.choice("on_failure", failures, DEFAULTS["audit.on_failure"]), redact=redact)
 
 
 def _network(section: Section) -> Network:

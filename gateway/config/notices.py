@@ -10,8 +10,10 @@ from gateway.errors import Problem
 
 
 class Kind(StrEnum):
-    """Of what a notice tells: of a file that was not taken, of a change that waits for a restart, of report mode."""
+    """Of what a notice tells: of a file that was not taken, of a change that waits for a restart, of report mode, of a
+    record that cannot be kept as it should be."""
 
+    RECORD = "record"
     BROKEN = "broken"
     RESTART = "restart"
     REPORT = "report"
@@ -26,21 +28,22 @@ class Notice:
 
 
 class Notices:
-    """What is to be said now."""
+    """What is to be said now, by those who say it."""
 
     def __init__(self) -> None:
-        self._now: tuple[Notice, ...] = ()
+        self._said: dict[str, tuple[Notice, ...]] = {}
         self._watchers: set[Callable[[], None]] = set()
 
     def now(self) -> tuple[Notice, ...]:
         """All of it, in the order of importance."""
-        return self._now
+        everything = [notice for said in self._said.values() for notice in said]
+        return tuple(sorted(everything, key=lambda notice: list(Kind).index(notice.kind)))
 
-    def say(self, notices: Sequence[Notice]) -> bool:
-        """Replace all of it; whether that is something else than before."""
-        if tuple(notices) == self._now:
+    def say(self, notices: Sequence[Notice], source: str = "files") -> bool:
+        """Replace all that `source` said; whether that is something else than before."""
+        if tuple(notices) == self._said.get(source, ()):
             return False
-        self._now = tuple(notices)
+        self._said[source] = tuple(notices)
         for watcher in list(self._watchers):
             watcher()
         return True

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from gateway.config.audit import Audit, Telemetry
 from gateway.config.mcp import Mcp
 from gateway.credentials import ClientCredentials
+from gateway.model import Secret
 from gateway.policy import Policy
 
 
@@ -62,25 +64,19 @@ class Approvals:
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
-    """What the record does. `on_failure` is `refuse-unsafe`, `refuse` or `continue`."""
-
-    on_failure: str
-    redact: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Config:
-    """The whole configuration; all paths are absolute. `database` is an SQLAlchemy URL."""
+    """The whole configuration; all paths are absolute. `database` is an SQLAlchemy URL, `log` is `text` or `json`."""
 
     path: Path
     server: Server
     auth: tuple[str, ...]
     apps: Mapping[str, App]
     credentials: Mapping[str, ClientCredentials]
-    database: str
+    database: Secret
     journal: Path
     approvals: Approvals
     audit: Audit
+    telemetry: Telemetry
+    log: str
     plugins: tuple[str, ...]
     mcp: Mcp

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
+from gateway.config.audit import Audit, Telemetry
 from gateway.config.nouns import Config
 from gateway.credentials import ClientCredentials
 from gateway.documents import load
@@ -31,13 +33,28 @@ def _changed(running: Config, found: Config) -> Iterator[tuple[str, str]]:
         "server": (running.server, found.server),
         "auth": (running.auth, found.auth),
         "credentials": (_comparable(running), _comparable(found)),
-        "stores": ((running.database, running.journal), (found.database, found.journal)),
+        "stores": (_stores(running), _stores(found)),
         "approvals": (running.approvals, found.approvals),
-        "audit": (running.audit, found.audit),
         "mcp": (running.mcp, found.mcp),
+        "audit": (_audit(running), _audit(found)),
+        "telemetry": (_telemetry(running), _telemetry(found)),
+        "log": (running.log, found.log),
         "plugins": (running.plugins, found.plugins),
     }
     yield from ((key, "was changed") for key, (old, new) in pairs.items() if old != new)
+
+
+def _stores(config: Config) -> tuple[str, Path]:
+    return config.database.reveal(), config.journal
+
+
+def _audit(config: Config) -> tuple[Audit, str]:
+    key = config.audit.key
+    return replace(config.audit, key=None), key.reveal() if key is not None else ""
+
+
+def _telemetry(config: Config) -> tuple[Telemetry, str]:
+    return replace(config.telemetry, authorization=_HIDDEN), config.telemetry.authorization.reveal()
 
 
 def _comparable(config: Config) -> dict[str, tuple[ClientCredentials, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from gateway.documents import Node, Section
@@ -27,14 +27,14 @@ def secret(section: Section, key: str, folder: Path, environ: Mapping[str, str])
     return Secret("")
 
 
-def misplaced(root: Node, allowed: str) -> Iterator[Node]:
-    """The texts that refer to a secret under another key than `allowed`."""
+def misplaced(root: Node, allowed: Collection[str]) -> Iterator[Node]:
+    """The texts that refer to a secret under another key than those `allowed`."""
     pending: list[tuple[Node, str]] = [(root, "")]
     while pending:
         node, key = pending.pop()
         match node.value:
             case str() as text:
-                if key != allowed and _REFERENCE.search(text):
+                if key not in allowed and _REFERENCE.search(text):
                     yield node
             case Mapping() as entries:
                 pending.extend((child, name) for name, child in entries.items())

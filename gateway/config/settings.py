@@ -39,7 +39,10 @@ SETTINGS: Final = (
     Setting("credentials.<name>.client_secret", None, "The client's secret: ${env:NAME} or ${file:path}."),
     Setting("credentials.<name>.scope", "[]", "The scopes to ask for."),
     Setting("credentials.<name>.network", "public", "Where the server may be: public, private, or a list of CIDRs."),
-    Setting("stores.database", "sqlite:///gateway.db", "The database of the record, filled from the journal."),
+    Setting("log", "text", "How the log is written: text, or json, one object per line."),
+    Setting(
+        "stores.database", "sqlite:///gateway.db", "sqlite:///path or postgresql://…; ${env:…} if it has a password."
+    ),
     Setting("stores.journal", "gateway.journal", "The file to which the record is written first."),
     Setting("approvals.timeout", "2m", "How long a question to a person stays open."),
     Setting("audit.on_failure", "refuse-unsafe", "Without a record: refuse-unsafe methods, refuse all, or continue."),
@@ -47,6 +50,17 @@ SETTINGS: Final = (
     Setting("mcp.fast_path", "true", "Carry an app's requests past the MCP SDK where nothing about them is unusual."),
     Setting("mcp.sessions", "10000", "Sessions of older MCP protocols that may be open at once, in each mount."),
     Setting("mcp.session_idle", "30m", "After how long without a request such a session ends."),
+    Setting("audit.sinks", "[database]", "Where the record goes beside the journal: database, otlp."),
+    Setting("audit.retain", "", "How long values are kept, such as 90d; left out, for ever. The chain stays."),
+    Setting(
+        "audit.fsync", "never", "Whether each line waits for the disk: always survives a loss of power, and costs."
+    ),
+    Setting("audit.key", "", "The signing key, 32 bytes in base64: ${env:…}; left out, a file beside the journal."),
+    Setting("audit.rotate.size", "1GB", "After how many bytes the journal goes on in a new file."),
+    Setting("audit.rotate.every", "", "After what time it does so as well, such as 1d."),
+    Setting("telemetry.otlp", "", "Traces go to this OTLP/HTTP collector, such as http://127.0.0.1:4318."),
+    Setting("telemetry.authorization", "", "The collector's Authorization header: ${env:NAME} or ${file:path}."),
+    Setting("telemetry.network", "private", "Where the collector may be: public, private, or a list of CIDRs."),
     Setting("plugins", "[]", "Modules, or .py files; only what is named here is loaded."),
 )
 """In the order of the file."""
@@ -58,6 +72,5 @@ UNAVAILABLE: Final = {
     "server": ("trusted_proxies",),
     "stores": ("redis",),
     "approvals": ("ask", "presence"),
-    "audit": ("sinks", "retain"),
 }
 """Keys that are planned and do not work yet, by their section."""

@@ -13,7 +13,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 from aiohttp import web
-from sqlalchemy.exc import SQLAlchemyError
 
 from gateway.config import Notices
 from gateway.doors.allowed import lacking
@@ -25,7 +24,7 @@ from gateway.doors.tickets import Tickets
 from gateway.exchange.approve import Approvals, State
 from gateway.exchange.record import Recorder
 from gateway.model import Caller, Door, Initiator, Json, Principal, Question
-from gateway.stores.sql import Database, Record
+from gateway.stores.records import Filter, Record, Records
 
 CSRF = "webmcp-gateway-csrf"
 
@@ -55,7 +54,7 @@ class ConsoleDoor:
         recorder: Recorder,
         tickets: Tickets,
         events: Events,
-        database: Database,
+        database: Records,
         notices: Notices,
         links: LinkDoor,
     ) -> None:
@@ -116,8 +115,10 @@ class ConsoleDoor:
         if not re.fullmatch("[1-9][0-9]{0,3}", limit) or int(limit) > 1000:
             return refused(400, "bad-request", "limit: a whole number from 1 to 1000.")
         try:
-            records = await self._database.query(int(limit), request.query.get("app"), request.query.get("before"))
-        except (SQLAlchemyError, OSError):
+            records = await self._database.query(
+                int(limit), Filter(app=request.query.get("app")), request.query.get("before")
+            )
+        except OSError:
             return refused(503, "database-unavailable", "The database does not answer; the journal goes on without it.")
         return _json({"records": [_line(record) for record in records]})
 

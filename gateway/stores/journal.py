@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import hashlib
+import logging
 import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import Self
 
 from gateway.errors import StartError
 from gateway.model import AuditRecord, Json
 from gateway.stores.followers import Follower
-from gateway.stores.lines import LINE_START, NO_HASH, Line, raw_lines, raw_lines_backwards, read_line, write_line
+from gateway.stores.heads import EVERY, Key, new_key
+from gateway.stores.lines import LINE_START, NO_HASH, Line, raw_lines_backwards, read_line, write_line
 from gateway.stores.redaction import Redaction
+from gateway.stores.segments import all_segments, closed_path, closed_segments, lines_backwards, start_of
 
 NOTE = "note"
 """The phase of lines in which a journal speaks of itself; `intent` and `outcome` are of exchanges and tool calls."""
@@ -27,30 +32,64 @@ UNKNOWN = "result-unknown"
 """The `reason` of an outcome that a later process wrote, because the one that wrote the intent did not live to."""
 
 FOLLOWER_LINES = 1000
-_STARTED = "the journal was opened"
+MOST_OPEN = 2000
+"""Intents without outcome that a head lists; with more it lists none, and a start looks further back."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """How a journal is kept. `fsync` waits for the disk at each line; a new file begins after `size` bytes, or after
+    `every` seconds by the clock (86400: at midnight UTC); None is never."""
+
+    fsync: bool = False
+    size: int | None = None
+    every: float | None = None
 
 
 class Journal:
     """The journal in the file `path`, for one process at a time; an async context manager.
 
     Each start is a `writer` of its own, its lines numbered from 1: where a loss of power took the last lines, their
-    numbers are not used again. The chain goes on through all writers of a file. `size` is the file's, in bytes.
-    Values that the JSON paths of `redact` name are never written. At the start a torn last line is set aside in a
-    file beside it, and each intent without outcome gets one with the reason `result-unknown`. A line survives the
-    death of the process, and a loss of power as far as the system had written it.
+    numbers are not used again. The chain goes on through all writers and files. `size` is that of the file, `position`
+    of all that was ever written, in bytes. Values that the JSON paths of `redact` name are never written. At the start
+    a torn last line is set aside in a file beside it, and each intent without outcome gets one with the reason
+    `result-unknown`. What the journal says of itself is signed with `key`, and proves all lines before it. A line
+    survives the death of the process, and a loss of power as far as the system had written it, or with `fsync`.
     """
 
-    def __init__(self, path: Path, redact: Sequence[str] = (), now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        path: Path,
+        redact: Sequence[str] = (),
+        now: Callable[[], float] = time.time,
+        key: Key | None = None,
+        keeping: Keeping = Keeping(),
+    ) -> None:
         self.path = path
         self.writer = secrets.token_hex(8)
+        self.chain = self.writer
         self.seq = 0
         self.size = 0
+        self.heads = 0
+        self._start = 0
         self._hash = NO_HASH
+        self._key = key or new_key()
+        self._keeping = keeping
         self._redact = Redaction(redact)
         self._now = now
         self._file = -1
         self._torn = False
+        self._sealed = True
+        self._period: float | None = None
+        self._intents: dict[str, None] = {}
         self._followers: set[Follower] = set()
+
+    @property
+    def position(self) -> int:
+        """The byte behind all that was written, counted from the beginning of the first file."""
+        return self._start + self.size
 
     async def __aenter__(self) -> Self:
         """Open or resume. Raises StartError where another process has the file, or it cannot be used."""
@@ -68,21 +107,78 @@ class Journal:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        with suppress(OSError):
+            self.seal()
         for follower in tuple(self._followers):
             follower.end()
         self._close()
 
+    async def keep(self) -> None:
+        """Sign a head every ten seconds in which something was written, and begin new files, until cancelled."""
+        while True:
+            await asyncio.sleep(EVERY)
+            try:
+                self.seal()
+                self.rotate()
+            except OSError as error:
+                log.error("the journal %s cannot be sealed: %s", self.path, error)
+
     def append(self, record: AuditRecord) -> None:
         """Write one line. Raises OSError, and then nothing of it is in the file."""
-        redacted = AuditRecord(record.id, record.phase, record.time, self._redact(record.fields))
+        if self._redact.any and record.phase != NOTE:
+            record = AuditRecord(record.id, record.phase, record.time, self._redact(record.fields))
         try:
-            line = write_line(self.writer, self.seq + 1, self._hash, redacted)
+            line = write_line(self.writer, self.seq + 1, self._hash, record)
         except ValueError as error:
             raise OSError(errno.EINVAL, f"the record cannot be written as JSON: {error}") from error
         self._write(line.text.encode("ascii") + b"\n")
-        self.seq, self._hash = line.seq, line.hash
+        self.seq, self._hash, self._sealed = line.seq, line.hash, False
+        if record.phase == "intent":
+            self._intents[record.id] = None
+        elif record.phase == "outcome":
+            self._intents.pop(record.id, None)
         for follower in tuple(self._followers):
             follower.offer(line)
+
+    def seal(self) -> None:
+        """Sign what was written since the last head, if anything was. Raises OSError."""
+        if not self._sealed:
+            self.note("head")
+
+    def note(self, message: str, **fields: Json) -> None:
+        """Write a head that says something. Raises OSError."""
+        listed: Json = [*self._intents] if len(self._intents) <= MOST_OPEN else None
+        place: dict[str, Json] = {"chain": self.chain, "start": self._start, "head": self.heads + 1, "open": listed}
+        said: dict[str, Json] = {"kind": "journal", "message": message, **place, **fields}
+        now = self._now()
+        self.append(AuditRecord("", NOTE, now, self._key.signed(self.writer, self.seq + 1, self._hash, now, said)))
+        self.heads += 1
+        self._sealed = True
+
+    def rotate(self) -> bool:
+        """Begin a new file, if the one that grows is full, or its time is over. Raises OSError."""
+        period = self._now() // self._keeping.every if self._keeping.every else None
+        full = self._keeping.size is not None and self.size >= self._keeping.size
+        if not full and period == self._period:
+            return False
+        self._period = period
+        self.seal()
+        place = closed_path(self.path, self._start)
+        fresh = self.path.with_name(f"{self.path.name}.new")
+        with suppress(FileNotFoundError):
+            fresh.unlink()  # of a process that died here
+        descriptor = _open_alone(fresh)
+        try:
+            os.fsync(self._file)
+            os.link(self.path, place)  # at no moment is there no journal, so nobody else can begin one
+            fresh.rename(self.path)
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.close(self._file)
+        self._file, self._start, self.size = descriptor, self.position, 0
+        self.note("the journal goes on in a new file")
+        return True
 
     def subscribe(self, limit: int = FOLLOWER_LINES) -> Follower:
         """Lines from now on, as an async iterator that is also a context manager; `limit` may wait unread."""
@@ -106,25 +202,38 @@ class Journal:
         if self._torn:
             os.ftruncate(self._file, self.size)
             self._torn = False
-        written = os.write(self._file, raw)
-        if written != len(raw):
+        try:
+            written = os.write(self._file, raw)
+            if written != len(raw):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+            if self._keeping.fsync:
+                os.fdatasync(self._file)
+        except OSError:
             # A full disk took a part of the line: away with it, now or before the next one.
             self._torn = True
             with suppress(OSError):
                 os.ftruncate(self._file, self.size)
                 self._torn = False
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+            raise
         self.size += written
 
     def _resume(self) -> None:
         self.size = os.fstat(self._file).st_size
+        self._period = self._now() // self._keeping.every if self._keeping.every else None
+        for one in closed_segments(self.path):  # a process that died while it began a new file left two names for one
+            if one.path.samefile(self.path):
+                one.path.unlink()
+        if self.size:
+            self._start = start_of(self.path)
         torn = self._take_up_chain()
-        unknown = list(_without_outcome(self._backwards()))
-        if torn:
-            self._note("what no line was, at the end of the journal, was set aside", **torn)
+        if not self.size and (before := closed_segments(self.path)):
+            self._start = before[-1].end
+        unknown = self._take_up_notes()
+        self._intents = dict.fromkeys(record.id for record in reversed(unknown))
+        self.note("the journal was opened", process=os.getpid(), **torn)
         for record in reversed(unknown):
             self.append(self._unknown_outcome(record))
-        self._note(_STARTED, process=os.getpid())  # last: what stands before it need not be looked through again
+        self.seal()
 
     def _take_up_chain(self) -> dict[str, Json]:
         """Find the last whole line, set aside what follows it, and say what that was."""
@@ -142,8 +251,39 @@ class Journal:
             break
         else:
             if not LINE_START.startswith(os.pread(self._file, len(LINE_START), 0)):
-                raise StartError(f"{self.path} is not a journal: name a new file, or the journal of before")
+                raise StartError(
+                    f"{self.path} is not a journal of this version: name a new file, or the journal of before"
+                )
+            self._hash = next((line.hash for line in self._backwards()), NO_HASH)
         return self._set_aside(end) if end < self.size else {}
+
+    def _take_up_notes(self) -> list[AuditRecord]:
+        """Find chain and number of the last head; give the intents of the last run without an outcome, last first."""
+        unknown: list[AuditRecord] = []
+        closed: set[str] = set()
+        wanted: set[str] | None = None
+        for line in self._backwards():
+            if line.record.phase == "outcome":
+                closed.add(line.record.id)
+            elif line.record.phase == "intent" and line.record.id not in closed:
+                if wanted is None or line.record.id in wanted:
+                    unknown.append(line.record)
+                if wanted is not None:
+                    wanted.discard(line.record.id)
+            elif line.record.phase == NOTE:
+                if not self.heads:
+                    self._take_up_head(line.record.fields)
+                listed = line.record.fields.get("open")
+                if wanted is None and isinstance(listed, list):
+                    wanted = {id for id in listed if isinstance(id, str)} - closed
+            if wanted is not None and not wanted:
+                break
+        return unknown
+
+    def _take_up_head(self, fields: Mapping[str, Json]) -> None:
+        chain, head = fields.get("chain"), fields.get("head")
+        if isinstance(chain, str) and isinstance(head, int):
+            self.chain, self.heads = chain, head
 
     def _set_aside(self, start: int) -> dict[str, Json]:
         torn = os.pread(self._file, self.size - start, start)
@@ -155,18 +295,12 @@ class Journal:
             os.fsync(copy)
         os.ftruncate(self._file, start)
         self.size = start
-        return {"file": place.name, "size": len(torn), "sha256": hashlib.sha256(torn).hexdigest()}
+        return {"set_aside": place.name, "size": len(torn), "sha256": hashlib.sha256(torn).hexdigest()}
 
     def _backwards(self) -> Iterator[Line]:
-        for _, raw in raw_lines_backwards(self._file, self.size):
-            if raw:
-                try:
-                    yield read_line(raw)
-                except ValueError:
-                    continue  # `verify` tells of it
-
-    def _note(self, message: str, **fields: Json) -> None:
-        self.append(AuditRecord("", NOTE, self._now(), {"kind": "journal", "message": message, **fields}))
+        for raw in lines_backwards(self.path):
+            with suppress(ValueError):  # `verify` tells of it
+                yield read_line(raw)
 
     def _unknown_outcome(self, intent: AuditRecord) -> AuditRecord:
         message = "result unknown: the gateway ended before it could record an outcome"
@@ -184,6 +318,8 @@ def _open_alone(path: Path) -> int:
     descriptor = os.open(path, flags, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(descriptor), os.stat(path)):
+            raise BlockingIOError  # whoever had it began a new file in this moment
         os.fchmod(descriptor, 0o600)
     except BlockingIOError as error:
         os.close(descriptor)
@@ -196,60 +332,13 @@ def _open_alone(path: Path) -> int:
     return descriptor
 
 
-def _without_outcome(backwards: Iterator[Line]) -> Iterator[AuditRecord]:
-    """Intents of the last run without an outcome, last first; each run has seen to those of the runs before."""
-    closed: set[str] = set()
-    for line in backwards:
-        match line.record.phase:
-            case "outcome":
-                closed.add(line.record.id)
-            case "intent" if line.record.id not in closed:
-                yield line.record
-            case "note" if line.record.fields.get("message") == _STARTED:
-                return
-
-
 def read(path: Path) -> Iterator[Line]:
-    """The lines of a journal, oldest first. Raises ValueError at one that is damaged, naming its number."""
-    with path.open("rb") as file:
-        for number, (_, raw) in enumerate(raw_lines(file), 1):
-            try:
-                yield read_line(raw)
-            except ValueError as error:
-                raise ValueError(f"{path}:{number}: the line {error}") from error
-
-
-def verify(path: Path) -> list[str]:
-    """What is wrong with a journal, each with its line number: damaged, missing, added and moved lines.
-
-    The chain proves every line but the last ones: lines taken away at the end leave no trace in the file.
-    """
-    problems: list[str] = []
-    before: Line | None = None
-    number = 0
-    with path.open("rb") as file:
-        for number, (_, raw) in enumerate(raw_lines(file), 1):
-            try:
-                line = read_line(raw)
-            except ValueError as error:
-                problems.append(f"line {number} {error}")
-                continue
-            problems.extend(f"line {number} {text}" for text in _breaks(before, line))
-            before = line
-        if _ends_torn(file):
-            problems.append(f"line {number + 1} is torn: it has no end")
-    return problems
-
-
-def _ends_torn(file: BinaryIO) -> bool:
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - 1))
-    return file.read() not in (b"", b"\n")
-
-
-def _breaks(before: Line | None, line: Line) -> Iterator[str]:
-    seq = before.seq + 1 if before and before.writer == line.writer else 1
-    if line.seq != seq:
-        yield f"has the number {line.seq} instead of {seq}"
-    elif line.prev != (before.hash if before else NO_HASH):
-        yield "does not continue the line before it"
+    """The lines of a whole journal, oldest first. Raises ValueError at one that is damaged, naming its number."""
+    for segment in all_segments(path):
+        with segment.path.open("rb") as file:
+            for number, raw in enumerate(file, 1):
+                if raw.endswith(b"\n"):
+                    try:
+                        yield read_line(raw[:-1])
+                    except ValueError as error:
+                        raise ValueError(f"{segment.path}:{number}: the line {error}") from error

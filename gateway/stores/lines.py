@@ -5,28 +5,39 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
-from gateway.model import AuditRecord
+from gateway.model import AuditRecord, Json
 
 NO_HASH = "0" * 64
 """What the first line of a chain names as the hash before it."""
 
-LINE_START = b'{"writer":"'
+LINE_START = b'{"v":1,"writer":"'
 """How every line begins."""
 
 _encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 _BLOCK = 256 * 1024
-_HASH_START = b',"hash":"'
-_HASH_LENGTH = len(_HASH_START) + 64 + len(b'"}')
+_TEXT = rb'"(?:[^"\\]|\\.)*"'
+_HEAD: Final = re.compile(
+    rb'(?P<head>\{"v":1,"writer":"(?P<writer>[^"\\]*)","seq":(?P<seq>[0-9]{1,18}),"prev":"(?P<prev>[0-9a-f]{64})",'
+    rb'"id":(?P<id>' + _TEXT + rb'),"phase":(?P<phase>' + _TEXT + rb'),"time":(?P<time>[0-9.e+-]{1,32}),'
+    rb'"values":"(?P<values>[0-9a-f]{64})"),"hash":"(?P<hash>[0-9a-f]{64})"'
+)
+_SALT_START: Final = b',"salt":"'
+_SALT_LENGTH: Final = 32
+_VALUES_START: Final = len(_SALT_START) + _SALT_LENGTH + len(b'","fields":')
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line: the `seq`th of `writer`, naming the hash of the line before. `text` is the line itself, as JSON."""
+    """One line: the `seq`th of `writer`, naming the hash of the line before. `text` is the line itself, as JSON.
+
+    `kept` is False where its values were deleted; the record has no fields then.
+    """
 
     writer: str
     seq: int
@@ -34,54 +45,112 @@ class Line:
     hash: str
     record: AuditRecord
     text: str
+    kept: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A line as the chain sees it, whose hashes fit; `values` are the bytes of its fields, None if they are gone."""
+
+    writer: str
+    seq: int
+    prev: str
+    hash: str
+    phase: str
+    time: float
+    values: bytes | None
 
 
 def write_line(writer: str, seq: int, prev: str, record: AuditRecord) -> Line:
     """Put a record into the chain. Raises ValueError for what JSON cannot say.
 
-    The hash is SHA-256 over the line as it stands without its last member, `hash`.
+    `hash` is SHA-256 over the line as it stands before it. In there, `values` is SHA-256 over `salt` and the JSON of
+    `fields`, which stand behind it: where these two are deleted, the chain still holds, and nobody can guess from it
+    what they said.
     """
-    members = {
-        "writer": writer,
-        "seq": seq,
-        "prev": prev,
-        "id": record.id,
-        "phase": record.phase,
-        "time": record.time,
-        "fields": dict(record.fields),
-    }
     try:
-        open_text = _encode(members)
+        fields = _encode(dict(record.fields))
+        words = f'"id":{_encode(record.id)},"phase":{_encode(record.phase)},"time":{_encode(record.time)}'
     except (TypeError, RecursionError) as error:
         raise ValueError(str(error)) from error
-    digest = hashlib.sha256(open_text.encode("ascii")).hexdigest()
-    return Line(writer, seq, prev, digest, record, f'{open_text[:-1]},"hash":"{digest}"}}')
+    salt = os.urandom(_SALT_LENGTH // 2).hex()
+    values = hashlib.sha256(f"{salt}{fields}".encode("ascii")).hexdigest()
+    head = f'{{"v":1,"writer":"{writer}","seq":{seq},"prev":"{prev}",{words},"values":"{values}"'
+    digest = hashlib.sha256(head.encode("ascii")).hexdigest()
+    return Line(writer, seq, prev, digest, record, f'{head},"hash":"{digest}","salt":"{salt}","fields":{fields}}}')
+
+
+def read_link(raw: bytes) -> Link:
+    """Read a line (without its newline) as far as the chain needs it, and check its hashes. Raises ValueError."""
+    found = _HEAD.match(raw)
+    if found is None:
+        raise ValueError("is not a line of a journal")
+    digest = hashlib.sha256(found["head"]).hexdigest()
+    if found["hash"] != digest.encode():
+        raise ValueError("was altered: its hash does not fit")
+    return Link(
+        found["writer"].decode("ascii"),
+        int(found["seq"]),
+        found["prev"].decode(),
+        digest,
+        json.loads(found["phase"]),
+        float(found["time"]),
+        _values(raw[found.end() :], found["values"]),
+    )
 
 
 def read_line(raw: bytes) -> Line:
-    """Read a line (without its newline) and check its hash. Raises ValueError."""
-    head, tail = raw[:-_HASH_LENGTH], raw[-_HASH_LENGTH:]
-    if not tail.startswith(_HASH_START):
-        raise ValueError("is not a line of a journal")
-    digest = hashlib.sha256(head + b"}").hexdigest()
-    if tail != _HASH_START + digest.encode() + b'"}':
-        raise ValueError("was altered: its hash does not fit")
+    """Read a line (without its newline) and check its hashes. Raises ValueError."""
     try:
         text = raw.decode("ascii")
-        return _line(json.loads(text), digest, text)
+        link = read_link(raw)
+    except UnicodeDecodeError as error:
+        raise ValueError("is not a line of a journal") from error
+    try:
+        members = json.loads(text)
+        fields = {} if link.values is None else members["fields"]
+        record = AuditRecord(members["id"], link.phase, members["time"], fields)
+        if type(fields) is not dict:
+            raise TypeError
     except (KeyError, TypeError, RecursionError, ValueError) as error:
         raise ValueError("is not a line of a journal") from error
+    return Line(link.writer, link.seq, link.prev, link.hash, record, text.rstrip(" "), link.values is not None)
 
 
-def _line(members: dict[str, Any], digest: str, text: str) -> Line:
-    record = AuditRecord(members["id"], members["phase"], members["time"], members["fields"])
-    line = Line(members["writer"], members["seq"], members["prev"], digest, record, text)
-    words = (line.writer, line.prev, record.id, record.phase)
-    if not all(type(word) is str for word in words) or type(line.seq) is not int:
-        raise TypeError
-    if type(record.time) not in (int, float) or type(record.fields) is not dict:
-        raise TypeError
-    return line
+def without_values(raw: bytes) -> bytes | None:
+    """The line without its values and their salt, filled with blanks to its length; None where they are gone already.
+
+    Raises ValueError for what is no line.
+    """
+    found = _HEAD.match(raw)
+    if found is None:
+        raise ValueError("is not a line of a journal")
+    if not raw.startswith(_SALT_START, found.end()):
+        return None
+    return (raw[: found.end()] + b"}").ljust(len(raw))
+
+
+def fields_of(link: Link) -> Mapping[str, Json]:
+    """The values of a line; none where they were deleted. Raises ValueError."""
+    fields = json.loads(link.values) if link.values is not None else {}
+    if not isinstance(fields, dict):
+        raise ValueError("is not a line of a journal")
+    return fields
+
+
+def _values(rest: bytes, commitment: bytes) -> bytes | None:
+    """What stands behind the hash: salt and fields, or nothing any more."""
+    if rest.startswith(b"}") and not rest[1:].strip(b" "):
+        return None
+    values = rest[_VALUES_START:-1]
+    if not rest.startswith(_SALT_START) or not rest.endswith(b"}") or not values:
+        raise ValueError("is not a line of a journal")
+    salt = rest[len(_SALT_START) : len(_SALT_START) + _SALT_LENGTH]
+    if rest[len(_SALT_START) + _SALT_LENGTH : _VALUES_START] != b'","fields":':
+        raise ValueError("is not a line of a journal")
+    if hashlib.sha256(salt + values).hexdigest().encode() != commitment:
+        raise ValueError("was altered: its values are others than were written")
+    return values
 
 
 def raw_lines(file: BinaryIO, start: int = 0) -> Iterator[tuple[int, bytes]]:

@@ -31,6 +31,7 @@ class Redaction:
 
     def __init__(self, paths: Sequence[str] = ()) -> None:
         self._paths = tuple(_steps(path) for path in paths)
+        self.any = bool(self._paths)
 
     def __call__(self, fields: Mapping[str, Json]) -> Mapping[str, Json]:
         """The fields with those values replaced; the given ones stay as they are."""

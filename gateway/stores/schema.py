@@ -30,17 +30,30 @@ AUDIT: Final = Table(
     METADATA,
     Column("writer", String, primary_key=True),
     Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("chain", String, nullable=False),
+    Column("position", BigInteger, nullable=False),
     Column("id", String, nullable=False),
     Column("phase", String, nullable=False),
     Column("opens", Boolean, nullable=False),
     Column("time", Float, nullable=False),
     Column("app", String),
+    Column("principal", String),
+    Column("view", String),
+    Column("door", String),
+    Column("initiator", String),
+    Column("decision", String),
+    Column("reason", String),
+    Column("status", Integer),
+    Column("trace", String),
     Column("line", Text, nullable=False),
     Index("audit_id", "id"),
+    Index("audit_chain", "chain", "position"),
     Index("audit_newest", "opens", "time", "writer", "seq"),
     Index("audit_newest_of_app", "opens", "app", "time", "writer", "seq"),
+    Index("audit_trace", "trace"),
 )
-"""The lines of all journals: `line` as it stands there; `opens` marks the first line of an id, for paging."""
+"""The lines of all journals: `line` as it stands there, `position` the byte behind it; `opens` marks the first line of
+an id, for paging. The other columns are of its fields, for queries."""
 
 FILLED: Final = Table(
     "audit_filled",
@@ -49,7 +62,7 @@ FILLED: Final = Table(
     Column("offset", BigInteger, nullable=False),
     Column("hash", String, nullable=False),
 )
-"""How far each journal, known by the writer of its first line, is in the database: the byte after a line, its hash."""
+"""How far each journal, known by its first writer, is in the database: the byte after a line, and that line's hash."""
 
 QUOTAS: Final = Table(
     "quotas",
@@ -96,6 +109,13 @@ def migrate(connection: Connection) -> None:
         connection.execute(SCHEMA_VERSION.insert().values(version=len(MIGRATIONS)))
 
 
+def _audit_anew(connection: Connection) -> None:
+    """The lines are others than before; what is in the journal comes back by itself."""
+    for table in (AUDIT, FILLED):
+        table.drop(connection, checkfirst=True)
+    METADATA.create_all(connection, [AUDIT, FILLED])
+
+
 def _create(*tables: Table) -> Callable[[Connection], None]:
     def step(connection: Connection) -> None:
         METADATA.create_all(connection, tables)
@@ -107,5 +127,6 @@ MIGRATIONS: Final[tuple[Callable[[Connection], None], ...]] = (
     _create(SCHEMA_VERSION, AUDIT, FILLED),
     _create(QUOTAS),
     _create(IDEMPOTENCY_KEYS, SECRETS),
+    _audit_anew,
 )
 """What makes version n + 1 of version n, from nothing on."""

@@ -1,11 +1,26 @@
 """A line of the log is one line, whatever is in it."""
 
+import json
 import logging
+import sys
 
-from gateway.cli.serve import OneLine
+from gateway.cli.logs import JsonLines, OneLine
 
 
 def test_control_characters_are_escaped() -> None:
     """Neither a new line nor a colour can be forged."""
     record = logging.LogRecord("gateway", logging.WARNING, "", 0, "a\nERROR %s", ("\x1b[31m\u202eé",), None)
     assert OneLine("%(levelname)s %(message)s").format(record) == "WARNING a\\nERROR \\x1b[31m\\u202eé"
+
+
+def test_json_lines() -> None:
+    """One object per line, with the exception, whatever is in the text."""
+    try:
+        raise ValueError("no\nway")
+    except ValueError:
+        record = logging.LogRecord("x", logging.ERROR, "f", 1, "a\n%s", ("é\x1b",), sys.exc_info())
+    text = JsonLines().format(record)
+    said = json.loads(text)
+    assert "\n" not in text
+    assert (said["level"], said["logger"], said["message"]) == ("error", "x", "a\né\x1b")
+    assert "ValueError: no" in said["exception"]

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
+from gateway.stores.records import Records
 from gateway.stores.sql import Database
 from tests.cli.recorded import database, journal, request, tool
 from tests.world import World
@@ -227,11 +228,11 @@ async def served(world: World) -> World:
 async def test_the_record_of_a_running_gateway_is_replayed(served: World, folder: Path) -> None:
     """Its journal and its real database; the example's own policy changes nothing."""
     policy = str(served.folder / "policy.yaml")
-    async with Database(served.config.database) as shown:
+    async with Database(served.config.database.reveal()) as shown:
         async with asyncio.timeout(10):
-            while len([one for one in await shown.query(10) if one.ended is not None]) < 2:
+            while len([one for one in await Records(shown).query(10) if one.ended is not None]) < 2:
                 await asyncio.sleep(0.05)
-    for record in (served.config.journal, Path(served.config.database.removeprefix("sqlite:///"))):
+    for record in (served.config.journal, Path(served.config.database.reveal().removeprefix("sqlite:///"))):
         result = run(str(record), "--policy", policy, "--json")
         told = json.loads(result.stdout)
         assert (result.exit_code, told["replayed"], told["changed"]) == (0, 2, 0), result.output

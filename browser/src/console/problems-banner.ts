@@ -9,6 +9,7 @@ import type { Problem } from "./types";
 type Kind = Problem["kind"];
 
 const KINDS: readonly [kind: Kind, icon: IconName][] = [
+  ["record", "alert"],
   ["broken", "alert"],
   ["restart", "reload"],
   ["report", "shield"],
@@ -35,6 +36,7 @@ export class ProblemsBanner extends LitElement {
         border-radius: 10px;
         background: color-mix(in srgb, var(--tone) 8%, var(--surface));
       }
+      .record,
       .broken {
         --tone: var(--bad);
       }
@@ -75,6 +77,7 @@ function notice(kind: Kind, name: IconName, problems: readonly Problem[]): Templ
 }
 
 function heading(kind: Kind, number: number): string {
+  if (kind === "record") return "The record is not kept as it should be.";
   if (kind === "broken") return `Not taken: ${count(number, "problem", "problems")}. What was in effect before stays so.`;
   if (kind === "restart") return `${count(number, "change waits", "changes wait")} for a restart of the gateway.`;
   return "Report mode: calls are let through that the policy would refuse.";

@@ -1,0 +1,137 @@
+"""The sections `audit`, `telemetry` and `stores.database`: how the record is kept, and where it goes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from gateway.config import addresses
+from gateway.config.secrets import secret
+from gateway.config.settings import DEFAULTS
+from gateway.documents import Section, parse_size
+from gateway.model import Secret
+from gateway.policy import Network, parse_network
+
+_REDACT = re.compile(r"""\$(\.{1,2}([A-Za-z_][\w-]*|\*)|\[\*\]|\['[^']+'\])+""")
+_POSTGRESQL = re.compile(r"postgres(ql)?(\+asyncpg)?://[^/]+/\S+")
+
+
+class SinkName(StrEnum):
+    """Where the record goes beside the journal."""
+
+    DATABASE = "database"
+    OTLP = "otlp"
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What the record does. `on_failure` is `refuse-unsafe`, `refuse` or `continue`; `retain` is in seconds.
+
+    `key` signs the heads; where it is None, the file `key_file` holds it. A new file of the journal begins after
+    `rotate_size` bytes, and every `rotate_every` seconds.
+    """
+
+    on_failure: str
+    redact: tuple[str, ...]
+    sinks: tuple[SinkName, ...]
+    retain: float | None
+    fsync: bool
+    key: Secret | None
+    key_file: Path
+    rotate_size: int
+    rotate_every: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry:
+    """Where traces, and the record as logs, go: the base URL of an OTLP/HTTP collector, None for nowhere."""
+
+    otlp: str | None
+    authorization: Secret
+    network: Network
+
+
+def audit(section: Section, telemetry: Telemetry, journal: Path, folder: Path, environ: Mapping[str, str]) -> Audit:
+    """The section `audit`."""
+    redact = section.texts("redact")
+    for path in redact:
+        if not _REDACT.fullmatch(path):
+            section.problem(f"{path!r} is not a path such as $.password, $..token or $.items[*].name", "redact")
+    failures = ("refuse-unsafe", "refuse", "continue")
+    rotate = section.section("rotate")
+    return Audit(
+        on_failure=section.choice("on_failure", failures, DEFAULTS["audit.on_failure"]),
+        redact=redact,
+        sinks=_sinks(section, telemetry),
+        retain=section.duration("retain") if section.get("retain") is not None else None,
+        fsync=section.choice("fsync", ("always", "never"), DEFAULTS["audit.fsync"]) == "always",
+        key=secret(section, "key", folder, environ) if section.get("key") is not None else None,
+        key_file=journal.with_name(f"{journal.name}.key"),
+        rotate_size=rotate.size("size", parse_size(DEFAULTS["audit.rotate.size"])),
+        rotate_every=rotate.duration("every") if rotate.get("every") is not None else None,
+    )
+
+
+def telemetry(section: Section, folder: Path, environ: Mapping[str, str]) -> Telemetry:
+    """The section `telemetry`."""
+    return Telemetry(
+        otlp=_collector(section) if section.get("otlp") is not None else None,
+        authorization=secret(section, "authorization", folder, environ) if section.get("authorization") else Secret(""),
+        network=_network(section),
+    )
+
+
+def database(section: Section, folder: Path, environ: Mapping[str, str]) -> Secret:
+    """The URL of the database: of SQLite with an absolute path, or of PostgreSQL."""
+    if section.get("database") is None:
+        return Secret(f"sqlite:///{folder / DEFAULTS['stores.database'].removeprefix('sqlite:///')}")
+    url = secret(section, "database", folder, environ).reveal()
+    if _POSTGRESQL.fullmatch(url):
+        return Secret(url)
+    scheme, _, place = url.partition(":///")
+    path = folder / place
+    if scheme != "sqlite" or not place or place == ":memory:":
+        section.problem("write sqlite:///path, or postgresql://user:password@host/name", "database")
+    elif not path.parent.is_dir():
+        section.problem(f"there is no folder {path.parent}", "database")
+    return Secret(f"sqlite:///{path}")
+
+
+def _collector(section: Section) -> str:
+    url = section.text("otlp")
+    section.problem("is not available in this version", "otlp")
+    try:
+        form = urlsplit(url)
+        good = form.scheme in ("http", "https") and bool(form.hostname) and not form.query and not form.fragment
+    except ValueError:
+        good = False
+    if not good:
+        section.problem("write the base URL of an OTLP/HTTP collector, such as http://127.0.0.1:4318", "otlp")
+    elif form.scheme == "http" and "authorization" in section and not addresses.is_loopback(form.hostname or ""):
+        section.problem("write https: the authorization goes over this connection", "otlp")
+    return url.rstrip("/")
+
+
+def _sinks(section: Section, telemetry: Telemetry) -> tuple[SinkName, ...]:
+    words = section.texts("sinks", (SinkName.DATABASE.value,))
+    for word in words:
+        if word not in list(SinkName):
+            section.problem(f"{word!r} is no sink: write database or otlp", "sinks")
+        elif word == SinkName.OTLP and telemetry.otlp is None:
+            section.problem("the sink otlp needs telemetry.otlp, the URL of a collector", "sinks")
+    return tuple(sink for sink in SinkName if sink.value in words)
+
+
+def _network(section: Section) -> Network:
+    node = section.get("network")
+    listed = node is not None and isinstance(node.value, tuple)
+    words = section.texts("network") if listed else (section.text("network", DEFAULTS["telemetry.network"]),)
+    try:
+        return parse_network(words)
+    except ValueError as error:
+        section.problem(str(error), "network")
+        return Network()

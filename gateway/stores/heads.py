@@ -1,0 +1,112 @@
+"""Heads: signed lines of the journal that prove every line before them, and the key that signs them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from gateway.errors import StartError
+from gateway.model import Json
+from gateway.stores.lines import Link, fields_of
+
+SIGNATURE: Final = "signature"
+KEY_BYTES: Final = 32
+EVERY: Final = 10.0
+"""Seconds between two heads, while lines are written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The private key of a journal (Ed25519, RFC 8032), made of 32 secret bytes; `repr` hides it."""
+
+    _private: Ed25519PrivateKey
+
+    @property
+    def public(self) -> str:
+        """The public half, as it stands in heads and is given to `audit verify`: 32 bytes in base64."""
+        raw = self._private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+        return base64.b64encode(raw).decode()
+
+    def signed(self, writer: str, seq: int, prev: str, time: float, fields: Mapping[str, Json]) -> dict[str, Json]:
+        """The fields of a head, with its key and signature."""
+        said: dict[str, Json] = {**fields, "key": self.public}
+        signature = self._private.sign(_message(writer, seq, prev, time, said))
+        return {**said, SIGNATURE: base64.b64encode(signature).decode()}
+
+    def __repr__(self) -> str:
+        return "Key(…)"
+
+
+def key_of(text: str) -> Key:
+    """The key in `text`: 32 bytes in base64. Raises ValueError."""
+    try:
+        raw = base64.b64decode(text.strip(), validate=True)
+    except ValueError as error:
+        raise ValueError("is not base64") from error
+    if len(raw) != KEY_BYTES:
+        raise ValueError(f"has {len(raw)} bytes, not {KEY_BYTES}")
+    return Key(Ed25519PrivateKey.from_private_bytes(raw))
+
+
+def new_key() -> Key:
+    """A key that is nowhere written down."""
+    return Key(Ed25519PrivateKey.generate())
+
+
+def key_in(path: Path) -> Key:
+    """The key in the file `path`, which is made, for its owner alone, where there is none. Raises StartError."""
+    try:
+        if not path.exists():
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "w", encoding="ascii") as file:
+                file.write(base64.b64encode(os.urandom(KEY_BYTES)).decode() + "\n")
+        if path.stat().st_mode & 0o077:
+            raise StartError(f"the key of the record, {path}, can be read by others: chmod 600 {path}")
+        return key_of(path.read_text("ascii"))
+    except OSError as error:
+        raise StartError(f"the key of the record, {path}, cannot be used: {error.strerror}") from error
+    except ValueError as error:
+        raise StartError(f"the key of the record, {path}, {error}; give 32 bytes in base64") from error
+
+
+def is_head(link: Link) -> bool:
+    """Whether a line says that it is signed."""
+    return link.phase == "note" and link.values is not None and b'"signature":' in link.values
+
+
+def head_problem(link: Link, trusted: Sequence[str] | None) -> str | None:
+    """What is wrong with a signed line: by its key, which is one of `trusted` (of any, if None), or its signature."""
+    fields = dict(fields_of(link))
+    signature, key = fields.pop(SIGNATURE, None), fields.get("key")
+    if not isinstance(signature, str) or not isinstance(key, str):
+        return "is a head without signature"
+    if trusted is not None and key not in trusted:
+        return f"is signed with the key {key[:64]}, which is not one that you trust"
+    try:
+        public = Ed25519PublicKey.from_public_bytes(base64.b64decode(key, validate=True))
+        message = _message(link.writer, link.seq, link.prev, link.time, fields)
+        public.verify(base64.b64decode(signature, validate=True), message)
+    except (InvalidSignature, ValueError):
+        return "is a head whose signature does not fit: it was forged, or what it signs was altered"
+    return None
+
+
+def fingerprint(public: str) -> str:
+    """A short name of a public key."""
+    return hashlib.sha256(public.encode()).hexdigest()[:16]
+
+
+def _message(writer: str, seq: int, prev: str, time: float, fields: Mapping[str, Json]) -> bytes:
+    """What is signed: the hash of the line before, the place in the chain, and all that the head says."""
+    said = json.dumps([writer, seq, prev, float(time), dict(fields)], separators=(",", ":"), allow_nan=False)
+    return b"webmcp-gateway head 1\n" + said.encode("ascii")

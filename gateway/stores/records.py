@@ -1,0 +1,209 @@
+"""The record in the database: filled with the lines of journals, asked for what happened."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, FromClause, Row, Select, and_, func, or_, select, tuple_
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.model import Json
+from gateway.stores.filler import Placed, Position
+from gateway.stores.journal import NOTE
+from gateway.stores.schema import AUDIT, FILLED
+from gateway.stores.sql import Database
+from gateway.stores.verify import Found
+
+_COPIED: Final = ("app", "principal", "view", "door", "initiator", "decision", "reason", "trace")
+"""Fields of a line that have columns of their own."""
+
+_PAGE: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What the record says of one exchange or tool call: the fields of its intent, and over them its outcome's.
+
+    Times are in seconds since the epoch; `ended` is None while there is no outcome.
+    """
+
+    id: str
+    time: float
+    ended: float | None
+    fields: Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which records: each value that is given must fit. `since` and `until` are in seconds since the epoch.
+
+    `id` is that of a record, or of what caused it.
+    """
+
+    app: str | None = None
+    principal: str | None = None
+    view: str | None = None
+    door: str | None = None
+    initiator: str | None = None
+    decision: str | None = None
+    reason: str | None = None
+    trace: str | None = None
+    id: str | None = None
+    since: float | None = None
+    until: float | None = None
+
+    def fits(self, record: Record) -> bool:
+        """The same, for a record that was read from elsewhere."""
+        named = ((one.name, getattr(self, one.name)) for one in fields(self))
+        wanted = {name: value for name, value in named if value is not None}
+        if self.since is not None and record.time < self.since:
+            return False
+        if self.until is not None and record.time >= self.until:
+            return False
+        if self.id is not None and self.id not in (record.id, record.fields.get("cause")):
+            return False
+        others = wanted.keys() - {"since", "until", "id"}
+        return all(record.fields.get(name) == wanted[name] for name in others)
+
+
+class Records:
+    """The records of all journals in `database`; the sink of each of them."""
+
+    name = "database"
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    async def query(self, limit: int, filter: Filter = Filter(), before: str | None = None) -> list[Record]:  # noqa: A002  it filters
+        """The newest records first that fit, and older than the record with the id `before`.
+
+        Raises OSError while the database is down.
+        """
+        async with self.database.connect() as connection:
+            edge: Any = None
+            if before is not None:
+                wanted = select(AUDIT.c.time, AUDIT.c.writer, AUDIT.c.seq).where(AUDIT.c.id == before, AUDIT.c.opens)
+                edge = (await connection.execute(wanted)).first()
+                if edge is None:
+                    return []
+            return [_record(row) for row in await connection.execute(_newest(limit, filter, edge))]
+
+    async def position(self, chain: str) -> Position | None:
+        """How far the journal `chain` is in the database."""
+        async with self.database.connect() as connection:
+            found = (await connection.execute(select(FILLED).where(FILLED.c.chain == chain))).first()
+        return Position(found.offset, found.hash) if found is not None else None
+
+    async def store(self, chain: str, lines: Sequence[Placed], position: Position) -> None:
+        """Put in what is not there yet, and the position, in one transaction."""
+        async with self.database.connect() as connection:
+            await _insert(connection, chain, lines)
+            await connection.execute(FILLED.delete().where(FILLED.c.chain == chain))
+            await connection.execute(FILLED.insert().values(chain=chain, offset=position.end, hash=position.hash))
+            await connection.commit()
+
+    async def chains(self) -> dict[str, int]:
+        """How many lines there are of each journal."""
+        wanted = select(AUDIT.c.chain, func.count().label("lines")).group_by(AUDIT.c.chain).order_by(AUDIT.c.chain)
+        async with self.database.connect() as connection:
+            return {row.chain: row.lines for row in await connection.execute(wanted)}
+
+    async def lines(self, chain: str) -> AsyncIterator[Found]:
+        """Every line of one journal, as it stands in the database, oldest first."""
+        last, columns = -1, (AUDIT.c.position, AUDIT.c.writer, AUDIT.c.seq, AUDIT.c.line)
+        wanted = select(*columns).where(AUDIT.c.chain == chain).order_by(AUDIT.c.position).limit(_PAGE)
+        async with self.database.connect() as connection:
+            while rows := (await connection.execute(wanted.where(AUDIT.c.position > last))).all():
+                for row in rows:
+                    yield Found(f"writer {row.writer}, number {row.seq},", row.line.encode("utf-8", "replace"))
+                last = rows[-1].position
+
+
+async def _insert(connection: AsyncConnection, chain: str, placed: Sequence[Placed]) -> None:
+    known: set[tuple[str, int]] = set()
+    lines = [one.line for one in placed]
+    for writer in {line.writer for line in lines}:
+        numbers = [line.seq for line in lines if line.writer == writer]
+        wanted = select(AUDIT.c.seq).where(AUDIT.c.writer == writer, AUDIT.c.seq.between(min(numbers), max(numbers)))
+        known.update((writer, seq) for seq in await connection.scalars(wanted))
+    new = [one for one in placed if (one.line.writer, one.line.seq) not in known]
+    if new:
+        outcomes = [one.line.record.id for one in new if one.line.record.phase == "outcome"]
+        opened = set(await connection.scalars(select(AUDIT.c.id).where(AUDIT.c.id.in_(outcomes))))
+        await connection.execute(AUDIT.insert(), list(_rows(chain, new, opened)))
+
+
+def _rows(chain: str, placed: Sequence[Placed], opened: set[str]) -> Iterator[dict[str, object]]:
+    for one in placed:
+        record = one.line.record
+        opens = record.phase == "intent" or (record.phase == "outcome" and record.id not in opened)
+        opened.add(record.id)
+        status = record.fields.get("status")
+        yield {
+            "writer": one.line.writer,
+            "seq": one.line.seq,
+            "chain": chain,
+            "position": one.end,
+            "id": _word(record.id),
+            "phase": record.phase,
+            "opens": opens,
+            "time": record.time,
+            **{name: _word(record.fields.get(name)) for name in _COPIED},
+            "status": status if isinstance(status, int) and record.phase != NOTE else None,
+            "line": one.line.text,
+        }
+
+
+def _word(value: Json) -> str | None:
+    """A text that every database takes: no NUL, no half of a character."""
+    if not isinstance(value, str):
+        return None
+    return value.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
+
+
+def _newest(limit: int, wanted: Filter, edge: Any) -> Select[Any]:
+    first, outcome = AUDIT.alias("first"), AUDIT.alias("outcome")
+    end = and_(outcome.c.id == first.c.id, outcome.c.phase == "outcome")
+    found = (
+        select(first.c.id, first.c.time, first.c.line, outcome.c.time.label("ended"), outcome.c.line.label("end"))
+        .select_from(first.outerjoin(outcome, end))
+        .where(first.c.opens, *_conditions(wanted, first, outcome))
+        .order_by(first.c.time.desc(), first.c.writer.desc(), first.c.seq.desc())
+        .limit(limit)
+    )
+    if edge is None:
+        return found
+    return found.where(tuple_(first.c.time, first.c.writer, first.c.seq) < tuple_(edge.time, edge.writer, edge.seq))
+
+
+def _conditions(wanted: Filter, first: FromClause, outcome: FromClause) -> Iterator[ColumnElement[bool]]:
+    for name in ("app", "principal", "view", "door", "initiator", "trace"):
+        value = getattr(wanted, name)
+        if value is not None:
+            yield first.c[name] == value
+    if wanted.decision is not None:
+        yield or_(first.c.decision == wanted.decision, outcome.c.decision == wanted.decision)
+    if wanted.reason is not None:
+        yield outcome.c.reason == wanted.reason
+    if wanted.id is not None:
+        yield or_(first.c.id == wanted.id, first.c.line.contains(f'"cause":{json.dumps(wanted.id)}', autoescape=True))
+    if wanted.since is not None:
+        yield first.c.time >= wanted.since
+    if wanted.until is not None:
+        yield first.c.time < wanted.until
+
+
+def _record(row: Row[Any]) -> Record:
+    said = _fields(row.line)
+    if row.end is not None:
+        said |= _fields(row.end)
+    return Record(row.id, row.time, row.ended, said)
+
+
+def _fields(line: str) -> dict[str, Json]:
+    """What a line says; nothing where retention deleted its values."""
+    found: dict[str, Json] = json.loads(line).get("fields", {})
+    return found

@@ -1,0 +1,124 @@
+"""Retention: values that are old enough are deleted, in the journal and in the database; the chain still holds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from sqlalchemy import and_, select, tuple_, update
+
+from gateway.stores.journal import NOTE, Journal
+from gateway.stores.lines import raw_lines, read_link, without_values
+from gateway.stores.schema import AUDIT
+from gateway.stores.segments import Segment, all_segments
+from gateway.stores.sql import Database
+
+log = logging.getLogger(__name__)
+
+EVERY = 3600.0
+"""Seconds between two looks at what is old."""
+
+_BATCH = 500
+_ORDERLY = 1000
+"""Young lines in a row after which none is taken to be old: a clock that jumped once does not hide the others."""
+
+
+class Retention:
+    """Deletes values that are older than `seconds`. What it deletes is written into the journal first, and signed."""
+
+    def __init__(
+        self, journal: Journal, database: Database | None, seconds: float, now: Callable[[], float] = time.time
+    ) -> None:
+        self._journal = journal
+        self._database = database
+        self._seconds = seconds
+        self._now = now
+
+    async def run(self) -> None:
+        """Once now, then every hour, until cancelled; what fails is tried again."""
+        while True:
+            try:
+                await self.delete()
+            except OSError as error:
+                log.error("old values of the record cannot be deleted: %s", error)
+            await asyncio.sleep(EVERY)
+
+    async def delete(self) -> int:
+        """Delete what is old; gives how many lines of the journal lost their values. Raises OSError."""
+        before = self._now() - self._seconds
+        segments = all_segments(self._journal.path)
+        if await asyncio.to_thread(_has_old, segments, before):
+            # The note comes first: values that are gone without one count as tampering.
+            self._journal.note("values were deleted, as audit.retain says", deleted_before=before)
+        deleted = 0
+        for segment in segments:
+            deleted += await asyncio.to_thread(_blank, segment, before)
+        if self._database is not None:
+            await _shorten(self._database, before)
+        return deleted
+
+
+def _has_old(segments: list[Segment], before: float) -> bool:
+    return any(_old_lines(segment, before, 1) for segment in segments)
+
+
+def _old_lines(segment: Segment, before: float, most: int | None = None) -> list[tuple[int, bytes]]:
+    """Offset and blank form of lines that are old and have values. Notes keep theirs: they are signed, and say none."""
+    found: list[tuple[int, bytes]] = []
+    young = 0
+    with segment.path.open("rb") as file:
+        for end, raw in raw_lines(file):
+            try:
+                link = read_link(raw)
+            except ValueError:
+                continue  # `verify` tells of it
+            young = young + 1 if link.time >= before else 0
+            if young > _ORDERLY:
+                break
+            if not young and link.phase != NOTE and link.values is not None:
+                blank = without_values(raw)
+                if blank is not None:
+                    found.append((end - 1 - len(raw), blank))
+            if most is not None and len(found) >= most:
+                break
+    return found
+
+
+def _blank(segment: Segment, before: float) -> int:
+    """Overwrite old values where they stand: no line moves, and an interrupted run is taken up by the next."""
+    lines = _old_lines(segment, before)
+    if lines:
+        descriptor = os.open(segment.path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            for offset, blank in lines:
+                os.pwrite(descriptor, blank, offset)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    return len(lines)
+
+
+async def _shorten(database: Database, before: float) -> None:
+    """The same in the database, where the columns go as well."""
+    table, last = AUDIT.c, ("", 0)
+    old = and_(table.time < before, table.phase != NOTE, table.line.contains('"fields":'))
+    wanted = select(table.writer, table.seq, table.line).where(old).order_by(table.writer, table.seq).limit(_BATCH)
+    gone = dict.fromkeys(("app", "principal", "view", "door", "initiator", "decision", "reason", "status", "trace"))
+    while True:
+        async with database.connect() as connection:
+            rows = (await connection.execute(wanted.where(tuple_(table.writer, table.seq) > last))).all()
+            for row in rows:
+                last = (row.writer, row.seq)
+                with suppress(ValueError):  # a line that was altered: `verify` tells of it
+                    blank = without_values(row.line.encode("ascii", "replace"))
+                    if blank is not None:
+                        values = {"line": blank.decode().rstrip(" "), **gone}
+                        mine = and_(table.writer == row.writer, table.seq == row.seq)
+                        await connection.execute(update(AUDIT).where(mine).values(values))
+            await connection.commit()
+        if len(rows) < _BATCH:
+            return

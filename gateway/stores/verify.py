@@ -1,0 +1,214 @@
+"""Whether a record is what was written: each line in its place, unaltered, as the signed heads prove."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gateway.stores.heads import EVERY, head_problem, is_head
+from gateway.stores.lines import NO_HASH, Link, fields_of, raw_lines, read_link
+from gateway.stores.segments import all_segments
+
+MOST = 100
+"""Problems that are told one by one; behind the first nearly everything follows from it."""
+
+PATIENCE = 3 * EVERY
+"""Seconds of lines behind the last head that are usual; heads come every ten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A line as it stands in a file or a database; `place` names it for a person, `raw` None is one without an end."""
+
+    place: str
+    raw: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong with a line. `proven` says that a signed head shows it; else the chain alone does."""
+
+    place: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.place} {self.message}"
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What was found of one chain.
+
+    `head` is the number of the last head that fits, at `head_place`; `tail` counts the lines behind it, which nothing
+    proves, and `deleted` those whose values retention deleted.
+    """
+
+    chain: str = ""
+    lines: int = 0
+    heads: int = 0
+    head: int = 0
+    head_place: str = ""
+    head_hash: str = ""
+    tail: int = 0
+    tail_seconds: float = 0.0
+    deleted: int = 0
+    writers: int = 0
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+
+class Check:
+    """Reads the lines of one chain, oldest first. `trusted` are the public keys that may sign; None takes any.
+
+    `begins_at` is the number of the head with which files begin whose predecessors were put away.
+    """
+
+    def __init__(self, trusted: Sequence[str] | None = None, begins_at: int | None = None) -> None:
+        self.verdict = Verdict()
+        self._begins_at = begins_at
+        self._trusted = trusted
+        self._before: Link | None = None
+        self._broken = False
+        self._head_time = 0.0
+        self._retained = 0.0
+        self._blank_times = array("d")
+        self._blank_places: list[str] = []
+
+    def take(self, found: Found) -> None:
+        """Look at one line."""
+        self.verdict.lines += 1
+        self.verdict.tail += 1
+        if found.raw is None:
+            self._say(found, "is torn: it has no end")
+            return
+        try:
+            link = read_link(found.raw)
+        except ValueError as error:
+            self._say(found, str(error))
+            self._broken = True
+            return
+        self._follows(found, link)
+        if link.phase == "note":
+            self._note(found, link)
+        elif link.values is None:
+            self._blank(found, link)
+        if self._before is None or self._before.writer != link.writer:
+            self.verdict.writers += 1
+            if not is_head(link) and self._before is not None:
+                self._say(found, f"begins the writer {link.writer}, and is not signed")
+        self._before, self._broken = link, False
+        self.verdict.tail_seconds = max(0.0, link.time - self._head_time)
+
+    def end(self, known_head: int = 0) -> Verdict:
+        """The verdict; `known_head` is the number of a head that is known to be there from elsewhere."""
+        verdict = self.verdict
+        if verdict.tail == 0:
+            verdict.tail_seconds = 0.0
+        for time, place in zip(self._blank_times, self._blank_places, strict=True):
+            if time >= self._retained:
+                self._say(Found(place, b""), "lost its values, and no retention deleted them")
+                break
+        if verdict.head < known_head and not verdict.problems:
+            text = f"is head {verdict.head}, the last one, and head {known_head} is known: lines after it are missing"
+            self._say(Found(verdict.head_place, b""), text)
+        elif verdict.tail and verdict.tail_seconds > PATIENCE and not verdict.problems:
+            text = f"is the last head, and lines of {verdict.tail_seconds:.0f} s follow it: heads were taken away"
+            self._say(Found(verdict.head_place or "nothing", b""), text)
+        return verdict
+
+    def _follows(self, found: Found, link: Link) -> None:
+        before = self._before
+        if before is None:
+            if link.seq != 1 or link.prev != NO_HASH:
+                self._begins_later(found, link)
+            return
+        if self._broken:
+            return  # what stood between was altered, and is told of
+        seq = before.seq + 1 if before.writer == link.writer else 1
+        if link.seq > seq:
+            self._say(found, f"has the number {link.seq} instead of {seq}: {link.seq - seq} before it are missing")
+        elif link.seq < seq:
+            self._say(found, f"has the number {link.seq} instead of {seq}: it was inserted or moved")
+        elif link.prev != before.hash:
+            what = "the line before it was replaced, or lines were inserted or taken away"
+            self._say(found, f"does not continue the line before it: {what}")
+
+    def _begins_later(self, found: Found, link: Link) -> None:
+        number = fields_of(link).get("head") if is_head(link) else None
+        if number is None:
+            self._say(found, "is not the first line of a journal: lines before it are missing")
+        elif number != self._begins_at:
+            self._say(found, f"is head {number}: what was written before it is missing")
+
+    def _note(self, found: Found, link: Link) -> None:
+        if not is_head(link):
+            self._say(found, "is a head without signature")
+            return
+        problem = head_problem(link, self._trusted)
+        if problem is not None:
+            between = f" (the lines after head {self.verdict.head} are not proven)" if self.verdict.head else ""
+            self._say(found, problem + between)
+            return
+        fields = fields_of(link)
+        verdict = self.verdict
+        number, chain, before = fields.get("head"), fields.get("chain"), fields.get("deleted_before")
+        number = number if isinstance(number, int) else 0
+        if verdict.heads and number != verdict.head + 1:
+            self._say(found, f"is head {number} instead of {verdict.head + 1}")
+        if not verdict.chain:
+            verdict.chain = str(chain)
+        elif chain != verdict.chain:
+            self._say(found, f"is of another journal, {chain}")
+        if isinstance(before, int | float):
+            self._retained = max(self._retained, before)
+        verdict.heads += 1
+        if not verdict.problems:
+            verdict.head, verdict.head_place, verdict.head_hash = number, found.place, link.hash
+            verdict.tail = 0
+            self._head_time = link.time
+        else:
+            verdict.head = number
+
+    def _blank(self, found: Found, link: Link) -> None:
+        self.verdict.deleted += 1
+        if not self._blank_times or link.time > self._blank_times[-1]:
+            self._blank_times.append(link.time)
+            self._blank_places.append(found.place)
+
+    def _say(self, found: Found, message: str) -> None:
+        if len(self.verdict.problems) < MOST:
+            self.verdict.problems.append(Problem(found.place, message))
+
+
+def verify(path: Path, trusted: Sequence[str] | None = None) -> list[str]:
+    """What is wrong with a journal, each with its file and line number."""
+    return [str(problem) for problem in verified(found_in(path), trusted).problems]
+
+
+def verified(
+    lines: Iterable[Found], trusted: Sequence[str] | None = None, known_head: int = 0, begins_at: int | None = None
+) -> Verdict:
+    """The verdict on the lines of one chain."""
+    check = Check(trusted, begins_at)
+    for found in lines:
+        check.take(found)
+    return check.end(known_head)
+
+
+def found_in(path: Path) -> Iterator[Found]:
+    """Every line of the files of a journal, oldest first."""
+    for segment in all_segments(path):
+        with segment.path.open("rb") as file:
+            number = 0
+            for number, (_, raw) in enumerate(raw_lines(file), 1):
+                yield Found(f"{segment.path.name}:{number}", raw)
+            size = file.seek(0, 2)
+            file.seek(max(0, size - 1))
+            if file.read() not in (b"", b"\n"):
+                yield Found(f"{segment.path.name}:{number + 1}", None)

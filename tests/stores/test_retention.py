@@ -1,0 +1,70 @@
+"""Old values go, in the journal and in the database, and the chain can still be proven."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from gateway.model import AuditRecord
+from gateway.stores.filler import Filler
+from gateway.stores.heads import new_key
+from gateway.stores.journal import Journal, Keeping
+from gateway.stores.records import Filter, Records
+from gateway.stores.retention import Retention
+from gateway.stores.sql import Database
+from gateway.stores.verify import found_in, verified
+
+DAY = 86400.0
+START = 1_700_000_000.0
+
+
+@pytest.mark.parametrize("size", [10**9, 1000])
+async def test_old_values_are_deleted_and_the_chain_holds(tmp_path: Path, size: int) -> None:
+    """In every file of the journal and in the database; what is younger stays; it can be done again and again."""
+    key, path, clock = new_key(), tmp_path / "journal", [START]
+    keeping = Keeping(size=size)
+    async with (
+        Database(f"sqlite:///{tmp_path}/gateway.db") as database,
+        Journal(path, key=key, now=lambda: clock[0], keeping=keeping) as journal,
+    ):
+        records = Records(database)
+        for day in range(10):
+            clock[0] = START + day * DAY
+            journal.append(AuditRecord(f"d{day}", "outcome", clock[0], {"app": "cart", "who": f"private-{day}"}))
+            journal.rotate()
+        retention = Retention(journal, database, 3.5 * DAY, lambda: clock[0])
+        filling = asyncio.ensure_future(Filler(records, journal).run())
+        while len(await records.query(100)) < 10:
+            await asyncio.sleep(0.01)
+        assert await retention.delete() == 6
+        assert await retention.delete() == 0
+        kept = await records.query(100, Filter(app="cart"))
+        end = journal.position
+        while (position := await records.position(journal.chain)) is None or position.end < end:
+            await asyncio.sleep(0.01)
+        found = [line async for line in records.lines(journal.chain)]
+        filling.cancel()
+        everything = b"".join(one.read_bytes() for one in tmp_path.glob("journal*"))
+    for day in range(10):
+        assert (f"private-{day}".encode() in everything) == (day >= 6)
+        assert (f"private-{day}".encode() in b"".join(line.raw or b"" for line in found)) == (day >= 6)
+    assert [one.id for one in kept] == ["d9", "d8", "d7", "d6"]
+    verdict = verified(found_in(path), [key.public])
+    assert verdict.sound, verdict.problems
+    assert verdict.deleted == 6
+    verdict = verified(found, [key.public])
+    assert verdict.sound, verdict.problems
+    assert verdict.deleted == 6
+
+
+async def test_a_journal_with_deleted_values_is_taken_up(tmp_path: Path) -> None:
+    """A start reads on where the one before ended."""
+    path, key = tmp_path / "journal", new_key()
+    async with Journal(path, key=key, now=lambda: START) as journal:
+        journal.append(AuditRecord("a", "intent", START, {"url": "/a"}))
+        await Retention(journal, None, DAY, lambda: START + 2 * DAY).delete()
+    async with Journal(path, key=key, now=lambda: START + 2 * DAY):
+        pass
+    assert verified(found_in(path), [key.public]).sound

@@ -1,0 +1,310 @@
+"""After each kind of tampering the first wrong line is named; heads prove what stands before them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import StartError
+from gateway.model import AuditRecord, Json
+from gateway.stores.heads import Key, key_in, new_key
+from gateway.stores.journal import Journal, Keeping
+from gateway.stores.lines import NO_HASH, read_line, without_values, write_line
+from gateway.stores.segments import closed_segments
+from gateway.stores.verify import Verdict, found_in, verified
+
+KEY = new_key()
+TRUSTED = [KEY.public]
+
+
+class Clock:
+    """Seconds that pass by one with each look."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        self.now += 1
+        return self.now
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal"
+
+
+async def written(path: Path, key: Key = KEY) -> list[bytes]:
+    """Two starts, each with four lines, a head, four lines, a head; its lines: 1, 6, 11 | 12, 17, 22 are heads."""
+    clock = Clock()
+    for start in "ab":
+        async with Journal(path, now=clock, key=key) as journal:
+            for part in "xy":
+                for number in range(4):
+                    fields: dict[str, Json] = {"app": "cart", "url": f"/{number}"}
+                    journal.append(AuditRecord(f"{start}{part}{number}", "outcome", clock(), fields))
+                journal.seal()
+    return path.read_bytes().splitlines()
+
+
+def judged(path: Path, lines: list[bytes], trusted: list[str] | None = TRUSTED, known_head: int = 0) -> Verdict:
+    """The verdict on the journal with these lines."""
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    return verified(found_in(path), trusted, known_head)
+
+
+def first(verdict: Verdict) -> str:
+    """The first problem."""
+    return str(verdict.problems[0])
+
+
+def rechained(lines: list[bytes], change: int, key: Key | None = None) -> list[bytes]:
+    """The lines with another URL in one of them, and every hash after it made to fit; heads are as they were, or,
+    with a key, signed anew."""
+    result = lines[:change] if key is None else []
+    before = read_line(result[-1]).hash if result else NO_HASH
+    for number, raw in enumerate(lines):
+        if number < len(result):
+            continue
+        line = read_line(raw)
+        fields = dict(line.record.fields)
+        if number == change:
+            fields["url"] = "/forged"
+        if key is not None and "signature" in fields:
+            del fields["signature"]
+            fields = key.signed(line.writer, line.seq, before, line.record.time, fields)
+        record = AuditRecord(line.record.id, line.record.phase, line.record.time, fields)
+        made = write_line(line.writer, line.seq, before, record)
+        before = made.hash
+        result.append(made.text.encode())
+    return result
+
+
+async def test_a_whole_journal(path: Path) -> None:
+    """It is proven to its last head."""
+    verdict = judged(path, await written(path))
+    assert verdict.sound
+    assert (verdict.lines, verdict.head, verdict.tail, verdict.writers) == (22, 6, 0, 2)
+
+
+async def test_altered(path: Path) -> None:
+    """One byte of a value; the line is named."""
+    lines = await written(path)
+    lines[7] = lines[7].replace(b'"/1"', b'"/7"')
+    assert first(judged(path, lines)) == "journal:8 was altered: its values are others than were written"
+
+
+async def test_altered_with_a_hash_that_fits(path: Path) -> None:
+    """The line after it does not continue it."""
+    lines = await written(path)
+    line = read_line(lines[7])
+    record = AuditRecord(line.record.id, "outcome", line.record.time, {"url": "/forged"})
+    lines[7] = write_line(line.writer, line.seq, line.prev, record).text.encode()
+    assert first(judged(path, lines)).startswith("journal:9 does not continue the line before it")
+
+
+async def test_deleted(path: Path) -> None:
+    """The gap is named with what is missing."""
+    lines = await written(path)
+    del lines[7:9]
+    assert first(judged(path, lines)) == "journal:8 has the number 10 instead of 8: 2 before it are missing"
+
+
+async def test_inserted(path: Path) -> None:
+    """A line that was made up, with a number and a hash before that fit."""
+    lines = await written(path)
+    after = read_line(lines[7])
+    made = write_line(after.writer, after.seq + 1, after.hash, AuditRecord("evil", "outcome", 1.0, {}))
+    lines.insert(8, made.text.encode())
+    assert first(judged(path, lines)) == "journal:10 has the number 9 instead of 10: it was inserted or moved"
+
+
+async def test_swapped(path: Path) -> None:
+    """Two lines in the other order."""
+    lines = await written(path)
+    lines[7], lines[8] = lines[8], lines[7]
+    assert first(judged(path, lines)) == "journal:8 has the number 9 instead of 8: 1 before it are missing"
+
+
+async def test_truncated_behind_a_head(path: Path) -> None:
+    """Nothing in the file tells of it; a head that is known from elsewhere does."""
+    lines = (await written(path))[:17]
+    assert judged(path, lines).sound
+    verdict = judged(path, lines, known_head=6)
+    assert first(verdict) == ("journal:17 is head 5, the last one, and head 6 is known: lines after it are missing")
+
+
+async def test_truncated_at_the_beginning(path: Path) -> None:
+    """Unless whoever put the first files away says with which head the rest begins."""
+    lines = (await written(path))[5:]
+    assert first(judged(path, lines)) == "journal:1 is head 2: what was written before it is missing"
+    assert "is not the first line" in first(judged(path, lines[1:]))
+    assert verified(found_in(path), TRUSTED).problems
+    judged(path, lines)
+    assert verified(found_in(path), TRUSTED, begins_at=2).sound
+
+
+async def test_a_forged_head(path: Path) -> None:
+    """A head that says something else than was signed."""
+    lines = await written(path)
+    line = read_line(lines[5])
+    record = AuditRecord("", "note", line.record.time, {**line.record.fields, "open": ["x"]})
+    lines[5] = write_line(line.writer, line.seq, line.prev, record).text.encode()
+    assert first(judged(path, lines)).startswith("journal:6 is a head whose signature does not fit")
+
+
+async def test_rechained_without_the_key(path: Path) -> None:
+    """Every hash fits, and the first head behind the change does not."""
+    lines = rechained(await written(path), 7)
+    assert first(judged(path, lines)).startswith("journal:11 is a head whose signature does not fit")
+
+
+async def test_rechained_with_another_key(path: Path) -> None:
+    """Every signature fits, of a key that nobody trusts."""
+    other = new_key()
+    lines = rechained(await written(path), 7, other)
+    assert "which is not one that you trust" in first(judged(path, lines))
+    assert judged(path, lines, trusted=None).sound
+
+
+async def test_rechained_without_heads(path: Path) -> None:
+    """Lines that go on for longer than heads need to come."""
+    lines = await written(path)
+    clock = 1_700_000_100.0
+    end = read_line(lines[-1])
+    seq, before = end.seq, end.hash
+    for number in range(5):
+        seq += 1
+        made = write_line(end.writer, seq, before, AuditRecord("x", "outcome", clock + 10 * number, {}))
+        before = made.hash
+        lines.append(made.text.encode())
+    verdict = judged(path, lines)
+    assert (verdict.head, verdict.tail) == (6, 5)
+    assert "heads were taken away" in first(verdict)
+
+
+async def test_a_head_that_was_left_out(path: Path) -> None:
+    """Heads are counted."""
+    lines = await written(path)
+    del lines[5]
+    assert first(judged(path, lines)) == "journal:6 has the number 7 instead of 6: 1 before it are missing"
+
+
+async def test_the_tail_is_not_proven(path: Path) -> None:
+    """Lines behind the last head are told as such."""
+    lines = await written(path)
+    verdict = judged(path, lines[:-1])
+    assert verdict.sound
+    assert (verdict.head, verdict.tail) == (5, 4)
+
+
+async def test_values_that_retention_did_not_delete(path: Path) -> None:
+    """Values cannot be taken away under its name."""
+    lines = await written(path)
+    blank = without_values(lines[7])
+    assert blank is not None
+    lines[7] = blank
+    assert first(judged(path, lines)) == "journal:8 lost its values, and no retention deleted them"
+
+
+async def test_a_writer_that_was_added_without_the_key(path: Path) -> None:
+    """Each start is signed."""
+    lines = await written(path)
+    end = read_line(lines[-1])
+    made = write_line("f" * 16, 1, end.hash, AuditRecord("x", "outcome", end.record.time, {}))
+    assert "not signed" in first(judged(path, [*lines, made.text.encode()]))
+
+
+# files
+
+
+async def test_the_journal_goes_on_in_new_files(path: Path) -> None:
+    """The chain and its positions go on, also over a start; together the files are proven."""
+    clock = Clock()
+    for _ in range(2):
+        async with Journal(path, now=clock, key=KEY, keeping=Keeping(size=2000)) as journal:
+            for number in range(12):
+                journal.append(AuditRecord(str(number), "outcome", clock(), {"app": "cart"}))
+                journal.rotate()
+            assert journal.position == sum(one.size for one in closed_segments(path)) + journal.size
+    assert len(closed_segments(path)) > 3
+    verdict = verified(found_in(path), TRUSTED)
+    assert verdict.sound, verdict.problems
+    said = [json.loads(found.raw or b"")["id"] for found in found_in(path)]
+    assert [id for id in said if id] == [str(number) for number in range(12)] * 2
+    closed_segments(path)[1].path.unlink()
+    assert not verified(found_in(path), TRUSTED).sound
+
+
+async def test_a_new_file_each_day(path: Path) -> None:
+    """By the clock, not by what was written."""
+    clock = Clock()
+    async with Journal(path, now=clock, key=KEY, keeping=Keeping(every=86400)) as journal:
+        assert not journal.rotate()
+        clock.now += 86400
+        assert journal.rotate()
+        assert not journal.rotate()
+    assert verified(found_in(path), TRUSTED).sound
+
+
+async def test_an_intent_in_the_file_of_before(path: Path) -> None:
+    """A call that was open when a new file began, and never ended, is told of at the next start."""
+    async with Journal(path, key=KEY, keeping=Keeping(size=1)) as journal:
+        journal.append(AuditRecord("a", "intent", 1.0, {"url": "/a"}))
+        assert journal.rotate()
+        left = path.read_bytes()
+    path.write_bytes(left)
+    async with Journal(path, key=KEY) as journal:
+        (unknown,) = [line for line in journal.last(10) if line.record.fields.get("reason") == "result-unknown"]
+    assert unknown.record.fields["url"] == "/a"
+
+
+async def test_killed_between_two_files(path: Path) -> None:
+    """Two names for one file, or a new file with nothing in it: the chain goes on."""
+    async with Journal(path, key=KEY, keeping=Keeping(size=1)) as journal:
+        journal.append(AuditRecord("a", "outcome", 1_700_000_000.0, {}))
+        journal.rotate()
+    old = closed_segments(path)[0].path
+    path.unlink()
+    os.link(old, path)
+    async with Journal(path, key=KEY):
+        assert closed_segments(path) == []
+    async with Journal(path, key=KEY, keeping=Keeping(size=1)) as journal:
+        journal.rotate()
+    path.write_bytes(b"")
+    async with Journal(path, key=KEY):
+        pass
+    assert [p for p in verified(found_in(path), TRUSTED).problems if "heads were taken" not in p.message] == []
+
+
+# the key
+
+
+def test_the_key_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
+    """And does not show."""
+    path = tmp_path / "key"
+    key = key_in(path)
+    assert key_in(path).public == key.public
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.read_text().strip() not in repr(key)
+
+
+def test_a_key_that_others_can_read_stops_the_start(tmp_path: Path) -> None:
+    """With the remedy."""
+    path = tmp_path / "key"
+    key_in(path)
+    path.chmod(0o644)
+    with pytest.raises(StartError, match="chmod 600"):
+        key_in(path)
+
+
+@pytest.mark.parametrize("text", ["", "nonsense!", "QUJD"])
+def test_what_is_no_key(tmp_path: Path, text: str) -> None:
+    """Says what a key is."""
+    path = tmp_path / "key"
+    path.write_text(text)
+    path.chmod(0o600)
+    with pytest.raises(StartError, match="32 bytes in base64"):
+        key_in(path)
