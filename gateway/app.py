@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from fnmatch import fnmatchcase
-from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -15,12 +14,11 @@ from aiohttp import web
 
 import gateway
 from gateway import recording
+from gateway.accounts import Accounts
 from gateway.apps import own_files, pack
 from gateway.backends.connect import Connections
-from gateway.backends.http import HttpBackend
 from gateway.config import App as AppConfig
 from gateway.config import Config, Notices, Reading
-from gateway.credentials import client_credentials
 from gateway.doors import mcp as mcp_door
 from gateway.doors.answers import refused
 from gateway.doors.bridge import BridgeDoor
@@ -34,7 +32,6 @@ from gateway.doors.sandbox import SandboxDoor
 from gateway.doors.site import ANY_PATH, SiteDoor
 from gateway.errors import StartError
 from gateway.exchange.approve import Approvals
-from gateway.exchange.authenticate import Authenticator, Credential
 from gateway.exchange.circuit import Circuits
 from gateway.exchange.idempotency import Idempotency
 from gateway.exchange.limit import Limiter
@@ -90,6 +87,7 @@ class _Gateway:
         self._database = Database(config.database.reveal())
         self._records = Records(self._database)
         hooks = Hooks(config.plugins, config.path.parent)
+        self._accounts = Accounts(config, self._connections, self._database, hooks)
         self._backends = Backends(self._connections, hooks.backend_types())
         self._approvals = Approvals(config.approvals.timeout)
         self._recorder = Recorder(self._journal, hooks, OnFailure(config.audit.on_failure), self._metrics)
@@ -103,7 +101,7 @@ class _Gateway:
             idempotency=Idempotency(IdempotencyKeys(self._database)),
             waiting=Waiting(self._approvals, f"{origins.console}/approvals/"),
             recorder=self._recorder,
-            sender=Sender(self._authenticator(), circuits=circuits),
+            sender=Sender(self._accounts.authenticator, circuits=circuits),
             streams=self._streams,
             hooks=hooks,
         )
@@ -280,18 +278,6 @@ class _Gateway:
             asking=Asking(),
         )
 
-    def _authenticator(self) -> Authenticator:
-        return Authenticator(
-            {
-                name: Credential(
-                    flow=partial(client_credentials, spec),
-                    issuer=HttpBackend(spec, self._connections),
-                    version=spec.client_id,
-                )
-                for name, spec in self._config.credentials.items()
-            }
-        )
-
     async def _lifetime(self, _: web.Application) -> AsyncIterator[None]:
         """What runs while the application does. One task enters and leaves it, as task groups ask for."""
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -319,6 +305,7 @@ class _Gateway:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._journal)
             await stack.enter_async_context(self._database)
+            await self._accounts.start()
             await stack.enter_async_context(self._connections)
             stack.push_async_callback(self._backends.close)
             tasks = await stack.enter_async_context(self._tasks)

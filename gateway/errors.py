@@ -4,6 +4,7 @@ GatewayError
 ├── DocumentError    a configuration or policy file that cannot be used; carries every problem found
 ├── StartError       the gateway cannot start as it is configured
 ├── Refusal          an exchange or a tool call ends here, with a reason that its caller is told
+│   └── GrantEnded   what a person granted is no longer good: they must connect again
 └── MuxError         a frame that breaks the bridge protocol; ends that connection
 """
 
@@ -113,13 +114,27 @@ class Refusal(GatewayError):
     """An exchange or a tool call that ends here: told to its caller as `problem+json` with `gateway-reason`."""
 
     def __init__(
-        self, reason: Reason, detail: str, *, headers: Sequence[tuple[str, str]] = (), status: int | None = None
+        self,
+        reason: Reason,
+        detail: str,
+        *,
+        headers: Sequence[tuple[str, str]] = (),
+        status: int | None = None,
+        connect_url: str | None = None,
     ) -> None:
         self.reason = reason
+        self.connect_url = connect_url
         self.detail = detail
         self.headers = tuple(headers)
         self.status = status or STATUS[reason]
         super().__init__(f"{reason}: {detail}")
+
+
+class GrantEnded(Refusal):
+    """What a person granted at an authorization server is no longer good there: they must connect again."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(Reason.CREDENTIAL_NEEDED, detail)
 
 
 class MuxError(GatewayError):

@@ -16,7 +16,7 @@ import pluggy
 
 from gateway import hookspecs
 from gateway.errors import Reason, Refusal, StartError
-from gateway.hookspecs import BackendFactory
+from gateway.hookspecs import BackendFactory, CredentialFactory
 from gateway.model import AuditRecord, Caller, CanonicalRequest
 
 TIMEOUT = 5.0
@@ -46,17 +46,22 @@ class Hooks:
 
     def backend_types(self) -> Mapping[str, BackendFactory]:
         """Every backend type that a plugin registers. Raises `StartError` if two plugins register the same."""
-        types: dict[str, BackendFactory] = {}
-        for implementation in self._implementations("register_backend_types"):
+        return self._types("register_backend_types", "backend")
+
+    def credential_types(self) -> Mapping[str, CredentialFactory]:
+        """Every credential type that a plugin registers. Raises `StartError` if two plugins register the same."""
+        return self._types("register_credential_types", "credential")
+
+    async def resolve_secret(self, reference: str, place: str) -> str:
+        """What the first plugin that knows `reference` says. Raises `StartError`, naming `place`, if none does."""
+        for implementation in self._implementations("resolve_secret"):
             try:
-                registered: Mapping[str, BackendFactory] = implementation.function()  # type: ignore[assignment]  # pluggy: object
-            except Exception as error:  # a plugin is foreign code: whatever it raises stops the start
-                raise StartError(f"plugin {implementation.plugin_name}: register_backend_types: {error!r}") from error
-            for name, factory in registered.items():
-                if name in types:
-                    raise StartError(f"plugin {implementation.plugin_name}: backend type {name!r} is registered twice")
-                types[name] = factory
-        return types
+                answer = await _call(implementation, reference=reference)
+            except PluginFailed as error:
+                raise StartError(f"{place}: {error}, asked for {reference!r}") from None
+            if isinstance(answer, str) and answer:
+                return answer
+        raise StartError(f"{place}: no plugin has the secret {reference!r}; those that are loaded stand under plugins")
 
     async def check_request(self, request: CanonicalRequest, caller: Caller) -> None:
         """Ask every plugin about a request. Raises `Refusal` (`plugin-refused`) at the first that says no or fails."""
@@ -77,6 +82,19 @@ class Hooks:
                 log.error("%s", error)
                 if record.phase == "intent":
                     raise Refusal(Reason.AUDIT_UNAVAILABLE, str(error)) from error
+
+    def _types(self, hook: str, kind: str) -> dict[str, Any]:
+        types: dict[str, Any] = {}
+        for implementation in self._implementations(hook):
+            try:
+                registered: Mapping[str, Any] = implementation.function()  # type: ignore[assignment]  # pluggy: object
+            except Exception as error:  # a plugin is foreign code: whatever it raises stops the start
+                raise StartError(f"plugin {implementation.plugin_name}: {hook}: {error!r}") from error
+            for name, factory in registered.items():
+                if name in types:
+                    raise StartError(f"plugin {implementation.plugin_name}: {kind} type {name!r} is registered twice")
+                types[name] = factory
+        return types
 
     def _implementations(self, hook: str) -> list[pluggy.HookImpl]:
         # pluggy lists the one registered first at the front, and calls from the back

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import pluggy
 
+from gateway.credentials import Tokens
 from gateway.model import AuditRecord, Backend, Caller, CanonicalRequest, Json
 
 PROJECT = "webmcp_gateway"
@@ -22,10 +23,24 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 BackendFactory = Callable[[str, Mapping[str, Json]], Backend]
 """Makes a backend from its name in the policy and the other keys that stand there. `ValueError` says what is wrong."""
 
+CredentialFactory = Callable[[str, Mapping[str, object]], Tokens]
+"""Makes a credential from its name and the other keys that stand there, secrets as `Secret`. `ValueError` says what is
+wrong."""
+
 
 @hookspec
 def register_backend_types() -> Mapping[str, BackendFactory]:  # type: ignore[empty-body]  # a specification has no body
     """Types that a policy may name as `backends.<name>.type`. Called once, at the start; not awaited."""
+
+
+@hookspec
+def register_credential_types() -> Mapping[str, CredentialFactory]:  # type: ignore[empty-body]  # a specification has no body
+    """Types that gateway.yaml may name as `credentials.<name>.type`. Called once, at the start; not awaited."""
+
+
+@hookspec
+def resolve_secret(reference: str) -> Awaitable[str | None] | str | None:
+    """The secret behind `${plugin:reference}`, None where it is another plugin's. Asked once, at the start."""
 
 
 @hookspec

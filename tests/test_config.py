@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from gateway.config import SETTINGS, Config, load_config
+from gateway.config.credentials import TYPES
 from gateway.config.settings import UNAVAILABLE
+from gateway.credentials import OAuth
 from gateway.errors import DocumentError
 
 POLICY = """\
@@ -105,8 +107,9 @@ plugins: [my_package.approver, plugins/mock.py]
     app = config.apps["cart"]
     assert (app.title, app.unproven, app.trust_view_gestures) == ("The cart", "deny", True)
     credential = config.credentials["shop-service"]
-    assert (credential.name, credential.issuer) == ("shop-service", "http://127.0.0.1:9999")
-    assert credential.token_endpoint == "http://auth.localhost:9999/token"
+    assert isinstance(credential, OAuth)
+    assert (credential.name, credential.server.issuer) == ("shop-service", "http://127.0.0.1:9999")
+    assert credential.server.token_endpoint == "http://auth.localhost:9999/token"
     assert credential.scope == ("cart", "orders")
     assert credential.network.allows("10.1.2.3")
     assert credential.network.allows("127.0.0.1")
@@ -118,10 +121,18 @@ plugins: [my_package.approver, plugins/mock.py]
     assert config.plugins == ("my_package.approver", "plugins/mock.py")
 
 
+def client_secret(config: Config) -> str:
+    """That of the one credential."""
+    credential = config.credentials["shop-service"]
+    assert isinstance(credential, OAuth)
+    assert credential.client.secret is not None
+    return credential.client.secret.reveal()
+
+
 def test_a_secret_comes_from_the_environment_and_does_not_show(folder: Path) -> None:
     """`${env:NAME}` is read from the environment that is handed in."""
     config = load(folder, APPS + CREDENTIAL, {"S": "hush"})
-    assert config.credentials["shop-service"].client_secret.reveal() == "hush"
+    assert client_secret(config) == "hush"
     assert "hush" not in repr(config)
 
 
@@ -129,7 +140,7 @@ def test_a_secret_comes_from_a_file(folder: Path) -> None:
     """`${file:path}` is relative to the configuration, and a closing line break is no part of the secret."""
     (folder / "secret.txt").write_text("from file\n")
     config = load(folder, APPS + CREDENTIAL.replace("${env:S}", "${file:secret.txt}"))
-    assert config.credentials["shop-service"].client_secret.reveal() == "from file"
+    assert client_secret(config) == "from file"
 
 
 def test_a_missing_variable_is_named(folder: Path) -> None:
@@ -313,15 +324,18 @@ def test_a_file_that_is_not_there_is_a_problem_like_others(tmp_path: Path) -> No
 @pytest.mark.parametrize("section", sorted({setting.key.rpartition(".")[0] for setting in SETTINGS}))
 def test_every_key_that_is_read_is_declared_and_every_declared_key_is_read(folder: Path, section: str) -> None:
     """The table of settings, from which the documentation is made, says what the reader takes."""
-    text = "zz: 1"
-    for part in reversed(section.split(".") if section else []):
-        name = part.removesuffix("[]").replace("<name>", "cart")
-        text = f"{name}: [{{{text}}}]" if part.endswith("[]") else f"{name}: {{{text}}}"
-    listed = [problem for problem in problems(folder, text) if 'unknown key "zz"' in problem]
-    taken = re.search(r"allowed: (.*)\)", listed[0])
+    allowed: set[str] = set()
+    for first in [f"type: {name}, " for name in TYPES] if section == "credentials.<name>" else [""]:
+        text = f"{first}zz: 1"
+        for part in reversed(section.split(".") if section else []):
+            name = part.removesuffix("[]").replace("<name>", "cart")
+            text = f"{name}: [{{{text}}}]" if part.endswith("[]") else f"{name}: {{{text}}}"
+        listed = [problem for problem in problems(folder, text) if 'unknown key "zz"' in problem]
+        taken = re.search(r"allowed: (.*)\)", listed[0])
+        assert taken is not None
+        allowed |= set(taken[1].split(", "))
     prefix = f"{section}." if section else ""
     declared = {
         s.key.removeprefix(prefix).partition(".")[0].removesuffix("[]") for s in SETTINGS if s.key.startswith(prefix)
     }
-    assert taken is not None
-    assert set(taken[1].split(", ")) == declared
+    assert allowed == declared

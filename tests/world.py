@@ -18,6 +18,7 @@ from examples.cart_app import shop as goods
 from gateway import config as configuration
 from gateway.app import build_app
 from gateway.config import Config, load_config
+from gateway.credentials import OAuth
 
 EXAMPLE = Path(goods.__file__).parent
 SECRET = "a secret of these tests: 100%+"
@@ -144,11 +145,13 @@ def write_config(
     policy: str | None = None,
     source: Path = EXAMPLE / "web",
     extra: str = "",
+    credentials: str = "",
 ) -> None:
-    """The example's configuration with other ports; `policy` and `source` replace the cart's, `extra` is added."""
+    """The example's configuration with other ports; `policy` and `source` replace the cart's, the rest is added."""
     text = (EXAMPLE / "gateway.yaml").read_text("utf-8")
     text = text.replace("127.0.0.1:8080", f"127.0.0.1:{port}").replace("http://localhost:9400", issuer)
     text = text.replace("source: web", f"source: {source}")
+    text = text.replace("credentials:\n", f"credentials:\n{credentials}")
     (folder / "gateway.yaml").write_text(f"{text}\n{extra}", "utf-8")
     rules = policy if policy is not None else (EXAMPLE / "policy.yaml").read_text("utf-8")
     (folder / "policy.yaml").write_text(rules.replace("127.0.0.1:9401", f"127.0.0.1:{shop_port}"), "utf-8")
@@ -162,20 +165,22 @@ async def running(
     source: Path = EXAMPLE / "web",
     extra: str = "",
     token_lifetime: int = 300,
+    credentials: str = "",
 ) -> AsyncIterator[World]:
     """Everything runs; `folder` holds its files."""
     auth, shop, door = Server(bound()), Server(bound()), Server(bound())
     issuer = f"http://localhost:{auth.port}"
     ports = {"shop_port": shop.port, "port": door.port}
-    write_config(folder, issuer=issuer, **ports, policy=policy, source=source, extra=extra)
+    write_config(folder, issuer=issuer, **ports, policy=policy, source=source, extra=extra, credentials=credentials)
     config = read_config(folder)
     credential = config.credentials["shop-service"]
+    assert isinstance(credential, OAuth)
     world = World(
         folder,
         auth,
         shop,
         door,
-        auth_server.Settings(issuer, credential.client_id, SECRET, token_lifetime=token_lifetime),
+        auth_server.Settings(issuer, credential.client.id, SECRET, token_lifetime=token_lifetime),
         goods.Settings(folder / "shop.db", issuer, log=folder / "shop.log"),
         config,
     )

@@ -54,7 +54,7 @@ class Connections:
         self._given_resolver = resolver
         self._tls = tls
         self._resolver: AbstractResolver | None = None
-        self._sessions: dict[Network, aiohttp.ClientSession] = {}
+        self._sessions: dict[tuple[Network, ssl.SSLContext | None], aiohttp.ClientSession] = {}
 
     async def __aenter__(self) -> Self:
         self._resolver = self._given_resolver or DefaultResolver()
@@ -70,24 +70,27 @@ class Connections:
         if resolver is not None and self._given_resolver is None:
             await resolver.close()
 
-    def open(self, network: Network) -> aiohttp.ClientSession:
+    def open(self, network: Network, tls: ssl.SSLContext | None = None) -> aiohttp.ClientSession:
         """The session whose every connection goes to an address that `network` allows.
 
         It follows no proxy of the environment, keeps no cookies, and raises `Refusal` where a connection fails.
+        `tls` replaces the TLS context of all.
         Raises `Refusal` (`backend-unavailable`) before the start and after the end of this context manager.
         """
         if self._resolver is None:
             raise Refusal(Reason.BACKEND_UNAVAILABLE, "the gateway is shutting down")
-        session = self._sessions.get(network)
+        session = self._sessions.get((network, tls))
         if session is None:
-            session = self._sessions[network] = self._new_session(network, self._resolver)
+            session = self._sessions[network, tls] = self._new_session(network, self._resolver, tls or self._tls)
         return session
 
-    def _new_session(self, network: Network, resolver: AbstractResolver) -> aiohttp.ClientSession:
+    def _new_session(
+        self, network: Network, resolver: AbstractResolver, tls: ssl.SSLContext | None
+    ) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
             resolver=_VettedResolver(resolver, network),
             socket_factory=_VettedSockets(network),
-            ssl=self._tls or True,
+            ssl=tls or True,
             limit=0,
             limit_per_host=CONNECTIONS_PER_HOST,
             keepalive_timeout=KEEP_ALIVE_SECONDS,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import re
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -43,9 +44,10 @@ class Spec(Protocol):
 class HttpBackend:
     """Sends requests over connections of `connections`, to addresses that the network of `spec` allows."""
 
-    def __init__(self, spec: Spec, connections: Connections) -> None:
+    def __init__(self, spec: Spec, connections: Connections, tls: ssl.SSLContext | None = None) -> None:
         self._spec = spec
         self._connections = connections
+        self._tls = tls
 
     async def send(self, request: Outbound) -> Response:
         """The backend's answer: decompressed, its framing and `content-encoding` fields removed.
@@ -98,7 +100,7 @@ class HttpBackend:
                     yield piece
 
     async def _asked(self, request: Outbound) -> aiohttp.ClientResponse:
-        session = self._connections.open(self._spec.network)
+        session = self._connections.open(self._spec.network, self._tls)
         url, target = _exact_url(request.url)
         if not _METHOD.match(request.method):
             raise Refusal(Reason.BAD_REQUEST, f"the method {request.method!r} cannot be sent")

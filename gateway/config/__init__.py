@@ -3,7 +3,7 @@
 from gateway.config.audit import Audit, SinkName, Telemetry
 from gateway.config.load import Reading, app_id_problem, load_config, read_config
 from gateway.config.notices import Kind, Notice, Notices
-from gateway.config.nouns import App, Approvals, Config, Origins, Server, Unproven
+from gateway.config.nouns import App, Approvals, Config, EncryptionKey, Origins, Server, Unproven
 from gateway.config.restart import restart_problems
 from gateway.config.settings import SETTINGS, Setting
 from gateway.config.watch import Watch
@@ -14,6 +14,7 @@ __all__ = [
     "Approvals",
     "Audit",
     "Config",
+    "EncryptionKey",
     "Kind",
     "Notice",
     "Notices",

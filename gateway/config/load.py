@@ -10,23 +10,35 @@ from pathlib import Path
 
 from gateway.config import addresses
 from gateway.config import audit as record
+from gateway.config.credentials import Reading as CredentialReading
+from gateway.config.credentials import credentials as read_credentials
+from gateway.config.credentials import exempt
+from gateway.config.encryption import encryption_key
 from gateway.config.mcp import read_mcp
 from gateway.config.nouns import App, Approvals, Config, Origins, Server, Unproven
-from gateway.config.secrets import misplaced, secret
+from gateway.config.secrets import misplaced
 from gateway.config.settings import DEFAULTS, UNAVAILABLE
-from gateway.credentials import ClientCredentials
+from gateway.credentials import Spec
 from gateway.documents import Section, parse_duration, read, suggestion
 from gateway.errors import DocumentError, Problem
-from gateway.policy import Network, Policy, load_policy, parse_network
+from gateway.policy import Policy, load_policy
 
-SECRETS = ("client_secret", "database", "key", "authorization")
+SECRETS = (
+    "authorization",
+    "client_secret",
+    "database",
+    "encryption_key",
+    "key",
+    "password",
+    "private_key",
+    "value",
+)
 """The keys whose values may come from the environment or a file."""
 
 RESERVED = ("http", "open", "list", "call", "webmcp")
 """Not an app's id: its tools could not be told from the gateway's own."""
 
 _APP_ID = re.compile(r"[a-z][a-z0-9-]{0,23}", re.ASCII)
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _AUTH_PLANNED = ("oauth", "token")
 
 
@@ -97,12 +109,14 @@ class _Reader:
 
     def config(self, root: Section) -> Config:
         root.unavailable(*UNAVAILABLE[""])
-        for node in misplaced(root.node, SECRETS):
+        for node in misplaced(root.node, SECRETS, exempt(root)):
             root.report.add(node, f"${{env:…}} and ${{file:…}} are for secrets: only {', '.join(SECRETS)} take them")
         auth = _auth(root)
         section = root.section("server")
         server = _server(section, auth)
-        credentials = {name: self._credential(name, section) for name, section in root.named("credentials").items()}
+        credentials = read_credentials(
+            root, CredentialReading(self.folder, self.environ, plugins=bool(root.texts("plugins")))
+        )
         root.require("apps")
         named = root.named("apps")
         apps = [self._app(name, section, credentials) for name, section in named.items()]
@@ -121,6 +135,7 @@ class _Reader:
             credentials=credentials,
             database=database,
             journal=journal,
+            encryption_key=encryption_key(stores, self.folder, self.environ),
             approvals=_approvals(root.section("approvals")),
             mcp=read_mcp(root.section("mcp")),
             audit=record.audit(root.section("audit"), telemetry, journal, self.folder, self.environ),
@@ -129,7 +144,7 @@ class _Reader:
             plugins=root.texts("plugins"),
         )
 
-    def _app(self, name: str, section: Section, credentials: Mapping[str, ClientCredentials]) -> App | None:
+    def _app(self, name: str, section: Section, credentials: Mapping[str, Spec]) -> App | None:
         if problem := app_id_problem(name):
             section.problem(problem)
         section.require("source", "policy")
@@ -152,7 +167,7 @@ class _Reader:
             section.problem(f"there is no file or folder {source}", "source")
         return source
 
-    def _policy(self, section: Section, credentials: Mapping[str, ClientCredentials]) -> Policy | None:
+    def _policy(self, section: Section, credentials: Mapping[str, Spec]) -> Policy | None:
         name = section.text("policy")
         try:
             policy = load_policy(self.shown / name) if name else None
@@ -169,24 +184,6 @@ class _Reader:
                     "policy",
                 )
         return policy
-
-    def _credential(self, name: str, section: Section) -> ClientCredentials:
-        if not _NAME.fullmatch(name):
-            section.problem(f"the name {name!r} must be of letters, digits, '.', '_' and '-'")
-        section.require("type", "issuer", "client_id", "client_secret")
-        if section.text("type") == "authorization_code":
-            section.problem("authorization_code is not available in this version; use client_credentials", "type")
-        else:
-            section.choice("type", ["client_credentials"])
-        return ClientCredentials(
-            name=name,
-            issuer=addresses.url(section, "issuer"),
-            token_endpoint=addresses.url(section, "token_endpoint") or None,
-            client_id=section.text("client_id"),
-            client_secret=secret(section, "client_secret", self.folder, self.environ),
-            scope=section.texts("scope"),
-            network=_network(section),
-        )
 
     def _journal(self, section: Section) -> Path:
         journal = self.folder / section.text("journal", DEFAULTS["stores.journal"])
@@ -248,14 +245,3 @@ def _auth(root: Section) -> tuple[str, ...]:
 def _approvals(section: Section) -> Approvals:
     section.unavailable(*UNAVAILABLE["approvals"])
     return Approvals(timeout=section.duration("timeout", parse_duration(DEFAULTS["approvals.timeout"])))
-
-
-def _network(section: Section) -> Network:
-    node = section.get("network")
-    listed = node is not None and isinstance(node.value, tuple)
-    words = section.texts("network") if listed else (section.text("network", DEFAULTS["credentials.<name>.network"]),)
-    try:
-        return parse_network(words)
-    except ValueError as error:
-        section.problem(str(error), "network")
-        return Network()

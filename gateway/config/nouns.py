@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gateway.config.audit import Audit, Telemetry
 from gateway.config.mcp import Mcp
-from gateway.credentials import ClientCredentials
+from gateway.credentials import Spec
 from gateway.model import Secret
 from gateway.policy import Policy
 
@@ -64,6 +64,15 @@ class Approvals:
 
 
 @dataclass(frozen=True, slots=True)
+class EncryptionKey:
+    """Where the key is with which tokens are sealed: one of the three. `variable` has its content beside it."""
+
+    file: Path | None = None
+    variable: tuple[str, Secret] | None = None
+    keyring: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """The whole configuration; all paths are absolute. `database` is an SQLAlchemy URL, `log` is `text` or `json`."""
 
@@ -71,9 +80,10 @@ class Config:
     server: Server
     auth: tuple[str, ...]
     apps: Mapping[str, App]
-    credentials: Mapping[str, ClientCredentials]
+    credentials: Mapping[str, Spec]
     database: Secret
     journal: Path
+    encryption_key: EncryptionKey
     approvals: Approvals
     audit: Audit
     telemetry: Telemetry

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
 
-from gateway.config.audit import Audit, Telemetry
 from gateway.config.nouns import Config
-from gateway.credentials import ClientCredentials
+from gateway.config.secrets import PendingSecret
 from gateway.documents import load
 from gateway.errors import DocumentError, Problem
 from gateway.model import Secret
-
-_HIDDEN = Secret("")
 
 
 def restart_problems(running: Config, found: Config, file: str) -> tuple[Problem, ...]:
@@ -32,37 +28,37 @@ def _changed(running: Config, found: Config) -> Iterator[tuple[str, str]]:
     pairs = {
         "server": (running.server, found.server),
         "auth": (running.auth, found.auth),
-        "credentials": (_comparable(running), _comparable(found)),
+        "credentials": (_comparable(running.credentials), _comparable(found.credentials)),
         "stores": (_stores(running), _stores(found)),
         "approvals": (running.approvals, found.approvals),
         "mcp": (running.mcp, found.mcp),
-        "audit": (_audit(running), _audit(found)),
-        "telemetry": (_telemetry(running), _telemetry(found)),
+        "audit": (_comparable(running.audit), _comparable(found.audit)),
+        "telemetry": (_comparable(running.telemetry), _comparable(found.telemetry)),
         "log": (running.log, found.log),
         "plugins": (running.plugins, found.plugins),
     }
     yield from ((key, "was changed") for key, (old, new) in pairs.items() if old != new)
 
 
-def _stores(config: Config) -> tuple[str, Path]:
-    return config.database.reveal(), config.journal
+def _stores(config: Config) -> object:
+    return config.database.reveal(), config.journal, _comparable(config.encryption_key)
 
 
-def _audit(config: Config) -> tuple[Audit, str]:
-    key = config.audit.key
-    return replace(config.audit, key=None), key.reveal() if key is not None else ""
-
-
-def _telemetry(config: Config) -> tuple[Telemetry, str]:
-    return replace(config.telemetry, authorization=_HIDDEN), config.telemetry.authorization.reveal()
-
-
-def _comparable(config: Config) -> dict[str, tuple[ClientCredentials, str]]:
-    """The credentials such that equal ones are equal: a `Secret` is equal to itself alone."""
-    return {
-        name: (replace(one, client_secret=_HIDDEN), one.client_secret.reveal())
-        for name, one in config.credentials.items()
-    }
+def _comparable(value: object) -> object:
+    """A value such that equal ones are equal: a `Secret` is equal to itself alone."""
+    match value:
+        case PendingSecret():
+            return value.reference
+        case Secret():
+            return value.reveal()
+        case Mapping():
+            return {key: _comparable(one) for key, one in value.items()}
+        case tuple():
+            return tuple(_comparable(one) for one in value)
+        case _ if is_dataclass(value):
+            return type(value), {field.name: _comparable(getattr(value, field.name)) for field in fields(value)}
+        case _:
+            return value
 
 
 def _places(config: Config, file: str) -> dict[str, tuple[int, int]]:

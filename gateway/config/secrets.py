@@ -1,25 +1,47 @@
-"""`${env:NAME}` and `${file:path}`: where a secret comes from, and nowhere else."""
+"""`${env:NAME}`, `${file:path}`, `${plugin:reference}`: where a secret comes from, and nowhere else."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gateway.documents import Node, Section
 from gateway.model import Secret
 
-_REFERENCE = re.compile(r"\$\{(env|file):([^{}]+)\}")
+_REFERENCE = re.compile(r"\$\{(env|file|plugin):([^{}]+)\}")
 
 
-def secret(section: Section, key: str, folder: Path, environ: Mapping[str, str]) -> Secret:
-    """The secret under `key`: the text itself, or what it refers to; paths are relative to `folder`."""
+class PendingSecret(Secret):
+    """A secret that a plugin gives at the start: `reference` is its name there."""
+
+    __slots__ = ("reference",)
+
+    def __init__(self, reference: str) -> None:
+        super().__init__("")
+        self.reference = reference
+
+    def resolve(self, value: str) -> None:
+        """Take what the plugin gave."""
+        self._value = value
+
+
+def secret(section: Section, key: str, folder: Path, environ: Mapping[str, str], *, plugins: bool = False) -> Secret:
+    """The secret under `key`: the text itself, or what it refers to; paths are relative to `folder`.
+
+    With `plugins` it may also be one that a plugin gives at the start.
+    """
     text = section.text(key)
     match = _REFERENCE.fullmatch(text)
     if match is None:
         if "${" in text:
             section.problem("write ${env:NAME} or ${file:path} as the whole value, with nothing around it", key)
         return Secret(text)
+    if match[1] == "plugin" and plugins:
+        return PendingSecret(match[2])
+    if match[1] == "plugin":
+        section.problem("plugins give secrets of credentials alone; write ${env:NAME} or ${file:path}", key)
+        return Secret("")
     found = _variable(match[2], environ) if match[1] == "env" else _content(folder / match[2])
     if isinstance(found, Secret):
         return found
@@ -27,11 +49,20 @@ def secret(section: Section, key: str, folder: Path, environ: Mapping[str, str])
     return Secret("")
 
 
-def misplaced(root: Node, allowed: Collection[str]) -> Iterator[Node]:
-    """The texts that refer to a secret under another key than those `allowed`."""
+def optional_secret(
+    section: Section, key: str, folder: Path, environ: Mapping[str, str], *, plugins: bool = False
+) -> Secret | None:
+    """The same, None where the key is absent."""
+    return secret(section, key, folder, environ, plugins=plugins) if section.get(key) is not None else None
+
+
+def misplaced(root: Node, allowed: Collection[str], exempt: Sequence[Node] = ()) -> Iterator[Node]:
+    """The texts that refer to a secret under another key than those `allowed`, but for what is in `exempt`."""
     pending: list[tuple[Node, str]] = [(root, "")]
     while pending:
         node, key = pending.pop()
+        if any(node is skipped for skipped in exempt):
+            continue
         match node.value:
             case str() as text:
                 if key not in allowed and _REFERENCE.search(text):

@@ -119,6 +119,8 @@ def problem(refusal: Refusal, record_id: str, url: str) -> Response:
         "detail": refusal.detail,
         "instance": record_id,
     }
+    if refusal.connect_url is not None:
+        body["connect_url"] = refusal.connect_url
     headers: Headers = (
         ("content-type", "application/problem+json"),
         ("gateway-reason", refusal.reason.value),

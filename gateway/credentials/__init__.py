@@ -1,7 +1,36 @@
 """Auth flows as generators: `response = yield request`; whoever drives one does the I/O."""
 
 from gateway.credentials.answers import Flow as Flow
-from gateway.credentials.client_credentials import client_credentials as client_credentials
+from gateway.credentials.assertions import ALGORITHMS as ALGORITHMS
+from gateway.credentials.assertions import signing_key as signing_key
+from gateway.credentials.authorization_code import Attempt as Attempt
+from gateway.credentials.authorization_code import attempt as attempt
+from gateway.credentials.authorization_code import authorization_url as authorization_url
+from gateway.credentials.authorization_code import redeem as redeem
+from gateway.credentials.dpop import offered_nonce as offered_nonce
+from gateway.credentials.dpop import proof as proof
+from gateway.credentials.dpop import wants_nonce as wants_nonce
+from gateway.credentials.grants import client_credentials as client_credentials
+from gateway.credentials.grants import jwt_bearer as jwt_bearer
+from gateway.credentials.grants import refresh as refresh
+from gateway.credentials.grants import revoke as revoke
+from gateway.credentials.grants import token_exchange as token_exchange
+from gateway.credentials.nouns import Account as Account
+from gateway.credentials.nouns import AuthorizationCode as AuthorizationCode
+from gateway.credentials.nouns import Basic as Basic
+from gateway.credentials.nouns import Certificate as Certificate
+from gateway.credentials.nouns import Client as Client
+from gateway.credentials.nouns import ClientAuthentication as ClientAuthentication
 from gateway.credentials.nouns import ClientCredentials as ClientCredentials
+from gateway.credentials.nouns import Fixed as Fixed
+from gateway.credentials.nouns import Grant as Grant
+from gateway.credentials.nouns import JwtBearer as JwtBearer
 from gateway.credentials.nouns import Network as Network
+from gateway.credentials.nouns import OAuth as OAuth
+from gateway.credentials.nouns import Plugged as Plugged
+from gateway.credentials.nouns import Server as Server
+from gateway.credentials.nouns import SigningKey as SigningKey
+from gateway.credentials.nouns import Spec as Spec
 from gateway.credentials.nouns import Token as Token
+from gateway.credentials.nouns import TokenExchange as TokenExchange
+from gateway.credentials.nouns import Tokens as Tokens

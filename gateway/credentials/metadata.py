@@ -1,35 +1,69 @@
-"""From an issuer's name to its token endpoint (RFC 8414, OpenID Connect Discovery 1.0)."""
+"""From an issuer's name to its endpoints (RFC 8414, OpenID Connect Discovery 1.0)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+from typing import Final
 
 from gateway.credentials.answers import ANSWER_BYTES, Flow, ask, failed, is_secure, json_object, origin_of
-from gateway.credentials.nouns import ClientCredentials
+from gateway.credentials.nouns import ClientAuthentication, OAuth
 from gateway.model import Json, Outbound
 
 TIMEOUT = 5.0
 
-
-class ClientAuthentication(StrEnum):
-    """How a client says who it is (RFC 6749 2.3.1)."""
-
-    BASIC = "client_secret_basic"
-    POST = "client_secret_post"
+_SECRET_METHODS: Final = (ClientAuthentication.BASIC, ClientAuthentication.POST)
 
 
 @dataclass(frozen=True, slots=True)
-class TokenEndpoint:
-    """Where tokens are got, and how the client authenticates there."""
+class Endpoints:
+    """Where an authorization server answers, and what it can. A part that it does not have is None.
 
-    url: str
-    authentication: ClientAuthentication = ClientAuthentication.BASIC
+    `methods` are its ways of client authentication, None where it does not say; `sends_issuer` that each of its
+    authorization responses names it (RFC 9207).
+    """
+
+    token: str
+    authorization: str | None = None
+    revocation: str | None = None
+    methods: tuple[str, ...] | None = None
+    challenges: tuple[str, ...] | None = None
+    sends_issuer: bool = False
+
+    def authentication(self, spec: OAuth) -> ClientAuthentication:
+        """How the client authenticates here. Raises ValueError where there is no way."""
+        if spec.client.authentication is not None:
+            return spec.client.authentication
+        if self.methods is None:
+            return ClientAuthentication.BASIC  # RFC 8414 2: the default
+        found = next((method for method in _SECRET_METHODS if method in self.methods), None)
+        if found is None:
+            raise ValueError(f"offer neither {' nor '.join(_SECRET_METHODS)}")
+        return found
 
 
-def discover(spec: ClientCredentials) -> Flow[TokenEndpoint]:
+def endpoints(spec: OAuth) -> Flow[Endpoints]:
+    """The endpoints of a credential's server: those that the configuration names, the rest from its metadata.
+
+    Where the token endpoint is configured, and nothing else is wanted, no metadata are read.
+    """
+    server = spec.server
+    if server.token_endpoint is None:
+        return (yield from discover(spec))
+    return Endpoints(
+        token=_configured(spec, server.token_endpoint, "token_endpoint"),
+        authorization=_configured(spec, server.authorization_endpoint, "authorization_endpoint")
+        if server.authorization_endpoint
+        else None,
+        revocation=_configured(spec, server.revocation_endpoint, "revocation_endpoint")
+        if server.revocation_endpoint
+        else None,
+    )
+
+
+def discover(spec: OAuth) -> Flow[Endpoints]:
     """Read the issuer's metadata, which must name this very issuer (RFC 8414 3.3)."""
-    issuer = spec.issuer if "/" in spec.issuer.partition("//")[2] else f"{spec.issuer}/"
+    named = spec.server.issuer
+    issuer = named if "/" in named.partition("//")[2] else f"{named}/"
     if not is_secure(issuer) or "?" in issuer:
         raise failed(spec.name, "the issuer is not an https URL without query and fragment")
     for url in well_known(issuer):
@@ -37,7 +71,7 @@ def discover(spec: ClientCredentials) -> Flow[TokenEndpoint]:
         answer = yield from ask(spec.name, request)
         if answer.status == 200:
             try:
-                return _token_endpoint(spec, json_object(answer))
+                return _endpoints(spec, json_object(answer))
             except ValueError as error:
                 raise failed(spec.name, f"the metadata at {url} {error}") from None
         if not 400 <= answer.status <= 499:
@@ -56,19 +90,41 @@ def well_known(issuer: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(places))
 
 
-def _token_endpoint(spec: ClientCredentials, metadata: dict[str, Json]) -> TokenEndpoint:
-    if metadata.get("issuer") != spec.issuer:
-        raise ValueError(f"do not name the issuer {spec.issuer}")
-    url = metadata.get("token_endpoint")
-    if not isinstance(url, str) or not is_secure(url):
+def _endpoints(spec: OAuth, metadata: dict[str, Json]) -> Endpoints:
+    if metadata.get("issuer") != spec.server.issuer:
+        raise ValueError(f"do not name the issuer {spec.server.issuer}")
+    token = _url(metadata, "token_endpoint")
+    if token is None:
         raise ValueError("name no token_endpoint that is an https URL")
-    return TokenEndpoint(url, _authentication(metadata.get("token_endpoint_auth_methods_supported")))
+    found = Endpoints(
+        token=token,
+        authorization=spec.server.authorization_endpoint or _url(metadata, "authorization_endpoint"),
+        revocation=spec.server.revocation_endpoint or _url(metadata, "revocation_endpoint"),
+        methods=_texts(metadata, "token_endpoint_auth_methods_supported"),
+        challenges=_texts(metadata, "code_challenge_methods_supported"),
+        sends_issuer=metadata.get("authorization_response_iss_parameter_supported") is True,
+    )
+    found.authentication(spec)
+    return found
 
 
-def _authentication(methods: Json) -> ClientAuthentication:
-    if methods is None:
-        return ClientAuthentication.BASIC  # RFC 8414 2: the default
-    for known in ClientAuthentication:
-        if isinstance(methods, list) and known in methods:
-            return known
-    raise ValueError(f"offer neither {' nor '.join(ClientAuthentication)}")
+def _url(metadata: dict[str, Json], key: str) -> str | None:
+    url = metadata.get(key)
+    if url is None:
+        return None
+    if not isinstance(url, str) or not is_secure(url):
+        raise ValueError(f"name no {key} that is an https URL")
+    return url
+
+
+def _texts(metadata: dict[str, Json], key: str) -> tuple[str, ...] | None:
+    values = metadata.get(key)
+    if values is None:
+        return None
+    return tuple(value for value in values if isinstance(value, str)) if isinstance(values, list) else ()
+
+
+def _configured(spec: OAuth, url: str, key: str) -> str:
+    if not is_secure(url):
+        raise failed(spec.name, f"{key} is not an https URL with a path")
+    return url

@@ -1,89 +1,116 @@
-"""Credentials for backends: fetched when first needed, kept until shortly before they expire, one at a time."""
+"""Credentials for backends, by name: what each adds to a request, and what a refusal of it means."""
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import base64
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
 
-from gateway.credentials import Flow, Token
-from gateway.errors import Refusal
-from gateway.model import Backend, Headers
+from gateway.credentials import Basic, Fixed, Tokens
+from gateway.errors import Reason, Refusal
+from gateway.model import Headers, Principal
 
-MARGIN = 30.0
-"""Seconds before its expiry at which a token is no longer used; a tenth of its life where that is less."""
+log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Credential:
-    """A named credential: its auth flow, the way to its issuer, and the token it has now.
+@dataclass(frozen=True, slots=True)
+class Injected:
+    """Header fields of a credential, the texts in them that must not come back, and which token they carry."""
 
-    `version` is another one when it stands for another account; cookies that were had with it are not used then.
-    """
+    headers: Headers = ()
+    secrets: tuple[str, ...] = ()
+    token: str = ""
 
-    flow: Callable[[float], Flow[Token]]
-    issuer: Backend
-    version: str = ""
-    token: Token | None = None
-    margin: float = MARGIN
-    refreshing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+class Source(Protocol):
+    """One credential. `Refusal` (`credential-needed`, `credential-failed`) says why there is none."""
+
+    async def version(self, principal: Principal) -> str:
+        """What tells one account behind the credential from another."""
+        ...
+
+    async def inject(self, principal: Principal, method: str, url: str) -> Injected:
+        """What it adds to one request."""
+        ...
+
+    async def answered(self, principal: Principal, injected: Injected, url: str, status: int, headers: Headers) -> bool:
+        """The backend answered: whether another attempt, which makes sense after 401 alone, carries something else."""
+        ...
 
 
 class Authenticator:
     """The credentials of a gateway by name."""
 
-    def __init__(self, credentials: Mapping[str, Credential]) -> None:
-        self._credentials = credentials
+    def __init__(self, sources: Mapping[str, Source]) -> None:
+        self._sources = sources
 
-    async def headers(self, name: str | None) -> Headers:
-        """The header fields that credential `name` adds. Raises `Refusal` (`credential-failed`)."""
-        if name is None:
-            return ()
-        token = await self._token(self._credentials[name])
-        return (token.header(),)
+    async def inject(self, name: str | None, principal: Principal, method: str, url: str) -> Injected:
+        """What credential `name` adds. Raises `Refusal` (`credential-needed`, `credential-failed`)."""
+        return await self._sources[name].inject(principal, method, url) if name is not None else Injected()
 
-    def version(self, name: str | None) -> str:
+    async def version(self, name: str | None, principal: Principal) -> str:
         """What tells one account behind credential `name` from another; empty without a credential."""
-        return f"{name}\n{self._credentials[name].version}" if name is not None else ""
+        return f"{name}\n{await self._sources[name].version(principal)}" if name is not None else ""
 
-    def forget(self, name: str, used: Headers) -> None:
-        """The backend refused the token in `used`: fetch a new one next time, unless that has happened meanwhile."""
-        credential = self._credentials[name]
-        token = credential.token
-        if token is not None and token.header() in used:
-            credential.token = None
-
-    async def _token(self, credential: Credential) -> Token:
-        token = credential.token
-        if token is not None and token.fresh(time.time(), credential.margin):
-            return token
-        async with credential.refreshing:
-            token = credential.token
-            if token is None or not token.fresh(time.time(), credential.margin):
-                token = await _fetch(credential)
-            return token
+    async def answered(
+        self, name: str | None, principal: Principal, injected: Injected, url: str, status: int, headers: Headers
+    ) -> bool:
+        """The backend answered: whether it refused the credential, and another attempt carries something else."""
+        return name is not None and await self._sources[name].answered(principal, injected, url, status, headers)
 
 
-async def _fetch(credential: Credential) -> Token:
-    now = time.time()
-    token = await _drive(credential.flow(now), credential.issuer)
-    if token.expires_at is not None:
-        credential.margin = min(MARGIN, (token.expires_at - now) / 10)
-    credential.token = token
-    return token
+class Unchanging:
+    """A credential that is the same for everyone and for ever: header fields, or a user name with its password."""
+
+    def __init__(self, spec: Fixed | Basic) -> None:
+        self._spec = spec
+
+    async def version(self, principal: Principal) -> str:
+        """One account."""
+        return ""
+
+    async def inject(self, principal: Principal, method: str, url: str) -> Injected:
+        """The same for every request."""
+        match self._spec:
+            case Fixed(field=field, prefix=prefix, value=value):
+                secret = value.reveal()
+                return Injected(
+                    ((field, f"{prefix} {secret}" if prefix else secret),), (secret, secret.split(" ", 1)[-1])
+                )
+            case Basic(username=username, password=password):
+                pair = base64.b64encode(f"{username}:{password.reveal()}".encode()).decode()
+                return Injected((("authorization", f"Basic {pair}"),), (pair, password.reveal()))
+
+    async def answered(self, principal: Principal, injected: Injected, url: str, status: int, headers: Headers) -> bool:
+        """There is nothing else."""
+        return False
 
 
-async def _drive(flow: Flow[Token], issuer: Backend) -> Token:
-    try:
-        request = next(flow)
-        while True:
-            try:
-                response = await issuer.send(request)
-            except Refusal as refusal:
-                request = flow.throw(refusal)
-            else:
-                request = flow.send(response)
-    except StopIteration as end:
-        token: Token = end.value
-        return token
+class OfPlugin:
+    """A credential that a plugin makes: asked for each request, and refused where it fails."""
+
+    def __init__(self, name: str, tokens: Tokens) -> None:
+        self._name = name
+        self._tokens = tokens
+
+    async def version(self, principal: Principal) -> str:
+        """A plugin may give each person another account."""
+        return principal.id
+
+    async def inject(self, principal: Principal, method: str, url: str) -> Injected:
+        """What the plugin says now."""
+        try:
+            given = tuple((name.lower(), value) for name, value in await self._tokens.headers(principal, method, url))
+        except Refusal:
+            raise
+        except Exception as error:  # noqa: BLE001  a plugin is foreign code: whatever it raises refuses, and may hold a secret
+            log.error("the plugin of credential %s failed: %s", self._name, type(error).__name__)
+            raise Refusal(Reason.CREDENTIAL_FAILED, f"credential {self._name!r}: its plugin failed") from None
+        secrets = tuple(text for _, value in given for text in {value, value.split(" ", 1)[-1]})
+        return Injected(given, secrets)
+
+    async def answered(self, principal: Principal, injected: Injected, url: str, status: int, headers: Headers) -> bool:
+        """Whether the plugin has something else now is for the next request."""
+        return False

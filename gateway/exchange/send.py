@@ -15,7 +15,7 @@ from gateway.exchange.idempotency import FIELD
 from gateway.exchange.leg import Leg
 from gateway.exchange.record import Record
 from gateway.exchange.retry import Retries
-from gateway.model import Backend, Caller, Headers, Outbound, StreamingBackend
+from gateway.model import Backend, Caller, Headers, Outbound, Principal, StreamingBackend
 from gateway.policy import SAFE_METHODS, BackendSpec, without
 
 
@@ -26,6 +26,7 @@ class Way:
     leg: Leg
     backend: Backend
     spec: BackendSpec
+    principal: Principal
     jar: JarKey | None
     held: AsyncExitStack
 
@@ -51,10 +52,11 @@ class Sender:
         """The backend's answer to `leg`. Raises `Refusal` where there is none."""
         if leg.request.anonymous:
             spec = replace(spec, credential=None)
-        jar = jar_key(leg, caller, spec, self._authenticator.version(spec.credential))
-        way = Way(leg, backend, spec, jar, held)
-        place = (caller.app, spec.name)
         record.note(credential=spec.credential)
+        version = await self._authenticator.version(spec.credential, caller.principal)
+        jar = jar_key(leg, caller, spec, version)
+        way = Way(leg, backend, spec, caller.principal, jar, held)
+        place = (caller.app, spec.name)
 
         async def attempt(timeout: float) -> Answer:
             with self._circuits.passage(place, leg.obligations.circuit) as passage:
@@ -76,26 +78,28 @@ class Sender:
             raise
 
     async def _authenticated(self, way: Way, timeout: float, record: Record) -> Answer:
-        """One attempt. A safe request that is answered 401 is repeated once, with a new token."""
-        name = way.spec.credential
-        credentials = await self._authenticator.headers(name)
-        answer = await self._once(way, credentials, timeout, record)
-        if answer.response.status != 401 or name is None or way.leg.canonical.method not in SAFE_METHODS:
+        """One attempt. A safe request that is answered 401 is repeated once, if something else can be shown then."""
+        answer, changed = await self._once(way, timeout, record)
+        if not changed or way.leg.canonical.method not in SAFE_METHODS:
             return answer
         await answer.close()
-        self._authenticator.forget(name, credentials)
-        return await self._once(way, await self._authenticator.headers(name), timeout, record)
+        return (await self._once(way, timeout, record))[0]
 
-    async def _once(self, way: Way, credentials: Headers, timeout: float, record: Record) -> Answer:
-        url = way.spec.target(way.leg.canonical)
+    async def _once(self, way: Way, timeout: float, record: Record) -> tuple[Answer, bool]:
+        """The answer, and whether another attempt would carry something else."""
+        url, name = way.spec.target(way.leg.canonical), way.spec.credential
+        injected = await self._authenticator.inject(name, way.principal, way.leg.canonical.method, url)
         cookies = self._jars.cookies(way.jar, url)
-        secrets = (*(value.split(" ", 1)[-1] for _, value in credentials), *self._jars.secrets(way.jar))
-        request = outbound(way.spec, way.leg, credentials + cookies, timeout)
+        secrets = (*injected.secrets, *self._jars.secrets(way.jar))
+        request = outbound(way.spec, way.leg, injected.headers + cookies, timeout)
         record.mark("authenticate")
         answer = await (_begun(way, request) if way.leg.streams else _whole(way, request))
         record.mark("send")
         self._jars.keep(way.jar, url, answer.response.headers)
-        return replace(answer, credentialed=bool(credentials) or way.jar is not None, secrets=secrets)
+        status, headers = answer.response.status, answer.response.headers
+        changed = await self._authenticator.answered(name, way.principal, injected, url, status, headers)
+        credentialed = bool(injected.headers) or way.jar is not None
+        return replace(answer, credentialed=credentialed, secrets=secrets), changed
 
 
 def outbound(spec: BackendSpec, leg: Leg, injected: Headers, timeout: float) -> Outbound:

@@ -94,6 +94,38 @@ SECRETS: Final = Table(
 )
 """Random values that all processes of a gateway share."""
 
+TOKENS: Final = Table(
+    "credential_tokens",
+    METADATA,
+    Column("credential", String, primary_key=True),
+    Column("principal", String, primary_key=True),
+    Column("version", String, nullable=False),
+    Column("key", String, nullable=False),
+    Column("sealed", LargeBinary, nullable=False),
+    Column("changed", Float, nullable=False),
+)
+"""Tokens of credentials, sealed with the key `key`; a credential that all share has the empty principal."""
+
+LEASES: Final = Table(
+    "credential_leases",
+    METADATA,
+    Column("credential", String, primary_key=True),
+    Column("principal", String, primary_key=True),
+    Column("holder", String, nullable=False),
+    Column("until", Float, nullable=False),
+)
+"""Who renews a token now, so that nobody else does."""
+
+CONNECTS: Final = Table(
+    "credential_connects",
+    METADATA,
+    Column("state", String, primary_key=True),
+    Column("key", String, nullable=False),
+    Column("sealed", LargeBinary, nullable=False),
+    Column("expires", Float, nullable=False),
+)
+"""Logins at authorization servers that began and did not end yet, sealed; each can be taken out once."""
+
 
 def migrate(connection: Connection) -> None:
     """Bring the database to this version, in the transaction of `connection`. Raises ValueError if it is newer."""
@@ -128,5 +160,6 @@ MIGRATIONS: Final[tuple[Callable[[Connection], None], ...]] = (
     _create(QUOTAS),
     _create(IDEMPOTENCY_KEYS, SECRETS),
     _audit_anew,
+    _create(TOKENS, LEASES, CONNECTS),
 )
 """What makes version n + 1 of version n, from nothing on."""

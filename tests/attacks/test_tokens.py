@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.credentials import ClientCredentials, client_credentials
+from gateway.credentials import Client, ClientCredentials, OAuth, Server, client_credentials
 from gateway.errors import Reason, Refusal
 from gateway.model import Outbound, Response, Secret
 from gateway.policy import Network
@@ -31,7 +31,8 @@ def test_only_a_right_answer_gives_a_token() -> None:
 def driven(case: dict[str, Any]) -> tuple[str, list[Outbound], str]:
     """The outcome of the flow, what it asked for, and what its caller would be told."""
     endpoint = None if "metadata" in case else f"{ISSUER}/token"
-    spec = ClientCredentials("shop", ISSUER, endpoint, "client", Secret(SECRET), (), Network(public=True))
+    server = Server(ISSUER, Network(public=True), endpoint)
+    spec = OAuth("shop", ClientCredentials(), server, Client("client", Secret(SECRET)))
     flow = client_credentials(spec, 0.0)
     requests: list[Outbound] = []
     try:

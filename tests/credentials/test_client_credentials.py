@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
-from gateway.credentials import ClientCredentials, Token, client_credentials
+from gateway.credentials import Client, ClientCredentials, OAuth, Server, Token, client_credentials
 from gateway.errors import Reason, Refusal
 from gateway.model import Json, Outbound, Response, Secret
 
@@ -34,8 +34,9 @@ def spec(
     token_endpoint: str | None = "https://login.example/token",
     issuer: str = "https://login.example",
     scope: tuple[str, ...] = ("cart", "read"),
-) -> ClientCredentials:
-    return ClientCredentials("shop-service", issuer, token_endpoint, "gate:way", Secret(SECRET), scope, Everywhere())
+) -> OAuth:
+    server = Server(issuer, Everywhere(), token_endpoint)
+    return OAuth("shop-service", ClientCredentials(), server, Client("gate:way", Secret(SECRET)), scope)
 
 
 def answer(body: Json | bytes, status: int = 200, content_type: str = "application/json") -> Response:
@@ -43,7 +44,7 @@ def answer(body: Json | bytes, status: int = 200, content_type: str = "applicati
     return Response(status, (("content-type", content_type),), raw)
 
 
-def drive(credential: ClientCredentials, *answers: Response | Refusal) -> tuple[Token, list[Outbound]]:
+def drive(credential: OAuth, *answers: Response | Refusal) -> tuple[Token, list[Outbound]]:
     """Run the flow with these answers; gives the token and the requests that it made."""
     flow = client_credentials(credential, NOW)
     requests = [next(flow)]
@@ -60,7 +61,7 @@ def drive(credential: ClientCredentials, *answers: Response | Refusal) -> tuple[
     raise AssertionError(f"the flow asks for more: {requests[-1].url}")
 
 
-def failure(credential: ClientCredentials, *answers: Response | Refusal) -> str:
+def failure(credential: OAuth, *answers: Response | Refusal) -> str:
     """The detail of the refusal in which the flow ends, after a look that it holds no secret."""
     with pytest.raises(Refusal) as caught:
         drive(credential, *answers)

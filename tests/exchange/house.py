@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gateway.credentials import Flow, Token
+from gateway.credentials import Token
 from gateway.errors import Refusal
 from gateway.exchange.approve import Approvals
-from gateway.exchange.authenticate import Authenticator, Credential
+from gateway.exchange.authenticate import Authenticator
 from gateway.exchange.circuit import Circuits
+from gateway.exchange.fetched import Fetched, Ownership
 from gateway.exchange.idempotency import Idempotency
 from gateway.exchange.limit import Limiter
 from gateway.exchange.pipeline import Exchange, Guarded
@@ -24,13 +25,15 @@ from gateway.exchange.send import Sender
 from gateway.exchange.streams import Streams
 from gateway.exchange.wait import Waiting
 from gateway.hooks import Hooks
-from gateway.model import LOCAL, Arriving, Caller, Door, Initiator, Outbound, Response, Secret
+from gateway.model import LOCAL, Arriving, Caller, Door, Initiator, Outbound, Principal, Response, Secret
 from gateway.policy import Policy, parse_policy
 from gateway.policy.routes import Routes
 from gateway.stores.journal import Journal
 from gateway.stores.keys import IdempotencyKeys
 from gateway.stores.quotas import Quotas
+from gateway.stores.sealing import KeyFile, KeyRing
 from gateway.stores.sql import Database
+from gateway.stores.tokens import TokenStore
 
 POLICY = """
 version: 1
@@ -156,11 +159,9 @@ async def built(
     fetched: list[int] = []
     clock = Clock()
 
-    def flow(now: float) -> Flow[Token]:
+    async def obtain(principal: Principal, before: Token | None, now: float) -> Token:
         fetched.append(len(fetched) + 1)
-        number = fetched[-1]
-        yield Outbound("POST", "http://issuer.test/token")
-        return Token(Secret(f"token-number-{number}"), "Bearer", now + 300)
+        return Token(Secret(f"token-number-{fetched[-1]}"), "Bearer", now + 300)
 
     shop = shop or Shop()
     if isinstance(policy, str):
@@ -171,6 +172,8 @@ async def built(
         Streams(clock) as streams,
     ):
         hooks = Hooks([], folder)
+        tokens = TokenStore(database, KeyRing(KeyFile(folder / "gateway.key")))
+        source = Fetched("shop-service", obtain, tokens, Ownership(account="cart"), now=clock)
         approvals = Approvals(120)
         exchange = Exchange(
             {"cart": Guarded(obliged(policy, **obligations), {"shop": shop})},
@@ -179,7 +182,7 @@ async def built(
             waiting=Waiting(approvals, "http://console.test/approvals/"),
             recorder=Recorder(journal, hooks, OnFailure.REFUSE_UNSAFE),
             sender=Sender(
-                Authenticator({"shop-service": Credential(flow, Shop())}),
+                Authenticator({"shop-service": source}),
                 circuits=Circuits(clock),
                 retries=Retries(clock, clock.sleep, clock, chance=lambda: 1.0),
             ),

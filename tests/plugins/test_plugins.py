@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.resource import resource
 from tests.world import World, running
 
 PLUGINS = Path(__file__).parents[2] / "plugins"
@@ -58,3 +59,36 @@ async def test_the_change_freeze_stops_changes_and_says_why(
             assert "quarter end" in (await adding.json(content_type=None))["detail"]
         assert [line["method"] for line in world.arrived()] == ["GET"]
     assert "stopped POST /api/cart" in caplog.text
+
+
+async def test_a_command_gives_secrets_and_tokens(tmp_path: Path) -> None:
+    """A credential of the plugin's type, and a secret of a plugin for another; what fails is a refusal."""
+    policy = """
+version: 1
+backends:
+  shop: {url: "URL", network: private, credential: printed}
+  other: {url: "URL", network: private, credential: fixed}
+  broken: {url: "URL", network: private, credential: failing}
+routes:
+  - {path: /api/cart, methods: [GET], backend: shop}
+  - {path: /api/products, methods: [GET], backend: other}
+  - {path: /api/broken, methods: [GET], backend: broken}
+"""
+    extra = f"plugins: [{PLUGINS / 'command_secrets.py'}]"
+    credentials = """
+  printed: {type: command, command: [echo, a-token-of-a-command]}
+  fixed: {type: header, header: x-api-key, value: "${plugin:command:echo a-key-of-a-command}"}
+  failing: {type: command, command: ["false"]}
+"""
+    async with (
+        resource() as behind,
+        running(tmp_path, policy=policy.replace("URL", behind.url), extra=extra, credentials=credentials) as world,
+        world.client(headers=own(world)) as client,
+    ):
+        for path in ("/api/cart", "/api/products"):
+            async with client.get(f"{world.site}{path}") as answer:
+                await answer.read()
+        async with client.get(f"{world.site}/api/broken") as broken:
+            assert (broken.status, broken.headers["gateway-reason"]) == (502, "credential-failed")
+    assert [fields.get("authorization") for fields in behind.seen] == ["Bearer a-token-of-a-command", None]
+    assert behind.seen[1]["x-api-key"] == "a-key-of-a-command"

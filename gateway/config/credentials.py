@@ -1,0 +1,295 @@
+"""`credentials:` of gateway.yaml: what backends are shown, and where it comes from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from gateway.config import addresses
+from gateway.config.networks import network
+from gateway.config.secrets import PendingSecret, optional_secret, secret
+from gateway.credentials import (
+    ALGORITHMS,
+    AuthorizationCode,
+    Basic,
+    Certificate,
+    Client,
+    ClientAuthentication,
+    ClientCredentials,
+    Fixed,
+    Grant,
+    JwtBearer,
+    OAuth,
+    Plugged,
+    Server,
+    SigningKey,
+    Spec,
+    TokenExchange,
+    signing_key,
+)
+from gateway.documents import Node, Section
+from gateway.model import Secret
+
+OAUTH_TYPES: Final = ("client_credentials", "authorization_code", "token_exchange", "jwt_bearer")
+TYPES: Final = ("header", "basic", *OAUTH_TYPES)
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_FIELD = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+")
+_VALUE = re.compile(r"[\x20-\x7e]*")
+_NOT_OURS = re.compile(
+    r"connection|content-.*|cookie|expect|gateway-.*|host|keep-alive|origin|proxy-.*|te|trailer|transfer-encoding|upgrade"
+)
+_TOKEN_TYPES: Final = {
+    "access_token": "urn:ietf:params:oauth:token-type:access_token",
+    "id_token": "urn:ietf:params:oauth:token-type:id_token",
+    "jwt": "urn:ietf:params:oauth:token-type:jwt",
+    "id-jag": "urn:ietf:params:oauth:token-type:id-jag",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Where references of a section are looked up; `types` says whether plugins may bring other types."""
+
+    folder: Path
+    environ: Mapping[str, str]
+    plugins: bool
+
+
+def credentials(root: Section, reading: Reading) -> dict[str, Spec]:
+    """All credentials by name, with problems for what cannot be used."""
+    named = root.named("credentials")
+    found = {name: _credential(name, section, reading) for name, section in named.items()}
+    for name, section in named.items():
+        _check_others(name, found[name], found, section)
+    return {name: _owned(spec, found) for name, spec in found.items()}
+
+
+def exempt(root: Section) -> list[Node]:
+    """The options of credentials of plugins' types, in which secrets may stand under any key."""
+    node = root.node.value.get("credentials") if isinstance(root.node.value, Mapping) else None
+    sections = node.value.values() if node is not None and isinstance(node.value, Mapping) else ()
+    found = []
+    for section in sections:
+        kind = section.value.get("type") if isinstance(section.value, Mapping) else None
+        if kind is not None and isinstance(kind.value, str) and kind.value not in TYPES:
+            found.append(section)
+    return found
+
+
+def _credential(name: str, section: Section, reading: Reading) -> Spec:
+    if not _NAME.fullmatch(name):
+        section.problem(f"the name {name!r} must be of letters, digits, '.', '_' and '-'")
+    section.require("type")
+    kind = section.get("type")
+    if reading.plugins and kind is not None and isinstance(kind.value, str) and kind.value not in TYPES:
+        return _plugged(name, kind.value, section, reading)
+    match section.choice("type", TYPES):
+        case "header":
+            return _header(name, section, reading)
+        case "basic":
+            section.require("username", "password")
+            username = section.text("username")
+            if ":" in username:
+                section.problem("a user name has no colon (RFC 7617)", "username")
+            return Basic(name, username, secret(section, "password", reading.folder, reading.environ, plugins=True))
+        case type:
+            return _oauth(name, type, section, reading)
+
+
+def _header(name: str, section: Section, reading: Reading) -> Fixed:
+    section.require("value")
+    field = section.text("header", "authorization").lower()
+    if not _FIELD.fullmatch(field) or _NOT_OURS.fullmatch(field):
+        section.problem(f"{field!r} is no header that a credential can set", "header")
+    prefix = section.text("prefix")
+    value = secret(section, "value", reading.folder, reading.environ, plugins=True)
+    if not _VALUE.fullmatch(prefix) or (not isinstance(value, PendingSecret) and not _VALUE.fullmatch(value.reveal())):
+        section.problem("must be of visible ASCII characters and spaces", "value")
+    return Fixed(name, field, prefix, value)
+
+
+def _plugged(name: str, type: str, section: Section, reading: Reading) -> Plugged:
+    options: dict[str, object] = {}
+    for key in section:
+        node = section.get(key)
+        if node is None or key == "type":
+            continue
+        text = isinstance(node.value, str) and "${" in node.value
+        options[key] = secret(section, key, reading.folder, reading.environ, plugins=True) if text else node.plain()
+    return Plugged(name, type, options)
+
+
+def _oauth(name: str, type: str, section: Section, reading: Reading) -> OAuth:
+    section.require("issuer", "client_id")
+    endpoints = {key: addresses.url(section, key) or None for key in ("token_endpoint", "revocation_endpoint")}
+    if type == "authorization_code":
+        endpoints["authorization_endpoint"] = addresses.url(section, "authorization_endpoint") or None
+    certificate = _certificate(section, reading)
+    key = _key(section, reading)
+    server = Server(
+        issuer=addresses.url(section, "issuer"),
+        network=network(section),
+        certificate=certificate,
+        authorities=_file(section, "authorities", reading),
+        **endpoints,
+    )
+    return OAuth(
+        name=name,
+        grant=_grant(type, key, section),
+        server=server,
+        client=_client(type, key, certificate, section, reading),
+        scope=section.texts("scope"),
+        resource=_resource(section),
+        dpop=section.flag("dpop"),
+        title=section.text("title", name),
+    )
+
+
+def _grant(type: str, key: SigningKey | None, section: Section) -> Grant:
+    match type:
+        case "authorization_code":
+            section.problem("authorization_code is not available in this version", "type")
+            return AuthorizationCode()
+        case "token_exchange":
+            section.require("subject")
+            requested = section.choice("requested_token_type", _TOKEN_TYPES)
+            return TokenExchange(
+                subject=section.text("subject"),
+                actor=section.text("actor") or None,
+                audience=section.text("audience") or None,
+                requested=_TOKEN_TYPES.get(requested),
+            )
+        case "jwt_bearer":
+            claim, assertion = section.text("subject_claim") or None, section.text("assertion") or None
+            subject = section.text("subject") or None
+            if (key is None) == (assertion is None):
+                section.problem("a jwt_bearer credential needs either private_key, or assertion: another credential")
+            if claim is not None and subject is not None:
+                section.problem("take subject, or subject_claim", "subject_claim")
+            return JwtBearer(key, subject, claim, section.text("audience") or None, assertion, claim is not None)
+        case _:
+            return ClientCredentials()
+
+
+def _client(
+    type: str, key: SigningKey | None, certificate: Certificate | None, section: Section, reading: Reading
+) -> Client:
+    shown = optional_secret(section, "client_secret", reading.folder, reading.environ, plugins=True)
+    named = section.choice("client_auth", [*ClientAuthentication])
+    method = ClientAuthentication(named) if named else _usual(type, key, certificate, shown)
+    needs = {
+        ClientAuthentication.BASIC: ("client_secret", shown),
+        ClientAuthentication.POST: ("client_secret", shown),
+        ClientAuthentication.PRIVATE_KEY_JWT: ("private_key", key),
+        ClientAuthentication.TLS: ("certificate", certificate),
+        ClientAuthentication.SELF_SIGNED_TLS: ("certificate", certificate),
+    }
+    if method is ClientAuthentication.NONE and not named and type != "authorization_code":
+        section.problem(
+            "how does the gateway prove who it is? give client_secret, private_key or certificate, or client_auth: none"
+        )
+    if method in needs and needs[method][1] is None:
+        section.problem(f"{method} needs {needs[method][0]}", "client_auth")
+    return Client(section.text("client_id"), shown, method, key)
+
+
+def _usual(
+    type: str, key: SigningKey | None, certificate: Certificate | None, shown: Secret | None
+) -> ClientAuthentication | None:
+    """What is meant where `client_auth` is left out; None leaves it to the server's metadata."""
+    if shown is not None:
+        return None
+    if certificate is not None:
+        return ClientAuthentication.TLS
+    if key is not None and type != "jwt_bearer":
+        return ClientAuthentication.PRIVATE_KEY_JWT
+    return ClientAuthentication.NONE
+
+
+def _key(section: Section, reading: Reading) -> SigningKey | None:
+    pem = optional_secret(section, "private_key", reading.folder, reading.environ, plugins=True)
+    id, algorithm = section.text("key_id") or None, section.choice("algorithm", ALGORITHMS) or None
+    if pem is None:
+        return None
+    if isinstance(pem, PendingSecret):
+        if algorithm is None:
+            section.problem("a private_key of a plugin needs algorithm beside it", "private_key")
+        return SigningKey(pem, algorithm or "ES256", id)
+    try:
+        return signing_key(pem, id, algorithm)
+    except ValueError as error:
+        if pem.reveal():
+            section.problem(str(error), "private_key")
+        return None
+
+
+def _certificate(section: Section, reading: Reading) -> Certificate | None:
+    chain = _file(section, "certificate", reading)
+    key = _file(section, "certificate_key", reading)
+    if chain is None and key is not None:
+        section.problem("needs certificate beside it", "certificate_key")
+    return Certificate(chain, key or chain) if chain is not None else None
+
+
+def _file(section: Section, key: str, reading: Reading) -> Path | None:
+    text = section.text(key)
+    if not text:
+        return None
+    path = reading.folder / text
+    if not path.is_file():
+        section.problem(f"there is no file {path}", key)
+    return path
+
+
+def _resource(section: Section) -> str | None:
+    text = section.text("resource")
+    if text and (not re.fullmatch(r"[a-z][a-z0-9+.-]*:[!-~]+", text) or "#" in text):
+        section.problem("must be an absolute URI without a fragment (RFC 8707)", "resource")
+    return text or None
+
+
+def _check_others(name: str, spec: Spec, known: Mapping[str, Spec], section: Section) -> None:
+    for key, other in _others(spec):
+        if other not in known:
+            section.problem(f"there is no credential {other!r}", key)
+        elif not isinstance(known[other], OAuth):
+            section.problem(f"{other!r} has no token: name a credential of {', '.join(OAUTH_TYPES)}", key)
+        elif _circles(name, other, known):
+            section.problem(f"{name!r} would be made of itself", key)
+
+
+def _others(spec: Spec) -> list[tuple[str, str]]:
+    match spec:
+        case OAuth(grant=TokenExchange(subject=subject, actor=actor)):
+            return [("subject", subject)] * bool(subject) + ([("actor", actor)] if actor is not None else [])
+        case OAuth(grant=JwtBearer(assertion=str() as assertion)):
+            return [("assertion", assertion)]
+        case _:
+            return []
+
+
+def _circles(name: str, other: str, known: Mapping[str, Spec]) -> bool:
+    seen, pending = set(), [other]
+    while pending:
+        one = pending.pop()
+        if one == name:
+            return True
+        if one in known and one not in seen:
+            seen.add(one)
+            pending += [next_one for _, next_one in _others(known[one])]
+    return False
+
+
+def _owned(spec: Spec, known: Mapping[str, Spec], depth: int = 0) -> Spec:
+    """What is made of a person's token is that person's too."""
+    if not isinstance(spec, OAuth) or depth > len(known):
+        return spec
+    made_of = [_owned(known[other], known, depth + 1) for _, other in _others(spec) if other in known]
+    personal = any(isinstance(other, OAuth) and other.per_person for other in made_of)
+    if personal and isinstance(spec.grant, TokenExchange | JwtBearer):
+        return replace(spec, grant=replace(spec.grant, per_person=True))
+    return spec

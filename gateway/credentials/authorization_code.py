@@ -1,0 +1,150 @@
+"""The authorization code grant with PKCE: where a person goes, what comes of the code (RFC 6749 4.1, 7636, 9207)."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+from urllib.parse import urlencode
+
+from gateway.credentials.answers import Flow, failed
+from gateway.credentials.dpop import new_key
+from gateway.credentials.metadata import Endpoints, discover, endpoints
+from gateway.credentials.nouns import Account, OAuth, Token
+from gateway.credentials.token_requests import request_token, wanted
+from gateway.errors import GrantEnded, Reason, Refusal
+from gateway.model import Json, Secret
+
+SKEW: Final = 120
+"""Seconds by which the clock of an authorization server may differ."""
+
+LABEL: Final = 120
+_CODE = re.compile(r"[\x20-\x7e]{1,4096}\Z")
+_OAUTH_ERROR = re.compile(r"[a-z_]{1,40}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What is remembered between the way to the server and the way back; only `state` and `nonce` are shown to it."""
+
+    state: str
+    verifier: Secret
+    nonce: str
+    redirect_uri: str
+    key: Secret | None
+
+
+def attempt(spec: OAuth, redirect_uri: str) -> Attempt:
+    """A new one, all of it random."""
+    return Attempt(
+        state=secrets.token_urlsafe(24),
+        verifier=Secret(secrets.token_urlsafe(48)),
+        nonce=secrets.token_urlsafe(16),
+        redirect_uri=redirect_uri,
+        key=new_key() if spec.dpop else None,
+    )
+
+
+def authorization_url(spec: OAuth, tried: Attempt) -> Flow[str]:
+    """Where the person's browser goes (RFC 6749 4.1.1)."""
+    places = yield from _places(spec)
+    if places.authorization is None:
+        raise failed(spec.name, "its server names no authorization_endpoint: set it")
+    if places.challenges is not None and "S256" not in places.challenges:
+        raise failed(spec.name, "its server does not know PKCE with S256, which is needed")
+    challenge = hashlib.sha256(tried.verifier.reveal().encode()).digest()
+    query = {
+        "response_type": "code",
+        "client_id": spec.client.id,
+        "redirect_uri": tried.redirect_uri,
+        "state": tried.state,
+        "code_challenge": base64.urlsafe_b64encode(challenge).decode().rstrip("="),
+        "code_challenge_method": "S256",
+        **wanted(spec),
+    }
+    if "openid" in spec.scope:
+        query["nonce"] = tried.nonce
+    if "offline_access" in spec.scope:
+        query["prompt"] = "consent"  # OpenID Connect Core 11: without it there is no refresh token
+    joint = "&" if "?" in places.authorization else "?"
+    return f"{places.authorization}{joint}{urlencode(query)}"
+
+
+def redeem(spec: OAuth, tried: Attempt, answer: Mapping[str, str], now: float) -> Flow[Token]:
+    """The token for what the server's answer says: its query, whose `state` the caller has compared already.
+
+    Raises `Refusal`: `credential-failed`, or `credential-needed` where the person said no.
+    """
+    places = yield from _places(spec)
+    issuer = answer.get("iss")
+    if (issuer is None and places.sends_issuer) or issuer not in (None, spec.server.issuer):
+        raise failed(spec.name, "the answer comes from another server than the one that was asked (iss)")
+    if "error" in answer:
+        code = answer["error"] if _OAUTH_ERROR.match(answer["error"]) else "an error"
+        raise Refusal(Reason.CREDENTIAL_NEEDED, f"credential {spec.name!r}: the server answered {code}")
+    if not _CODE.match(answer.get("code", "")):
+        raise failed(spec.name, "the answer holds no code")
+    form = {
+        "grant_type": "authorization_code",
+        "code": answer["code"],
+        "redirect_uri": tried.redirect_uri,
+        "code_verifier": tried.verifier.reveal(),
+    }
+    if spec.resource is not None:
+        form["resource"] = spec.resource
+    try:
+        granted = yield from request_token(spec, places, form, now, key=tried.key)
+    except GrantEnded as ended:
+        raise failed(spec.name, ended.detail.partition(": ")[2]) from None
+    try:
+        return replace(granted.token, account=_account(spec, tried, granted.answer.get("id_token"), now))
+    except ValueError as error:
+        raise failed(spec.name, f"the ID token {error}") from None
+
+
+def _places(spec: OAuth) -> Flow[Endpoints]:
+    if spec.server.token_endpoint is not None and spec.server.authorization_endpoint is None:
+        return (yield from discover(spec))
+    return (yield from endpoints(spec))
+
+
+def _account(spec: OAuth, tried: Attempt, id_token: Json, now: float) -> Account | None:
+    """Whose account it is. The token came over TLS from the server itself, which stands for its signature
+    (OpenID Connect Core 3.1.3.7, 6)."""
+    if id_token is None:
+        return None
+    claims = _claims(id_token)
+    audience = claims.get("aud")
+    if claims.get("iss") != spec.server.issuer:
+        raise ValueError("is of another issuer")
+    if spec.client.id not in (audience if isinstance(audience, list) else [audience]):
+        raise ValueError("is for another client")
+    if claims.get("nonce") != tried.nonce:
+        raise ValueError("is of another login")
+    expiry = claims.get("exp")
+    if isinstance(expiry, bool) or not isinstance(expiry, (int, float)) or expiry + SKEW < now:
+        raise ValueError("has expired")
+    subject = claims.get("sub")
+    if not isinstance(subject, str) or not subject:
+        raise ValueError("names no subject")
+    named = (claims.get(key) for key in ("email", "preferred_username", "name"))
+    label = next((name for name in named if isinstance(name, str) and name), subject)
+    return Account(subject[:LABEL], label[:LABEL])
+
+
+def _claims(id_token: Json) -> dict[str, Json]:
+    parts = id_token.split(".") if isinstance(id_token, str) else []
+    if len(parts) != 3:
+        raise ValueError("is no JWT")
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except (ValueError, RecursionError):
+        raise ValueError("is no JWT") from None
+    if not isinstance(claims, dict):
+        raise ValueError("is no JWT")
+    return claims

@@ -1,0 +1,59 @@
+"""Proofs of possession (RFC 9449): a stolen token is worth nothing without its key."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import secrets
+from typing import Final
+
+from joserfc import jwt
+from joserfc.jwk import ECKey
+
+from gateway.model import Headers, Json, Secret
+
+ALGORITHM: Final = "ES256"
+NONCE: Final = "dpop-nonce"
+_NONCE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,512}")
+_CHALLENGE = re.compile(r'\bdpop\b.*\berror\s*=\s*"?use_dpop_nonce\b', re.IGNORECASE)
+
+
+def new_key() -> Secret:
+    """A key of its own for one token, as private JWK."""
+    return Secret(json.dumps(ECKey.generate_key("P-256", private=True).as_dict(private=True)))
+
+
+def proof(
+    key: Secret, method: str, url: str, now: float, *, nonce: str | None = None, token: Secret | None = None
+) -> tuple[str, str]:
+    """The header field that proves the possession of `key` for one request (RFC 9449 4.2).
+
+    `token` is the access token that goes with it; there is none at a token endpoint.
+    """
+    jwk = ECKey.import_key(json.loads(key.reveal()))
+    claims: dict[str, Json] = {
+        "jti": secrets.token_urlsafe(16),
+        "htm": method,
+        "htu": url.partition("?")[0].partition("#")[0],
+        "iat": int(now),
+    }
+    if nonce is not None:
+        claims["nonce"] = nonce
+    if token is not None:
+        digest = hashlib.sha256(token.reveal().encode()).digest()
+        claims["ath"] = base64.urlsafe_b64encode(digest).decode().rstrip("=")
+    header = {"alg": ALGORITHM, "typ": "dpop+jwt", "jwk": jwk.as_dict(private=False)}
+    return "dpop", jwt.encode(header, claims, jwk, algorithms=[ALGORITHM])
+
+
+def offered_nonce(headers: Headers) -> str | None:
+    """The nonce that an answer gives for the next request (RFC 9449 8.2)."""
+    given = [value for name, value in headers if name == NONCE]
+    return given[0] if len(given) == 1 and _NONCE.fullmatch(given[0]) else None
+
+
+def wants_nonce(headers: Headers) -> bool:
+    """Whether a resource refused a request for want of a nonce alone (RFC 9449 9)."""
+    return any(name == "www-authenticate" and _CHALLENGE.search(value) for name, value in headers)

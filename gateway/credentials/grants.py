@@ -1,0 +1,90 @@
+"""The flows that need no person at a browser: from a credential to a token (RFC 6749 4.4 and 6, RFC 7523, RFC 8693)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gateway.credentials.answers import Flow, ask, failed
+from gateway.credentials.assertions import assertion
+from gateway.credentials.dpop import new_key
+from gateway.credentials.metadata import endpoints
+from gateway.credentials.nouns import JwtBearer, OAuth, Token, TokenExchange
+from gateway.credentials.token_requests import client_request, request_token, wanted
+from gateway.errors import GrantEnded
+from gateway.model import Secret
+
+EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
+JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+
+
+def client_credentials(spec: OAuth, now: float) -> Flow[Token]:
+    """Get a token; `now` is in seconds since the epoch, taken before the first request.
+
+    Send each response in; throw the `Refusal` in where there is none. Raises `Refusal` (`credential-failed`).
+    """
+    return (yield from _granted(spec, {"grant_type": "client_credentials", **wanted(spec)}, now))
+
+
+def token_exchange(spec: OAuth, grant: TokenExchange, subject: Token, actor: Token | None, now: float) -> Flow[Token]:
+    """A token of the server made of the one of another credential (RFC 8693 2.1)."""
+    form = {"grant_type": EXCHANGE, "subject_token": subject.value.reveal(), "subject_token_type": subject.type}
+    if actor is not None:
+        form |= {"actor_token": actor.value.reveal(), "actor_token_type": actor.type}
+    if grant.audience is not None:
+        form["audience"] = grant.audience
+    if grant.requested is not None:
+        form["requested_token_type"] = grant.requested
+    return (yield from _granted(spec, form | wanted(spec), now))
+
+
+def jwt_bearer(spec: OAuth, grant: JwtBearer, subject: str, given: Token | None, now: float) -> Flow[Token]:
+    """A token for an assertion about `subject` (RFC 7523 2.1); `given` is the assertion if another credential is it."""
+    if given is not None:
+        shown = given.value.reveal()
+    elif grant.key is None:
+        raise failed(spec.name, "jwt_bearer needs private_key")
+    else:
+        shown = assertion(grant.key, spec.client.id, subject, grant.audience or spec.server.issuer, now)
+    return (yield from _granted(spec, {"grant_type": JWT_BEARER, "assertion": shown, **wanted(spec)}, now))
+
+
+def refresh(spec: OAuth, token: Token, now: float) -> Flow[Token]:
+    """The next token. The refresh token is the new one where the server rotates it, and then the old one is used up.
+
+    Raises `GrantEnded` where it is no longer good: it was used before, or the account's owner withdrew it.
+    """
+    if token.refresh is None:
+        raise GrantEnded(f"credential {spec.name!r}: its token has expired, and there is none to refresh it with")
+    places = yield from endpoints(spec)
+    form = {"grant_type": "refresh_token", "refresh_token": token.refresh.reveal()}
+    if spec.resource is not None:
+        form["resource"] = spec.resource
+    granted = yield from request_token(spec, places, form, now, key=token.key)
+    renewed = granted.token
+    return replace(
+        renewed,
+        refresh=renewed.refresh or token.refresh,
+        scope=renewed.scope or token.scope,
+        account=token.account,
+    )
+
+
+def revoke(spec: OAuth, token: Token, now: float) -> Flow[bool]:
+    """Tell the server that a token is no longer wanted (RFC 7009); whether it could be told."""
+    places = yield from endpoints(spec)
+    if places.revocation is None:
+        return False
+    told: Secret = token.refresh or token.value
+    hint = "refresh_token" if token.refresh is not None else "access_token"
+    form = {"token": told.reveal(), "token_type_hint": hint}
+    answer = yield from ask(spec.name, client_request(spec, places, places.revocation, form, now))
+    return answer.status == 200
+
+
+def _granted(spec: OAuth, form: dict[str, str], now: float) -> Flow[Token]:
+    places = yield from endpoints(spec)
+    key = new_key() if spec.dpop else None
+    try:
+        return (yield from request_token(spec, places, form, now, key=key)).token
+    except GrantEnded as ended:  # no person can renew what these flows show
+        raise failed(spec.name, ended.detail.partition(": ")[2]) from None

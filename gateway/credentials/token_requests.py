@@ -1,0 +1,195 @@
+"""One request to a token endpoint: who the client is, what it proves, and what counts as a token."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Final
+from urllib.parse import quote, urlencode
+
+from gateway.credentials.answers import ANSWER_BYTES, Flow, ask, failed, json_object, origin_of
+from gateway.credentials.assertions import assertion
+from gateway.credentials.dpop import offered_nonce, proof
+from gateway.credentials.metadata import Endpoints
+from gateway.credentials.nouns import Client, ClientAuthentication, OAuth, Token
+from gateway.errors import GrantEnded
+from gateway.model import Json, Outbound, Response, Secret
+
+TIMEOUT = 10.0
+TOKEN_CHARACTERS = 16 * 1024
+LIFE_SECONDS = 10 * 365 * 24 * 3600
+"""The longest life of a token that is taken at its word."""
+
+SKEW_SECONDS = 30
+"""A difference of the clocks from which on it is named as a possible cause."""
+
+ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+
+_BEARER = re.compile(r"[A-Za-z0-9._~+/-]+=*\Z")  # RFC 6750 2.1, b64token
+_REFRESH = re.compile(r"[\x20-\x7e]+\Z")  # RFC 6749 A.17
+_TOKEN_TYPE = re.compile(r"urn:[a-z0-9:._-]{1,120}\Z", re.IGNORECASE)
+_ERRORS = frozenset(  # RFC 6749 5.2, RFC 8707 2, RFC 9449; other words of the server could repeat what was sent to it
+    {
+        "invalid_request",
+        "invalid_client",
+        "invalid_grant",
+        "invalid_scope",
+        "invalid_target",
+        "invalid_dpop_proof",
+        "unauthorized_client",
+        "unsupported_grant_type",
+        "use_dpop_nonce",
+        "server_error",
+        "temporarily_unavailable",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The token, and the whole answer for what else may be in it."""
+
+    token: Token
+    answer: Mapping[str, Json]
+
+
+def request_token(
+    spec: OAuth, places: Endpoints, form: Mapping[str, str], now: float, *, key: Secret | None = None
+) -> Flow[Granted]:
+    """Ask for a token with `form`, bound to `key` if there is one. `now` is in seconds since the epoch.
+
+    Raises `Refusal` (`credential-failed`), whose detail names the credential and holds no secret and none of the
+    server's own words; `GrantEnded` where the server says that what was shown to it is no longer good.
+    """
+    nonce: str | None = None
+    answer = yield from ask(spec.name, client_request(spec, places, places.token, form, now, key, nonce))
+    if key is not None and _error(answer) == "use_dpop_nonce":
+        nonce = offered_nonce(answer.headers)
+        answer = yield from ask(spec.name, client_request(spec, places, places.token, form, now, key, nonce))
+    place = f"the token endpoint at {origin_of(places.token)}"
+    if answer.status != 200:
+        raise _refused(spec, answer, place, now)
+    try:
+        found = json_object(answer)
+        return Granted(_token(found, now, key), found)
+    except ValueError as error:
+        raise failed(spec.name, f"the answer of {place} {error}") from None
+
+
+def client_request(
+    spec: OAuth,
+    places: Endpoints,
+    url: str,
+    form: Mapping[str, str],
+    now: float,
+    key: Secret | None = None,
+    nonce: str | None = None,
+) -> Outbound:
+    """A form for an endpoint of the server, with what authenticates the client."""
+    fields = dict(form)
+    headers = [("accept", "application/json"), ("content-type", "application/x-www-form-urlencoded")]
+    try:
+        method = places.authentication(spec)
+    except ValueError as error:
+        raise failed(spec.name, f"its server's metadata {error}") from None
+    client = spec.client
+    match method:
+        case ClientAuthentication.BASIC:
+            headers.append(("authorization", _basic(client)))
+        case ClientAuthentication.POST:
+            fields |= {"client_id": client.id, "client_secret": _secret(client)}
+        case ClientAuthentication.PRIVATE_KEY_JWT:
+            if client.key is None:
+                raise failed(spec.name, "private_key_jwt needs private_key")
+            signed = assertion(client.key, client.id, client.id, spec.server.issuer, now)
+            fields |= {"client_id": client.id, "client_assertion_type": ASSERTION_TYPE, "client_assertion": signed}
+        case ClientAuthentication.TLS | ClientAuthentication.SELF_SIGNED_TLS | ClientAuthentication.NONE:
+            fields["client_id"] = client.id
+    if key is not None:
+        headers.append(proof(key, "POST", url, now, nonce=nonce))
+    body = urlencode(fields).encode()
+    return Outbound("POST", url, tuple(headers), body, timeout=TIMEOUT, response_limit=ANSWER_BYTES)
+
+
+def wanted(spec: OAuth) -> dict[str, str]:
+    """What a token is to be good for: scope (RFC 6749 3.3) and resource (RFC 8707)."""
+    form = {"scope": " ".join(spec.scope)} if spec.scope else {}
+    return form | ({"resource": spec.resource} if spec.resource is not None else {})
+
+
+def _secret(client: Client) -> str:
+    return client.secret.reveal() if client.secret is not None else ""
+
+
+def _basic(client: Client) -> str:
+    """RFC 6749 2.3.1: both are form-urlencoded before they are joined."""
+    # RFC 6749 2.3.1 asks for form encoding; a space as %20 is read alike by servers that do not know "+"
+    pair = f"{quote(client.id, safe='')}:{quote(_secret(client), safe='')}"
+    return f"Basic {base64.b64encode(pair.encode()).decode()}"
+
+
+def _refused(spec: OAuth, answer: Response, place: str, now: float) -> Exception:
+    code = _error(answer)
+    told = f"{place} answered {answer.status}{f' {code}' if code else ''}{_skew(answer, now)}"
+    if code == "invalid_grant":
+        return GrantEnded(f"credential {spec.name!r}: {told}")
+    return failed(spec.name, told)
+
+
+def _error(answer: Response) -> str | None:
+    if answer.status == 200:
+        return None
+    try:
+        code = json_object(answer).get("error")
+    except ValueError:
+        return None
+    return code if isinstance(code, str) and code in _ERRORS else None
+
+
+def _skew(answer: Response, now: float) -> str:
+    """A clock that goes wrong makes good assertions bad; `date` is read as a number, not repeated."""
+    try:
+        theirs = parsedate_to_datetime(answer.header("date") or "").timestamp()
+    except (ValueError, OverflowError):
+        return ""
+    off = round(theirs - now)
+    return f" (its clock is {abs(off)} s {'ahead' if off > 0 else 'behind'})" if abs(off) >= SKEW_SECONDS else ""
+
+
+def _token(answer: dict[str, Json], now: float, key: Secret | None) -> Token:
+    value, kind = answer.get("access_token"), answer.get("token_type")
+    if not isinstance(value, str) or len(value) > TOKEN_CHARACTERS or not _BEARER.match(value):
+        raise ValueError("holds no access_token that can be sent")
+    wanted_kind = "Bearer" if key is None else "DPoP"
+    exchanged = answer.get("issued_token_type")
+    # RFC 8693 2.2.1: an issued token that is no access token has the type N_A
+    kinds = (wanted_kind.lower(), "n_a") if exchanged is not None else (wanted_kind.lower(),)
+    if not isinstance(kind, str) or kind.lower() not in kinds:
+        raise ValueError(f"holds a token whose token_type is not {wanted_kind}")
+    refresh, scope = answer.get("refresh_token"), answer.get("scope")
+    if refresh is not None and not (
+        isinstance(refresh, str) and len(refresh) <= TOKEN_CHARACTERS and _REFRESH.match(refresh)
+    ):
+        raise ValueError("holds a refresh_token that cannot be sent")
+    token = Token(
+        Secret(value),
+        wanted_kind,
+        _expiry(answer.get("expires_in"), now),
+        refresh=Secret(refresh) if isinstance(refresh, str) else None,
+        scope=scope if isinstance(scope, str) and _REFRESH.match(scope) else "",
+        key=key,
+    )
+    if isinstance(exchanged, str) and _TOKEN_TYPE.match(exchanged):
+        return Token(token.value, token.token_type, token.expires_at, key=key, scope=token.scope, type=exchanged)
+    return token
+
+
+def _expiry(seconds: Json, now: float) -> float | None:
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < float("inf"):
+        raise ValueError("holds an expires_in that is not a positive number")
+    return now + min(seconds, LIFE_SECONDS)

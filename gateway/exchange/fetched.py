@@ -1,0 +1,280 @@
+"""Tokens of a credential: had when first needed, renewed before they expire, by one at a time across all processes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
+from urllib.parse import urlsplit
+from weakref import WeakValueDictionary
+
+from gateway.credentials import Token, offered_nonce, proof, wants_nonce
+from gateway.errors import GrantEnded, Reason, Refusal, StartError
+from gateway.exchange.authenticate import Injected
+from gateway.exchange.obtain import Obtain
+from gateway.model import Headers, Principal
+from gateway.stores.sealing import Unreadable
+from gateway.stores.tokens import Kept
+from gateway.stores.whole import whole
+
+MARGIN: Final = 30.0
+"""Seconds before its expiry at which a token is no longer used; a tenth of its life where that is less."""
+
+LOOK: Final = 5.0
+"""Seconds after which it is looked whether another process changed or revoked a token."""
+
+LEASE: Final = 60.0
+"""Seconds for which one process may renew a token: longer than the requests of any flow take."""
+
+PAUSE: Final = 0.1
+AGAIN: Final = 5.0
+"""Seconds in which a token that a backend refused is renewed once."""
+
+CACHED: Final = 10_000
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class Store(Protocol):
+    """Where tokens are kept: `gateway.stores.tokens.TokenStore`. Raises OSError, StartError, `Unreadable`."""
+
+    async def load(self, credential: str, principal: str) -> Kept | None: ...
+
+    async def version(self, credential: str, principal: str) -> str | None: ...
+
+    async def save(
+        self, credential: str, principal: str, token: Token, connection: str, *, before: str | None, now: float
+    ) -> Kept | None: ...
+
+    async def delete(self, credential: str, principal: str, version: str | None = None) -> bool: ...
+
+    async def claim(self, credential: str, principal: str, holder: str, now: float, seconds: float) -> bool: ...
+
+    async def release(self, credential: str, principal: str, holder: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Whose tokens a credential has. `connect_url` is where a person connects theirs, None where none can.
+
+    `account` stands for the account behind tokens that come of no person's consent.
+    """
+
+    per_person: bool = False
+    connect_url: Callable[[Principal], str] | None = None
+    account: str = ""
+
+
+@dataclass(slots=True)
+class _Held:
+    """A token in memory, and when it was last known to be the stored one."""
+
+    kept: Kept
+    seen: float
+
+
+class Fetched:
+    """The tokens of the credential `name`. `now` is the time of day, in seconds since the epoch."""
+
+    def __init__(
+        self,
+        name: str,
+        obtain: Obtain,
+        store: Store,
+        ownership: Ownership = Ownership(),
+        *,
+        now: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._name = name
+        self._obtain = obtain
+        self._store = store
+        self._ownership = ownership
+        self._now = now
+        self._sleep = sleep
+        self._held: OrderedDict[str, _Held] = OrderedDict()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._failures: dict[str, tuple[float, Refusal]] = {}
+        self._refused: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        self._nonces: OrderedDict[str, str] = OrderedDict()
+
+    async def token(self, principal: Principal) -> Token:
+        """A token that is good now. Raises `Refusal` (`credential-needed`, `credential-failed`)."""
+        return (await self._kept(principal)).token
+
+    async def version(self, principal: Principal) -> str:
+        """The consent, or the gateway's own account."""
+        kept = await self._kept(principal)
+        return kept.connection if self._ownership.connect_url is not None else self._ownership.account
+
+    async def inject(self, principal: Principal, method: str, url: str) -> Injected:
+        """The token, with a proof for this very request where it is bound to a key."""
+        kept = await self._kept(principal)
+        token = kept.token
+        headers: Headers = (token.header(),)
+        if token.key is not None:
+            nonce = self._nonces.get(_origin(url))
+            headers += (proof(token.key, method, url, self._now(), nonce=nonce, token=token.value),)
+        return Injected(headers, (token.value.reveal(),), kept.version)
+
+    async def answered(self, principal: Principal, injected: Injected, url: str, status: int, headers: Headers) -> bool:
+        """Take the nonce for the next request (RFC 9449 8.2); renew a token that was refused, once in a while."""
+        nonce, origin = offered_nonce(headers), _origin(url)
+        known = self._nonces.get(origin)
+        if nonce is not None:
+            _remember(self._nonces, origin, nonce)
+        if status != 401:
+            return False
+        if wants_nonce(headers):
+            return nonce is not None and nonce != known
+        key = self._key(principal)
+        held = self._held.get(key)
+        if held is None or held.kept.version != injected.token:
+            return True  # it was renewed meanwhile
+        last = self._refused.get(key)
+        if not self._renewable(held.kept) or (last is not None and self._now() - last[1] < AGAIN):
+            return False
+        _remember(self._refused, key, (held.kept.version, self._now()))
+        return True
+
+    def forget(self, principal: str) -> None:
+        """What is stored has changed: look again."""
+        self._held.pop(principal, None)
+        self._failures.pop(principal, None)
+
+    def _key(self, principal: Principal) -> str:
+        return principal.id if self._ownership.per_person else ""
+
+    def _renewable(self, kept: Kept) -> bool:
+        return self._ownership.connect_url is None or kept.token.refresh is not None
+
+    async def _kept(self, principal: Principal) -> Kept:
+        if self._ownership.per_person and principal.shared:
+            detail = f"credential {self._name!r} belongs to persons, and this caller stands for several"
+            raise Refusal(Reason.CREDENTIAL_FAILED, detail)
+        key = self._key(principal)
+        held = self._held.get(key)
+        if held is not None and self._good(key, held.kept) and self._now() - held.seen < LOOK:
+            return held.kept
+        lock = self._locks.get(key)
+        if lock is None:
+            lock = self._locks[key] = asyncio.Lock()
+        since = time.monotonic()
+        async with lock:
+            failure = self._failures.get(key)
+            if failure is not None and failure[0] >= since:
+                raise failure[1]  # it failed while this call waited for it
+            try:
+                kept = await whole(self._current(principal, key))
+            except Refusal as refusal:
+                self._failures[key] = (time.monotonic(), refusal)
+                raise
+            self._failures.pop(key, None)
+            return kept
+
+    async def _current(self, principal: Principal, key: str) -> Kept:
+        """What is stored, or its successor."""
+        held = self._held.get(key)
+        good = held is not None and self._good(key, held.kept)
+        if held is not None and good and self._now() - held.seen < LOOK:
+            return held.kept
+        try:
+            kept = await self._store.load(self._name, key)
+            if kept is not None and self._good(key, kept):
+                return self._hold(key, kept)
+            return await self._renew(principal, key, kept)
+        except Unreadable as error:
+            log.error("the token of credential %s cannot be opened: %s", self._name, error)
+            if self._ownership.connect_url is not None:
+                raise self._needed(principal, "what is stored cannot be opened any more") from None
+            await self._store.delete(self._name, key)
+            return await self._renew(principal, key, None)
+        except (OSError, StartError) as error:
+            log.error("the tokens of credential %s are out of reach: %s", self._name, error)
+            if held is not None and good:
+                return held.kept
+            if self._ownership.connect_url is not None:
+                detail = f"credential {self._name!r}: the stored tokens are out of reach at present"
+                raise Refusal(Reason.CREDENTIAL_FAILED, detail) from error
+            token = await self._obtain(principal, None, self._now())
+            return self._hold(key, Kept(self._name, key, token, "", secrets.token_urlsafe(9), self._now()))
+
+    async def _renew(self, principal: Principal, key: str, kept: Kept | None) -> Kept:
+        if kept is None and self._ownership.connect_url is not None:
+            raise self._needed(principal, "not connected yet")
+        holder = secrets.token_urlsafe(9)
+        end = self._now() + LEASE
+        while not await self._store.claim(self._name, key, holder, self._now(), LEASE):
+            if self._now() >= end:
+                detail = f"credential {self._name!r}: another process has been renewing it for {LEASE:g} s"
+                raise Refusal(Reason.CREDENTIAL_FAILED, detail)
+            await self._sleep(PAUSE)
+        try:
+            stored = await self._store.load(self._name, key)
+            if stored is not None and self._good(key, stored):
+                return self._hold(key, stored)  # another process was faster
+            if stored is None and self._ownership.connect_url is not None:
+                raise self._needed(principal, "not connected any more")
+            return await self._succeed(principal, key, stored)
+        finally:
+            await self._store.release(self._name, key, holder)
+
+    async def _succeed(self, principal: Principal, key: str, stored: Kept | None) -> Kept:
+        now = self._now()
+        try:
+            token = await self._obtain(principal, stored.token if stored is not None else None, now)
+        except GrantEnded as ended:
+            if stored is not None:
+                await self._store.delete(self._name, key, stored.version)
+            self._held.pop(key, None)
+            raise self._needed(principal, ended.detail.partition(": ")[2] or ended.detail) from None
+        before = stored.version if stored is not None else None
+        connection = stored.connection if stored is not None else ""
+        saved = await self._store.save(self._name, key, token, connection, before=before, now=now)
+        if saved is None:  # it was disconnected, or connected anew, while it was renewed
+            saved = await self._store.load(self._name, key)
+            if saved is None:
+                raise self._needed(principal, "not connected any more")
+        return self._hold(key, saved)
+
+    def _hold(self, key: str, kept: Kept) -> Kept:
+        self._held[key] = _Held(kept, self._now())
+        self._held.move_to_end(key)
+        while len(self._held) > CACHED:
+            self._held.popitem(last=False)
+        return kept
+
+    def _good(self, key: str, kept: Kept) -> bool:
+        """Whether it can be used: it does not expire now, and no backend refused it."""
+        refused = self._refused.get(key)
+        if refused is not None and refused[0] == kept.version:
+            return False
+        expires = kept.token.expires_at
+        margin = min(MARGIN, (expires - kept.changed) / 10) if expires is not None else 0.0
+        return kept.token.fresh(self._now(), max(margin, 0.0))
+
+    def _needed(self, principal: Principal, why: str) -> Refusal:
+        if self._ownership.connect_url is None:
+            return Refusal(Reason.CREDENTIAL_FAILED, f"credential {self._name!r}: {why}")
+        url = self._ownership.connect_url(principal)
+        detail = f"credential {self._name!r}: {why}. Connect it at {url}"
+        return Refusal(Reason.CREDENTIAL_NEEDED, detail, connect_url=url)
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _remember(kept: OrderedDict[str, T], key: str, value: T) -> None:
+    kept[key] = value
+    kept.move_to_end(key)
+    while len(kept) > CACHED:
+        kept.popitem(last=False)

@@ -1,0 +1,72 @@
+"""A new token for a credential, by the flow of its grant."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
+
+from gateway.credentials import (
+    AuthorizationCode,
+    ClientCredentials,
+    JwtBearer,
+    OAuth,
+    Token,
+    TokenExchange,
+    client_credentials,
+    jwt_bearer,
+    refresh,
+    token_exchange,
+)
+from gateway.errors import GrantEnded, Reason, Refusal
+from gateway.exchange.drive import drive
+from gateway.model import Backend, Principal
+
+
+class Holder(Protocol):
+    """Who has a token of another credential: `gateway.exchange.fetched.Fetched`."""
+
+    async def token(self, principal: Principal) -> Token:
+        """A token that is good now. Raises `Refusal`."""
+        ...
+
+
+Obtain = Callable[[Principal, Token | None, float], Awaitable[Token]]
+"""Gives the next token of a principal, from the one before if there is one. Raises `Refusal`, `GrantEnded`."""
+
+
+class Obtaining:
+    """The way of one credential to its tokens; `others` are the credentials that it may be made of."""
+
+    def __init__(self, spec: OAuth, server: Backend, others: Mapping[str, Holder]) -> None:
+        self._spec = spec
+        self._server = server
+        self._others = others
+
+    async def __call__(self, principal: Principal, before: Token | None, now: float) -> Token:
+        """The next token; `now` is in seconds since the epoch."""
+        spec = self._spec
+        match spec.grant:
+            case ClientCredentials():
+                flow = client_credentials(spec, now)
+            case AuthorizationCode():
+                if before is None:
+                    raise GrantEnded(f"credential {spec.name!r}: not connected yet")
+                flow = refresh(spec, before, now)
+            case TokenExchange() as grant:
+                subject = await self._others[grant.subject].token(principal)
+                actor = await self._others[grant.actor].token(principal) if grant.actor is not None else None
+                flow = token_exchange(spec, grant, subject, actor, now)
+            case JwtBearer() as grant:
+                given = await self._others[grant.assertion].token(principal) if grant.assertion is not None else None
+                flow = jwt_bearer(spec, grant, _subject(spec, grant, principal), given, now)
+        return await drive(flow, self._server)
+
+
+def _subject(spec: OAuth, grant: JwtBearer, principal: Principal) -> str:
+    if grant.claim is None:
+        return grant.subject or spec.client.id
+    value = principal.subject if grant.claim == "sub" else principal.claims.get(grant.claim)
+    if not isinstance(value, str) or not value:
+        detail = f"credential {spec.name!r}: the caller has no claim {grant.claim!r} to speak for"
+        raise Refusal(Reason.CREDENTIAL_FAILED, detail)
+    return value

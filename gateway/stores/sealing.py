@@ -1,0 +1,230 @@
+"""Encryption at rest: AES-256-GCM with keys of the environment, a file, or the system's keyring."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import importlib
+import os
+import secrets
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Final, Protocol
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from gateway.errors import StartError
+from gateway.model import Secret
+
+KEY_BYTES: Final = 32
+_NONCE_BYTES: Final = 12
+_SERVICE: Final = "webmcp-gateway"
+REMEDY: Final = "a key is 32 random bytes in base64: `webmcp-gateway credential rotate-key --print` makes one"
+
+
+class Unreadable(Exception):
+    """What is stored was sealed with a key that is not there, or was altered."""
+
+
+class KeySource(Protocol):
+    """Where the keys are: the newest first, in one text. Raises StartError where they cannot be had."""
+
+    def read(self) -> str:
+        """All keys, separated by white space; made where there is none and the place allows it."""
+        ...
+
+    def write(self, keys: str) -> None:
+        """Replace them. Raises StartError where the gateway cannot write there."""
+        ...
+
+    def stamp(self) -> object:
+        """Another value when the keys may have changed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GivenKeys:
+    """Keys of the environment; `name` is the variable's."""
+
+    name: str
+    keys: Secret
+
+    def read(self) -> str:
+        """As they are."""
+        return self.keys.reveal()
+
+    def write(self, keys: str) -> None:
+        """An environment is not ours to write."""
+        raise StartError(f"{self.name} is a variable: put the new key in front of the old ones there, and start again")
+
+    def stamp(self) -> object:
+        """It stays as it is."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFile:
+    """A file that its owner alone can read; it is made when it is not there."""
+
+    path: Path
+
+    def read(self) -> str:
+        """Raises StartError for a file that others can read."""
+        try:
+            mode = self.path.stat().st_mode
+            if stat.S_IMODE(mode) & 0o077:
+                raise StartError(f"others can read the key file {self.path}: chmod 600 {self.path}")
+            return self.path.read_text("ascii")
+        except FileNotFoundError:
+            return self._make()
+        except (OSError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not text"
+            raise StartError(f"the key file {self.path} cannot be read: {reason}") from error
+
+    def write(self, keys: str) -> None:
+        """In one step: who reads meanwhile sees the old file or the new one."""
+        self._place(keys, replace=True)
+
+    def stamp(self) -> object:
+        """Its identity and its time."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return (found.st_ino, found.st_mtime_ns)
+
+    def _make(self) -> str:
+        with suppress(FileExistsError):  # another process was faster
+            self._place(new_key(), replace=False)
+        return self.path.read_text("ascii")
+
+    def _place(self, keys: str, *, replace: bool) -> None:
+        fresh = self.path.with_name(f".{self.path.name}.{secrets.token_hex(6)}")
+        try:
+            with os.fdopen(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="ascii") as file:
+                file.write(f"{keys}\n")
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                fresh.replace(self.path) if replace else os.link(fresh, self.path)
+            finally:
+                fresh.unlink(missing_ok=True)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise StartError(f"the key file {self.path} cannot be written: {error.strerror}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class SystemKeyring:
+    """The keyring of the system, through the package `keyring`; `account` names the gateway in it."""
+
+    account: str
+
+    def read(self) -> str:
+        """Makes a key where there is none."""
+        found = self._call("get_password", _SERVICE, self.account)
+        if found is None:
+            self.write(new_key())
+            found = self._call("get_password", _SERVICE, self.account)
+        if not isinstance(found, str):
+            raise StartError("the system's keyring does not keep what it is given")
+        return found
+
+    def write(self, keys: str) -> None:
+        """Replace what is there."""
+        self._call("set_password", _SERVICE, self.account, keys)
+
+    def stamp(self) -> object:
+        """It is not looked at again: a keyring may ask the person."""
+        return None
+
+    def _call(self, name: str, *arguments: str) -> object:
+        try:
+            keyring: ModuleType = importlib.import_module("keyring")
+        except ImportError as error:
+            raise StartError("stores.encryption_key: keyring needs the package: pip install keyring") from error
+        try:
+            result: object = getattr(keyring, name)(*arguments)
+        except Exception as error:  # noqa: BLE001  a keyring is foreign code with errors of its own; its words may be secret
+            raise StartError(f"the system's keyring cannot be used: {type(error).__name__}") from None
+        return result
+
+
+class KeyRing:
+    """The keys of a gateway: the first seals, all of them open. They are read at the first use."""
+
+    def __init__(self, source: KeySource) -> None:
+        self._source = source
+        self._stamp: object = None
+        self._keys: dict[str, bytes] = {}
+
+    def seal(self, text: str, place: str) -> tuple[str, bytes]:
+        """The id of the key, and `text` sealed for `place`: it opens nowhere else. Raises StartError."""
+        self.load()
+        id, key = next(iter(self._keys.items()))
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        return id, nonce + AESGCM(key).encrypt(nonce, text.encode(), _bound(id, place))
+
+    def open(self, id: str, sealed: bytes, place: str) -> str:
+        """The text. Raises `Unreadable`; StartError where the keys cannot be had."""
+        self.load()
+        key = self._keys.get(id)
+        if key is None:
+            raise Unreadable(f"it is sealed with the key {id}, which is not there")
+        try:
+            return AESGCM(key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], _bound(id, place)).decode()
+        except (InvalidTag, ValueError) as error:
+            raise Unreadable("it was altered, or belongs to another place") from error
+
+    def load(self) -> None:
+        """Read the keys, if that did not happen or they may have changed. Raises StartError."""
+        stamp = self._source.stamp()
+        if not self._keys or stamp != self._stamp:
+            self._keys = parse_keys(self._source.read())
+            self._stamp = self._source.stamp()
+
+    def rotate(self) -> tuple[str, ...]:
+        """Put a new key in front. The one before stays, since others may hold it; the ids of all. Raises StartError."""
+        kept = self._source.read().split()[:1]
+        self._source.write(" ".join((new_key(), *kept)))
+        self._keys = parse_keys(self._source.read())
+        self._stamp = self._source.stamp()
+        return tuple(self._keys)
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """The ids of the keys, newest first."""
+        self.load()
+        return tuple(self._keys)
+
+
+def new_key() -> str:
+    """A fresh key as text."""
+    return base64.urlsafe_b64encode(secrets.token_bytes(KEY_BYTES)).decode()
+
+
+def parse_keys(text: str) -> dict[str, bytes]:
+    """Keys by their ids, in order. Raises StartError, without a word of the text."""
+    found: dict[str, bytes] = {}
+    for word in text.replace(",", " ").split():
+        try:
+            key = base64.b64decode(word.replace("-", "+").replace("_", "/") + "=" * (-len(word) % 4), validate=True)
+        except (ValueError, binascii.Error):
+            key = b""
+        if len(key) != KEY_BYTES:
+            raise StartError(f"stores.encryption_key: {REMEDY}")
+        found[hashlib.sha256(b"webmcp-gateway key id\n" + key).hexdigest()[:12]] = key
+    if not found:
+        raise StartError(f"stores.encryption_key: there is no key; {REMEDY}")
+    return found
+
+
+def _bound(id: str, place: str) -> bytes:
+    return f"{id}\n{place}".encode()

@@ -1,0 +1,266 @@
+"""Tokens at rest, sealed, by credential and principal; and who may renew one now, across all processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import and_, or_, select
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.credentials import Account, Token
+from gateway.model import Secret
+from gateway.stores.filler import first_line
+from gateway.stores.schema import CONNECTS, LEASES, TOKENS
+from gateway.stores.sealing import KeyRing, Unreadable
+from gateway.stores.sql import Database
+from gateway.stores.upsert import insert
+from gateway.stores.whole import whole
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A token as it is stored. `connection` is the same for all tokens that come of one consent.
+
+    `version` is another one after each change; `changed` is in seconds since the epoch.
+    """
+
+    credential: str
+    principal: str
+    token: Token
+    connection: str
+    version: str
+    changed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What is known of a stored token without using it; `kept` is None where no key opens it."""
+
+    credential: str
+    principal: str
+    changed: float
+    key: str
+    kept: Kept | None
+
+
+class TokenStore:
+    """The tokens of all principals in `database`; a shared credential's principal is the empty text.
+
+    Every method raises OSError while the database is down, and StartError where there are no keys.
+    """
+
+    def __init__(self, database: Database, ring: KeyRing) -> None:
+        self._database = database
+        self._ring = ring
+        self._writing = asyncio.Lock()  # SQLite lets one write at a time, and makes the others sleep
+
+    async def load(self, credential: str, principal: str) -> Kept | None:
+        """The token. Raises `Unreadable` where it cannot be opened."""
+        async with self._connected() as connection:
+            row = (await connection.execute(select(TOKENS).where(_at(credential, principal)))).first()
+        return _kept(self._ring, row) if row is not None else None
+
+    async def version(self, credential: str, principal: str) -> str | None:
+        """The version of what is stored, None where there is nothing."""
+        async with self._connected() as connection:
+            found: str | None = await connection.scalar(select(TOKENS.c.version).where(_at(credential, principal)))
+        return found
+
+    async def save(
+        self, credential: str, principal: str, token: Token, connection: str, *, before: str | None, now: float
+    ) -> Kept | None:
+        """Keep `token` in place of version `before`, None for nothing; None where that has changed meanwhile."""
+        kept = Kept(credential, principal, token, connection, secrets.token_urlsafe(9), now)
+        return kept if await whole(self._save(kept, before)) else None
+
+    async def put(self, credential: str, principal: str, token: Token, connection: str, now: float) -> Kept:
+        """Keep `token`, whatever is there."""
+        kept = Kept(credential, principal, token, connection, secrets.token_urlsafe(9), now)
+        await whole(self._put(kept))
+        return kept
+
+    async def delete(self, credential: str, principal: str, version: str | None = None) -> bool:
+        """Forget what is stored, that of `version` alone if it is given; whether there was anything."""
+
+        async def work() -> bool:
+            async with self._changing() as connection:
+                place = _at(credential, principal)
+                mine = place if version is None else and_(place, TOKENS.c.version == version)
+                return bool((await connection.execute(TOKENS.delete().where(mine))).rowcount)
+
+        return await whole(work())
+
+    async def list(self, principal: str | None = None) -> list[Listed]:
+        """What is stored, of one principal if given."""
+        wanted = select(TOKENS).order_by(TOKENS.c.credential, TOKENS.c.principal)
+        if principal is not None:
+            wanted = wanted.where(TOKENS.c.principal == principal)
+        async with self._connected() as connection:
+            rows = (await connection.execute(wanted)).all()
+        return [_listed(self._ring, row) for row in rows]
+
+    async def claim(self, credential: str, principal: str, holder: str, now: float, seconds: float) -> bool:
+        """Whether `holder` may renew the token until `now + seconds`; a holder that died is outlived."""
+
+        async def work() -> bool:
+            async with self._changing() as connection:
+                row = {"credential": credential, "principal": principal, "holder": holder, "until": now + seconds}
+                taken = insert(connection, LEASES).values(row)
+                # also taken where it is held for longer than anyone may hold it: a clock went back
+                free = or_(LEASES.c.until <= now, LEASES.c.until > now + 2 * seconds, LEASES.c.holder == holder)
+                taken = taken.on_conflict_do_update(
+                    index_elements=["credential", "principal"],
+                    set_={"holder": holder, "until": now + seconds},
+                    where=free,
+                )
+                return bool((await connection.execute(taken)).rowcount)
+
+        return await whole(work())
+
+    async def release(self, credential: str, principal: str, holder: str) -> None:
+        """Let others renew the token."""
+
+        async def work() -> None:
+            async with self._changing() as connection:
+                mine = and_(
+                    LEASES.c.credential == credential, LEASES.c.principal == principal, LEASES.c.holder == holder
+                )
+                await connection.execute(LEASES.delete().where(mine))
+
+        await whole(work())
+
+    async def remember(self, state: str, text: str, now: float, expires: float) -> None:
+        """Keep what belongs to a login that began, sealed, until `expires`."""
+
+        async def work() -> None:
+            async with self._changing() as connection:
+                await connection.execute(CONNECTS.delete().where(CONNECTS.c.expires <= now))
+                key, sealed = self._ring.seal(text, f"connect\n{state}")
+                row = {"state": state, "key": key, "sealed": sealed, "expires": expires}
+                await connection.execute(CONNECTS.insert().values(row))
+
+        await whole(work())
+
+    async def recall(self, state: str, now: float) -> str | None:
+        """What was kept under `state`; it can be had once. Raises `Unreadable`."""
+
+        async def work() -> Any:
+            async with self._changing() as connection:
+                row = (await connection.execute(select(CONNECTS).where(CONNECTS.c.state == state))).first()
+                gone = await connection.execute(CONNECTS.delete().where(CONNECTS.c.state == state))
+                return row if gone.rowcount else None
+
+        row = await whole(work())
+        if row is None or row.expires <= now:
+            return None
+        return self._ring.open(row.key, bytes(row.sealed), f"connect\n{state}")
+
+    async def reseal(self) -> tuple[int, int]:
+        """Seal everything with the newest key: how many rows were, and how many no key opens."""
+        newest = self._ring.ids[0]
+        done = lost = 0
+        for listed in await self.list():
+            if listed.kept is None:
+                lost += 1
+            elif listed.key != newest:
+                kept = listed.kept
+                saved = await self.save(
+                    kept.credential, kept.principal, kept.token, kept.connection, before=kept.version, now=kept.changed
+                )
+                done += saved is not None
+        return done, lost
+
+    async def _save(self, kept: Kept, before: str | None) -> bool:
+        row = self._row(kept)
+        async with self._changing() as connection:
+            if before is None:
+                change = insert(connection, TOKENS).values(row).on_conflict_do_nothing()
+                return bool((await connection.execute(change)).rowcount)
+            place = and_(_at(kept.credential, kept.principal), TOKENS.c.version == before)
+            return bool((await connection.execute(TOKENS.update().where(place).values(row))).rowcount)
+
+    async def _put(self, kept: Kept) -> None:
+        row = self._row(kept)
+        async with self._changing() as connection:
+            change = insert(connection, TOKENS).values(row)
+            await connection.execute(change.on_conflict_do_update(index_elements=["credential", "principal"], set_=row))
+
+    def _row(self, kept: Kept) -> dict[str, object]:
+        text = json.dumps({"connection": kept.connection, **_written(kept.token)})
+        key, sealed = self._ring.seal(text, _place(kept.credential, kept.principal))
+        return {
+            "credential": kept.credential,
+            "principal": kept.principal,
+            "version": kept.version,
+            "key": key,
+            "sealed": sealed,
+            "changed": kept.changed,
+        }
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[AsyncConnection]:
+        try:
+            async with self._database.connect() as connection:
+                yield connection
+        except SQLAlchemyError as error:
+            raise OSError(f"the database cannot be used: {first_line(error)}") from None  # its text repeats the row
+
+    @asynccontextmanager
+    async def _changing(self) -> AsyncIterator[AsyncConnection]:
+        async with self._writing, self._connected() as connection:
+            yield connection
+            await connection.commit()
+
+
+def _at(credential: str, principal: str) -> Any:
+    return and_(TOKENS.c.credential == credential, TOKENS.c.principal == principal)
+
+
+def _place(credential: str, principal: str) -> str:
+    return f"token\n{credential}\n{principal}"
+
+
+def _listed(ring: KeyRing, row: Any) -> Listed:
+    try:
+        kept: Kept | None = _kept(ring, row)
+    except Unreadable:
+        kept = None
+    return Listed(row.credential, row.principal, row.changed, row.key, kept)
+
+
+def _kept(ring: KeyRing, row: Any) -> Kept:
+    found = json.loads(ring.open(row.key, bytes(row.sealed), _place(row.credential, row.principal)))
+    return Kept(row.credential, row.principal, _read(found), found["connection"], row.version, row.changed)
+
+
+def _written(token: Token) -> dict[str, object]:
+    return {
+        "value": token.value.reveal(),
+        "token_type": token.token_type,
+        "expires_at": token.expires_at,
+        "refresh": token.refresh.reveal() if token.refresh is not None else None,
+        "scope": token.scope,
+        "key": token.key.reveal() if token.key is not None else None,
+        "account": [token.account.subject, token.account.label] if token.account is not None else None,
+        "type": token.type,
+    }
+
+
+def _read(found: dict[str, Any]) -> Token:
+    return Token(
+        value=Secret(found["value"]),
+        token_type=found["token_type"],
+        expires_at=found["expires_at"],
+        refresh=Secret(found["refresh"]) if found["refresh"] is not None else None,
+        scope=found["scope"],
+        key=Secret(found["key"]) if found["key"] is not None else None,
+        account=Account(*found["account"]) if found["account"] is not None else None,
+        type=found["type"],
+    )
