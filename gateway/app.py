@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict
 from fnmatch import fnmatchcase
 from importlib.resources import files
 from pathlib import Path
@@ -63,24 +64,26 @@ RELOAD: web.AppKey[Callable[[], None]] = web.AppKey("reload", Callable[[], None]
 """Makes the gateway read its files at once, if it was built with `reread`."""
 
 
-def build_app(config: Config, reread: Callable[[], Reading] | None = None) -> web.Application:
+def build_app(config: Config, reread: Callable[[], Reading] | None = None, *, live: bool = False) -> web.Application:
     """The gateway as an aiohttp application: serve it, or mount it by host beside others (`add_domain`).
 
     Serve it with `handler_cancellation=True`, so that a client that goes away ends what it asked for. With `reread`,
-    which reads `config` again (`read_config`), changes of its files take effect while it runs. Raises `StartError` and
+    which reads `config` again (`read_config`), changes of its files take effect while it runs; with `live` the console
+    shows changed apps at once, whatever a person was doing in them. Raises `StartError` and
     `DocumentError` for a configuration that cannot work.
     """
-    return _Gateway(config, reread).application()
+    return _Gateway(config, reread, live).application()
 
 
 class _Gateway:
     """All rooms, built in the order in which they need each other."""
 
-    def __init__(self, config: Config, reread: Callable[[], Reading] | None) -> None:
+    def __init__(self, config: Config, reread: Callable[[], Reading] | None, live: bool) -> None:
         static = _static()
         origins = config.server.origins
         self._config = config
         self._static = static
+        self._live = live
         self._metrics = Metrics()
         self._connections = Connections()
         self._journal = recording.journal(config)
@@ -120,7 +123,13 @@ class _Gateway:
         self._reloader = Reloader(
             config, reread=reread, take=self._take, notices=self._notices, recorder=self._recorder
         )
-        self._events = Events(self._journal, self._approvals, self._views, self._notices)
+        self._events = Events(
+            self._journal,
+            self._approvals,
+            self._views,
+            self._notices,
+            lambda: [asdict(app.card) for app in self._apps.values()],
+        )
         self._forwarder = Forwarder(
             self._views,
             approvals=self._approvals,
@@ -186,6 +195,7 @@ class _Gateway:
             database=self._records,
             notices=self._notices,
             links=LinkDoor(self._views, self._recorder),
+            live=self._live,
         )
 
     def _sites(self) -> web.Application:
@@ -218,6 +228,7 @@ class _Gateway:
         for id, app in apps.items():
             self._renew(before.get(id), app)
         self._everything.renew()
+        self._events.apps_changed()
         for id in gone:
             before[id].face.drain()
             await self._held.leave(before[id].face)
@@ -235,7 +246,7 @@ class _Gateway:
         origins = self._config.server.origins
         before = self._apps.get(app.id)
         site_origin = origins.app(app.id)
-        if before is not None and (app.source, app.title) == (before.config.source, before.config.title):
+        if before is not None and _page(app) == _page(before.config):
             packed, site, card = before.packed, before.site, before.card
         else:
             resource = pack(app.source, app=app.id, title=app.title, runtime=self._runtime)
@@ -354,6 +365,11 @@ def _entrances(console: str) -> list[web.RouteDef]:
         raise web.HTTPFound(console)
 
     return [web.get("/", enter)]
+
+
+def _page(app: AppConfig) -> tuple[object, ...]:
+    """What the packed page of an app depends on."""
+    return app.source, app.title, app.stamp
 
 
 def _netloc(origin: str) -> str:

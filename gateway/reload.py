@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from gateway.config import App, Config, Kind, Notice, Notices, Reading, Watch, restart_problems
+from gateway.config import App, Config, Kind, Notice, Notices, Reading, Watch, restart_problems, watched
 from gateway.errors import DocumentError, Problem, Refusal, StartError
 from gateway.exchange.record import Record, Recorder
 from gateway.model import Caller, Door, Initiator, Json, Principal
@@ -180,8 +180,10 @@ def _policy(app: App | None, name: str) -> Policy:
 
 
 def _files(config: Config) -> list[Path]:
-    """Every file that a configuration was read from, but for those of secrets."""
-    return [config.path, *(Path(source) for app in config.apps.values() for source in app.policy.sources)]
+    """Every file that a configuration was read from, but for those of secrets, and those of the apps themselves."""
+    apps = config.apps.values()
+    policies = (Path(source) for app in apps for source in app.policy.sources)
+    return [config.path, *policies, *(path for app in apps for path in watched(app.source))]
 
 
 def _reports(config: Config, now: float) -> Iterator[Notice]:

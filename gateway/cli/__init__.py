@@ -10,6 +10,8 @@ main = CommandGroup(
     commands_in={
         "init": "gateway.cli.init:init",
         "serve": "gateway.cli.serve:serve",
+        "dev": "gateway.cli.dev:dev",
+        "pack": "gateway.cli.pack:pack",
         "policy": "gateway.cli.policy:policy",
         "attack": "gateway.cli.attack.command:attack",
         "version": "gateway.cli.version:version",

@@ -47,17 +47,22 @@ def serve(path: Path, verbose: bool, log_format: str | None) -> None:
 
     Example: webmcp-gateway serve --config gateway.yaml
     """
+    run(path, log_format, verbose=verbose)
+
+
+def run(path: Path, log_format: str | None = None, *, verbose: bool, live: bool = False) -> None:
+    """Run the gateway of the configuration in `path` until a signal ends it; `live` as in `build_app`."""
     logs.set_up(log_format or "text", verbose)
     config = load_config(path, os.environ)
     logs.set_up(log_format or config.log, verbose)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(config, partial(read_config, path, os.environ)))
+        runner.run(_serve(config, partial(read_config, path, os.environ), live))
 
 
-async def _serve(config: Config, reread: Callable[[], Reading]) -> None:
+async def _serve(config: Config, reread: Callable[[], Reading], live: bool) -> None:
     loop = asyncio.get_running_loop()
     stop = _stop_on_signals(loop)
-    app = build_app(config, reread)
+    app = build_app(config, reread, live=live)
     runner = web.AppRunner(
         app, access_log=None, handler_cancellation=True, shutdown_timeout=DRAIN, keepalive_timeout=75
     )

@@ -6,6 +6,7 @@ from gateway.config.notices import Kind, Notice, Notices
 from gateway.config.nouns import App, Approvals, Config, EncryptionKey, Origins, Server, Unproven
 from gateway.config.restart import restart_problems
 from gateway.config.settings import SETTINGS, Setting
+from gateway.config.sources import watched
 from gateway.config.watch import Watch
 
 __all__ = [
@@ -30,4 +31,5 @@ __all__ = [
     "load_config",
     "read_config",
     "restart_problems",
+    "watched",
 ]

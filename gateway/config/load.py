@@ -18,6 +18,7 @@ from gateway.config.mcp import read_mcp
 from gateway.config.nouns import App, Approvals, Config, Origins, Server, Unproven
 from gateway.config.secrets import misplaced
 from gateway.config.settings import DEFAULTS, UNAVAILABLE
+from gateway.config.sources import stamp
 from gateway.credentials import Spec
 from gateway.documents import Section, parse_duration, read, suggestion
 from gateway.errors import DocumentError, Problem
@@ -155,7 +156,7 @@ class _Reader:
         if policy is None:
             self.broken.add(name)
             return None
-        return App(name, source, policy, unproven, title, trusted)
+        return App(name, source, policy, unproven, title, trusted, stamp(source))
 
     def _source(self, section: Section) -> Path:
         node = section.get("source")

@@ -46,7 +46,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class App:
-    """One app: a folder or an HTML file, and the policy under which it runs."""
+    """One app: a folder or an HTML file, and the policy under which it runs; `stamp` differs once a file changed."""
 
     id: str
     source: Path
@@ -54,6 +54,7 @@ class App:
     unproven: Unproven
     title: str
     trust_view_gestures: bool
+    stamp: str = ""
 
 
 @dataclass(frozen=True, slots=True)

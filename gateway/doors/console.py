@@ -57,6 +57,7 @@ class ConsoleDoor:
         database: Records,
         notices: Notices,
         links: LinkDoor,
+        live: bool,
     ) -> None:
         self._folder = folder
         self._sandbox = sandbox
@@ -69,6 +70,7 @@ class ConsoleDoor:
         self._database = database
         self._notices = notices
         self._links = links
+        self._live = live
         self._key = secrets.token_bytes(32)
 
     def application(self) -> web.Application:
@@ -103,6 +105,7 @@ class ConsoleDoor:
                 "sandbox": self._sandbox,
                 "apps": [asdict(app) for app in self._apps.values()],
                 "loopback": principal.issuer == "local",
+                "live": self._live,
                 "problems": [told(notice) for notice in self._notices.now()],
             }
         )

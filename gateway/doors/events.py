@@ -1,9 +1,10 @@
-"""The stream of events that the console's page follows: the record as it grows; approvals, views and problems anew."""
+"""The events that the console's page follows: the record as it grows; approvals, views, problems and apps anew."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 
 from aiohttp import web
@@ -25,7 +26,10 @@ HISTORY = 200
 class Events:
     """The event streams of all open console pages (WHATWG HTML, server-sent events)."""
 
-    def __init__(self, journal: Journal, approvals: Approvals, views: Views, notices: Notices) -> None:
+    def __init__(
+        self, journal: Journal, approvals: Approvals, views: Views, notices: Notices, apps: Callable[[], list[Json]]
+    ) -> None:
+        self._apps = apps
         self._journal = journal
         self._approvals = approvals
         self._views = views
@@ -59,6 +63,11 @@ class Events:
                 stop()
         return stream
 
+    def apps_changed(self) -> None:
+        """Tell every page which apps there are now."""
+        for changes in self._open:
+            changes.mark("apps")
+
     def drain(self) -> None:
         """End every stream."""
         for changes in self._open:
@@ -77,6 +86,8 @@ class Events:
     def _whole(self, what: str) -> list[Json]:
         if what == "approvals":
             return [_shown(question) for question in self._approvals.open_questions()]
+        if what == "apps":
+            return self._apps()
         if what == "problems":
             return [told(notice) for notice in self._notices.now()]
         return [_listed(view) for view in self._views.live(None)]

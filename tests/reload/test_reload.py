@@ -450,3 +450,26 @@ async def serve_tools(host: Host, view: str, names: list[str]) -> None:
             await host.say(
                 mux.Message(view, Channel.WEBMCP, {"jsonrpc": "2.0", "id": frame.message["id"], "result": result})
             )
+
+
+async def test_changed_files_of_an_app_take_effect(tmp_path: Path) -> None:
+    """The packed page is another one for whoever reads it from now on, and the console's page hears of it."""
+    async with two_apps(tmp_path) as port, aiohttp.ClientSession(headers=CLIENT) as client:
+        headers = {"host": f"gateway.localhost:{port}"}
+        async with (
+            Client(f"http://127.0.0.1:{port}/mcp/one", extensions=UI) as model,
+            client.get(f"http://127.0.0.1:{port}/api/events", headers=headers) as events,
+        ):
+            (before,) = (await model.list_resources()).resources
+            put(tmp_path / "index.html", "<!doctype html><title>changed</title>")
+
+            async def changed() -> bool:
+                return (await model.list_resources()).resources[0].uri != before.uri
+
+            await until(changed)
+            (resource,) = (await model.list_resources()).resources
+            assert "<title>changed</title>" in str((await model.read_resource(resource.uri)).contents)
+            async for line in events.content:
+                if line == b"event: apps\n":
+                    break
+            assert resource.uri in (await events.content.readline()).decode()

@@ -147,6 +147,8 @@ export class AppFrame extends LitElement {
   ];
 
   @property({ attribute: false }) app!: AppInfo;
+  /** Whether a changed app is shown at once. */
+  @property({ type: Boolean }) live = false;
   @property({ attribute: false }) mount: Mount | undefined;
 
   @state() private phase: Phase = { is: "opening" };
@@ -165,6 +167,7 @@ export class AppFrame extends LitElement {
   protected override updated(changed: PropertyValues): void {
     const before = changed.get("app") as AppInfo | undefined;
     if (changed.has("mount") || (changed.has("app") && before?.id !== this.app.id)) void this.openView();
+    else if (this.live && before && before.resource !== this.app.resource) void this.reload();
   }
 
   protected override render(): TemplateResult {

@@ -109,6 +109,7 @@ export class ConsoleApp extends LitElement {
       <section class="app" aria-label=${app.title}>
         <gateway-frame
           .app=${app}
+          .live=${store.state?.live ?? false}
           .mount=${this.mount}
           @view=${(event: CustomEvent<string>) => (this.view = event.detail)}
         ></gateway-frame>

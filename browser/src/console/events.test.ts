@@ -13,6 +13,7 @@ async function followed(answers: (() => Response)[]): Promise<{ told: unknown[];
   const listener: Listener = {
     approvals: (questions) => told.push(["approvals", questions.length]),
     views: (views) => told.push(["views", views[0]?.id]),
+    apps: (apps) => told.push(["apps", apps[0]?.id]),
     problems: (problems) => told.push(["problems", problems[0]?.file]),
     record: (line) => told.push(["record", line.id]),
     connection: (state, detail) => told.push(detail ? [state, detail] : [state]),

@@ -2,12 +2,13 @@
 import { ApiError, problemText } from "./api";
 import { isObject } from "./json";
 import { events, type ServerEvent } from "./sse";
-import type { Connection, Line, LiveView, Problem, Question } from "./types";
+import type { AppInfo, Connection, Line, LiveView, Problem, Question } from "./types";
 
 export interface Listener {
   approvals(questions: Question[]): void;
   views(views: LiveView[]): void;
   problems(problems: Problem[]): void;
+  apps(apps: AppInfo[]): void;
   record(line: Line): void;
   connection(state: Connection, detail: string): void;
 }
@@ -70,6 +71,7 @@ function deliver({ event, data }: ServerEvent, listener: Listener): void {
   if (event === "approvals" && Array.isArray(value)) listener.approvals(value as Question[]);
   else if (event === "views" && Array.isArray(value)) listener.views(value as LiveView[]);
   else if (event === "problems" && Array.isArray(value)) listener.problems(value as Problem[]);
+  else if (event === "apps" && Array.isArray(value)) listener.apps(value as AppInfo[]);
   else if (event === "record" && isLine(value)) listener.record(value);
 }
 

@@ -2,7 +2,7 @@
 import { Api, ApiError } from "./api";
 import { follow, type Listener } from "./events";
 import { withLine } from "./timeline";
-import type { Answer, Connection, GatewayState, Line, LiveView, Problem, Question } from "./types";
+import type { Answer, AppInfo, Connection, GatewayState, Line, LiveView, Problem, Question } from "./types";
 
 /** Milliseconds after which the state is asked for again. */
 const RETRY = 2000;
@@ -55,6 +55,15 @@ export class Store extends EventTarget implements Listener {
 
   problems(problems: Problem[]): void {
     this.notices = problems;
+    this.changed();
+  }
+
+  apps(apps: AppInfo[]): void {
+    if (!this.state) return;
+    const state = { ...this.state, apps };
+    // The bridge serves the apps that it was opened for.
+    if (identity(state) !== identity(this.state)) return location.reload();
+    this.state = state;
     this.changed();
   }
 

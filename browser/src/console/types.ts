@@ -22,6 +22,8 @@ export interface GatewayState {
   sandbox: string;
   apps: AppInfo[];
   loopback: boolean;
+  /** Whether a changed app is shown at once, as its author wants it. */
+  live: boolean;
   problems: Problem[];
 }
 

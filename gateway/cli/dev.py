@@ -1,0 +1,31 @@
+"""`dev`: the gateway for the author of an app, who sees a change as soon as the file is saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from gateway.cli.serve import run
+
+
+@click.command()
+@click.option(
+    "--config",
+    "-c",
+    "path",
+    type=click.Path(path_type=Path),
+    default=Path("gateway.yaml"),
+    show_default=True,
+    help="The configuration; `init` writes a first one.",
+)
+def dev(path: Path) -> None:
+    """Run the gateway, and show changed apps at once.
+
+    When a file of an app is saved, the app is packed anew and the console opens its view again; models see the tools
+    of the new page. What cannot be packed is said there, and the page of before stays. Policies take effect as with
+    `serve`. For a bundler, let it write its output as it watches (`vite build --watch`), and name that folder.
+
+    Example: webmcp-gateway dev
+    """
+    run(path, verbose=True, live=True)

@@ -1,0 +1,58 @@
+"""`pack`: a web app as the one HTML file that hosts show."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+import click
+
+from gateway.apps import pack as packed
+from gateway.cli.group import Unusable
+from gateway.cli.policy.output import json_option, problems_as_json, write_json
+from gateway.config import app_id_problem
+from gateway.errors import StartError
+from gateway.model import Json
+
+
+@click.command()
+@click.argument("source", type=click.Path(path_type=Path))
+@click.option("--app", "-a", "app", help="The app's id; the folder's name where it is left out.")
+@click.option("--title", help="What people call the app; its id where it is left out.")
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Where to write it: APP.html by default.")
+@click.option("--base", default="/", show_default=True, help="What relative URLs are relative to: a path, or the site.")
+@json_option
+def pack(source: Path, app: str | None, title: str | None, output: Path | None, base: str, as_json: bool) -> None:
+    """Make one HTML file of the web app in the folder (or HTML file) SOURCE.
+
+    Scripts, modules, styles, images and fonts go into it, and the view runtime stands first in its head. What cannot be
+    packed is named with file, line and column, all at once. The gateway does the same itself when it starts: this shows
+    what it makes of an app, or writes it for a server of your own.
+
+    Example: webmcp-gateway pack dist --app cart
+    """
+    id = app or source.resolve().name.lower().replace("_", "-")
+    if problem := app_id_problem(id):
+        raise Unusable(f"{problem}; choose one with --app")
+    with problems_as_json(as_json):
+        resource = packed(source, app=id, title=title or id, runtime=_runtime(), base=base)
+    place = output or Path(f"{id}.html")
+    try:
+        place.write_text(resource.html, encoding="utf-8", newline="")
+    except OSError as error:
+        raise Unusable(f"{place} cannot be written: {error.strerror}") from error
+    if as_json:
+        notes: list[Json] = [*resource.notes]
+        write_json({"ok": True, "file": str(place), "uri": resource.uri, "meta": dict(resource.meta), "notes": notes})
+        return
+    click.echo(f"{place}: {resource.uri}")
+    for note in resource.notes:
+        click.echo(f"  {note}")
+
+
+def _runtime() -> str:
+    path = Path(str(files("gateway"))) / "static" / "view" / "runtime.js"
+    try:
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise StartError("The browser files are not built: install with `pip install .`, which builds them.") from error

@@ -1,0 +1,46 @@
+"""The folder of an app as it is now: whether any file in it has changed since it was packed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+_PASSED = re.compile(r"^\.|\.(db|journal)\b")
+WATCHED: Final = 2_000
+"""Files of one app that are looked at every second; of a larger folder only the page is."""
+
+
+def stamp(source: Path) -> str:
+    """What differs once a file of the app has changed, come or gone."""
+    sha = hashlib.sha256()
+    for path in _walk(source):
+        with suppress(OSError):
+            found = path.stat()
+            if not stat.S_ISDIR(found.st_mode):
+                sha.update(f"{path}\0{found.st_size}\0{found.st_mtime_ns}\n".encode(errors="surrogateescape"))
+    return sha.hexdigest()
+
+
+def watched(source: Path) -> tuple[Path, ...]:
+    """The files and folders to look at: a folder changes when something comes into it or goes."""
+    found = tuple(islice(_walk(source), WATCHED + 1))
+    return found if len(found) <= WATCHED else (source, source / "index.html")
+
+
+def _walk(source: Path) -> Iterator[Path]:
+    """An app's file, or its folder with all that is in it and neither hidden nor written by a gateway, in one order."""
+    yield source
+    if not source.is_dir():
+        return
+    for folder, folders, names in os.walk(source):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "node_modules")
+        for name in (*folders, *sorted(names)):
+            if not _PASSED.search(name):
+                yield Path(folder) / name

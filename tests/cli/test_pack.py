@@ -1,0 +1,41 @@
+"""The command `pack`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from gateway.cli import main
+from tests.apps.test_pack import write
+
+
+def test_a_folder_becomes_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Named after the folder, with what is worth knowing of it."""
+    write(tmp_path / "Web_App", index__html="<!doctype html><script src=a.js></script>", a__js="1")
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, ["pack", "Web_App"])
+    assert (done.exit_code, done.output.splitlines()[0].split("/")[:3]) == (0, ["web-app.html: ui:", "", "web-app"])
+    assert "<script>1</script>" in (tmp_path / "web-app.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_what_cannot_be_packed_is_named(tmp_path: Path, as_json: bool) -> None:
+    """Exit code 2, and nothing is written."""
+    folder = write(tmp_path / "app", index__html="<img src=gone.png>\n<script src=https://cdn.test/a.js></script>")
+    output = tmp_path / "out.html"
+    arguments = ["pack", str(folder), "--output", str(output), *(["--json"] if as_json else [])]
+    done = CliRunner().invoke(main, arguments)
+    assert (done.exit_code, output.exists()) == (2, False)
+    if as_json:
+        assert [problem["line"] for problem in json.loads(done.stdout)["problems"]] == [1, 2]
+    else:
+        assert len(done.output.splitlines()) == 2
+
+
+def test_an_id_that_no_app_can_have(tmp_path: Path) -> None:
+    """It says how to choose another."""
+    done = CliRunner().invoke(main, ["pack", str(write(tmp_path / "1app", index__html=""))])
+    assert (done.exit_code, "--app" in done.output) == (2, True)
