@@ -16,16 +16,18 @@ from aiohttp import web
 import gateway
 from gateway import recording
 from gateway.accounts import Accounts
+from gateway.admission import Admission, admission
 from gateway.apps import own_files, pack
 from gateway.backends.connect import Connections
 from gateway.config import App as AppConfig
 from gateway.config import Config, Notices, Reading
 from gateway.doors import mcp as mcp_door
+from gateway.doors.access import Site
 from gateway.doors.answers import refused
 from gateway.doors.bridge import BridgeDoor
-from gateway.doors.console import AppCard, ConsoleDoor
+from gateway.doors.console import AppCard, ConsoleDoor, Logout
 from gateway.doors.events import Events
-from gateway.doors.guard import PRINCIPAL, Guard, Listener, Site
+from gateway.doors.guard import PRINCIPAL, Guard, Listener
 from gateway.doors.health import Health
 from gateway.doors.links import LinkDoor
 from gateway.doors.metrics import MetricsDoor
@@ -34,6 +36,7 @@ from gateway.doors.site import ANY_PATH, SiteDoor
 from gateway.errors import StartError
 from gateway.exchange.approve import Approvals
 from gateway.exchange.circuit import Circuits
+from gateway.exchange.cookies import CookieJars
 from gateway.exchange.idempotency import Idempotency
 from gateway.exchange.limit import Limiter
 from gateway.exchange.pipeline import Exchange, Guarded
@@ -95,6 +98,7 @@ class _Gateway:
         self._approvals = Approvals(config.approvals.timeout)
         self._recorder = Recorder(self._journal, hooks, OnFailure(config.audit.on_failure), self._metrics)
         circuits = Circuits()
+        self._jars = CookieJars()
         self._streams = Streams()
         limiter = Limiter(Quotas(self._database))
         self._apps = Apps()
@@ -104,7 +108,7 @@ class _Gateway:
             idempotency=Idempotency(IdempotencyKeys(self._database)),
             waiting=Waiting(self._approvals, f"{origins.console}/approvals/"),
             recorder=self._recorder,
-            sender=Sender(self._accounts.authenticator, circuits=circuits),
+            sender=Sender(self._accounts.authenticator, circuits=circuits, jars=self._jars),
             streams=self._streams,
             hooks=hooks,
         )
@@ -154,12 +158,14 @@ class _Gateway:
         faces = self._apps.part(lambda app: app.face)
         resources = self._apps.part(lambda app: app.packed.resource)
         bridge = BridgeDoor(self._views, self._approvals, faces, resources, self._streams)
-        root = web.Application(middlewares=[Guard(self._listener).middleware()], client_max_size=BODY)
-        mcp_routes = mcp_door.routes(self._everything, faces)
+        admitted = admission(self._config, self._database, self._apps, faces)
+        guard = Guard(self._listener, admitted.identify, admitted.challenges, admitted.apps, origins.console)
+        root = web.Application(middlewares=[guard.middleware()], client_max_size=BODY)
+        mcp_routes = [*mcp_door.routes(self._everything, faces), *admitted.challenges.routes()]
         metrics = MetricsDoor(self._metrics)
         plain = [*self._health.routes(), *metrics.routes(), *mcp_routes, *_entrances(origins.console)]
-        inner = self._console(bridge).application()
-        inner.router.add_routes([*bridge.routes(), *mcp_routes])
+        inner = self._console(bridge, admitted).application()
+        inner.router.add_routes([*bridge.routes(), *mcp_routes, *admitted.login.routes()])
         root.add_domain(_netloc(origins.console), inner)
         root.add_domain(_netloc(origins.sandbox), self._sandbox.application())
         public, sites = _netloc(self._config.server.public_url), _netloc(origins.app("*"))
@@ -167,7 +173,7 @@ class _Gateway:
             shown = web.Application(client_max_size=BODY)
             shown.router.add_routes(plain)
             root.add_domain(public, shown)
-        root.add_domain(sites, self._sites())
+        root.add_domain(sites, self._sites(admitted))
         root.router.add_routes(plain)
         root.cleanup_ctx.append(self._lifetime)
 
@@ -182,7 +188,7 @@ class _Gateway:
         root[RELOAD] = self._reloader.at_once
         return root
 
-    def _console(self, bridge: BridgeDoor) -> ConsoleDoor:
+    def _console(self, bridge: BridgeDoor, admitted: Admission) -> ConsoleDoor:
         return ConsoleDoor(
             folder=self._static / "console",
             sandbox=self._config.server.origins.sandbox,
@@ -196,9 +202,22 @@ class _Gateway:
             notices=self._notices,
             links=LinkDoor(self._views, self._recorder),
             live=self._live,
+            logout=self._logout(bridge, admitted),
         )
 
-    def _sites(self) -> web.Application:
+    def _logout(self, bridge: BridgeDoor, admitted: Admission) -> Logout:
+        """Ends what a person has open here, and forgets the cookies that backends gave them."""
+
+        async def logout(request: web.Request, answer: web.StreamResponse) -> None:
+            principal = request[PRINCIPAL]
+            await admitted.login.end(request, answer)
+            self._jars.empty_person(principal.person)
+            self._events.end(principal)
+            await bridge.end_all(principal)
+
+        return logout
+
+    def _sites(self, admitted: Admission) -> web.Application:
         """The sites of the apps that run now, each on its own host."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
@@ -210,6 +229,7 @@ class _Gateway:
             )
 
         sites = web.Application(client_max_size=BODY)
+        sites.router.add_routes(admitted.visits.routes())
         sites.router.add_route("*", ANY_PATH, handle)
         return sites
 

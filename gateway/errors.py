@@ -3,6 +3,7 @@
 GatewayError
 ├── DocumentError    a configuration or policy file that cannot be used; carries every problem found
 ├── StartError       the gateway cannot start as it is configured
+├── Unidentified     a caller who has not proved who they are
 ├── Refusal          an exchange or a tool call ends here, with a reason that its caller is told
 │   └── GrantEnded   what a person granted is no longer good: they must connect again
 └── MuxError         a frame that breaks the bridge protocol; ends that connection
@@ -108,6 +109,16 @@ class DocumentError(GatewayError):
 
 class StartError(GatewayError):
     """The gateway cannot start as it is configured; the message names the remedy."""
+
+
+class Unidentified(GatewayError):
+    """A caller who has not proved who they are; `error` is the code of RFC 6750 3.1, empty where nothing was given."""
+
+    def __init__(self, detail: str, error: str = "invalid_token", *, status: int = 401) -> None:
+        self.detail = detail
+        self.error = error
+        self.status = status
+        super().__init__(detail)
 
 
 class Refusal(GatewayError):

@@ -14,6 +14,7 @@ main = CommandGroup(
         "pack": "gateway.cli.pack:pack",
         "policy": "gateway.cli.policy:policy",
         "attack": "gateway.cli.attack.command:attack",
+        "token": "gateway.cli.token:token",
         "version": "gateway.cli.version:version",
     },
 )

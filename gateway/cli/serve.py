@@ -17,9 +17,12 @@ from aiohttp import web
 
 import gateway
 from gateway.app import RELOAD, build_app
+from gateway.callers.nouns import TokenAuth
 from gateway.cli import logs
+from gateway.cli.token.link import login_link
 from gateway.config import Config, Reading, load_config, read_config
 from gateway.errors import StartError
+from gateway.stores.sql import Database
 
 DRAIN = 10.0
 """Seconds that running exchanges have after SIGTERM or Ctrl-C."""
@@ -72,10 +75,24 @@ async def _serve(config: Config, reread: Callable[[], Reading], live: bool) -> N
         await _listen(runner, config.server.host, config.server.port)
         _freeze()
         click.echo(_ready(config))
+        await _offer_login(config)
         await stop.wait()
         click.echo("Stopping: running exchanges have 10 seconds; a second signal ends them.")
     finally:
         await runner.cleanup()
+
+
+async def _offer_login(config: Config) -> None:
+    """Where people log in by link, print one."""
+    if not any(isinstance(method, TokenAuth) for method in config.auth):
+        return
+    try:
+        async with Database(config.database.reveal()) as database:
+            address = await login_link(config, database)
+    except (OSError, StartError) as error:
+        click.echo(f"No login link can be made now: {error}", err=True)
+        return
+    click.echo(f"Log in to the console, once, within ten minutes:\n  {address}")
 
 
 def _stop_on_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Event:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gateway.config import addresses
 from gateway.config import audit as record
+from gateway.config.callers import blocks, check_reach, read_auth, read_roles
 from gateway.config.credentials import Reading as CredentialReading
 from gateway.config.credentials import credentials as read_credentials
 from gateway.config.credentials import exempt
@@ -40,7 +41,6 @@ RESERVED = ("http", "open", "list", "call", "webmcp")
 """Not an app's id: its tools could not be told from the gateway's own."""
 
 _APP_ID = re.compile(r"[a-z][a-z0-9-]{0,23}", re.ASCII)
-_AUTH_PLANNED = ("oauth", "token")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +112,12 @@ class _Reader:
         root.unavailable(*UNAVAILABLE[""])
         for node in misplaced(root.node, SECRETS, exempt(root)):
             root.report.add(node, f"${{env:…}} and ${{file:…}} are for secrets: only {', '.join(SECRETS)} take them")
-        auth = _auth(root)
         section = root.section("server")
-        server = _server(section, auth)
+        server = _server(section)
+        auth = read_auth(root, self.folder, self.environ, server.public_url)
+        origins = server.origins
+        named_origins = {"public_url": server.public_url, "console": origins.console, "apps": origins.apps}
+        check_reach(section, auth, server.host, named_origins)
         credentials = read_credentials(
             root, CredentialReading(self.folder, self.environ, plugins=bool(root.texts("plugins")))
         )
@@ -132,6 +135,7 @@ class _Reader:
             path=self.path,
             server=server,
             auth=auth,
+            roles=read_roles(root.section("roles")),
             apps={app.id: app for app in apps if app is not None},
             credentials=credentials,
             database=database,
@@ -193,20 +197,14 @@ class _Reader:
         return journal
 
 
-def _server(section: Section, auth: tuple[str, ...]) -> Server:
-    section.unavailable(*UNAVAILABLE["server"])
+def _server(section: Section) -> Server:
     host, port = addresses.listen(section, "listen", DEFAULTS["server.listen"])
-    if auth == ("none",) and not addresses.is_loopback(host):
-        section.problem(
-            f"other machines can reach {host}, and there is no authentication: listen on 127.0.0.1 "
-            "(other types of auth are not available in this version)",
-            "listen",
-        )
     origins = section.section("origins")
     return Server(
         host=host,
         port=port,
         public_url=addresses.origin(section, "public_url", _default("server.public_url", port)),
+        trusted_proxies=blocks(section, "trusted_proxies"),
         origins=Origins(
             console=addresses.origin(origins, "console", _default("server.origins.console", port)),
             apps=addresses.app_origin(origins, "apps", _default("server.origins.apps", port)),
@@ -227,20 +225,6 @@ def _check_sites(section: Section, origins: Origins, apps: Sequence[str]) -> Non
         host = addresses.host_of(first)
         if host and host == addresses.host_of(second):
             section.problem(f"{one} and {other} need hosts of their own, and both are at {host}", "origins")
-
-
-def _auth(root: Section) -> tuple[str, ...]:
-    if "auth" not in root:
-        root.get("auth")
-        return ("none",)
-    for node in root.nodes("auth"):
-        kind = node.value.get("type") if isinstance(node.value, Mapping) else node
-        name = kind.value if kind is not None else None
-        if name in _AUTH_PLANNED:
-            root.report.add(node, f"auth: {name} is not available in this version; leave auth out, or write [none]")
-        elif node.value != "none":
-            root.report.add(node, f"auth: must be none, not {node.kind}")
-    return ("none",)
 
 
 def _approvals(section: Section) -> Approvals:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from gateway.callers.nouns import Blocks, Method, Roles
 from gateway.config.audit import Audit, Telemetry
 from gateway.config.mcp import Mcp
 from gateway.credentials import Spec
@@ -42,6 +43,7 @@ class Server:
     port: int
     public_url: str
     origins: Origins
+    trusted_proxies: Blocks = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,8 @@ class Config:
 
     path: Path
     server: Server
-    auth: tuple[str, ...]
+    auth: tuple[Method, ...]
+    roles: Roles
     apps: Mapping[str, App]
     credentials: Mapping[str, Spec]
     database: Secret

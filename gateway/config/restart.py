@@ -27,7 +27,8 @@ def restart_problems(running: Config, found: Config, file: str) -> tuple[Problem
 def _changed(running: Config, found: Config) -> Iterator[tuple[str, str]]:
     pairs = {
         "server": (running.server, found.server),
-        "auth": (running.auth, found.auth),
+        "auth": (_comparable(running.auth), _comparable(found.auth)),
+        "roles": (running.roles, found.roles),
         "credentials": (_comparable(running.credentials), _comparable(found.credentials)),
         "stores": (_stores(running), _stores(found)),
         "approvals": (running.approvals, found.approvals),

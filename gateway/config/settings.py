@@ -19,14 +19,42 @@ class Setting:
 
 
 SETTINGS: Final = (
-    Setting(
-        "server.listen", "127.0.0.1:8080", "Address and port; only loopback as long as there is no authentication."
-    ),
+    Setting("server.listen", "127.0.0.1:8080", "Address and port; another than loopback needs auth other than none."),
     Setting("server.public_url", "http://localhost:PORT", "Where MCP clients reach the gateway; its /mcp is below."),
     Setting("server.origins.console", "http://gateway.localhost:PORT", "The origin of the console and the bridge."),
     Setting("server.origins.apps", "http://{app}.localhost:PORT", "The origin of each app as an ordinary web site."),
     Setting("server.origins.sandbox", "http://sandbox.localhost:PORT", "The origin of the sandbox proxy of views."),
-    Setting("auth", "[none]", "How callers prove who they are; the first that matches counts."),
+    Setting("server.trusted_proxies", "[]", "Addresses and CIDRs whose Forwarded and X-Forwarded-For are believed."),
+    Setting("auth", "[none]", "How callers prove who they are; the first entry that matches counts."),
+    Setting(
+        "auth[].type",
+        None,
+        "none (loopback alone), token (the gateway's own), oauth, or proxy (its header).",
+    ),
+    Setting("auth[].issuer", None, "oauth: the authorization server, as its metadata and its tokens name it."),
+    Setting(
+        "auth[].audience",
+        "PUBLIC_URL",
+        "oauth: what tokens must be for; at /mcp its own URL is right too.",
+    ),
+    Setting("auth[].algorithms", "", "oauth: signatures that are taken; left out, RS, PS, ES and EdDSA."),
+    Setting("auth[].scope", "[]", "oauth: the scopes that a token must have."),
+    Setting("auth[].roles_claim", "roles", "oauth: the claim that lists roles; realm_access.roles looks inside."),
+    Setting("auth[].client_id", "", "oauth: the gateway as its client, so that people can log in to the console."),
+    Setting("auth[].client_secret", "", "oauth: that client's secret, if it has one: ${env:NAME} or ${file:path}."),
+    Setting("auth[].login_scope", "[openid]", "oauth: the scopes that the console's login asks for."),
+    Setting("auth[].introspection", "false", "oauth: ask the issuer about tokens that are no JWT (RFC 7662)."),
+    Setting("auth[].skew", "30s", "oauth: by how much the issuer's clock may differ."),
+    Setting("auth[].session", "12h", "oauth: how long a login to the console lasts."),
+    Setting("auth[].network", "public", "oauth: where the issuer may be: public, private, or a list of CIDRs."),
+    Setting("auth[].name", None, "proxy: what it is called; its people are of the issuer proxy:<name>."),
+    Setting("auth[].header", None, "proxy: the header in which it names the person."),
+    Setting("auth[].roles_header", "", "proxy: the header in which it lists roles, parted by commas."),
+    Setting("auth[].proxies", None, "proxy: the addresses from which these headers are believed."),
+    Setting("roles.user", "", "Values of the roles claim that may use apps and MCP; left out, everybody may."),
+    Setting("roles.approver", "[]", "Values that may answer what others are asked; all answer for themselves."),
+    Setting("roles.auditor", "[]", "Values that may read the whole record."),
+    Setting("roles.admin", "[]", "Values that may do everything but answer for others."),
     Setting("apps.<name>.source", None, "The folder or the HTML file of the web app."),
     Setting("apps.<name>.policy", None, "The policy file of the app."),
     Setting("apps.<name>.title", "", "The name that people see; left out, the id with a capital letter."),
@@ -141,8 +169,7 @@ SETTINGS: Final = (
 DEFAULTS: Final = {setting.key: setting.default or "" for setting in SETTINGS}
 
 UNAVAILABLE: Final = {
-    "": ("hosts", "roles", "upstreams"),
-    "server": ("trusted_proxies",),
+    "": ("hosts", "upstreams"),
     "stores": ("redis",),
     "approvals": ("ask", "presence"),
 }

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import hmac
 import secrets
+import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from gateway.exchange.approve import Approvals
 from gateway.exchange.streams import Streams
 from gateway.mcp.peer import UiPeer
 from gateway.mcp.server import Face
-from gateway.model import Caller, Channel, Door, Json, Resource
+from gateway.model import Caller, Channel, Door, Json, Principal, Resource
 from gateway.views.registry import View, Views
 
 PROTOCOL = "webmcp-gateway.v1"
@@ -66,7 +67,7 @@ class BridgeDoor:
     tickets: Tickets = field(default_factory=Tickets)
     bodies: Bodies = field(default_factory=Bodies)
     lost: dict[str, _Lost] = field(default_factory=dict)
-    connections: set[web.WebSocketResponse] = field(default_factory=set)
+    connections: dict[web.WebSocketResponse, _Connection] = field(default_factory=dict)
 
     def routes(self) -> list[web.RouteDef]:
         """The routes of the bridge, for the console's site."""
@@ -81,6 +82,14 @@ class BridgeDoor:
         for socket in list(self.connections):
             await socket.close(code=1001, message=b"the gateway stops")
         for id in list(self.lost):
+            self.expire(id)
+
+    async def end_all(self, principal: Principal) -> None:
+        """End every connection and view of a person who logs out."""
+        for socket, connection in list(self.connections.items()):
+            if connection.principal == principal:
+                await socket.close(code=1008, message=b"logged out")
+        for id in [id for id, lost in self.lost.items() if lost.view.principal == principal]:
             self.expire(id)
 
     def expire(self, id: str) -> None:
@@ -101,11 +110,11 @@ class BridgeDoor:
         if not socket.can_prepare(request).ok:
             return refused(426, "websocket-needed", "The bridge is a WebSocket.", {"upgrade": "websocket"})
         await socket.prepare(request)
-        self.connections.add(socket)
+        connection = self.connections[socket] = _Connection(self, socket, request.headers.get("origin"))
         try:
-            await _Connection(self, socket, request.headers.get("origin")).run()
+            await connection.run()
         finally:
-            self.connections.discard(socket)
+            del self.connections[socket]
         return socket
 
     async def _put_body(self, request: web.Request) -> web.Response:
@@ -140,10 +149,15 @@ class _Connection:
         self._ticket: Ticket | None = None
         self._writing = asyncio.Lock()
 
+    @property
+    def principal(self) -> Principal | None:
+        """Whose page this is, once it has greeted."""
+        return self._ticket.principal if self._ticket is not None else None
+
     async def run(self) -> None:
         try:
             await self._receive(GREETING)
-            while self._ticket is not None and await self._receive(None):
+            while self._ticket is not None and await self._receive(_left(self._ticket.principal)):
                 pass
         except MuxError:
             await self._flush()
@@ -307,6 +321,11 @@ class _Connection:
             for text in self._mux.pending_output():
                 with suppress(ConnectionError):
                     await self._socket.send_str(text)
+
+
+def _left(principal: Principal) -> float | None:
+    """Seconds until the login of a principal ends; None where it does not."""
+    return None if principal.expires is None else max(0.0, principal.expires - time.time())
 
 
 def _digest(token: str) -> bytes:

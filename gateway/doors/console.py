@@ -10,23 +10,33 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeAlias
 from urllib.parse import quote
 
 from aiohttp import web
 
+from gateway.callers.people import display_name, is_login
 from gateway.config import Notices
 from gateway.doors.allowed import lacking
 from gateway.doors.answers import SECURE, refused
-from gateway.doors.events import Events, told
+from gateway.doors.events import Events, problems
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.links import LinkDoor
+from gateway.doors.sight import may_answer, sees_question, sees_record
 from gateway.doors.tickets import Tickets
 from gateway.exchange.approve import Approvals, State
 from gateway.exchange.record import Recorder
-from gateway.model import Caller, Door, Initiator, Json, Principal, Question
+from gateway.model import LOCAL, Caller, Door, Initiator, Json, Principal, Question
 from gateway.stores.records import Filter, Record, Records
 
 CSRF = "webmcp-gateway-csrf"
+
+PAGE = 200
+PAGES = 10
+"""Records that are looked at for somebody who sees their own alone: so many at once, so many times."""
+
+Logout: TypeAlias = Callable[[web.Request, web.StreamResponse], Awaitable[None]]
+"""Ends the login of a request's browser, and what it has open; the answer then drops its cookie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +68,7 @@ class ConsoleDoor:
         notices: Notices,
         links: LinkDoor,
         live: bool,
+        logout: Logout,
     ) -> None:
         self._folder = folder
         self._sandbox = sandbox
@@ -71,6 +82,7 @@ class ConsoleDoor:
         self._notices = notices
         self._links = links
         self._live = live
+        self._logout = logout
         self._key = secrets.token_bytes(32)
 
     def application(self) -> web.Application:
@@ -84,6 +96,7 @@ class ConsoleDoor:
                 web.get("/api/events", self._events.handle),
                 web.get("/api/audit", self._audit),
                 web.post("/api/approvals/{id}", self._changing(self._answer)),
+                web.post("/api/logout", self._changing(self._logged_out)),
                 web.post("/api/links", self._changing(self._links.handle)),
                 web.post("/bridge/tickets", self._changing(self._ticket)),
                 web.static("/assets", self._folder / "assets"),
@@ -101,29 +114,44 @@ class ConsoleDoor:
             {
                 "version": self._version,
                 "csrf": self._token(principal),
-                "principal": {"id": principal.id, "name": principal.subject},
+                "principal": {"id": principal.id, "name": display_name(principal)},
+                "may": {"answer": principal.session or principal.may("approve"), "logout": is_login(principal)},
                 "sandbox": self._sandbox,
-                "apps": [asdict(app) for app in self._apps.values()],
-                "loopback": principal.issuer == "local",
+                "apps": [asdict(app) for app in self._apps.values() if principal.may("bridge", app.id)],
+                "loopback": principal == LOCAL,
                 "live": self._live,
-                "problems": [told(notice) for notice in self._notices.now()],
+                "problems": problems(self._notices, principal),
             }
         )
 
     async def _audit(self, request: web.Request) -> web.Response:
-        refusal = lacking(request, "audit:read")
-        if refusal is not None:
-            return refusal
         limit = request.query.get("limit", "100")
         if not re.fullmatch("[1-9][0-9]{0,3}", limit) or int(limit) > 1000:
             return refused(400, "bad-request", "limit: a whole number from 1 to 1000.")
         try:
-            records = await self._database.query(
-                int(limit), Filter(app=request.query.get("app")), request.query.get("before")
-            )
+            records = await self._seen(request[PRINCIPAL], int(limit), request.query)
         except OSError:
             return refused(503, "database-unavailable", "The database does not answer; the journal goes on without it.")
         return _json({"records": [_line(record) for record in records]})
+
+    async def _seen(self, principal: Principal, limit: int, query: Mapping[str, str]) -> list[Record]:
+        """The records that this caller sees: looked for among the newest, where these are their own alone."""
+        app, before = query.get("app"), query.get("before")
+        if principal.may("audit:read"):
+            return await self._database.query(limit, Filter(app=app), before)
+        found: list[Record] = []
+        for _ in range(PAGES):
+            page = await self._database.query(PAGE, Filter(app=app), before)
+            found += [record for record in page if sees_record(principal, dict(record.fields))]
+            if len(found) >= limit or len(page) < PAGE:
+                break
+            before = page[-1].id
+        return found[:limit]
+
+    async def _logged_out(self, request: web.Request) -> web.Response:
+        answer = _json({"to": "/login/out"})
+        await self._logout(request, answer)
+        return answer
 
     async def _ticket(self, request: web.Request) -> web.Response:
         wanted = (await _object(request)).get("apps")
@@ -135,7 +163,9 @@ class ConsoleDoor:
             refusal = lacking(request, "bridge", app)
             if refusal is not None:
                 return refusal
-        token = self._tickets.issue(request.headers.get("origin"), request[PRINCIPAL], apps, attest=True)
+        principal = request[PRINCIPAL]
+        # a browser's page alone sees a person's gestures: a program with a token would say what it likes
+        token = self._tickets.issue(request.headers.get("origin"), principal, apps, attest=principal.session)
         return _json({"ticket": token})
 
     async def _answer(self, request: web.Request) -> web.Response:
@@ -143,10 +173,10 @@ class ConsoleDoor:
         principal = request[PRINCIPAL]
         if answer not in ("approve", "decline"):
             return refused(400, "bad-request", "answer: approve or decline.")
-        refusal = lacking(request, "approve")
-        if refusal is not None:
-            return refusal
-        question = next((q for q in self._approvals.open_questions() if q.id == request.match_info["id"]), None)
+        asked = [question for question in self._approvals.open_questions() if sees_question(principal, question)]
+        question = next((question for question in asked if question.id == request.match_info["id"]), None)
+        if question is not None and not may_answer(principal, question):
+            return refused(403, "not-allowed", "A person answers this, logged in to the console.")
         if question is None:
             return refused(410, "approval-expired", "This question was answered, has expired, or its caller is gone.")
         state = self._approvals.answer(question.id, answer == "approve", principal.id)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 
 from aiohttp import web
 
-from gateway.config import Notice, Notices
+from gateway.config import Kind, Notice, Notices
+from gateway.doors.guard import PRINCIPAL
+from gateway.doors.sight import Lines, sees_question, sees_view
 from gateway.exchange.approve import Approvals
-from gateway.model import Json, Question
+from gateway.model import Json, Principal, Question
 from gateway.stores.followers import Follower
 from gateway.stores.journal import Journal
 from gateway.views.registry import LiveView, Views
@@ -40,7 +43,9 @@ class Events:
         """One stream, until its page or the gateway goes. A page that is too slow is cut off, and comes again."""
         stream = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-store"})
         await stream.prepare(request)
-        changes = _Changes()
+        principal = request[PRINCIPAL]
+        changes = _Changes(principal)
+        seen = Lines(principal)
         stops = (
             self._approvals.watch(lambda: changes.mark("approvals")),
             self._views.watch(lambda _: changes.mark("views")),
@@ -50,9 +55,10 @@ class Events:
         try:
             with self._journal.subscribe() as lines:
                 for line in self._journal.last(HISTORY):
-                    await stream.write(_event("record", line.text))
+                    if seen.sees(line):
+                        await stream.write(_event("record", line.text))
                 async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(_tell_lines(stream, lines, changes))
+                    tasks.create_task(_tell_lines(stream, lines, changes, seen))
                     await self._tell_changes(stream, changes)
                     lines.end()
         except* ConnectionError:
@@ -73,30 +79,39 @@ class Events:
         for changes in self._open:
             changes.end()
 
+    def end(self, principal: Principal) -> None:
+        """End the streams of a person who logs out."""
+        for changes in self._open:
+            if changes.principal == principal:
+                changes.end()
+
     async def _tell_changes(self, stream: web.StreamResponse, changes: _Changes) -> None:
-        while not changes.ended:
+        expires = changes.principal.expires
+        while not changes.ended and (expires is None or time.time() < expires):
             for what in changes.take():
-                await stream.write(_event(what, json.dumps(self._whole(what))))
+                await stream.write(_event(what, json.dumps(self._whole(what, changes.principal))))
             try:
                 await asyncio.wait_for(changes.wake.wait(), HEARTBEAT)
             except TimeoutError:
                 self._approvals.sweep()
                 await stream.write(b": alive\n\n")
 
-    def _whole(self, what: str) -> list[Json]:
+    def _whole(self, what: str, principal: Principal) -> list[Json]:
         if what == "approvals":
-            return [_shown(question) for question in self._approvals.open_questions()]
+            asked = self._approvals.open_questions()
+            return [_shown(question) for question in asked if sees_question(principal, question)]
         if what == "apps":
-            return self._apps()
+            return [app for app in self._apps() if isinstance(app, dict) and principal.may("bridge", str(app["id"]))]
         if what == "problems":
-            return [told(notice) for notice in self._notices.now()]
-        return [_listed(view) for view in self._views.live(None)]
+            return problems(self._notices, principal)
+        return [_listed(view) for view in self._views.live_for(lambda owner: sees_view(principal, owner))]
 
 
 class _Changes:
     """What a page has not been told yet; at first, everything."""
 
-    def __init__(self) -> None:
+    def __init__(self, principal: Principal) -> None:
+        self.principal = principal
         self.wake = asyncio.Event()
         self.ended = False
         self._marked = {"approvals", "problems", "views"}
@@ -115,9 +130,10 @@ class _Changes:
         self.wake.set()
 
 
-async def _tell_lines(stream: web.StreamResponse, lines: Follower, changes: _Changes) -> None:
+async def _tell_lines(stream: web.StreamResponse, lines: Follower, changes: _Changes, seen: Lines) -> None:
     async for line in lines:
-        await stream.write(_event("record", line.text))
+        if seen.sees(line):
+            await stream.write(_event("record", line.text))
     changes.end()
 
 
@@ -130,6 +146,11 @@ def _shown(question: Question) -> dict[str, Json]:
     for hidden in ("principal", "digest", "policy_version"):
         del shown[hidden]
     return {**shown, "headers": [list(pair) for pair in question.headers]}
+
+
+def problems(notices: Notices, principal: Principal) -> list[Json]:
+    """What is wrong in the configuration, which names files: for administrators; report mode is for everybody."""
+    return [told(notice) for notice in notices.now() if principal.may("admin") or notice.kind is Kind.REPORT]
 
 
 def told(notice: Notice) -> dict[str, Json]:

@@ -9,33 +9,26 @@ import errno
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from gateway.doors.access import Access, Site, access, is_metadata
 from gateway.doors.answers import refused
-from gateway.model import LOCAL, Principal
+from gateway.doors.challenge import Challenges
+from gateway.doors.identify import Identify, Place
+from gateway.doors.visit import is_navigation, to_console
+from gateway.errors import Unidentified
+from gateway.model import Principal
 
 PRINCIPAL = web.RequestKey("principal", Principal)
-"""Who calls, for the handlers behind the guard."""
+"""Who calls, for the handlers behind the guard; not there on routes that are open to anybody."""
 
 CLIENT_HEADER = "webmcp-gateway-client"
 
 PROBES = ("/healthz", "/readyz")
 
-SCRAPED = "/metrics"
-
 log = logging.getLogger(__name__)
-
-
-class Site(StrEnum):
-    """What a `Host` stands for. Sites share nothing."""
-
-    CONSOLE = "console"
-    APP = "app"
-    SANDBOX = "sandbox"
-    PLAIN = "plain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +42,14 @@ class Listener:
 class Guard:
     """Refuses what a browser-facing door must not take; marks the rest with its principal."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(
+        self, listener: Listener, identify: Identify, challenges: Challenges, apps: Mapping[str, str], console: str
+    ) -> None:
         self._listener = listener
+        self._identify = identify
+        self._challenges = challenges
+        self._apps = apps
+        self._console = console
 
     def middleware(self) -> Middleware:
         """The aiohttp middleware."""
@@ -65,7 +64,9 @@ class Guard:
             if objection is not None:
                 log.info("refused %r at %r: %r", request.method, host + request.raw_path, objection)
                 return refused(403, "foreign-page", objection)
-            request[PRINCIPAL] = LOCAL
+            refusal = await self._identified(request, host, site)
+            if refusal is not None:
+                return refusal
             try:
                 return await handler(request)
             except OSError as error:  # a path that no file can have, which aiohttp's static files do not expect
@@ -74,6 +75,28 @@ class Guard:
                 return refused(404, "not-found", "There is no such file here.")
 
         return guard
+
+    async def _identified(self, request: web.Request, host: str, site: Site) -> web.StreamResponse | None:
+        """Mark the request with its principal where its route asks for one; None, or the refusal."""
+        route = _route(request)
+        wanted = access(site, route)
+        if wanted is Access.OPEN:
+            return None
+        mount = request.match_info.get("app", "") if wanted is Access.MCP else None
+        origin, app = self._listener.origins[host], self._apps.get(host) if site is Site.APP else None
+        place = Place(origin, site, wanted, app, self._challenges.resources(mount))
+        try:
+            request[PRINCIPAL] = await self._identify.principal(request, place)
+        except Unidentified as error:
+            if wanted is Access.SHOWN:
+                return None
+            log.info("refused %r at %r: %r", request.method, host + request.raw_path, error.detail)
+            if site is Site.APP and app is not None and is_navigation(request):
+                return to_console(request, origin, app, self._console)
+            return self._challenges.unidentified(error, mount)
+        except OSError:
+            return refused(503, "database-unavailable", "The database of logins and tokens does not answer.")
+        return None
 
     def _is_for(self, request: web.Request, host: str) -> bool:
         """Whether a target in absolute form, which outdoes `Host` (RFC 9112, 3.2.2), names this very site."""
@@ -91,7 +114,7 @@ class Guard:
             return f"A web page of another site ({fetch_site}) may not use this gateway."
         if origin not in (None, self._listener.origins[host]):
             return f"The origin {origin[:100]!r} may not use this gateway."
-        needs_no_mark = is_mcp or (site is Site.PLAIN and path == SCRAPED)
+        needs_no_mark = is_mcp or access(site, path) is Access.SHOWN or is_metadata(site, path)
         if fetch_site is None and origin is None and not needs_no_mark and not _is_client(request):
             return f"A client that is no browser says so with the header `{CLIENT_HEADER}: 1`."
         return None
@@ -112,7 +135,7 @@ def _is_navigation(request: web.Request, site: Site) -> bool:
     shown_in = ("document", "iframe") if site is Site.SANDBOX else ("document",)
     return (
         request.method == "GET"
-        and request.headers.get("sec-fetch-site") in ("none", "cross-site")
+        and request.headers.get("sec-fetch-site") in ("none", "cross-site", "same-site")
         and request.headers.get("sec-fetch-mode") == "navigate"
         and request.headers.get("sec-fetch-dest") in shown_in
     )

@@ -12,6 +12,7 @@ from gateway.apps import media_type
 from gateway.doors.allowed import lacking
 from gateway.doors.answers import SECURE, refused
 from gateway.doors.guard import PRINCIPAL
+from gateway.doors.identify import proved_headers_removed
 from gateway.errors import Reason, Refusal
 from gateway.exchange.pipeline import Exchange
 from gateway.exchange.stream import Stream
@@ -48,7 +49,7 @@ class SiteDoor:
                 return _served(file)
         if request.path == "/favicon.ico":  # browsers ask every site for one, whatever its pages say
             return refused(404, "no-icon", "This app has no icon at this address.")
-        if request.headers.get("sec-fetch-site") == "cross-site":
+        if request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
             return refused(403, "foreign-page", "A link of another site leads to the app's pages, not to its API.")
         return await self._carried(request)
 
@@ -119,6 +120,7 @@ def _headed(answer: Answer, response: Response) -> Answer:
 
 def _asked(request: web.Request, body: bytes) -> Request:
     headers: Headers = tuple((name.lower(), value) for name, value in request.headers.items())
+    headers = proved_headers_removed(request, headers)
     return Request(
         method=request.method,
         url=request.raw_path,

@@ -11,7 +11,7 @@ from aiohttp import CookieJar
 from yarl import URL
 
 from gateway.exchange.leg import Leg
-from gateway.model import Caller, Headers
+from gateway.model import Caller, Headers, person_of
 from gateway.policy import BackendSpec, Cookies
 
 JARS: Final = 10_000
@@ -82,6 +82,11 @@ class CookieJars:
         """Forget the cookies of a principal: all (logout), or those had with one version of a credential."""
         for key in [key for key in self._jars if key.principal == principal and credential in (None, key.credential)]:
             del self._jars[key]
+
+    def empty_person(self, person: str) -> None:
+        """Forget the cookies of a person at every client of theirs, at their logout."""
+        for principal in {key.principal for key in self._jars if person_of(key.principal) == person}:
+            self.empty(principal)
 
 
 def jar_key(leg: Leg, caller: Caller, spec: BackendSpec, credential: str) -> JarKey | None:

@@ -206,6 +206,8 @@ class Catalog:
         read.refuse_others(arguments, "view")
         wanted = read.optional_text(arguments, "view")
         views = self._views.live(client.principal, self._app)
+        if client.principal.shared:  # its holders know the views that they opened by their handles, and no others
+            views = tuple(view for view in views if view.id == wanted)
         return of_values({"views": [_view(view) for view in views if wanted in (None, view.id)]})
 
     async def _call_view_tool(self, arguments: Arguments, client: Client) -> types.CallToolResult:

@@ -126,6 +126,34 @@ CONNECTS: Final = Table(
 )
 """Logins at authorization servers that began and did not end yet, sealed; each can be taken out once."""
 
+ISSUED: Final = Table(
+    "issued_tokens",
+    METADATA,
+    Column("id", String, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("digest", LargeBinary, nullable=False),
+    Column("capabilities", String, nullable=False),
+    Column("person", String),
+    Column("created", Float, nullable=False),
+    Column("expires", Float, nullable=False),
+    Column("revoked", Float),
+    Index("issued_tokens_name", "name"),
+)
+"""Tokens that the gateway gave out: hashes, with the capabilities of each, parted by spaces."""
+
+SESSIONS: Final = Table(
+    "sessions",
+    METADATA,
+    Column("key", String, primary_key=True),
+    Column("kind", String, nullable=False),
+    Column("family", String, nullable=False),
+    Column("value", Text, nullable=False),
+    Column("expires", Float, nullable=False),
+    Index("sessions_family", "family"),
+    Index("sessions_expires", "expires"),
+)
+"""Logins of people, and the codes that lead to one: `key` is a hash; what has the same `family` ends together."""
+
 
 def migrate(connection: Connection) -> None:
     """Bring the database to this version, in the transaction of `connection`. Raises ValueError if it is newer."""
@@ -161,5 +189,6 @@ MIGRATIONS: Final[tuple[Callable[[Connection], None], ...]] = (
     _create(IDEMPOTENCY_KEYS, SECRETS),
     _audit_anew,
     _create(TOKENS, LEASES, CONNECTS),
+    _create(ISSUED, SESSIONS),
 )
 """What makes version n + 1 of version n, from nothing on."""

@@ -295,10 +295,14 @@ class Views:
 
     def live(self, principal: Principal | None, app: str | None = None) -> tuple[LiveView, ...]:
         """The live views of `principal` (of all, if None), oldest first."""
-        return tuple(
-            LiveView(view.id, view.app, self.apps[view.app].title, view.opened, view.tools)
-            for view in self.of(principal, app)
-        )
+        return tuple(self._live(view) for view in self.of(principal, app))
+
+    def live_for(self, wanted: Callable[[Principal], bool]) -> tuple[LiveView, ...]:
+        """The live views of the principals that are `wanted`, oldest first."""
+        return tuple(self._live(view) for view in self.of(None) if wanted(view.principal))
+
+    def _live(self, view: View) -> LiveView:
+        return LiveView(view.id, view.app, self.apps[view.app].title, view.opened, view.tools)
 
     def of(self, principal: Principal | None, app: str | None = None) -> list[View]:
         """The same, as views."""

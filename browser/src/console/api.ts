@@ -46,6 +46,18 @@ export class Api {
     return (await response.json()) as LinkDecision;
   }
 
+  /** Where a person logs in, to come back to where they are. */
+  loginUrl({ pathname, search, hash }: Pick<Location, "pathname" | "search" | "hash">): string {
+    return `${this.url("login")}?to=${encodeURIComponent(pathname + search + hash)}`;
+  }
+
+  /** End the login of this browser; gives where to go then. */
+  async logout(): Promise<string> {
+    const response = await this.send("api/logout", this.post({}));
+    const said: unknown = await response.json();
+    return this.url((isObject(said) && text(said["to"])) || "/");
+  }
+
   /** Now by the gateway's clock, in seconds. */
   now(): number {
     return Date.now() / 1000 + this.clockOffset;

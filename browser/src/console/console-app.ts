@@ -92,6 +92,7 @@ export class ConsoleApp extends LitElement {
         .app=${app?.id}
         .link=${store.link}
         .problem=${store.problem}
+        @leave=${() => void store.api.logout().then((to) => location.assign(to))}
         @pick=${(event: CustomEvent<string>) => (location.hash = appHash(event.detail))}
       ></gateway-header>
       ${store.state && store.link === "lost" ? this.banner(store) : nothing}

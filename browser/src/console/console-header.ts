@@ -1,7 +1,7 @@
 /** The head of the page: the product's name, the app picker, who is here, and how the connection is. */
 import { css, html, LitElement, nothing, svg, type TemplateResult } from "lit";
 import { customElement, property } from "lit/decorators.js";
-import { base } from "./styles";
+import { base, buttons } from "./styles";
 import type { Connection, GatewayState } from "./types";
 
 const LINKS: Record<Connection, string> = { connecting: "Connecting…", open: "Connected", lost: "Reconnecting…" };
@@ -10,6 +10,7 @@ const LINKS: Record<Connection, string> = { connecting: "Connecting…", open: "
 export class ConsoleHeader extends LitElement {
   static override styles = [
     base,
+    buttons,
     css`
       header {
         display: flex;
@@ -142,6 +143,7 @@ export class ConsoleHeader extends LitElement {
       ${gateway && this.app ? this.picker(gateway) : nothing}
       <div class="right">
         ${gateway ? html`<span class="who">${whoWords(gateway)}</span>` : nothing}
+        ${gateway?.may.logout ? html`<button data-testid="logout" @click=${this.leave}>Log out</button>` : nothing}
         <span class="link ${link}" role="status" data-testid="connection" data-state=${link} title=${this.problem}
           >${LINKS[link]}</span
         >
@@ -162,6 +164,10 @@ export class ConsoleHeader extends LitElement {
         ${apps.map((app) => html`<option value=${app.id} ?selected=${app.id === this.app}>${app.title}</option>`)}
       </select></label
     >`;
+  }
+
+  private leave(): void {
+    this.dispatchEvent(new Event("leave"));
   }
 
   private pick(app: string): void {

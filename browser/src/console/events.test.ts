@@ -17,6 +17,7 @@ async function followed(answers: (() => Response)[]): Promise<{ told: unknown[];
     problems: (problems) => told.push(["problems", problems[0]?.file]),
     record: (line) => told.push(["record", line.id]),
     connection: (state, detail) => told.push(detail ? [state, detail] : [state]),
+    unknown: () => told.push(["unknown"]),
   };
   await follow("http://gateway.localhost/api/events", listener, controller.signal, {
     fetch: async () => (answers.shift() as () => Response)(),

@@ -11,6 +11,8 @@ export interface Listener {
   apps(apps: AppInfo[]): void;
   record(line: Line): void;
   connection(state: Connection, detail: string): void;
+  /** The gateway does not know who this is (any more). */
+  unknown(): void;
 }
 
 /** A stream whose server sends pings is given up after this silence, in milliseconds. */
@@ -51,6 +53,7 @@ async function once(
       cache: "no-store",
       signal: silence.signal,
     });
+    if (response.status === 401) listener.unknown();
     if (!response.ok) throw new ApiError(response.status, await problemText(response));
     opened();
     listener.connection("open", "");

@@ -42,6 +42,10 @@ export class Store extends EventTarget implements Listener {
     else this.set(link, detail);
   }
 
+  unknown(): void {
+    location.assign(this.api.loginUrl(location));
+  }
+
   approvals(questions: Question[]): void {
     this.questions = questions;
     this.asked = true;

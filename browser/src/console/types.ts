@@ -19,6 +19,8 @@ export interface GatewayState {
   version: string;
   csrf: string;
   principal: { id: string; name: string };
+  /** Whether this person may answer questions, and has a login to end. */
+  may: { answer: boolean; logout: boolean };
   sandbox: string;
   apps: AppInfo[];
   loopback: boolean;

@@ -1,0 +1,60 @@
+"""Everything that finds out who calls, built from the configuration: for the guard, the console and the sites."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from gateway.config import Config
+from gateway.doors.challenge import Challenges
+from gateway.doors.identify import Identify
+from gateway.doors.login import LoginDoor
+from gateway.doors.visit import Visits
+from gateway.running import Apps
+from gateway.stores.issued import IssuedTokens
+from gateway.stores.sessions import Sessions
+from gateway.stores.sql import Database
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The parts; `apps` are the ids of apps by the hosts of their sites."""
+
+    identify: Identify
+    challenges: Challenges
+    login: LoginDoor
+    visits: Visits
+    apps: Mapping[str, str]
+
+
+def admission(config: Config, database: Database, apps: Apps, mounts: Collection[str]) -> Admission:
+    """Built for `config`; `mounts` are the names below `/mcp`, read for each request."""
+    sessions = Sessions(database)
+    identify = Identify(
+        config.auth,
+        config.roles,
+        trusted=config.server.trusted_proxies,
+        tokens=IssuedTokens(database),
+        sessions=sessions,
+        issuers={},
+    )
+
+    def site(host: str) -> tuple[str, str] | None:
+        app = apps.at(host)
+        return (app.config.id, app.card.site) if app is not None else None
+
+    return Admission(
+        identify=identify,
+        challenges=Challenges(config.auth, config.server.public_url, mounts),
+        login=LoginDoor(
+            config.server.origins.console,
+            config.auth,
+            config.roles,
+            identify=identify,
+            sessions=sessions,
+            issuers={},
+            sites=apps.part(lambda app: app.card.site),
+        ),
+        visits=Visits(sessions, site),
+        apps=apps.hosts({}, lambda app: app.config.id),
+    )

@@ -1,0 +1,74 @@
+"""One attempt of a person to log in at an issuer: everything that binds it to their browser comes from one cookie."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass, field
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """`cookie` is what the browser keeps, `issuer` the number of the login, `to` where it leads in the end.
+
+    State, nonce and PKCE verifier are derived from the cookie under a key of the gateway's: nobody who does not have
+    both can make them, and nothing is kept of attempts that come to nothing.
+    """
+
+    cookie: str
+    issuer: str
+    to: str
+    _key: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, cookie: str | None, key: bytes, now: float, life: float) -> Self | None:
+        """The attempt in a cookie that this gateway has given out less than `life` seconds ago."""
+        told, _, signature = (cookie or "").rpartition(".")
+        parts = told.split(".")
+        if len(parts) != 4 or not hmac.compare_digest(_derived(key, "cookie", told).encode(), signature.encode()):
+            return None
+        _, begun, issuer, to = parts
+        if not 0 <= now - int(begun) <= life:
+            return None
+        return cls(cookie or "", issuer, base64.urlsafe_b64decode(f"{to}==").decode(), key)
+
+    @property
+    def state(self) -> str:
+        """The OAuth `state` (RFC 6749 10.12)."""
+        return _derived(self._key, "state", self.cookie)
+
+    @property
+    def nonce(self) -> str:
+        """What the ID token must repeat (OpenID Connect Core 3.1.2.1)."""
+        return _derived(self._key, "nonce", self.cookie)
+
+    @property
+    def verifier(self) -> str:
+        """The PKCE code verifier (RFC 7636 4.1)."""
+        return _derived(self._key, "verifier", self.cookie)
+
+    @property
+    def challenge(self) -> str:
+        """The PKCE code challenge, S256 (RFC 7636 4.2)."""
+        return _encoded(hashlib.sha256(self.verifier.encode()).digest())
+
+    def has_state(self, given: str) -> bool:
+        """Whether what came back belongs to this attempt."""
+        return hmac.compare_digest(self.state.encode(), given.encode())
+
+
+def attempt(key: bytes, issuer: str, to: str, now: float) -> Attempt:
+    """A new attempt; `issuer` is a number, `to` a path."""
+    told = f"{secrets.token_urlsafe(24)}.{int(now)}.{issuer}.{_encoded(to.encode())}"
+    return Attempt(f"{told}.{_derived(key, 'cookie', told)}", issuer, to, key)
+
+
+def _derived(key: bytes, purpose: str, text: str) -> str:
+    return _encoded(hmac.digest(key, f"{purpose}\n{text}".encode(), hashlib.sha256))
+
+
+def _encoded(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")

@@ -1,0 +1,65 @@
+"""Whom a request comes from where proxies stand between: only what a trusted one says of it is believed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import TypeAlias
+
+from gateway.callers.nouns import Blocks
+
+Address: TypeAlias = IPv4Address | IPv6Address
+
+HOPS = 32
+"""Addresses that are looked at, the nearest first."""
+
+_FOR = re.compile(r"""(?:^|[;,])\s*for=("(?:[^"\\]|\\.)*"|[^;,\s]*)""", re.IGNORECASE)
+_PORT = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::\d{1,5})?|([0-9.]+)(?::\d{1,5})?|([0-9A-Fa-f:]+)", re.ASCII)
+
+
+def address_of(text: str | None) -> Address | None:
+    """The address of a peer; None for a socket that has none, or what is no address."""
+    try:
+        found = ip_address((text or "").partition("%")[0])
+    except ValueError:
+        return None
+    if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
+        return found.ipv4_mapped
+    return found
+
+
+def within(address: Address | None, blocks: Blocks) -> bool:
+    """Whether an address is in one of the blocks."""
+    return address is not None and any(address in block for block in blocks)
+
+
+def client_of(
+    peer: Address | None, forwarded: Sequence[str], x_forwarded: Sequence[str], trusted: Blocks
+) -> Address | None:
+    """The address of the client: the last one that no trusted proxy has, as each of them tells of the one before.
+
+    `forwarded` and `x_forwarded` are the values of the fields `Forwarded` (RFC 7239) and `X-Forwarded-For`; where both
+    are there the first counts. None where a trusted proxy does not tell.
+    """
+    if not within(peer, trusted):
+        return peer
+    told = _forwarded(forwarded) if forwarded else _listed(x_forwarded)
+    for hop in list(reversed(told))[:HOPS]:
+        address = _address(hop)
+        if not within(address, trusted):
+            return address
+    return None if told else peer
+
+
+def _forwarded(values: Iterable[str]) -> list[str]:
+    return [match.strip('"') for match in _FOR.findall(",".join(values))]
+
+
+def _listed(values: Iterable[str]) -> list[str]:
+    return [entry.strip() for entry in ",".join(values).split(",") if entry.strip()]
+
+
+def _address(hop: str) -> Address | None:
+    match = _PORT.fullmatch(hop)
+    return address_of(match[1] or match[2] or match[3]) if match is not None else None

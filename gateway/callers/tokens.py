@@ -1,0 +1,83 @@
+"""Tokens of the gateway's own: how they are written, what is kept of them, and whom they make of a caller."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from gateway.callers.nouns import CAPABILITIES, NOT_AT_MCP, TokenGrant
+from gateway.errors import Unidentified
+from gateway.model import LOCAL, Principal, Secret
+
+PREFIX = "wmg_"
+ISSUER = LOCAL.issuer
+"""Who issues the gateway's own tokens and links: the gateway on its own machine."""
+
+PER_APP = ("bridge", "app")
+
+_TOKEN = re.compile(r"wmg_([A-Za-z0-9]{12})_([A-Za-z0-9_-]{43})", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@+-]{0,63}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Presented:
+    """A token as a caller gave it: which one it says it is, and the digest by which that is checked."""
+
+    id: str
+    digest: bytes
+
+
+def written(id: str, secret: str) -> Secret:
+    """The token that its owner is shown once."""
+    return Secret(f"{PREFIX}{id}_{secret}")
+
+
+def read(text: str) -> Presented:
+    """The parts of a token. Raises `Unidentified` for what is none."""
+    match = _TOKEN.fullmatch(text)
+    if match is None:
+        raise Unidentified("This is no token of this gateway.")
+    return Presented(match[1], digest(text))
+
+
+def digest(text: str) -> bytes:
+    """What is kept of a token: its secret has 256 random bits, so a plain hash cannot be turned back."""
+    return hashlib.sha256(text.encode()).digest()
+
+
+def principal(presented: Presented, grant: TokenGrant | None, now: float) -> Principal:
+    """Who calls with this token. Raises `Unidentified`; all that is wrong with a token sounds the same."""
+    known = grant.digest if grant is not None else bytes(32)
+    if not hmac.compare_digest(known, presented.digest) or grant is None or not grant.good(now):
+        raise Unidentified("This token is unknown, revoked or expired.")
+    return Principal(
+        issuer=ISSUER,
+        client=f"token:{grant.name}",
+        subject=grant.person or "",
+        capabilities=grant.capabilities,
+        shared=grant.person is None,
+        expires=grant.expires,
+    )
+
+
+def name_problem(name: str) -> str | None:
+    """Why a token or a person cannot be called so; None if they can."""
+    if _NAME.fullmatch(name):
+        return None
+    return f"the name {name!r} must be a letter or digit, then up to 63 of these, space and . _ @ + -"
+
+
+def capability_problem(wanted: Collection[str]) -> str | None:
+    """Why one token cannot have these capabilities; None if it can."""
+    for capability in wanted:
+        name, _, app = capability.partition(":")
+        if capability not in CAPABILITIES and not (name in PER_APP and app):
+            known = ", ".join((*CAPABILITIES, *(f"{name}:<app>" for name in PER_APP)))
+            return f"there is no capability {capability!r}; there is {known}"
+    if "mcp" in wanted and NOT_AT_MCP.intersection(wanted):
+        held = " and ".join(sorted(NOT_AT_MCP.intersection(wanted)))
+        return f"a token for mcp cannot have {held}: a model's client would hold it. Make two tokens"
+    return None

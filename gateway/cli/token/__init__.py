@@ -1,0 +1,18 @@
+"""`token`: the gateway's own tokens, and links that log a person in."""
+
+from __future__ import annotations
+
+from gateway.cli.group import CommandGroup
+
+token = CommandGroup(
+    name="token",
+    purpose="Make, list and revoke the gateway's own tokens, and links that log a person in to the console.",
+    commands_in={
+        "create": "gateway.cli.token.create:create",
+        "list": "gateway.cli.token.list:list_tokens",
+        "revoke": "gateway.cli.token.revoke:revoke",
+        "link": "gateway.cli.token.link:link",
+    },
+)
+
+__all__ = ["token"]

@@ -1,0 +1,65 @@
+"""The database of a configuration, opened for one command; the gateway may be running."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from gateway.callers.nouns import TokenAuth
+from gateway.cli.group import Unusable
+from gateway.config import Config, load_config
+from gateway.stores.sql import Database
+
+T = TypeVar("T")
+
+config_option = click.option(
+    "--config",
+    "-c",
+    "path",
+    type=click.Path(path_type=Path),
+    default=Path("gateway.yaml"),
+    show_default=True,
+    help="The configuration.",
+)
+
+
+class _Environment(Mapping[str, str]):
+    """The environment, in which secrets of backends need not be: these commands use none of them."""
+
+    def __getitem__(self, key: str) -> str:
+        return os.environ.get(key) or "unused"
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(os.environ)
+
+    def __len__(self) -> int:
+        return len(os.environ)
+
+
+def read(path: Path) -> Config:
+    """The configuration. Raises DocumentError."""
+    return load_config(path, _Environment())
+
+
+def need_tokens(config: Config) -> None:
+    """Raises `Unusable` where the gateway takes no tokens of its own."""
+    if not any(isinstance(method, TokenAuth) for method in config.auth):
+        raise Unusable(f"{config.path}: auth does not name token, so no token would be taken: write auth: [token]")
+
+
+def run(config: Config, work: Callable[[Database], Awaitable[T]]) -> T:
+    """The result of `work` with the open database. Raises `Unusable` where it is down, and StartError."""
+
+    async def opened() -> T:
+        async with Database(config.database.reveal()) as database:
+            return await work(database)
+
+    try:
+        return asyncio.run(opened())
+    except OSError as error:
+        raise Unusable(str(error)) from error

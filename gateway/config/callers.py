@@ -1,0 +1,178 @@
+"""`auth`, `roles` and `server.trusted_proxies`: who calls, and what they may do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from ipaddress import ip_network
+from pathlib import Path
+
+from gateway.callers.nouns import ALGORITHMS, Blocks, Method, NoAuth, OAuth, ProxyAuth, Roles, TokenAuth
+from gateway.config import addresses
+from gateway.config.network import network
+from gateway.config.secrets import secret
+from gateway.config.settings import DEFAULTS, SETTINGS
+from gateway.documents import Node, Section, parse_duration
+from gateway.model import Secret
+
+TYPES = ("none", "token", "oauth", "proxy")
+
+LONGEST_SKEW = 300.0
+
+_HEADER = re.compile(r"[a-z0-9][a-z0-9-]{0,63}", re.ASCII)
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}", re.ASCII)
+_TAKEN = frozenset(
+    {"authorization", "connection", "content-length", "content-type", "cookie", "forwarded", "host", "origin"}
+)
+
+
+def read_auth(root: Section, folder: Path, environ: Mapping[str, str], public_url: str) -> tuple[Method, ...]:
+    """The methods in their order; `none` alone where the file says nothing."""
+    if "auth" not in root:
+        root.get("auth")
+        return (NoAuth(),)
+    found = [_method(root, node, folder, environ, public_url) for node in root.nodes("auth")]
+    methods = tuple(method for method in found if method is not None)
+    if not methods and not root.report.problems:
+        root.problem("name at least one of none, token, oauth, proxy", "auth")
+    for message in _twice(methods):
+        root.problem(message, "auth")
+    return methods or (NoAuth(),)
+
+
+def read_roles(section: Section) -> Roles:
+    """Which values of the roles claim are worth what."""
+    return Roles(
+        user=frozenset(section.texts("user")) if section.get("user") is not None else None,
+        approver=frozenset(section.texts("approver")),
+        auditor=frozenset(section.texts("auditor")),
+        admin=frozenset(section.texts("admin")),
+    )
+
+
+def blocks(section: Section, key: str) -> Blocks:
+    """A list of addresses and CIDR blocks."""
+    found = []
+    for text in section.texts(key):
+        try:
+            found.append(ip_network(text))
+        except ValueError:
+            section.problem(f"{text!r} is no address or CIDR block such as 10.0.0.7 or 10.0.0.0/8", key)
+    return tuple(found)
+
+
+def check_reach(section: Section, methods: Sequence[Method], host: str, origins: Mapping[str, str]) -> None:
+    """What can be reached from elsewhere needs callers that prove who they are, over connections that hide it."""
+    if any(isinstance(method, NoAuth) for method in methods) and not addresses.is_loopback(host):
+        section.problem(
+            f"other machines can reach {host}, and `auth` lets everybody in (none): listen on 127.0.0.1, or name "
+            "token, oauth or proxy alone under auth",
+            "listen",
+        )
+    if all(isinstance(method, NoAuth) for method in methods):
+        return
+    for name, origin in origins.items():
+        here = addresses.is_loopback(addresses.host_of(origin.replace("{app}", "app")))
+        if origin.startswith("http://") and not here:
+            section.problem(f"{name}: write https: logins go over this connection, and http is for this machine alone")
+        if addresses.host_of(origin) == "localhost" and name != "public_url":
+            section.problem(f"{name}: a bare localhost shares its cookies: write a host such as gateway.localhost")
+
+
+def _method(root: Section, node: Node, folder: Path, environ: Mapping[str, str], public_url: str) -> Method | None:
+    if isinstance(node.value, str):
+        named: dict[str, Method] = {"none": NoAuth(), "token": TokenAuth()}
+        plain = named.get(node.value)
+        if plain is None:
+            more = "write it as a mapping with `type`" if node.value in TYPES else f"there is {', '.join(TYPES)}"
+            root.report.add(node, f"auth: {node.value!r}: {more}")
+        return plain
+    if not isinstance(node.value, Mapping):
+        root.report.add(node, f"auth: must be one of {', '.join(TYPES)}, not {node.kind}")
+        return None
+    section = root.report.section(node)
+    section.require("type")
+    if section.text("type") == "oauth":  # its parts stand below, and are not joined yet
+        section.problem("oauth is not available in this version; use token or proxy", "type")
+    match section.choice("type", TYPES):
+        case "none":
+            return NoAuth()
+        case "token":
+            return TokenAuth()
+        case "proxy":
+            return _proxy(section)
+        case "oauth":
+            return _oauth(section, folder, environ, public_url)
+        case _:
+            for setting in SETTINGS:  # of no type: any of their keys may be meant
+                if setting.key.startswith("auth[]."):
+                    section.get(setting.key.removeprefix("auth[]."))
+            return None
+
+
+def _proxy(section: Section) -> ProxyAuth:
+    section.require("name", "header", "proxies")
+    name = section.text("name", "proxy")
+    if not _NAME.fullmatch(name):
+        section.problem("must be of a-z, 0-9 and -", "name")
+    found = blocks(section, "proxies")
+    if "proxies" in section and not found:
+        section.problem("name the addresses of the proxy: the header is believed of nobody else", "proxies")
+    header, roles = _header(section, "header") or "", _header(section, "roles_header")
+    return ProxyAuth(name, header, roles, found)
+
+
+def _header(section: Section, key: str) -> str | None:
+    name = section.text(key).lower()
+    if name and (not _HEADER.fullmatch(name) or name in _TAKEN):
+        section.problem(f"{name!r} is no header that says who calls, such as x-auth-request-user", key)
+    return name or None
+
+
+def _oauth(section: Section, folder: Path, environ: Mapping[str, str], public_url: str) -> OAuth:
+    section.require("issuer")
+    audience = section.get("audience")
+    listed = audience is not None and isinstance(audience.value, tuple)
+    audiences = section.texts("audience") if listed else (section.text("audience", public_url),)
+    algorithms = section.texts("algorithms", ALGORITHMS)
+    for algorithm in algorithms:
+        if algorithm not in ALGORITHMS:
+            section.problem(f"{algorithm!r} is not allowed; there is {', '.join(ALGORITHMS)}", "algorithms")
+    introspection = section.flag("introspection")
+    if introspection and not ("client_id" in section and "client_secret" in section):
+        section.problem("introspection takes client_id and client_secret, as which the gateway asks", "introspection")
+    if "client_secret" in section and "client_id" not in section:
+        section.problem("client_secret takes a client_id", "client_secret")
+    skew = section.duration("skew", parse_duration(DEFAULTS["auth[].skew"]))
+    if skew > LONGEST_SKEW:
+        section.problem("at most 5m: longer, an expired token is no expired token", "skew")
+    session = section.duration("session", parse_duration(DEFAULTS["auth[].session"]))
+    if not 60 <= session <= 30 * 86400:
+        section.problem("from 1m to 30d", "session")
+    return OAuth(
+        issuer=addresses.url(section, "issuer"),
+        audience=audiences,
+        algorithms=algorithms,
+        scope=section.texts("scope"),
+        roles_claim=section.text("roles_claim", DEFAULTS["auth[].roles_claim"]),
+        client_id=section.text("client_id") or None,
+        client_secret=_secret(section, folder, environ),
+        login_scope=section.texts("login_scope", ("openid",)),
+        introspection=introspection,
+        skew=skew,
+        session=session,
+        network=network(section, DEFAULTS["auth[].network"]),
+    )
+
+
+def _secret(section: Section, folder: Path, environ: Mapping[str, str]) -> Secret | None:
+    if section.get("client_secret") is None:
+        return None
+    return secret(section, "client_secret", folder, environ)
+
+
+def _twice(methods: Sequence[Method]) -> Iterator[str]:
+    issuers = [method.issuer for method in methods if isinstance(method, OAuth)]
+    names = [method.name for method in methods if isinstance(method, ProxyAuth)]
+    for name in dict.fromkeys(name for name in (*issuers, *names) if (issuers + names).count(name) > 1):
+        yield f"{name} stands here twice"

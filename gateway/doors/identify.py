@@ -1,0 +1,212 @@
+"""Who calls: what a request shows is held against the configured methods in their order, the same at every door."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from aiohttp import web
+
+from gateway.callers import tokens as own
+from gateway.callers.nouns import Blocks, Method, NoAuth, OAuth, ProxyAuth, Roles, TokenAuth
+from gateway.callers.people import as_client, is_open, on_console, on_site, proxy_issuer
+from gateway.callers.proxies import Address, address_of, client_of, within
+from gateway.doors.access import Access, Site
+from gateway.doors.recent import Recent
+from gateway.doors.session_cookies import SessionCookies
+from gateway.errors import Unidentified
+from gateway.model import LOCAL, Principal
+from gateway.stores.issued import IssuedTokens
+from gateway.stores.sessions import Kept, Kind, Sessions
+
+PROVED_BY = web.RequestKey("proved_by", frozenset[str])
+"""The header fields, in lower case, that say who calls, or could have said so: they end at the gateway."""
+
+REMEMBERED = 5.0
+"""Seconds for which a token or session that was found good is not looked up again."""
+
+LONGEST = 16 * 1024
+"""Characters of an `Authorization` field."""
+
+
+class TokenIssuer(Protocol):
+    """Takes the access tokens of one issuer: `gateway.doors.issuers.Issuer`."""
+
+    async def principal(self, token: str, resources: frozenset[str]) -> Principal | None:
+        """Who calls with it at one of `resources`; None where it is not this issuer's. Raises `Unidentified`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where somebody calls: the origin and the site, the route's access, the app of a site, and its RFC 8707 names."""
+
+    origin: str
+    site: Site
+    access: Access
+    app: str | None
+    resources: frozenset[str]
+
+
+class Identify:
+    """Finds the principal of a request. `issuers` are by the method that names them."""
+
+    def __init__(
+        self,
+        methods: Sequence[Method],
+        roles: Roles,
+        *,
+        trusted: Blocks,
+        tokens: IssuedTokens,
+        sessions: Sessions,
+        issuers: Mapping[OAuth, TokenIssuer],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._methods = tuple(methods)
+        self._roles = roles
+        self._trusted = trusted
+        self._tokens = tokens
+        self._sessions = sessions
+        self._issuers = issuers
+        self._clock = clock
+        self._open = is_open(methods)
+        proxies = [method for method in methods if isinstance(method, ProxyAuth)]
+        names = [name for proxy in proxies for name in (proxy.header, proxy.roles_header) if name is not None]
+        self._told_by_proxies = frozenset(names)
+        self._recent: Recent[tuple[str, bytes], Principal] = Recent()
+
+    async def principal(self, request: web.Request, place: Place) -> Principal:
+        """Who calls. Raises `Unidentified`, and OSError while the database is down."""
+        request[PROVED_BY] = self._told_by_proxies
+        peer = address_of(request.remote)
+        if place.access is Access.PERSON:
+            session = await self._of_session(request, place)
+            if session is not None:
+                return session
+        bearer = _bearer(request) if not self._open else None
+        for method in self._methods:
+            found = await self._of(method, request, place, peer, bearer)
+            if found is not None:
+                return as_client(found) if place.access is Access.MCP else found
+        if bearer is not None:
+            raise Unidentified("No issuer that this gateway trusts has made this token.")
+        raise Unidentified("This gateway wants to know who calls.", error="")
+
+    def forget(self) -> None:
+        """Look everything up anew: a session has ended."""
+        self._recent.clear()
+
+    def client(self, request: web.Request) -> Address | None:
+        """The address of the client, as far as the trusted proxies tell it."""
+        headers = request.headers
+        forwarded, listed = headers.getall("forwarded", ()), headers.getall("x-forwarded-for", ())
+        return client_of(address_of(request.remote), forwarded, listed, self._trusted)
+
+    async def session(self, request: web.Request, place: Place) -> Kept | None:
+        """The login of the browser at this site, if it has one."""
+        shown = SessionCookies(place.origin).read(request, "session")
+        if shown is None:
+            return None
+        kind = Kind.SITE if place.site is Site.APP else Kind.CONSOLE
+        kept = await self._sessions.find(kind, shown, self._clock())
+        return kept if kept is not None and kept.more.get("origin") == place.origin else None
+
+    async def _of_session(self, request: web.Request, place: Place) -> Principal | None:
+        shown = SessionCookies(place.origin).read(request, "session")
+        if shown is None or self._open:
+            return None
+        key = (place.origin, _hash(shown))
+        known = self._recent.get(key)
+        if known is None:
+            kept = await self.session(request, place)
+            if kept is None:
+                return None
+            known = on_console(kept.principal, self._methods, self._roles)
+            known = on_site(known, place.app) if place.app is not None else known
+            self._recent.put(key, known, min(REMEMBERED, kept.expires - self._clock()))
+        return known
+
+    async def _of(
+        self, method: Method, request: web.Request, place: Place, peer: Address | None, bearer: str | None
+    ) -> Principal | None:
+        match method:
+            case NoAuth():
+                return LOCAL if bearer is None and self._is_here(request) else None
+            case ProxyAuth():
+                return self._of_proxy(method, request, peer)
+            case TokenAuth():
+                found = await self._of_token(bearer) if bearer and bearer.startswith(own.PREFIX) else None
+            case OAuth():
+                found = await self._issuers[method].principal(bearer, place.resources) if bearer else None
+        if found is not None:
+            request[PROVED_BY] = self._told_by_proxies | {"authorization"}
+        return found
+
+    def _is_here(self, request: web.Request) -> bool:
+        """Whether the caller is on this machine; a socket that has no address is."""
+        if not request.remote:
+            return True
+        client = self.client(request)
+        return client is not None and client.is_loopback
+
+    def _of_proxy(self, method: ProxyAuth, request: web.Request, peer: Address | None) -> Principal | None:
+        if not within(peer, method.proxies):
+            return None
+        subject = _only(request, method.header)
+        if subject is None:
+            return None
+        said = _only(request, method.roles_header) if method.roles_header else None
+        values = frozenset(value.strip() for value in (said or "").split(",") if value.strip())
+        return Principal(
+            issuer=proxy_issuer(method),
+            client="proxy",
+            subject=subject,
+            roles=values,
+            capabilities=self._roles.capabilities(values),
+            session=True,
+        )
+
+    async def _of_token(self, bearer: str) -> Principal:
+        key = ("token", _hash(bearer))
+        known = self._recent.get(key)
+        if known is None:
+            presented = own.read(bearer)
+            now = self._clock()
+            known = own.principal(presented, await self._tokens.find(presented.id), now)
+            self._recent.put(key, known, min(REMEMBERED, (known.expires or now) - now))
+        return known
+
+
+def _bearer(request: web.Request) -> str | None:
+    """The token of the request (RFC 6750 2.1): never one of its query or its body. Raises `Unidentified`."""
+    fields = request.headers.getall("authorization", ())
+    if not fields:
+        return None
+    scheme, _, token = fields[0].partition(" ")
+    if len(fields) > 1 or len(fields[0]) > LONGEST or scheme.lower() != "bearer" or not token.strip():
+        raise Unidentified("`Authorization` must be `Bearer` and one token.", error="invalid_request")
+    return token.strip()
+
+
+def _only(request: web.Request, name: str) -> str | None:
+    """The value of a field that is there once, and says something that can be shown. Raises `Unidentified`."""
+    fields = request.headers.getall(name, ())
+    if not fields:
+        return None
+    value = fields[0].strip()
+    if len(fields) > 1 or not value or len(value) > 1024 or not value.isprintable():
+        raise Unidentified(f"The proxy must send `{name}` once, with a name in it.")
+    return value
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
+
+
+def proved_headers_removed(request: web.Request, headers: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """`headers` without those that said who calls: what proves a caller here goes to no backend."""
+    proved = request.get(PROVED_BY, frozenset())
+    return tuple(pair for pair in headers if pair[0] not in proved) if proved else headers

@@ -1,0 +1,195 @@
+"""People log in to the console, and to the sites of apps by way of it: with a link, or at their issuer (OIDC)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+from urllib.parse import quote, urlencode
+
+from aiohttp import web
+
+from gateway.callers.login import Attempt, attempt
+from gateway.callers.nouns import Method, NoAuth, OAuth, Roles, TokenAuth
+from gateway.callers.people import is_open, on_console
+from gateway.doors.access import VISIT, Access, Site
+from gateway.doors.answers import refused
+from gateway.doors.identify import Identify, Place
+from gateway.doors.pages import local, onwards, page
+from gateway.doors.session_cookies import SessionCookies
+from gateway.errors import Unidentified
+from gateway.model import Principal
+from gateway.stores.sessions import Kept, Kind, Sessions
+
+WAY = 600.0
+"""Seconds that a person may take on the login pages of their issuer."""
+
+BY_LINK = 12 * 3600.0
+"""Seconds for which a login by link lasts."""
+
+CODE = 30.0
+"""Seconds for which the code that takes a login to the site of an app is good."""
+
+_LINK_HELP = (
+    "Open the link that `webmcp-gateway serve` has printed, or make another with `webmcp-gateway token link`. "
+    "Each is good once, for ten minutes."
+)
+
+
+class LoginIssuer(Protocol):
+    """Logs people in: `gateway.doors.issuers.Issuer`."""
+
+    async def login_url(self, attempt: Attempt, back: str) -> str:
+        """Where a person logs in; `back` is where that leads to. Raises `Unidentified`."""
+        ...
+
+    async def logged_in(self, query: Mapping[str, str], attempt: Attempt, back: str) -> Principal:
+        """The person that came back with `query`. Raises `Unidentified`."""
+        ...
+
+
+class LoginDoor:
+    """The login of the console at `console`. `issuers` are those that people can log in at; `sites` origins by app."""
+
+    def __init__(
+        self,
+        console: str,
+        methods: Sequence[Method],
+        roles: Roles,
+        *,
+        identify: Identify,
+        sessions: Sessions,
+        issuers: Mapping[OAuth, LoginIssuer],
+        sites: Mapping[str, str],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._console = console
+        self._methods = methods
+        self._roles = roles
+        self._identify = identify
+        self._sessions = sessions
+        self._issuers = {str(number): (spec, issuers[spec]) for number, spec in enumerate(issuers)}
+        self._sites = sites
+        self._clock = clock
+        self._cookies = SessionCookies(console)
+        self._place = Place(console, Site.CONSOLE, Access.PERSON, None, frozenset())
+
+    def routes(self) -> list[web.RouteDef]:
+        """The routes, for the console's site; none of them needs a login."""
+        handlers = {
+            "": self._start,
+            "/link": self._by_link,
+            "/back": self._back,
+            "/site": self._to_site,
+            "/out": _logged_out,
+        }
+        return [web.get(f"/login{path}", handler, allow_head=False) for path, handler in handlers.items()]
+
+    async def end(self, request: web.Request, answer: web.StreamResponse) -> None:
+        """Log the browser of `request` out, here and on the sites of apps."""
+        kept = await self._identify.session(request, self._place)
+        if kept is not None:
+            await self._sessions.end(kept.family)
+        self._identify.forget()
+        self._cookies.drop(answer, "session")
+
+    async def _start(self, request: web.Request) -> web.Response:
+        to = local(request.query.get("to"))
+        if is_open(self._methods):
+            return onwards(to)
+        number = request.query.get("issuer", "0" if len(self._issuers) == 1 else "")
+        if number not in self._issuers:
+            return self._choice(to)
+        issuer = self._issuers[number][1]
+        begun = attempt(await self._sessions.secret(), number, to, self._clock())
+        try:
+            url = await issuer.login_url(begun, self._back_url)
+        except Unidentified as error:
+            return page("Not logged in", error.detail, 503)
+        answer = web.Response(status=302, headers={"location": url, "cache-control": "no-store"})
+        self._cookies.keep(answer, "login", begun.cookie, WAY, crossing=True)
+        return answer
+
+    def _choice(self, to: str) -> web.Response:
+        """Which login to take, where there is none or several."""
+        if self._issuers:
+            rows = "; ".join(
+                f"{spec.issuer}: {self._console}/login?issuer={number}&to={quote(to, safe='')}"
+                for number, (spec, _) in self._issuers.items()
+            )
+            return page("Log in", f"Log in at one of {rows}")
+        if any(isinstance(method, TokenAuth) for method in self._methods):
+            return page("Log in", _LINK_HELP)
+        return page(
+            "No login", "People cannot log in here: give `auth` an oauth entry with a client_id, or token.", 403
+        )
+
+    async def _by_link(self, request: web.Request) -> web.Response:
+        now = self._clock()
+        kept = await self._sessions.take(Kind.LINK, request.query.get("code", ""), now)
+        if kept is None or not any(isinstance(method, TokenAuth) for method in self._methods):
+            return page("Not logged in", f"This link was used, or is too old. {_LINK_HELP}", 403)
+        return await self._enter(kept.principal, now + BY_LINK, local(request.query.get("to")))
+
+    async def _back(self, request: web.Request) -> web.Response:
+        """The issuer has led the person back (RFC 6749 4.1.2, OpenID Connect Core 3.1.2.5)."""
+        now = self._clock()
+        begun = Attempt.of(self._cookies.read(request, "login"), await self._sessions.secret(), now, WAY)
+        if begun is None or not begun.has_state(request.query.get("state", "")) or begun.issuer not in self._issuers:
+            return page("Not logged in", "This login was not begun in this browser, or took too long. Try again.", 403)
+        spec, issuer = self._issuers[begun.issuer]
+        try:
+            person = await issuer.logged_in(request.query, begun, self._back_url)
+        except Unidentified as error:
+            answer = page("Not logged in", error.detail, 403)
+        else:
+            answer = await self._enter(person, now + spec.session, begun.to)
+        self._cookies.drop(answer, "login")
+        return answer
+
+    async def _enter(self, person: Principal, until: float, to: str) -> web.Response:
+        now = self._clock()
+        shown = await self._sessions.put(Kind.CONSOLE, person, now=now, life=until - now, origin=self._console)
+        answer = onwards(to)
+        self._cookies.keep(answer, "session", shown.reveal(), until - now)
+        return answer
+
+    async def _to_site(self, request: web.Request) -> web.Response:
+        """Take the login of the console to the site of an app."""
+        app, state = request.query.get("app", ""), request.query.get("state", "")
+        if app not in self._sites or not 20 <= len(state) <= 100:
+            return refused(404, "unknown-app", "There is no such app here.")
+        kept = await self._identify.session(request, self._place)
+        if kept is None:
+            if request.headers.get("sec-fetch-site") not in ("same-origin", "none"):
+                return onwards(request.raw_path)
+            return web.Response(status=302, headers={"location": f"/login?{urlencode({'to': request.raw_path})}"})
+        try:
+            person = on_console(kept.principal, self._methods, self._roles)
+        except Unidentified as error:
+            return page("Not logged in", error.detail, 403)
+        if not person.may("app", app):
+            return page("Not allowed", f"You may not use the app {app} here.", 403)
+        return await self._handed_over(kept, app, state, local(request.query.get("to")))
+
+    async def _handed_over(self, kept: Kept, app: str, state: str, to: str) -> web.Response:
+        origin = self._sites[app]
+        more = {"app": app, "origin": origin, "state": state, "to": to, "until": str(kept.expires)}
+        code = await self._sessions.put(
+            Kind.CODE, kept.principal, now=self._clock(), life=CODE, family=kept.family, **more
+        )
+        query = urlencode({"code": code.reveal(), "state": state})
+        return web.Response(status=302, headers={"location": f"{origin}{VISIT}?{query}", "cache-control": "no-store"})
+
+    @property
+    def _back_url(self) -> str:
+        return f"{self._console}/login/back"
+
+
+def logs_in(methods: Sequence[Method]) -> bool:
+    """Whether people have something to log in to, and out of."""
+    return any(not isinstance(method, NoAuth) for method in methods)
+
+
+async def _logged_out(request: web.Request) -> web.Response:
+    return page("Logged out", "This browser is logged out of the gateway.", link=("/login", "Log in again"))

@@ -1,0 +1,59 @@
+"""The cookies by which a browser keeps a login: as strict as browsers take them at the origin of a site."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+NAME = "webmcp-gateway"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCookies:
+    """The cookies of the site at `origin`.
+
+    Over https their names begin with `__Host-` (RFC 6265bis 4.1.3.2). Plain http, which only this machine may have,
+    takes no such name everywhere; there the port is in it, because cookies do not know ports.
+    """
+
+    origin: str
+
+    def name(self, what: str) -> str:
+        """The name of a cookie."""
+        parts = urlsplit(self.origin)
+        return f"__Host-{NAME}-{what}" if self._secure else f"{NAME}-{what}-{parts.port or 80}"
+
+    def read(self, request: web.Request, what: str) -> str | None:
+        """Its value; None where there is none, or more than one."""
+        name = self.name(what)
+        found = [
+            value.strip()
+            for field in request.headers.getall("cookie", ())
+            for key, _, value in (pair.partition("=") for pair in field.split(";"))
+            if key.strip() == name
+        ]
+        return found[0] if len(found) == 1 and found[0] else None
+
+    def keep(
+        self, response: web.StreamResponse, what: str, value: str, seconds: float, *, crossing: bool = False
+    ) -> None:
+        """Set it for `seconds`. `crossing` lets it be sent when another site leads back here."""
+        response.set_cookie(
+            self.name(what),
+            value,
+            max_age=int(seconds),
+            path="/",
+            secure=self._secure,
+            httponly=True,
+            samesite="Lax" if crossing else "Strict",
+        )
+
+    def drop(self, response: web.StreamResponse, what: str) -> None:
+        """Forget it."""
+        response.del_cookie(self.name(what), path="/", secure=self._secure, httponly=True, samesite="Strict")
+
+    @property
+    def _secure(self) -> bool:
+        return self.origin.startswith("https://")

@@ -1,0 +1,59 @@
+"""What a caller of the console sees and answers: what is their own, and more with the capability for it."""
+
+from __future__ import annotations
+
+from gateway.model import AuditRecord, Json, Principal, Question, person_of
+from gateway.stores.lines import Line
+
+KNOWN = 4096
+"""Records in progress that one stream keeps in mind."""
+
+
+def is_own(principal: Principal, owner: str) -> bool:
+    """Whether what belongs to the principal with the id `owner` is this person's, at whatever client of theirs."""
+    return not principal.shared and person_of(owner) == principal.person
+
+
+def sees_question(principal: Principal, question: Question) -> bool:
+    """Whether a question is shown: one's own, and everybody's to who may answer for others."""
+    return principal.may("approve") or is_own(principal, question.principal)
+
+
+def may_answer(principal: Principal, question: Question) -> bool:
+    """Whether this caller may answer: who may for others, and a person in their own browser for themselves.
+
+    A token that a program holds answers for its owner only where it was made for that.
+    """
+    return principal.may("approve") or (principal.session and is_own(principal, question.principal))
+
+
+def sees_view(principal: Principal, owner: Principal) -> bool:
+    """Whether a live view is listed."""
+    return principal.may("admin") or is_own(principal, owner.id)
+
+
+def sees_record(principal: Principal, fields: dict[str, Json]) -> bool:
+    """Whether a record is shown."""
+    return principal.may("audit:read") or is_own(principal, str(fields.get("principal", "")))
+
+
+class Lines:
+    """The lines of the record that a principal sees: an outcome goes with its intent, which names the principal."""
+
+    def __init__(self, principal: Principal) -> None:
+        self._principal = principal
+        self._own: dict[str, None] = {}
+
+    def sees(self, line: Line) -> bool:
+        """Whether the line is shown. Ask in the order of the lines."""
+        if self._principal.may("audit:read"):
+            return True
+        record: AuditRecord = line.record
+        if "principal" in record.fields:
+            if not sees_record(self._principal, dict(record.fields)):
+                return False
+            self._own[record.id] = None
+            while len(self._own) > KNOWN:
+                del self._own[next(iter(self._own))]
+            return True
+        return record.id in self._own

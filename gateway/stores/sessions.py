@@ -1,0 +1,125 @@
+"""Logins of people in the database, and the one-time codes that lead to one: known by their hashes alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Row, delete, select
+
+from gateway.callers.principals import principal_of, told
+from gateway.model import Principal, Secret
+from gateway.stores.schema import SECRETS, SESSIONS
+from gateway.stores.sql import Database
+from gateway.stores.upsert import insert
+from gateway.stores.whole import whole
+
+
+class Kind(StrEnum):
+    """What is kept: a browser's session on the console or on an app's site, or a code that gives one once."""
+
+    CONSOLE = "console"
+    SITE = "site"
+    LINK = "link"
+    CODE = "code"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A session or code: whose, until when (seconds since the epoch), and what else was kept with it.
+
+    `family` is what a logout ends together.
+    """
+
+    principal: Principal
+    family: str
+    expires: float
+    more: Mapping[str, str]
+
+
+class Sessions:
+    """The sessions of a gateway, in `database`. Each method raises OSError while that is down."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._secret = b""
+
+    async def secret(self) -> bytes:
+        """What login states are derived from: made once, the same for every process."""
+        if not self._secret:
+            self._secret = await whole(self._made())
+        return self._secret
+
+    async def put(
+        self, kind: Kind, principal: Principal, *, now: float, life: float, family: str = "", **more: str
+    ) -> Secret:
+        """Keep a login for `life` seconds. The result is what its owner shows, and is kept nowhere."""
+        shown = secrets.token_urlsafe(32)
+        key = _key(kind, shown)
+        row = {
+            "key": key,
+            "kind": kind,
+            "family": family or key,
+            "value": json.dumps({"principal": told(principal), "more": more}),
+            "expires": now + life,
+        }
+        await whole(self._put(row, now))
+        return Secret(shown)
+
+    async def find(self, kind: Kind, shown: str, now: float) -> Kept | None:
+        """The login that `shown` stands for, if it has not ended."""
+        return await whole(self._find(kind, shown, now))
+
+    async def take(self, kind: Kind, shown: str, now: float) -> Kept | None:
+        """The same, once: of all that ask, one gets it."""
+        return await whole(self._take(kind, shown, now))
+
+    async def end(self, family: str) -> None:
+        """End a login and what came of it."""
+        await whole(self._end(family))
+
+    async def _put(self, row: Mapping[str, Any], now: float) -> None:
+        async with self._database.connect() as connection:
+            await connection.execute(delete(SESSIONS).where(SESSIONS.c.expires <= now))
+            await connection.execute(SESSIONS.insert().values(dict(row)))
+            await connection.commit()
+
+    async def _find(self, kind: Kind, shown: str, now: float) -> Kept | None:
+        wanted = select(SESSIONS).where(SESSIONS.c.key == _key(kind, shown), SESSIONS.c.expires > now)
+        async with self._database.connect() as connection:
+            row = (await connection.execute(wanted)).first()
+            return _kept(row) if row is not None else None
+
+    async def _take(self, kind: Kind, shown: str, now: float) -> Kept | None:
+        async with self._database.connect() as connection:
+            taken = delete(SESSIONS).where(SESSIONS.c.key == _key(kind, shown), SESSIONS.c.expires > now)
+            row = (await connection.execute(taken.returning(*SESSIONS.c))).first()
+            await connection.commit()
+            return _kept(row) if row is not None else None
+
+    async def _end(self, family: str) -> None:
+        async with self._database.connect() as connection:
+            await connection.execute(delete(SESSIONS).where(SESSIONS.c.family == family))
+            await connection.commit()
+
+    async def _made(self) -> bytes:
+        async with self._database.connect() as connection:
+            row = {"name": "login", "value": secrets.token_bytes(32)}
+            await connection.execute(insert(connection, SECRETS).values(row).on_conflict_do_nothing())
+            made = (await connection.execute(select(SECRETS.c.value).where(SECRETS.c.name == "login"))).scalar_one()
+            await connection.commit()
+            return bytes(made)
+
+
+def _key(kind: Kind, shown: str) -> str:
+    return hashlib.sha256(f"{kind}:{shown}".encode()).hexdigest()
+
+
+def _kept(row: Row[Any]) -> Kept:
+    value = json.loads(row.value)
+    return Kept(principal_of(value["principal"], row.expires), row.family, row.expires, value["more"])

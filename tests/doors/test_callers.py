@@ -1,0 +1,245 @@
+"""Who calls is found out at every door alike: tokens, links, sessions, and what a caller may not do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.callers.doors import Knock, answer, knocks, mcp_call, statuses
+from tests.callers.tokens import link, revoke, token
+from tests.world import World, running
+
+NAVIGATION = {"sec-fetch-site": "none", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+OWN = {"sec-fetch-site": "same-origin", "sec-fetch-mode": "cors", "sec-fetch-dest": "empty"}
+CLIENT = {"webmcp-gateway-client": "1"}
+
+
+@pytest.fixture
+async def guarded(tmp_path: Path) -> AsyncIterator[World]:
+    """The cart behind a gateway that wants tokens."""
+    async with running(tmp_path, extra="auth: [token]\n") as world:
+        yield world
+
+
+async def log_in(client: aiohttp.ClientSession, world: World, person: str = "local") -> None:
+    """The browser `client` follows a login link."""
+    async with client.get(await link(world, person), headers=NAVIGATION) as got:
+        assert got.status == 200, await got.text()
+
+
+async def get(client: aiohttp.ClientSession, url: str, **headers: str) -> tuple[int, Any]:
+    """What the console answers to its own page."""
+    async with client.get(url, headers={**OWN, **headers}) as got:
+        return got.status, await got.json()
+
+
+async def test_nobody_comes_in_without_proof(guarded: World) -> None:
+    """Every door says 401, and nothing reaches the shop."""
+    assert set((await statuses(guarded, {})).values()) == {401}
+    assert guarded.arrived() == []
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        "Bearer x",
+        "Bearer wmg_" + "A" * 12 + "_" + "b" * 43,
+        "Bearer ",
+        "Basic bG9jYWw6bG9jYWw=",
+        "Bearer a b",
+        "bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJsb2NhbCJ9.",
+        "Bearer " + "x" * 20000,
+    ],
+)
+async def test_what_is_no_token_opens_no_door(guarded: World, authorization: str) -> None:
+    """Whatever it looks like."""
+    for name, knock in knocks(guarded).items():
+        status, _, _ = await answer(knock, {"authorization": authorization[:8000]})
+        assert status == 401, name
+
+
+async def test_a_token_opens_what_it_is_for(guarded: World) -> None:
+    """One for MCP opens `/mcp` and its mounts, and is 403 elsewhere where it is known but may not."""
+    found = await statuses(guarded, await token(guarded, "claude", "mcp"))
+    opened = {name for name, status in found.items() if status == 200}
+    assert opened == {"mcp", "mcp of an app", "mcp on the console's host", "console", "events", "record"}
+    assert {found[name] for name in ("site", "site's api")} == {403}
+    assert guarded.arrived() == []
+
+
+async def test_a_token_is_for_one_app_where_it_says_so(guarded: World) -> None:
+    """`app:cart` opens the cart's site; `app:other` does not."""
+    site = knocks(guarded)["site's api"]
+    assert (await answer(site, await token(guarded, "one", "app:cart")))[0] == 200
+    assert (await answer(site, await token(guarded, "other", "app:other")))[0] == 403
+
+
+async def test_a_revoked_or_expired_token_is_none(guarded: World) -> None:
+    """At every door."""
+    expired = await token(guarded, "old", "mcp", "app", life=-1.0)
+    assert set((await statuses(guarded, expired)).values()) == {401}
+    gone = await token(guarded, "gone", "mcp", "app")
+    await revoke(guarded, "gone")
+    assert set((await statuses(guarded, gone)).values()) == {401}
+
+
+async def test_a_token_never_goes_out(guarded: World) -> None:
+    """The shop sees the gateway's own credential; the record and the answers hold nothing of the token."""
+    shown = await token(guarded, "site", "app", "mcp", "audit:read")
+    assert (await answer(knocks(guarded)["site's api"], shown))[0] == 200
+    secret = shown["authorization"].removeprefix("Bearer ")
+    assert guarded.arrived()
+    assert secret not in json.dumps(guarded.arrived())
+    assert secret not in guarded.config.journal.read_text()
+    assert secret.encode() not in (guarded.folder / "gateway.db").read_bytes()
+
+
+async def test_a_token_is_not_taken_from_the_address(guarded: World) -> None:
+    """RFC 6750 2.3: it would stand in logs."""
+    shown = (await token(guarded, "query", "mcp"))["authorization"].removeprefix("Bearer ")
+    assert (await answer(mcp_call(f"{guarded.url}/mcp?access_token={shown}"), {}))[0] == 401
+
+
+async def test_a_login_link_is_good_once(guarded: World) -> None:
+    """It gives a strict cookie; the second time it gives none."""
+    address = await link(guarded)
+    async with guarded.client() as client:
+        async with client.get(address, headers=NAVIGATION) as got:
+            cookie = got.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=Strict" in cookie
+        assert "Domain" not in cookie
+        status, state = await get(client, f"{guarded.console}/api/state")
+        assert (status, state["principal"]["name"]) == (200, "local")
+    async with guarded.client() as client, client.get(address, headers=NAVIGATION) as got:
+        assert got.status == 403
+        assert "set-cookie" not in got.headers
+
+
+async def test_a_session_is_for_its_own_site(guarded: World) -> None:
+    """The console's cookie opens neither `/mcp` nor the site of an app, whatever name it is given there."""
+    async with guarded.client() as client:
+        await log_in(client, guarded)
+        value = "; ".join(f"{morsel.key}={morsel.value}" for morsel in client.cookie_jar)
+    assert value
+    for name, knock in knocks(guarded).items():
+        if name.startswith(("mcp", "site")):
+            assert (await answer(knock, {"cookie": value}))[0] == 401, name
+
+
+async def test_the_site_of_an_app_takes_up_the_consoles_login(guarded: World) -> None:
+    """A redirect through the console, a code that is good once, and a cookie of the site's own."""
+    async with guarded.client() as client:
+        await log_in(client, guarded)
+        async with client.get(f"{guarded.site}/index.html", headers=NAVIGATION, allow_redirects=False) as got:
+            to_console = got.headers["location"]
+        assert to_console.startswith(f"{guarded.console}/login/site?")
+        crossing = {**NAVIGATION, "sec-fetch-site": "same-origin"}
+        async with client.get(to_console, headers=crossing, allow_redirects=False) as got:
+            back = got.headers["location"]
+        assert back.startswith(f"{guarded.site}/.well-known/webmcp-gateway/session?")
+        async with client.get(back, headers={**NAVIGATION, "sec-fetch-site": "cross-site"}) as got:
+            assert got.status == 200
+            assert "url=/index.html" in await got.text()
+        async with client.get(f"{guarded.site}/api/cart", headers=OWN) as got:
+            assert got.status == 200
+        async with client.get(back, headers={**NAVIGATION, "sec-fetch-site": "cross-site"}) as got:
+            assert got.status == 403
+    sent = json.dumps(guarded.arrived())
+    assert "webmcp-gateway-session" not in sent
+
+
+async def test_another_browser_cannot_use_the_code_of_a_site(guarded: World) -> None:
+    """Nobody is made to use an app as somebody else."""
+    async with guarded.client() as client, guarded.client() as other:
+        await log_in(client, guarded)
+        async with client.get(f"{guarded.site}/", headers=NAVIGATION, allow_redirects=False) as got:
+            to_console = got.headers["location"]
+        crossing = {**NAVIGATION, "sec-fetch-site": "same-origin"}
+        async with client.get(to_console, headers=crossing, allow_redirects=False) as got:
+            back = got.headers["location"]
+        async with other.get(back, headers={**NAVIGATION, "sec-fetch-site": "cross-site"}) as got:
+            assert got.status == 403
+            assert "set-cookie" not in got.headers
+
+
+async def test_logout_ends_every_session_of_the_login(guarded: World) -> None:
+    """The console's and the sites'; the old cookies are worth nothing."""
+    async with guarded.client() as client:
+        await log_in(client, guarded)
+        async with client.get(f"{guarded.site}/", headers=NAVIGATION, allow_redirects=False) as got:
+            to_console = got.headers["location"]
+        crossing = {**NAVIGATION, "sec-fetch-site": "same-origin"}
+        async with client.get(to_console, headers=crossing, allow_redirects=False) as got:
+            back = got.headers["location"]
+        async with client.get(back, headers={**NAVIGATION, "sec-fetch-site": "cross-site"}):
+            pass
+        kept = [(morsel.key, morsel.value) for morsel in client.cookie_jar]
+        _, state = await get(client, f"{guarded.console}/api/state")
+        headers = {**OWN, "origin": guarded.console, "webmcp-gateway-csrf": state["csrf"]}
+        async with client.post(f"{guarded.console}/api/logout", headers=headers) as got:
+            assert got.status == 200
+    cookie = "; ".join(f"{key}={value}" for key, value in dict(kept).items())
+    assert (await answer(knocks(guarded)["console"], {"cookie": cookie}))[0] == 401
+    sessions = {value for key, value in kept if "session" in key}
+    assert len(sessions) == 2
+    for value in sessions:
+        name = next(key for key, given in kept if given == value)
+        assert (await answer(knocks(guarded)["site's api"], {"cookie": f"{name}={value}"}))[0] == 401
+
+
+async def test_a_person_sees_what_is_their_own(guarded: World) -> None:
+    """Alice's console shows the records of her own clients, not those of others; the gateway's own person sees all."""
+    alice = await token(guarded, "alices client", "mcp", "app", person="alice")
+    bob = await token(guarded, "bobs client", "mcp", "app", person="bob")
+    for shown in (alice, bob):
+        assert (await answer(knocks(guarded)["site's api"], shown))[0] == 200
+    async with guarded.client() as client:
+        await log_in(client, guarded)
+        async with asyncio.timeout(10):  # the database is filled behind the journal
+            while len(await principals(client, guarded)) < 2:
+                await asyncio.sleep(0.05)
+    async with guarded.client() as client:
+        await log_in(client, guarded, "alice")
+        assert await principals(client, guarded) == {"local|token:alices client|alice"}
+
+
+async def principals(client: aiohttp.ClientSession, world: World) -> set[str]:
+    """Whose records the console shows to `client`."""
+    status, found = await get(client, f"{world.console}/api/audit")
+    assert status == 200
+    return {record["fields"]["principal"] for record in found["records"]}
+
+
+async def test_a_login_of_elsewhere_leads_nowhere_else(guarded: World) -> None:
+    """`to` is a path of the console."""
+    for to in ("//evil.test", "https://evil.test", "/\\evil.test", "javascript:alert(1)", "/%0d%0ax: y"):
+        async with guarded.client() as client:
+            address = f"{await link(guarded)}&to={to}"
+            async with client.get(address, headers=NAVIGATION, allow_redirects=False) as got:
+                text = await got.text()
+                assert "evil.test" not in text
+                assert "javascript" not in text
+
+
+async def test_tokens_for_mcp_answer_no_approval(guarded: World) -> None:
+    """Nor does any token that was not made for it, for its own person either."""
+    shown = await token(guarded, "program", "bridge", "app", "audit:read")
+    async with guarded.client() as client:
+        status, state = await get(client, f"{guarded.console}/api/state", **shown)
+        assert status == 200
+        assert state["may"] == {"answer": False, "logout": False}
+
+
+async def test_metrics_are_for_admins(guarded: World) -> None:
+    """Of another machine; a client's token does not show them there."""
+    knock = Knock("GET", f"{guarded.url}/metrics", {"x-forwarded-for": "203.0.113.9"})
+    assert (await answer(knock, {}))[0] == 403
+    assert (await answer(knock, await token(guarded, "claude", "mcp")))[0] == 403
+    assert (await answer(knock, await token(guarded, "prometheus", "admin")))[0] == 200
