@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gateway.apps import own_file
@@ -27,10 +27,13 @@ from gateway.exchange.stream import Stream, failed
 from gateway.exchange.streams import PREFIX, Streams
 from gateway.exchange.wait import Waiting
 from gateway.hooks import Hooks
-from gateway.model import Backend, Caller, Request, Response, Tell
+from gateway.model import Backend, Caller, Part, Request, Response, Tell
 from gateway.policy import SAFE_METHODS, Policy
 
 log = logging.getLogger(__name__)
+
+_WHOLE = Part("", last=True)
+"""The one part of an answer that needs no others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,11 @@ class Exchange:
         tells its client where that person answers.
         """
         outcome = await self.open(request, caller, wait=wait, tell=tell)
-        return outcome if isinstance(outcome, Response) else await self._streams.begin(outcome, caller)
+        if not isinstance(outcome, Response):
+            return await self._streams.begin(outcome, caller)
+        # Who can put parts together reads bytes: a whole answer goes to them as it is, too.
+        exact = request.stream and outcome.part is None and outcome.header("gateway-pending") is None
+        return replace(outcome, part=_WHOLE) if exact else outcome
 
     async def open(
         self, request: Request, caller: Caller, *, wait: float = 0.0, tell: Tell | None = None

@@ -12,7 +12,7 @@ from gateway.contract import result
 from gateway.errors import Reason, Refusal
 from gateway.exchange.stream import Stream
 from gateway.exchange.streams import PART, PER_VIEW, SILENCE
-from gateway.model import LOCAL, Caller, Outbound, Request, Response
+from gateway.model import LOCAL, Caller, Outbound, Part, Request, Response
 from gateway.policy import Retry
 from gateway.policy.masks import parse_json_path
 from tests.exchange.house import MODEL, PAGE, House, StreamingShop, built, reason
@@ -234,7 +234,7 @@ async def test_other_routes_are_whole(tmp_path: Path, shop: StreamingShop, oblig
     shop.answer = lambda request: Response(200, TEXT, b"x" * 300_000)
     async with built(tmp_path, shop=shop, **obligations) as house:
         answer = await house.exchange.run(ITEMS, PAGE)
-    assert (len(answer.body), answer.part) == (300_000, None)
+    assert (len(answer.body), answer.part is not None and answer.part.last) == (300_000, True)
 
 
 async def test_who_does_not_ask_for_parts_gets_the_whole(house: House, shop: StreamingShop) -> None:
@@ -341,7 +341,7 @@ async def test_a_backend_without_streams_is_whole(tmp_path: Path) -> None:
     """As those of plugins may be."""
     async with built(tmp_path, stream=True) as house:
         answer = await house.exchange.run(ITEMS, PAGE)
-        assert (answer.body, answer.part) == (b'{"ok": true}', None)
+        assert (answer.body, answer.part) == (b'{"ok": true}', Part("", last=True))
 
 
 async def test_a_fault_in_a_stream_ends_it_alone(

@@ -1,6 +1,6 @@
 /** `EventSource` over `fetch`: the lines of the stream, and connecting again (HTML, 9.2). */
 
-import { defineConstants, defineHandlers } from "./handlers";
+import { defineClass, defineHandlers } from "./handlers";
 
 const RETRY = 3000;
 
@@ -95,6 +95,6 @@ export function createEventSource({ fetch, resolve, later }: Ends): typeof Event
     }
   }
   defineHandlers(EventSource.prototype, ["open", "message", "error"]);
-  defineConstants(EventSource, "CONNECTING", "OPEN", "CLOSED");
+  defineClass(EventSource, "EventSource", "CONNECTING", "OPEN", "CLOSED");
   return EventSource as unknown as typeof globalThis.EventSource;
 }

@@ -115,9 +115,9 @@ export function createFetch({ addresses, calls, Request, blobs, digest, warn }: 
     return remote(request, addresses.wire(address));
   }
 
-  // One declared parameter: `fetch.length` is 1. Argument errors become rejections, as the function is async.
-  const replacement = async (input: RequestInfo | URL, ...rest: [RequestInit?]): Promise<Response> => {
-    const request = new Request(input, ...rest);
+  // Argument errors become rejections, as the function is async.
+  const replacement = async (...given: [RequestInfo | URL, RequestInit?]): Promise<Response> => {
+    const request = new Request(...given);
     try {
       return await run(request);
     } catch (error) {
@@ -125,5 +125,5 @@ export function createFetch({ addresses, calls, Request, blobs, digest, warn }: 
       throw error instanceof TypeError && error.message === "Failed to fetch" ? error : failed(error);
     }
   };
-  return Object.defineProperty(replacement, "name", { value: "fetch" });
+  return Object.defineProperties(replacement, { name: { value: "fetch" }, length: { value: 1 } });
 }

@@ -29,8 +29,10 @@ export function defineHandlers(prototype: EventTarget, types: readonly string[])
   }
 }
 
-/** Constants as WebIDL puts them: on the class and on its instances. */
-export function defineConstants(of: { prototype: object }, ...names: string[]): void {
+/** The name of a class as scripts see it, and its constants as WebIDL puts them: on the class and on its instances. */
+export function defineClass(of: { prototype: object }, className: string, ...names: string[]): void {
+  Object.defineProperty(of, "name", { value: className });
+  Object.defineProperty(of.prototype, Symbol.toStringTag, { value: className, configurable: true });
   names.forEach((name, value) => {
     for (const owner of [of, of.prototype]) Object.defineProperty(owner, name, { value, enumerable: true });
   });

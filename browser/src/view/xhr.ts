@@ -1,6 +1,6 @@
 /** `XMLHttpRequest` over `fetch`: its states, its events and their order (XMLHttpRequest Standard, 3). */
 
-import { defineConstants, defineHandlers } from "./handlers";
+import { defineClass, defineHandlers } from "./handlers";
 
 class Progressing extends EventTarget {}
 defineHandlers(Progressing.prototype, ["loadstart", "progress", "abort", "error", "load", "timeout", "loadend"]);
@@ -229,7 +229,12 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof XMLHt
     }
 
     #text() {
-      const decoder = new TextDecoder(/charset\s*=\s*"?([^\s;"]+)/i.exec(this.#mime)?.[1]);
+      let decoder = new TextDecoder();
+      try {
+        decoder = new TextDecoder(/charset\s*=\s*"?([^\s;"]+)/i.exec(this.#mime || `${this.getResponseHeader("content-type")}`)?.[1]);
+      } catch {
+        // A charset that there is not.
+      }
       return this.#chunks.map((chunk) => decoder.decode(chunk, { stream: true })).join("") + decoder.decode();
     }
 
@@ -264,6 +269,6 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof XMLHt
     }
   }
   defineHandlers(XMLHttpRequest.prototype, ["readystatechange"]);
-  defineConstants(XMLHttpRequest, "UNSENT", "OPENED", "HEADERS_RECEIVED", "LOADING", "DONE");
+  defineClass(XMLHttpRequest, "XMLHttpRequest", "UNSENT", "OPENED", "HEADERS_RECEIVED", "LOADING", "DONE");
   return XMLHttpRequest as unknown as typeof globalThis.XMLHttpRequest;
 }

@@ -1,0 +1,212 @@
+"""A backend that knows nothing of gateways, for pages that try what a browser can ask of one."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from pathlib import Path
+from typing import Any, Final
+
+from aiohttp import web
+
+PIXEL: Final = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+"""A picture of one pixel."""
+
+EVENTS: Final = (
+    "\ufeff: comment\n\ndata: one\n\nid: 7\nevent: named\ndata: two\ndata:  three\n\r\n"
+    "data\n\nunknown: x\ndata:{}\r\rid\ndata: no id\n\nretry: 50\n\nevent: end\ndata: over\n\n"
+)
+
+
+class Backend:
+    """What it was asked, and the routes that answer. `folder` has the page."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.beacon: dict[str, str] = {}
+        self.navigated: list[str] = []
+        self.next = asyncio.Event()
+        self.gone = 0
+
+    def app(self) -> web.Application:
+        """The aiohttp application."""
+        app = web.Application(client_max_size=80 * 1024 * 1024)
+        app.router.add_route("*", "/api/echo", self.echo)
+        app.router.add_route("*", "/api/echo/{rest}", self.echo)
+        app.router.add_route("*", "/api/status/{status}", self.status)
+        app.router.add_route("*", "/api/redirect", self.redirect)
+        app.router.add_route("*", "/api/slow", self.slow)
+        app.router.add_route("*", "/api/beacon", self.take_beacon)
+        app.router.add_get("/api/loop", self.loop)
+        app.router.add_get("/api/lines", self.lines)
+        app.router.add_post("/api/lines/next", self.go_on)
+        app.router.add_get("/api/lines/gone", self.tell_gone)
+        app.router.add_get("/api/large", self.large)
+        app.router.add_get("/api/broken", self.broken)
+        app.router.add_get("/api/events", self.events)
+        app.router.add_get("/api/events/short", self.short_events)
+        app.router.add_post("/api/fragment", self.fragment)
+        app.router.add_post("/api/graphql", self.graphql)
+        app.router.add_put("/api/items/{id}", self.item)
+        for path, (body, kind) in FIXED.items():
+            app.router.add_get(path, _fixed(body, kind))
+        app.router.add_static("/", self.folder)
+        return app
+
+    async def echo(self, request: web.Request) -> web.Response:
+        """What was asked."""
+        kind = request.headers.get("content-type", "").partition(";")[0]
+        fields: list[Any] = []
+        if kind == "multipart/form-data":
+            for name, value in (await request.post()).items():
+                if isinstance(value, web.FileField):
+                    data = base64.b64encode(value.file.read()).decode()
+                    fields.append([name, value.filename, value.content_type, data])
+                else:
+                    fields.append([name, value])
+            body = ""
+        else:
+            body = base64.b64encode(await request.read()).decode()
+        said = {
+            name.lower(): value for name, value in request.headers.items() if name.lower() in ("x-a", "x-b", "x-one")
+        }
+        return web.json_response(
+            {
+                "method": request.method,
+                "path": request.path,
+                "query": request.query_string,
+                "type": request.headers.get("content-type", "") if kind != "multipart/form-data" else kind,
+                "headers": said,
+                "fields": fields,
+                "body": body,
+            }
+        )
+
+    async def status(self, request: web.Request) -> web.Response:
+        """This status."""
+        status = int(request.match_info["status"])
+        return web.Response(status=status, text=None if status in (204, 205, 304) else f"status {status}")
+
+    async def redirect(self, request: web.Request) -> web.Response:
+        """Go to the echo."""
+        status = int(request.query.get("status", "302"))
+        return web.Response(status=status, headers={"location": "/api/echo?redirected"})
+
+    async def loop(self, _: web.Request) -> web.Response:
+        """No way out."""
+        return web.Response(status=302, headers={"location": "/api/loop"})
+
+    async def slow(self, _: web.Request) -> web.Response:
+        """Never."""
+        await asyncio.sleep(3600)
+        return web.Response()
+
+    async def take_beacon(self, request: web.Request) -> web.Response:
+        """Keep what came, once; tell it."""
+        if request.method == "POST":
+            self.beacon = {"body": await request.text(), "type": request.headers.get("content-type", "")}
+            return web.Response()
+        beacon, self.beacon = self.beacon, {}
+        return web.json_response(beacon)
+
+    async def lines(self, request: web.Request) -> web.StreamResponse:
+        """`n` lines, the first at once, each other when somebody says so."""
+        response = web.StreamResponse(headers={"content-type": "application/x-ndjson"})
+        self.next.clear()
+        await response.prepare(request)
+        try:
+            for number in range(int(request.query["n"])):
+                if number:
+                    await self.next.wait()
+                    self.next.clear()
+                await response.write(b"%d\n" % number)
+        except asyncio.CancelledError:
+            self.gone += 1
+            raise
+        return response
+
+    async def go_on(self, _: web.Request) -> web.Response:
+        """The next line, please."""
+        self.next.set()
+        return web.Response(status=204)
+
+    async def tell_gone(self, _: web.Request) -> web.Response:
+        """How many readers of lines have gone since this was asked last."""
+        gone = self.gone
+        if gone >= 2:
+            self.gone = 0
+        return web.json_response(gone)
+
+    async def large(self, request: web.Request) -> web.Response:
+        """So many bytes."""
+        size = int(request.query["size"])
+        return web.Response(body=(bytes(range(251)) * (size // 251 + 1))[:size])
+
+    async def broken(self, request: web.Request) -> web.StreamResponse:
+        """Half of what was promised."""
+        response = web.StreamResponse(headers={"content-length": "100", "content-type": "application/x-ndjson"})
+        await response.prepare(request)
+        await response.write(b"half")
+        if request.transport is not None:
+            request.transport.close()
+        return response
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        """One of everything that an event stream may hold."""
+        return await _event_stream(request, EVENTS, hold=True)
+
+    async def short_events(self, request: web.Request) -> web.StreamResponse:
+        """One event, then the end; who comes again with its id is told so."""
+        last = request.headers.get("last-event-id")
+        text = f"event: end\ndata: {last}\n\n" if last else "retry: 20\nid: 42\ndata: once\n\ndata: never whole\n"
+        return await _event_stream(request, text, hold=bool(last))
+
+    async def fragment(self, request: web.Request) -> web.Response:
+        """Some HTML with what was sent."""
+        values = await request.post()
+        return web.Response(text=f"<b>{values['a']!s}</b>", content_type="text/html")
+
+    async def graphql(self, request: web.Request) -> web.Response:
+        """One query is known."""
+        asked = await request.json()
+        if "item" in asked["query"]:
+            return web.json_response({"data": {"item": {"name": f"tea {asked['variables']['id']}"}}})
+        return web.json_response({"errors": [{"message": "no such field"}]})
+
+    async def item(self, request: web.Request) -> web.Response:
+        """An item was written."""
+        return web.json_response({"id": request.match_info["id"], **(await request.json())}, status=201)
+
+
+FIXED: Final[dict[str, tuple[bytes, str]]] = {
+    "/api/json": (b'{"a": [1, 2, null], "b": "\\u00fc"}', "application/json; charset=utf-8"),
+    "/api/text": ("plain ü".encode(), "text/plain; charset=utf-8"),
+    "/api/hello": (b"hello", "text/plain"),
+    "/api/latin1": ("ü é".encode("latin-1"), "text/plain; charset=iso-8859-1"),
+    "/api/empty": (b"", "text/plain"),
+    "/api/bytes": (bytes([0, 1, 127, 128, 255]), "application/octet-stream"),
+    "/api/form": (b"a=1&b=%C3%BC", "application/x-www-form-urlencoded"),
+    "/api/xml": ("<?xml version='1.0'?><root>ü</root>".encode(), "application/xml"),
+    "/api/page": (b"<!doctype html><title>t</title><p>page</p>", "text/html; charset=utf-8"),
+    "/api/pixel.png": (PIXEL, "image/png"),
+    "/api/theme.css": (b"#styled { color: rgb(1, 2, 3); background-image: url(pixel.png) }", "text/css"),
+    "/api/script.js": (b"window.loaded = (window.loaded ?? 0) + 1;", "text/javascript"),
+}
+
+
+def _fixed(body: bytes, kind: str) -> Any:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=body, headers={"content-type": kind, "etag": '"7"', "set-cookie": "a=b"})
+
+    return answer
+
+
+async def _event_stream(request: web.Request, text: str, *, hold: bool) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+    await response.prepare(request)
+    await response.write(text.encode())
+    if hold:
+        await asyncio.sleep(3600)
+    return response

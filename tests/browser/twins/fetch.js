@@ -1,0 +1,145 @@
+twin("fetch: a GET", async (see) => {
+  const response = await fetch("/api/json");
+  see(response.status, response.statusText, response.ok, response.url, response.redirected, response.type, response.bodyUsed);
+  see(response.headers.get("content-type"), response.headers.get("etag"), response.headers.get("set-cookie"));
+  see(await response.json(), response.bodyUsed, await failure(response.text()));
+});
+
+twin("fetch: bodies", async (see) => {
+  const form = new FormData();
+  form.append("a", "1");
+  form.append("a", "zwei ü");
+  form.append("file", new File([new Uint8Array([0, 1, 255])], "ü.bin", { type: "application/octet-stream" }));
+  const bodies = ["text", "", new URLSearchParams("a=1&b=%20"), form, new Blob(["blob"], { type: "text/csv" }),
+    new Blob([new Uint8Array([255])]), new Uint8Array([1, 2, 3, 255]), new Uint8Array([9, 8, 7]).subarray(1), new ArrayBuffer(2), null];
+  for (const body of bodies) see(await (await fetch("/api/echo", { method: "POST", body })).json());
+  see(await (await fetch("/api/echo", { method: "PUT", body: '{"a": 1}', headers: { "content-type": "application/json" } })).json());
+  see(await (await fetch("/api/echo", { method: "PUT", body: "{broken", headers: { "content-type": "application/json" } })).json());
+});
+
+twin("fetch: methods", async (see) => {
+  for (const method of ["GET", "get", "POST", "put", "PATCH", "DELETE", "OPTIONS"]) {
+    const response = await fetch("/api/echo", { method }).catch((error) => error);
+    see(method, response instanceof Response ? (response.ok ? (await response.json()).method : response.status >= 400) : response.name);
+  }
+  const head = await fetch("/api/json", { method: "HEAD" });
+  see(head.status, await head.text());
+});
+
+twin("fetch: what is refused", async (see) => {
+  const attempts = [
+    () => fetch("/x", { method: "TRACE" }), () => fetch("/x", { method: "connect" }), () => fetch("/x", { method: "a b" }),
+    () => fetch("/x", { body: "b" }), () => fetch("/x", { method: "HEAD", body: "b" }), () => fetch("http://["), () => fetch("http://a:b@c/"),
+    () => fetch("/x", { headers: { "a b": "c" } }), () => fetch("/x", { mode: "navigate" }), () => fetch("/x", { signal: {} }), () => fetch(),
+    () => fetch("/x", { method: "POST", body: new Blob(["b"]).stream() }), () => fetch("/x", { window: 1 }), () => fetch("foo:bar"),
+  ];
+  for (const attempt of attempts) {
+    let threw = "rejected";
+    const promise = (() => { try { return attempt(); } catch (error) { threw = "threw"; throw error; } });
+    see(String(attempt), threw, await failure(promise));
+  }
+});
+
+twin("fetch: unbound, with a Request, an init over it", async (see) => {
+  const { fetch: unbound } = window;
+  see(fetch.length, fetch.name, typeof unbound, (await unbound("/api/json")).status);
+  const request = new Request("/api/echo?q=1#hash", { method: "POST", body: "one", headers: { "x-a": "1", "x-b": "2" } });
+  see(request.url, request.method, request.bodyUsed);
+  const echoed = await (await fetch(request, { headers: { "x-a": "3" } })).json();
+  see(echoed, request.bodyUsed, await failure(() => fetch(request)), await failure(() => request.text()));
+  const again = new Request("/api/echo", { method: "POST", body: "two" });
+  see(await (await fetch(again.clone())).json(), again.bodyUsed, await again.text());
+  see(await (await fetch(new URL("/api/echo", location.protocol === "about:" ? document.baseURI : location.href))).json());
+});
+
+twin("fetch: null bodies and statuses", async (see) => {
+  for (const status of [200, 201, 204, 205, 304, 400, 401, 404, 409, 418, 422, 500, 503]) {
+    const response = await fetch(`/api/status/${status}`);
+    see(status, response.status, response.ok, await response.text());
+  }
+});
+
+twin("fetch: redirects", async (see) => {
+  const followed = await fetch("/api/redirect");
+  see(followed.redirected, followed.url, followed.status, (await followed.json()).method);
+  const posted = await fetch("/api/redirect", { method: "POST", body: "b" });
+  see(posted.redirected, (await posted.json()).method);
+  const kept = await fetch("/api/redirect?status=307", { method: "POST", body: "kept" });
+  see((await kept.json()).method);
+  const manual = await fetch("/api/redirect", { redirect: "manual" });
+  see(manual.type, manual.status, manual.url, manual.headers.get("location"), manual.body === null);
+  see(await failure(fetch("/api/redirect", { redirect: "error" })));
+});
+
+twin("fetch: clone, bytes, blob, formData", async (see) => {
+  const response = await fetch("/api/bytes");
+  const clone = response.clone();
+  see(clone.url, clone.type, [...new Uint8Array(await response.arrayBuffer())]);
+  const blob = await clone.blob();
+  see(blob.size, blob.type);
+  see([...(await (await fetch("/api/form")).formData())], await failure((await fetch("/api/text")).json()));
+  see(await (await fetch("/api/text")).text(), await failure((await fetch("/api/text")).formData()));
+});
+
+twin("fetch: body as a stream", async (see) => {
+  const { body } = await fetch("/api/text");
+  const reader = body.getReader();
+  see(body.locked, new TextDecoder().decode((await reader.read()).value), (await reader.read()).done);
+  const byob = (await fetch("/api/bytes")).body.getReader({ mode: "byob" });
+  const first = await byob.read(new Uint8Array(2));
+  see([...first.value], first.done);
+  const parts = [];
+  for await (const part of (await fetch("/api/text")).body.pipeThrough(new TextDecoderStream())) parts.push(part);
+  see(parts.join(""));
+});
+
+twin("fetch: abort before, during, while reading, after", async (see) => {
+  see(await failure(fetch("/api/json", { signal: AbortSignal.abort() })));
+  see(await fetch("/api/json", { signal: AbortSignal.abort("mine") }).catch((reason) => reason));
+  const during = new AbortController();
+  const slow = fetch("/api/slow", { signal: during.signal });
+  setTimeout(() => during.abort(), 50);
+  see(await failure(slow), await failure(fetch("/api/slow", { signal: AbortSignal.timeout(50) })));
+  const after = new AbortController();
+  const response = await fetch("/api/json", { signal: after.signal });
+  const json = await response.json();
+  after.abort();
+  see(json);
+});
+
+twin("fetch: integrity", async (see) => {
+  const right = "sha256-" + "LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ=";
+  see(await (await fetch("/api/hello", { integrity: right })).text(), await failure(fetch("/api/hello", { integrity: right.replace("LPJ", "MPJ") })));
+});
+
+twin("fetch: data: and blob:", async (see) => {
+  const url = URL.createObjectURL(new Blob(["inside"], { type: "text/x" }));
+  const blob = await fetch(url);
+  see(await blob.text(), blob.headers.get("content-type"), blob.status);
+  URL.revokeObjectURL(url);
+  see(await failure(fetch(url)), await (await fetch("data:text/plain;base64,aMOk")).text(), await (await fetch("data:,a%20b")).text());
+});
+
+twin("fetch: bytes of another charset", async (see) => {
+  see([...new Uint8Array(await (await fetch("/api/latin1")).arrayBuffer())], await (await fetch("/api/latin1")).text());
+});
+
+twin("fetch: headers", async (see) => {
+  const headers = new Headers({ "X-One": "1", accept: "text/x" });
+  headers.append("x-one", "2");
+  see((await (await fetch("/api/echo", { headers })).json()).headers);
+  see([...(await fetch("/api/json")).headers.keys()].filter((name) => /^(content-(type|length)|etag)/.test(name)));
+});
+
+twin("fetch: many at once", async (see) => {
+  const all = await Promise.all(Array.from({ length: 200 }, async (_, n) => (await (await fetch(`/api/echo?n=${n}`)).json()).query));
+  see(all.every((query, n) => query === `n=${n}`), all.length);
+});
+
+twin("fetch: a beacon", async (see) => {
+  see(navigator.sendBeacon("/api/beacon", new URLSearchParams("a=1")), await failure(() => navigator.sendBeacon("data:,x", "x")));
+  see(navigator.sendBeacon("/api/beacon", new Blob([new Uint8Array(70000)])));
+  let last;
+  while (!(last = await (await fetch("/api/beacon")).json()).body) await new Promise((go) => setTimeout(go, 20));
+  see(last.body, last.type);
+});

@@ -1,0 +1,77 @@
+twin("stream: parts as they come", async (see) => {
+  const response = await fetch("/api/lines?n=3");
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  see(response.headers.get("content-type"), (await reader.read()).value);
+  await fetch("/api/lines/next", { method: "POST" });
+  see((await reader.read()).value);
+  await fetch("/api/lines/next", { method: "POST" });
+  see((await reader.read()).value, (await reader.read()).done);
+});
+
+twin("stream: cancelled and aborted", async (see) => {
+  const cancelled = await fetch("/api/lines?n=9");
+  await cancelled.body.cancel();
+  see(cancelled.bodyUsed);
+  const controller = new AbortController();
+  const aborted = await fetch("/api/lines?n=9", { signal: controller.signal });
+  const reader = aborted.body.getReader();
+  await reader.read();
+  controller.abort();
+  see(await failure(reader.read()));
+  let gone = 0;
+  while ((gone = await (await fetch("/api/lines/gone")).json()) < 2) await new Promise((go) => setTimeout(go, 20));
+  see(gone);
+});
+
+twin("stream: large, and exactly the bytes", async (see) => {
+  const response = await fetch("/api/large?size=1000003");
+  const bytes = new Uint8Array(await response.arrayBuffer());
+  see(bytes.length, bytes.every((byte, at) => byte === at % 251));
+});
+
+twin("stream: one that breaks off", async (see) => {
+  const response = await fetch("/api/broken");
+  see(response.status, await failure(response.text()));
+});
+
+twin("stream: xhr hears of its head first", async (see) => {
+  const xhr = new XMLHttpRequest();
+  xhr.open("GET", "/api/lines?n=2");
+  xhr.send();
+  while (xhr.readyState < 2) await once(xhr, "readystatechange");
+  see(xhr.status);
+  await fetch("/api/lines/next", { method: "POST" });
+  await once(xhr, "load");
+  see(xhr.readyState, xhr.responseText);
+});
+
+twin("events: messages, types, ids", async (see) => {
+  const source = new EventSource("/api/events");
+  see(source.readyState, source.url, source.withCredentials);
+  const say = (event) => see(event.type, event.data, event.lastEventId, event.origin, source.readyState);
+  source.onopen = () => see("open", source.readyState);
+  source.onmessage = say;
+  source.addEventListener("named", say);
+  source.onerror = () => see("error", source.readyState);
+  await once(source, "end");
+  source.close();
+  see(source.readyState);
+});
+
+twin("events: connects again with the last id", async (see) => {
+  const source = new EventSource("/api/events/short");
+  source.onerror = () => see("error", source.readyState);
+  source.onopen = () => see("open");
+  source.onmessage = ({ data, lastEventId }) => see(data, lastEventId);
+  await new Promise((resolve) => source.addEventListener("end", ({ data }) => resolve(see("last id", data))));
+  source.close();
+});
+
+twin("events: what ends for good", async (see) => {
+  for (const url of ["/api/status/404", "/api/status/204", "/api/json"]) {
+    const source = new EventSource(url);
+    await once(source, "error");
+    see(url, source.readyState);
+  }
+  see(await failure(() => new EventSource("http://[")), EventSource.CLOSED, EventSource.prototype.OPEN, EventSource.length);
+});

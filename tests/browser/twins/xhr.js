@@ -1,0 +1,161 @@
+const XHR_EVENTS = ["readystatechange", "loadstart", "progress", "load", "error", "abort", "timeout", "loadend"];
+
+/** Every event of a request until it ended, progress that repeats itself once. */
+function logged(xhr, see, uploads) {
+  let last = "";
+  const say = (who) => (event) => {
+    const line = `${who}${event.type} ${xhr.readyState} ${event instanceof ProgressEvent ? `${event.loaded}/${event.total}` : ""}`;
+    if (!/progress/.test(line) || line !== last) see((last = line));
+  };
+  for (const type of XHR_EVENTS) {
+    xhr[`on${type}`] = say("");
+    if (type !== "readystatechange" && uploads) xhr.upload.addEventListener(type, say("upload "));
+  }
+  return once(xhr, "loadend");
+}
+
+async function xhrRun(see, method, url, { body, set } = {}) {
+  const xhr = new XMLHttpRequest();
+  const done = logged(xhr, see, body !== undefined);
+  xhr.open(method, url);
+  set?.(xhr);
+  xhr.send(body);
+  await done;
+  return xhr;
+}
+
+twin("xhr: a GET, its states and events", async (see) => {
+  const xhr = await xhrRun(see, "GET", "/api/json");
+  see(xhr.status, xhr.statusText, xhr.responseText, xhr.responseURL, xhr.getResponseHeader("Content-Type"), xhr.getResponseHeader("none"));
+  see(xhr.getAllResponseHeaders().split("\r\n").filter((line) => /^(content|x-)/.test(line)));
+});
+
+twin("xhr: a POST with upload events", async (see) => {
+  for (const body of ["text ü", new URLSearchParams("a=1"), new Blob(["b"]), new Uint8Array([1, 2])]) {
+    const xhr = await xhrRun(see, "POST", "/api/echo", { body });
+    see(JSON.parse(xhr.response));
+  }
+});
+
+twin("xhr: a form, a document, JSON", async (see) => {
+  const form = new FormData();
+  form.append("a", "1");
+  const xhr = new XMLHttpRequest();
+  xhr.open("POST", "/api/echo");
+  xhr.send(form);
+  await once(xhr, "load");
+  see(JSON.parse(xhr.responseText));
+  const page = new DOMParser().parseFromString("<a>ü</a>", "application/xml");
+  see(JSON.parse((await xhrRun(() => 0, "POST", "/api/echo", { body: page })).responseText));
+  const set = (one) => one.setRequestHeader("Content-Type", "application/json");
+  see(JSON.parse((await xhrRun(() => 0, "PUT", "/api/echo", { body: '{"a":1}', set })).responseText));
+});
+
+twin("xhr: nothing in the body", async (see) => {
+  for (const url of ["/api/status/204", "/api/status/404", "/api/empty"]) {
+    const xhr = await xhrRun(see, "GET", url);
+    see(xhr.status, xhr.responseText, xhr.response);
+  }
+});
+
+twin("xhr: response types", async (see) => {
+  for (const type of ["", "text", "json", "arraybuffer", "blob", "document"]) {
+    for (const url of ["/api/json", "/api/text", "/api/xml", "/api/page", "/api/latin1", "/api/empty"]) {
+      const xhr = await xhrRun(() => 0, "GET", url, { set: (one) => (one.responseType = type) });
+      let value = xhr.response;
+      if (value instanceof ArrayBuffer) value = [...new Uint8Array(value)].length;
+      if (value instanceof Blob) value = [value.type.replace(/;.*/, ""), await value.text()];
+      if (value instanceof Document) value = [value.contentType, value.documentElement.textContent];
+      see(type, url, value, await failure(() => xhr.responseText));
+      see(await failure(() => xhr.responseXML), !type && xhr.responseXML?.documentElement.nodeName);
+    }
+  }
+});
+
+twin("xhr: abort", async (see) => {
+  const unsent = new XMLHttpRequest();
+  logged(unsent, see);
+  unsent.abort();
+  unsent.open("GET", "/api/slow");
+  unsent.abort();
+  see("unsent", unsent.readyState);
+  const running = new XMLHttpRequest();
+  logged(running, see, true);
+  running.open("POST", "/api/slow");
+  running.send("x");
+  setTimeout(() => running.abort(), 50);
+  await once(running, "loadend");
+  await new Promise((go) => setTimeout(go));
+  see(running.readyState, running.status, running.responseText);
+  const done = await xhrRun(() => 0, "GET", "/api/json");
+  done.abort();
+  see(done.readyState, done.status, done.responseText);
+});
+
+twin("xhr: timeout", async (see) => {
+  const xhr = await xhrRun(see, "GET", "/api/slow", { set: (one) => (one.timeout = 60) });
+  see(xhr.readyState, xhr.status, xhr.response);
+});
+
+twin("xhr: an error", async (see) => {
+  const xhr = await xhrRun(see, "GET", "foo:bar");
+  see(xhr.readyState, xhr.status, xhr.responseText, xhr.getAllResponseHeaders());
+});
+
+twin("xhr: what is refused", async (see) => {
+  const xhr = new XMLHttpRequest();
+  see(await failure(() => xhr.send()), await failure(() => xhr.setRequestHeader("a", "b")), await failure(() => xhr.open("A B", "/x")));
+  see(await failure(() => xhr.open("TRACE", "/x")), await failure(() => xhr.open("GET", "http://[")), xhr.readyState);
+  xhr.open("get", "/api/json");
+  see(await failure(() => xhr.setRequestHeader("a b", "c")), await failure(() => xhr.setRequestHeader("a", "b\nc")));
+  xhr.responseType = "nonsense";
+  see(xhr.responseType, xhr.withCredentials, xhr.timeout);
+  xhr.send();
+  see(await failure(() => xhr.send()), await failure(() => xhr.setRequestHeader("a", "b")));
+  await once(xhr, "load");
+  see(await failure(() => (xhr.responseType = "json")), await failure(() => xhr.overrideMimeType("text/x")));
+});
+
+twin("xhr: used again, constants, prototypes", async (see) => {
+  const xhr = new XMLHttpRequest();
+  const states = [];
+  xhr.onreadystatechange = function () { states.push([this === xhr, xhr.readyState]); };
+  for (const url of ["/api/json", "/api/text"]) {
+    xhr.open("GET", url);
+    xhr.setRequestHeader("x-a", "1");
+    xhr.send();
+    await once(xhr, "load");
+    see(xhr.responseText);
+  }
+  see(states, XMLHttpRequest.DONE, xhr.OPENED, XMLHttpRequest.name, xhr instanceof EventTarget, xhr instanceof XMLHttpRequest);
+  see(Object.keys(XMLHttpRequest.prototype).includes("onreadystatechange"), typeof XMLHttpRequest.prototype.send, String(xhr));
+  xhr.onload = null;
+  see(xhr.onload, xhr.onreadystatechange === null);
+});
+
+twin("xhr: order of listeners and handlers", async (see) => {
+  const xhr = new XMLHttpRequest();
+  xhr.addEventListener("load", () => see("first"));
+  xhr.onload = () => see("replaced");
+  xhr.addEventListener("load", () => see("third"));
+  xhr.onload = () => see("second");
+  xhr.open("GET", "/api/json");
+  xhr.send();
+  await once(xhr, "loadend");
+});
+
+twin("xhr: opened anew while it runs", async (see) => {
+  const xhr = new XMLHttpRequest();
+  logged(xhr, see);
+  xhr.open("GET", "/api/slow");
+  xhr.send();
+  xhr.open("GET", "/api/json");
+  xhr.send();
+  await once(xhr, "loadend");
+  see(xhr.responseText);
+});
+
+twin("xhr: mime type of the page's choice", async (see) => {
+  const xhr = await xhrRun(() => 0, "GET", "/api/bytes", { set: (one) => one.overrideMimeType("text/plain; charset=x-user-defined") });
+  see([...xhr.responseText].map((one) => one.charCodeAt(0) & 255));
+});
