@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import os
 import socket
 import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
+import aiohappyeyeballs
 import aiohttp
+from aiohappyeyeballs import AddrInfoType as AddrInfo
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import DefaultResolver
 
@@ -43,6 +49,23 @@ class AddressDenied(PermissionError):
         super().__init__("the address is not allowed")
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a connection leads: `host` is a name in ASCII or an address, `place` what messages call it."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def place(self) -> str:
+        """Host and port."""
+        return f"{self.host}:{self.port}"
+
+
+P = TypeVar("P", bound=asyncio.Protocol)
+
+
 class Connections:
     """All connections out of this process, pooled by network and origin.
 
@@ -55,6 +78,7 @@ class Connections:
         self._tls = tls
         self._resolver: AbstractResolver | None = None
         self._sessions: dict[tuple[Network, ssl.SSLContext | None], aiohttp.ClientSession] = {}
+        self._dialled: dict[asyncio.Protocol, asyncio.Transport] = {}
 
     async def __aenter__(self) -> Self:
         self._resolver = self._given_resolver or DefaultResolver()
@@ -67,6 +91,8 @@ class Connections:
         for session in self._sessions.values():
             await session.close()
         self._sessions.clear()
+        for transport in tuple(self._dialled.values()):
+            transport.abort()
         if resolver is not None and self._given_resolver is None:
             await resolver.close()
 
@@ -83,6 +109,42 @@ class Connections:
         if session is None:
             session = self._sessions[network, tls] = self._new_session(network, self._resolver, tls or self._tls)
         return session
+
+    async def dial(
+        self,
+        network: Network,
+        origin: Origin,
+        protocol: Callable[[Callable[[asyncio.Protocol], None]], P],
+        tls: ssl.SSLContext | None = None,
+    ) -> P:
+        """A new connection to an address that `network` allows; `protocol` is given what to call when it has ended.
+
+        `tls` replaces the context of all connections.
+        Raises `Refusal` where there is none, and TimeoutError where that is the system's word.
+        """
+        if self._resolver is None:
+            raise Refusal(Reason.BACKEND_UNAVAILABLE, "the gateway is shutting down")
+        addresses = await _addresses(_VettedResolver(self._resolver, network), origin)
+        context = (tls or self._tls or _default_tls()) if origin.scheme == "https" else None
+        try:
+            connected = await aiohappyeyeballs.start_connection(
+                addresses, happy_eyeballs_delay=0.25, interleave=1, socket_factory=_VettedSockets(network)
+            )
+            transport, made = await asyncio.get_running_loop().create_connection(
+                lambda: protocol(self._hung_up),
+                sock=connected,
+                ssl=context,
+                server_hostname=origin.host if context is not None else None,
+            )
+        except TimeoutError:
+            raise
+        except (OSError, ssl.CertificateError) as error:
+            raise _not_connected(origin, error) from error
+        self._dialled[made] = transport
+        return made
+
+    def _hung_up(self, protocol: asyncio.Protocol) -> None:
+        self._dialled.pop(protocol, None)
 
     def _new_session(
         self, network: Network, resolver: AbstractResolver, tls: ssl.SSLContext | None
@@ -152,6 +214,42 @@ def _allowed(network: Network, host: str) -> bool:
     except ValueError:
         return False
     return network.allows(str(address))
+
+
+async def _addresses(resolver: _VettedResolver, origin: Origin) -> list[AddrInfo]:
+    """Where to connect to. Raises `Refusal`."""
+    try:
+        literal = ipaddress.ip_address(origin.host)
+    except ValueError:
+        literal = None
+    if literal is not None:
+        family = socket.AF_INET6 if literal.version == 6 else socket.AF_INET
+        return [(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (origin.host, origin.port))]
+    try:
+        found = await resolver.resolve(origin.host, origin.port)
+    except AddressDenied as error:
+        raise _not_connected(origin, error) from error
+    except OSError as error:
+        raise Refusal(Reason.BACKEND_UNREACHABLE, f"{origin.place}: the name does not resolve") from error
+    if not found:
+        raise Refusal(Reason.BACKEND_UNREACHABLE, f"{origin.place}: the name does not resolve")
+    return [
+        (entry["family"], socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (entry["host"], entry["port"])) for entry in found
+    ]
+
+
+def _not_connected(origin: Origin, error: OSError) -> Refusal:
+    if isinstance(error, AddressDenied):
+        detail = f"{origin.place} is at an address that the `network` of this backend does not allow"
+        return Refusal(Reason.ADDRESS_DENIED, detail)
+    kind = "no TLS connection" if isinstance(error, ssl.SSLError) else "no connection"
+    return Refusal(Reason.BACKEND_UNREACHABLE, f"{origin.place}: {kind}: {_words(error)}")
+
+
+@lru_cache(maxsize=1)
+def _default_tls() -> ssl.SSLContext:
+    """Made once: to read the system's authorities takes 20 ms."""
+    return ssl.create_default_context()
 
 
 async def translated(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:

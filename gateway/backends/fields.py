@@ -40,18 +40,28 @@ def received(raw: Iterable[tuple[bytes, bytes]], backend: str) -> Headers:
     for name, value in fields:
         if not NAME.match(name) or not _VALUE.match(value):
             raise Refusal(Reason.BACKEND_PROTOCOL, f"backend {backend!r} sent a broken header field")
-    headers = tuple((name.decode("ascii").lower(), value.decode("latin-1")) for name, value in fields)
+        if name.lower() == b"transfer-encoding" and value.strip(b" \t").lower() != b"chunked":
+            raise Refusal(Reason.BACKEND_PROTOCOL, f"backend {backend!r} sent a body in a way that is not chunked")
+    return without_framing(tuple((name.decode("ascii").lower(), value.decode("latin-1")) for name, value in fields))
+
+
+def without_framing(headers: Headers) -> Headers:
+    """The fields that do not belong to the connection alone, by their own or the message's word."""
     hop = FRAMING.union(*(_tokens(value) for name, value in headers if name == "connection"))
     return tuple(pair for pair in headers if pair[0] not in hop)
 
 
-def head(status: int, headers: Headers, reason: str | None, backend: str) -> Response:
-    """An answer without its body. Raises `Refusal` (`backend-protocol`) for a status outside 200 to 599."""
+def head(status: int, headers: Headers, reason: str | None, backend: str, body: bytes = b"") -> Response:
+    """An answer, its body given or still to come.
+
+    Raises `Refusal` (`backend-protocol`) for a status outside 200 to 599.
+    """
     if not 200 <= status <= 599:
         raise Refusal(Reason.BACKEND_PROTOCOL, f"backend {backend!r} answered with status {status}")
     return Response(
         status=status,
         headers=tuple(pair for pair in headers if pair[0] != "content-encoding"),
+        body=body,
         reason_phrase=reason if reason and reason.isascii() and reason.isprintable() else "",
     )
 

@@ -9,19 +9,22 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Protocol
+from functools import lru_cache
+from typing import Final, Protocol
 
 import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
 from gateway.backends.body import ACCEPT_ENCODING, Body, Decoder
-from gateway.backends.connect import Connections, Network, translated
-from gateway.backends.fields import FRAMING, NAME, coding, head, received
+from gateway.backends.connect import USER_AGENT, Connections, Network, Origin, translated
+from gateway.backends.fields import FRAMING, NAME, coding, head, received, without_framing
+from gateway.backends.wires import Wires
 from gateway.errors import Reason, Refusal
 from gateway.model import Arriving, Headers, Outbound, Response
 
 _WRITTEN_WHOLE = 256 * 1024
+_BODILESS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _METHOD = re.compile(r"(?!CONNECT$|TRACE$|TRACK$)[A-Z]+\Z")
 _SENT_VALUE = re.compile(r"[\t\x20-\x7e]*\Z")
 _URL = re.compile(r"(?P<origin>https?://[^/?#@\\\s]+)(?P<target>/[\x21\x22\x24-\x7e]*)\Z")
@@ -48,6 +51,7 @@ class HttpBackend:
         self._spec = spec
         self._connections = connections
         self._tls = tls
+        self._wires: dict[Origin, Wires] = {}
 
     async def send(self, request: Outbound) -> Response:
         """The backend's answer: decompressed, its framing and `content-encoding` fields removed.
@@ -56,11 +60,27 @@ class HttpBackend:
         `backend-unreachable`, `backend-timeout`, `backend-protocol`, `response-too-large`, `address-denied`,
         and `bad-request` for what cannot be sent as it is.
         """
-        async with self._in_time(request.timeout):
-            return await self._exchange(request)
+        if len(request.body) > _WRITTEN_WHOLE:
+            async with self._in_time(request.timeout):
+                return await self._exchange(request)
+        origin, host, target = _place(request.url)
+        data = _written(request, host, target)
+        wires = self._wires.get(origin)
+        if wires is None:
+            wires = self._wires[origin] = Wires(
+                self._connections, self._spec.network, origin, self._spec.name, self._tls
+            )
+        try:
+            read = await wires.ask(request.method, data, request.response_limit, request.timeout)
+        except TimeoutError as error:
+            raise self._late(request.timeout) from error
+        headers = without_framing(read.headers)
+        return head(read.status, headers, read.reason, self._spec.name, read.body())
 
     async def close(self) -> None:
-        """Nothing: the connections are shared, and `Connections` ends them."""
+        """End what is idle; connections in use end with their exchange, all of them with `Connections`."""
+        for wires in self._wires.values():
+            wires.close()
 
     @asynccontextmanager
     async def stream(self, request: Outbound) -> AsyncIterator[Arriving]:
@@ -119,8 +139,10 @@ class HttpBackend:
             async with asyncio.timeout(seconds):
                 yield
         except TimeoutError as error:
-            detail = f"backend {self._spec.name!r} did not answer within {seconds:g} s"
-            raise Refusal(Reason.BACKEND_TIMEOUT, detail) from error
+            raise self._late(seconds) from error
+
+    def _late(self, seconds: float) -> Refusal:
+        return Refusal(Reason.BACKEND_TIMEOUT, f"backend {self._spec.name!r} did not answer within {seconds:g} s")
 
     @asynccontextmanager
     async def _unbroken(self) -> AsyncIterator[None]:
@@ -169,6 +191,50 @@ def _sent_headers(headers: Headers) -> CIMultiDict[str]:
             raise Refusal(Reason.BAD_REQUEST, f"the header {name!r} holds characters that cannot be sent")
         sent.add(name, value)
     return sent
+
+
+def _written(request: Outbound, host: str, target: str) -> bytes:
+    """The request as it goes over the wire. Raises `Refusal` (`bad-request`)."""
+    if not _METHOD.match(request.method):
+        raise Refusal(Reason.BAD_REQUEST, f"the method {request.method!r} cannot be sent")
+    lines = [f"{request.method} {target} HTTP/1.1\r\nHost: {host}\r\nAccept-Encoding: {ACCEPT_ENCODING}"]
+    named = False
+    for name, value in request.headers:
+        if name in FRAMING or name == "accept-encoding":
+            continue
+        if not NAME.match(name.encode()) or not _SENT_VALUE.match(value):
+            raise Refusal(Reason.BAD_REQUEST, f"the header {name!r} holds characters that cannot be sent")
+        named = named or name == "user-agent"
+        lines.append(f"{name}: {value}")
+    if not named:
+        lines.append(f"User-Agent: {USER_AGENT}")
+    if request.body or request.method not in _BODILESS:
+        lines.append(f"Content-Length: {len(request.body)}")
+    lines.append("\r\n")
+    return "\r\n".join(lines).encode("ascii") + request.body
+
+
+def _place(text: str) -> tuple[Origin, str, str]:
+    """Where a URL leads: the origin, its `Host` field, and path and query as they are. Raises `Refusal`."""
+    parts = _URL.match(text)
+    if parts is None:
+        raise Refusal(Reason.BAD_REQUEST, "the URL to send to is not absolute, or not percent-encoded")
+    target = parts["target"]
+    if target.find("?") == len(target) - 1:
+        raise Refusal(Reason.BAD_REQUEST, "the URL would change on its way out")
+    return *_origin(parts["origin"]), target
+
+
+@lru_cache(maxsize=256)
+def _origin(text: str) -> tuple[Origin, str]:
+    try:
+        url = URL(text, encoded=True)
+        origin, host = Origin(url.scheme, url.raw_host or "", url.port or 0), url.host_port_subcomponent
+    except ValueError as error:
+        raise Refusal(Reason.BAD_REQUEST, "the URL to send to is not valid") from error
+    if not origin.host or not origin.port or host is None or not host.isascii():
+        raise Refusal(Reason.BAD_REQUEST, "the URL to send to is not valid")
+    return origin, host
 
 
 def _payload(body: bytes) -> bytes | io.BytesIO | None:

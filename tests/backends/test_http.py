@@ -251,6 +251,36 @@ async def test_status_outside_http(backend: HttpBackend, status: bytes) -> None:
         b"HTTP/1.1 200 OK\r\nX-A: a\x01b\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nX-A: a\x00b\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nX A: 1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunke\r\n\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nab",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1, 1\r\n\r\na",
+        b"HTTP/1.1 200 OK\r\nContent-Length: +1\r\n\r\na",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 0x1\r\n\r\na",
+        b"HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\na\n0\n\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"0" * 9000,
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffffff\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nbroken trailer\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + b"a: b\r\n" * 2000 + b"\r\n",
+        b"HTTP/1.1 200 OK\nContent-Length: 1\n\na",
+        b"HTTP/1.1 200 OK\r\nX-A: 1\r\n folded\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n X-A: 1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX-A : 1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n: 1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX-A\r\n\r\n",
+        b"HTTP/2 200 OK\r\n\r\n",
+        b"HTTP/1.2 200 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\x00\r\n\r\n",
+        b"HTTP/1.1  200 OK\r\n\r\n",
+        b"HTTP/1.1 200 " + b"x" * 9000 + b"\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n",
     ],
 )
 async def test_broken_answers(backend: HttpBackend, answer: bytes) -> None:
@@ -383,6 +413,36 @@ async def test_connections_are_kept(backend: HttpBackend) -> None:
         for _ in range(5):
             await backend.send(Outbound("GET", peer.url()))
         assert peer.connections == 1
+
+
+async def test_a_connection_that_says_too_much_is_not_kept(backend: HttpBackend) -> None:
+    """What follows an answer never becomes the beginning of the next one."""
+
+    async def talkative(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+        await writer.drain()
+
+    async with raw_peer(talkative) as peer:
+        bodies = [(await backend.send(Outbound("GET", peer.url()))).body for _ in range(2)]
+        assert (bodies, peer.connections) == ([b"ok", b"ok"], 2)
+
+
+async def test_an_answer_in_single_bytes(backend: HttpBackend) -> None:
+    """However an answer is cut, chunk extensions and trailers passed over, it is the same."""
+    whole = (
+        b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 \r\nX-A:  b \r\nTransfer-Encoding: Chunked\r\n\r\n"
+        b'2;a="b"\r\nok\r\n3\r\n, 2\r\n0\r\nTrailer: x\r\n\r\n'
+    )
+
+    async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for byte in whole:
+            writer.write(bytes((byte,)))
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    async with raw_peer(slowly) as peer:
+        answer = await backend.send(Outbound("GET", peer.url()))
+    assert (answer.body, answer.headers, answer.reason_phrase) == (b"ok, 2", (("x-a", "b"),), "")
 
 
 async def test_many_at_once(backend: HttpBackend) -> None:

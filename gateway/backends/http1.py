@@ -1,0 +1,232 @@
+"""One HTTP/1.1 answer, read as strictly as RFC 9112 lets a client be: bytes in, head and body out, no I/O."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from gateway.backends.body import Body
+from gateway.model import Headers
+
+LINE_BYTES: Final = 8190
+HEADER_FIELDS: Final = 128
+HEAD_BYTES: Final = 64 * 1024
+INTERIM: Final = 1000
+"""Answers with a status 1xx that may come before the final one."""
+
+_START: Final = b"HTTP/1."
+_STATUS: Final = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?")
+_FIELD: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t\x20-\x7e\x80-\xff]*)")
+_LENGTH: Final = re.compile(rb"[0-9]{1,18}")
+_CHUNK: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?")
+_BODILESS: Final = frozenset({204, 304})
+
+
+class Malformed(ValueError):
+    """Bytes that are no answer; the message says why."""
+
+
+class Reading:
+    """Reads the answer to one request with `method`; its body may have `limit` bytes.
+
+    `begun` says that something arrived, `reusable` that the connection is good for another request, once `feed` has
+    said that the answer is complete. Raises `Malformed`, and `Refusal` as `Body` does.
+    """
+
+    def __init__(self, method: str, limit: int) -> None:
+        self.begun = False
+        self.reusable = False
+        self.status = 0
+        self.reason = ""
+        self.headers: Headers = ()
+        self._method = method
+        self._limit = limit
+        self._kept = b""
+        self._interim = 0
+        self._body: Body | None = None
+        self._plain: bytes | None = None
+        self._left = 0
+        self._step = self._head
+        self._until_close = False
+
+    def feed(self, data: bytes) -> bool:
+        """Take what came; True once the answer is complete."""
+        self.begun = True
+        self._kept = self._kept + data if self._kept else data
+        while self._step():
+            pass
+        complete = self._step == self._done
+        if complete and self._kept:
+            self.reusable = False  # it said more than it was asked
+        return complete
+
+    def eof(self) -> bool:
+        """The connection has ended: True where that is the end of the answer too."""
+        if self._until_close:
+            self.reusable = False
+            return True
+        if self.begun and self._step == self._head:
+            raise Malformed("it ended in the middle of the head")
+        return False
+
+    @property
+    def in_body(self) -> bool:
+        """Whether the head is there."""
+        return self._step != self._head
+
+    def body(self) -> bytes:
+        """The whole body, once the answer is complete."""
+        if self._plain is not None:
+            return self._plain
+        return self._body.close() if self._body is not None else b""
+
+    # Each step takes what it needs of `_kept`, and says whether the next one may go on at once.
+
+    def _head(self) -> bool:
+        kept = self._kept
+        if not (kept.startswith(_START) if len(kept) >= len(_START) else _START.startswith(kept)):
+            raise Malformed("it does not begin with HTTP/1.")
+        end = kept.find(b"\r\n\r\n")
+        if end < 0:
+            if len(kept) > HEAD_BYTES:
+                raise Malformed("its head is too long")
+            return False
+        if end > HEAD_BYTES:
+            raise Malformed("its head is too long")
+        lines = kept[:end].split(b"\r\n")
+        self._kept = kept[end + 4 :]
+        version, status, reason = _status_line(lines[0])
+        if 100 <= status < 200:
+            self._interim += 1
+            if status == 101 or self._interim > INTERIM:
+                raise Malformed(f"it answered with the status {status}")
+            return bool(self._kept)
+        fields = _fields(lines[1:])
+        self.status, self.reason, self.headers = status, reason, fields
+        self._frame(version)
+        return self._step != self._done
+
+    def _frame(self, version: bytes) -> None:
+        """How long the body is (RFC 9112 6.3)."""
+        coding = length = connection = content_coding = None
+        for name, value in self.headers:
+            if name == "transfer-encoding":
+                if coding is not None or value.strip(" \t").lower() != "chunked" or version != b"1":
+                    raise Malformed("it has a transfer-encoding other than chunked")
+                coding = value
+            elif name == "content-length":
+                if length is not None or not _LENGTH.fullmatch(value.encode("latin-1")):
+                    raise Malformed("its content-length is no number")
+                length = value
+            elif name == "connection":
+                connection = value if connection is None else f"{connection},{value}"
+            elif name == "content-encoding":
+                content_coding = value if content_coding is None else f"{content_coding}, {value}"
+        if coding is not None and length is not None:
+            raise Malformed("it has a content-length beside chunks")
+        self.reusable = version == b"1" and (connection is None or "close" not in connection.lower())
+        if self._method == "HEAD" or self.status in _BODILESS:
+            self._step = self._done
+            return
+        if length is not None and content_coding is None and len(self._kept) >= int(length) <= self._limit:
+            self._plain, self._kept = self._kept[: int(length)], self._kept[int(length) :]
+            self._step = self._done
+            return
+        self._body = Body(content_coding or "", self._limit)
+        if coding is not None:
+            self._step = self._chunk_size
+        elif length is not None:
+            self._left = int(length)
+            self._step = self._counted if self._left else self._done
+        else:
+            self._until_close = True
+            self._step = self._rest
+
+    def _counted(self) -> bool:
+        if not self._take():
+            return False
+        self._step = self._done
+        return False
+
+    def _rest(self) -> bool:
+        self._left = len(self._kept)
+        self._take()
+        return False
+
+    def _chunk_size(self) -> bool:
+        line = self._line()
+        if line is None:
+            return False
+        found = _CHUNK.fullmatch(line)
+        if found is None:
+            raise Malformed("a chunk has no size")
+        self._left = int(found[1], 16)
+        self._step = self._chunk if self._left else self._trailer
+        return True
+
+    def _chunk(self) -> bool:
+        if not self._take():
+            return False
+        self._step = self._chunk_end
+        return True
+
+    def _chunk_end(self) -> bool:
+        if len(self._kept) < 2:
+            return False
+        if not self._kept.startswith(b"\r\n"):
+            raise Malformed("a chunk does not end where it said")
+        self._kept = self._kept[2:]
+        self._step = self._chunk_size
+        return True
+
+    def _trailer(self) -> bool:
+        """Trailer fields are read and dropped."""
+        line = self._line()
+        if line is None:
+            return False
+        if line and not _FIELD.fullmatch(line):
+            raise Malformed("a trailer is no header field")
+        self._interim += 1
+        if self._interim > INTERIM:
+            raise Malformed("it has too many trailers")
+        self._step = self._trailer if line else self._done
+        return bool(line)
+
+    def _done(self) -> bool:
+        return False
+
+    def _line(self) -> bytes | None:
+        end = self._kept.find(b"\r\n")
+        if end > LINE_BYTES or (end < 0 and len(self._kept) > LINE_BYTES):
+            raise Malformed("a line is too long")
+        if end < 0:
+            return None
+        line, self._kept = self._kept[:end], self._kept[end + 2 :]
+        return line
+
+    def _take(self) -> bool:
+        """Give up to `_left` bytes to the body; True where none are missing."""
+        if self._body is not None and self._kept:
+            piece, self._kept = self._kept[: self._left], self._kept[self._left :]
+            self._left -= len(piece)
+            self._body.feed(piece)
+        return self._left == 0
+
+
+def _status_line(line: bytes) -> tuple[bytes, int, str]:
+    found = _STATUS.fullmatch(line)
+    if found is None or len(line) > LINE_BYTES:
+        raise Malformed("its first line is no status line")
+    return found[1], int(found[2]), (found[3] or b"").decode("latin-1")
+
+
+def _fields(lines: list[bytes]) -> Headers:
+    if len(lines) > HEADER_FIELDS:
+        raise Malformed("it has too many header fields")
+    fields = []
+    for line in lines:
+        found = _FIELD.fullmatch(line)
+        if found is None or len(line) > LINE_BYTES:
+            raise Malformed("it has a broken header field")
+        fields.append((found[1].decode("ascii").lower(), found[2].rstrip(b" \t").decode("latin-1")))
+    return tuple(fields)

@@ -1,0 +1,188 @@
+"""Connections that carry one plain request after the other, without the machinery of a browser's client."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Final, cast
+
+from gateway.backends.connect import CONNECTIONS_PER_HOST, KEEP_ALIVE_SECONDS, Connections, Network, Origin
+from gateway.backends.http1 import Malformed, Reading
+from gateway.errors import Reason, Refusal
+
+_RETRIED: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class _Lost(ConnectionError):
+    """The connection ended before anything of an answer came."""
+
+
+class Wires:
+    """The connections to one origin, each address checked against `network`. `name` is what messages call it."""
+
+    def __init__(
+        self, connections: Connections, network: Network, origin: Origin, name: str, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._connections = connections
+        self._network = network
+        self._origin = origin
+        self._name = name
+        self._tls = tls
+        self._idle: list[_Wire] = []
+        self._places = asyncio.Semaphore(CONNECTIONS_PER_HOST)
+        self._sweep: asyncio.TimerHandle | None = None
+
+    async def ask(self, method: str, data: bytes, limit: int, timeout: float) -> Reading:
+        """The answer to the request that `data` is, complete. `timeout` is in seconds, for all of it.
+
+        A safe request is sent once more when its connection turns out to be closed (RFC 9110 9.2.2).
+        """
+        ends = asyncio.get_running_loop().time() + timeout
+        async with self._places:
+            try:
+                return await self._once(method, data, limit, ends)
+            except _Lost as error:
+                if method not in _RETRIED:
+                    raise self._unanswered() from error
+            try:
+                return await self._once(method, data, limit, ends)
+            except _Lost as error:
+                raise self._unanswered() from error
+
+    def close(self) -> None:
+        """End the connections that are idle."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        for wire in self._idle:
+            wire.abort()
+        self._idle.clear()
+
+    async def _once(self, method: str, data: bytes, limit: int, ends: float) -> Reading:
+        wire = self._kept() or await self._dialled(ends)
+        reading = Reading(method, limit)
+        try:
+            await wire.carry(data, reading, ends)
+        except Malformed as error:
+            detail = f"backend {self._name!r} broke off, or answered with something that is not HTTP: {error}"
+            raise Refusal(Reason.BACKEND_PROTOCOL, detail) from error
+        finally:
+            if wire.usable:
+                self._keep(wire)
+            else:
+                wire.abort()
+        return reading
+
+    def _kept(self) -> _Wire | None:
+        while self._idle:
+            wire = self._idle.pop()
+            if wire.usable:
+                return wire
+        return None
+
+    def _keep(self, wire: _Wire) -> None:
+        loop = asyncio.get_running_loop()
+        wire.since = loop.time()
+        self._idle.append(wire)
+        if self._sweep is None:
+            self._sweep = loop.call_later(KEEP_ALIVE_SECONDS, self._swept, loop)
+
+    def _swept(self, loop: asyncio.AbstractEventLoop) -> None:
+        old = loop.time() - KEEP_ALIVE_SECONDS
+        for wire in self._idle:
+            if wire.since <= old:
+                wire.abort()
+        self._idle = [wire for wire in self._idle if wire.usable]
+        self._sweep = loop.call_later(KEEP_ALIVE_SECONDS, self._swept, loop) if self._idle else None
+
+    async def _dialled(self, ends: float) -> _Wire:
+        async with asyncio.timeout_at(ends):
+            return await self._connections.dial(self._network, self._origin, _Wire, self._tls)
+
+    def _unanswered(self) -> Refusal:
+        detail = f"{self._origin.place} closed the connection without an answer"
+        return Refusal(Reason.BACKEND_UNREACHABLE, detail)
+
+
+class _Wire(asyncio.Protocol):
+    """One connection, with one request in flight at most. `since` is when it became idle."""
+
+    def __init__(self, ended: Callable[[asyncio.Protocol], None]) -> None:
+        self.since = 0.0
+        self._ended = ended
+        self._transport: asyncio.Transport | None = None
+        self._reading: Reading | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._good = True
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can carry a request."""
+        return self._good and self._reading is None
+
+    async def carry(self, data: bytes, reading: Reading, ends: float) -> None:
+        """Send `data` and read the answer. Raises TimeoutError, `_Lost`, and what `Reading` raises."""
+        loop = asyncio.get_running_loop()
+        waiter = self._waiter = loop.create_future()
+        self._reading = reading
+        timer = loop.call_at(ends, self._fail, TimeoutError())
+        try:
+            if self._transport is None or self._transport.is_closing():
+                raise _Lost
+            self._transport.write(data)
+            await waiter
+        except BaseException:
+            self._good = False
+            raise
+        finally:
+            timer.cancel()
+            self._reading = self._waiter = None
+        self._good = reading.reusable
+
+    def abort(self) -> None:
+        """End it now."""
+        self._good = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        reading = self._reading
+        if reading is None or self._waiter is None or self._waiter.done():
+            self.abort()  # nobody asked for this
+            return
+        try:
+            complete = reading.feed(data)
+        except (Malformed, Refusal) as error:
+            self._fail(error)
+            return
+        if complete:
+            self._waiter.set_result(None)
+
+    def eof_received(self) -> None:
+        self._good = False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._good = False
+        self._ended(self)
+        reading, waiter = self._reading, self._waiter
+        if reading is None or waiter is None or waiter.done():
+            return
+        try:
+            whole = exc is None and reading.eof()
+        except Malformed as error:
+            self._fail(error)
+            return
+        if whole:
+            waiter.set_result(None)
+        elif reading.begun:
+            self._fail(Malformed("it ended in the middle of its answer"))
+        else:
+            self._fail(_Lost())
+
+    def _fail(self, error: Exception) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(error)
