@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             decided.append(decide.measure(routes))
         progress.tell("starting the servers")
         with tempfile.TemporaryDirectory(prefix="benchmark-") as folder, Processes(Path(folder)) as processes:
-            measured = targets.start(processes, Path(folder), given.routes)
+            measured = targets.start(processes, Path(folder), given.routes, given.config)
             samples = rounds.run(plan, measured, progress.tell)
             progress.tell("ending the servers")
     except BenchmarkError as error:
@@ -77,7 +77,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--requests", type=_count, default=20_000, help="the most in one run of the load")
     parser.add_argument("--seconds", type=float, default=1.0, help="the longest of one run")
     parser.add_argument("--warm-up", type=float, default=0.2, metavar="SECONDS", help="before each run")
-    parser.add_argument("--routes", type=_count, default=1_000, help="in the policy of the gateway")
+    parser.add_argument("--routes", type=_count, default=10_000, help="in the policy of the gateway")
+    parser.add_argument("--config", default="", metavar="YAML", help="more lines for the gateway's configuration")
     parser.add_argument(
         "--decide", type=_counts, default="10,1000,10000,100000", metavar="N,N", help="routes to decide over"
     )

@@ -1,4 +1,4 @@
-"""The backend behind every server that is measured: one small JSON document, made beforehand."""
+"""The backend behind every server that is measured: one small JSON document, made beforehand, and a token."""
 
 from __future__ import annotations
 
@@ -26,8 +26,13 @@ def build_app() -> web.Application:
     async def item(_: web.Request) -> web.Response:
         return web.Response(body=body, content_type="application/json")
 
+    async def token(_: web.Request) -> web.Response:
+        return web.json_response({"access_token": "t" * 40, "token_type": "Bearer", "expires_in": 86400})
+
     app = web.Application()
     app.router.add_get("/api/items/{id}", item)
+    app.router.add_post("/api/items/{id}", item)
+    app.router.add_post("/token", token)
     return app
 
 

@@ -13,7 +13,15 @@ apps:
   {app}:
     source: web
     policy: policy.yaml
-"""
+credentials:
+  bench:
+    type: client_credentials
+    issuer: {backend}
+    token_endpoint: {backend}/token
+    client_id: bench
+    client_secret: "${{env:BENCH_SECRET}}"
+    network: private
+{more}"""
 
 # The limits are taken for every request, and never reached.
 _POLICY = """\
@@ -22,6 +30,7 @@ backends:
   items:
     url: {backend}
     network: [127.0.0.0/8]
+    {credential}
 limits:
   timeout: 10s
   rate: [100000000/second per view, 900000000/minute per principal]
@@ -29,17 +38,24 @@ routes:
 """
 
 
-def policy_text(routes: int, backend: str = "http://127.0.0.1:9") -> str:
+def policy_text(routes: int, backend: str = "http://127.0.0.1:9", credential: str = "") -> str:
     """A policy of `routes` rules: `/api/r0/{item}`, `/api/r1/{item}` …, and last `/api/items/{item}`."""
+    named = f"credential: {credential}" if credential else ""
     rules = [f'  - {{path: "/api/r{number}/{{item}}", methods: [GET, PUT]}}\n' for number in range(routes - 1)]
-    return "".join([_POLICY.format(backend=backend), *rules, '  - {path: "/api/items/{item}", methods: [GET]}\n'])
+    return "".join(
+        [
+            _POLICY.format(backend=backend, credential=named),
+            *rules,
+            '  - {path: "/api/items/{item}", methods: [GET, POST]}\n',
+        ]
+    )
 
 
-def write(folder: Path, *, port: int, backend: str, routes: int) -> Path:
-    """Write all into `folder`; the gateway's journal and database come beside it. Gives the path of gateway.yaml."""
+def write(folder: Path, *, port: int, backend: str, routes: int, more: str = "") -> Path:
+    """Write all into `folder`, with `more` in gateway.yaml, whose path it gives; journal and database come beside it."""
     config = folder / "gateway.yaml"
-    config.write_text(_CONFIG.format(port=port, app=APP), "utf-8")
-    (folder / "policy.yaml").write_text(policy_text(routes, backend), "utf-8")
+    config.write_text(_CONFIG.format(port=port, app=APP, backend=backend, more=more), "utf-8")
+    (folder / "policy.yaml").write_text(policy_text(routes, backend, "bench"), "utf-8")
     (folder / "web").mkdir()
     (folder / "web" / "index.html").write_text("<!doctype html><title>Bench</title><p>Bench</p>", "utf-8")
     return config

@@ -6,6 +6,8 @@ It speaks just enough HTTP/1.1 for that, so that the servers and not the load ar
 from __future__ import annotations
 
 import asyncio
+import base64
+import hmac
 import json
 import math
 import re
@@ -19,6 +21,11 @@ from benchmarks.errors import BenchmarkError
 PATIENCE = 30.0
 """Seconds beyond its own time after which a run has failed."""
 
+PROOF = "P" * 82
+"""Stands for a view proof, which has as many characters: 22 of the view, 15 of the number, 43 of the signature."""
+
+_EPOCH = 1577836800.0
+
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)", re.IGNORECASE)
 
 
@@ -26,7 +33,8 @@ _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)", re.IGNORECASE)
 class Load:
     """How to ask: until `requests` are sent or `seconds` are over, whichever is first, after a warm-up of its own.
 
-    `request` is the bytes on the wire as Latin-1; every answer is a 200 and holds `marker`.
+    `request` is the bytes on the wire as Latin-1; every answer is a 200 and holds `marker`. Where `PROOF` stands in it,
+    each request has a view proof of its own: of the view `view` with the key `key` (base64url).
     """
 
     port: int
@@ -36,6 +44,8 @@ class Load:
     requests: int
     seconds: float
     warm_up: float
+    view: str = ""
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +89,30 @@ class _Drive:
             self.done.set_exception(BenchmarkError(why))
 
 
+class Requests:
+    """The requests of one load, one after the other."""
+
+    def __init__(self, load: Load) -> None:
+        self._before, self._proof, self._after = load.request.encode("latin-1").partition(PROOF.encode())
+        self._view = load.view.encode()
+        self._key = base64.urlsafe_b64decode(f"{load.key}==")
+        self._number = int((time.time() - _EPOCH) * 1e6)  # beyond those of every load before
+
+    def next(self) -> bytes:
+        """The bytes of the next one."""
+        if not self._proof:
+            return self._before
+        self._number += 1
+        number = b"%d" % self._number
+        signature = base64.urlsafe_b64encode(hmac.digest(self._key, number, "sha256")).rstrip(b"=")
+        return b"%b%b.%b.%b%b" % (self._before, self._view, number, signature, self._after)
+
+
 class _Connection(asyncio.Protocol):
     """One connection with one request in flight at most."""
 
-    def __init__(self, request: bytes, marker: bytes) -> None:
-        self._request = request
+    def __init__(self, requests: Requests, marker: bytes) -> None:
+        self._requests = requests
         self._marker = marker
         self._received = b""
         self._sent = 0.0
@@ -132,8 +161,9 @@ class _Connection(asyncio.Protocol):
 
     def _next(self, drive: _Drive, now: float) -> None:
         if self._transport is not None and drive.may_send(now):
-            self._sent = now
-            self._transport.write(self._request)
+            request = self._requests.next()
+            self._sent = time.perf_counter()
+            self._transport.write(request)
         else:
             self._drive = None
             drive.ended()
@@ -142,10 +172,10 @@ class _Connection(asyncio.Protocol):
 async def run(load: Load) -> Measured:
     """Warm up, then measure. Raises `BenchmarkError` at the first answer that is not the right one."""
     loop = asyncio.get_running_loop()
-    request, marker = load.request.encode("latin-1"), load.marker.encode()
+    requests, marker = Requests(load), load.marker.encode()
     connections = []
     for _ in range(load.connections):
-        _, connection = await loop.create_connection(lambda: _Connection(request, marker), "127.0.0.1", load.port)
+        _, connection = await loop.create_connection(lambda: _Connection(requests, marker), "127.0.0.1", load.port)
         connections.append(connection)
     try:
         warm = len(await _driven(connections, load.requests, load.warm_up)) if load.warm_up > 0 else 0

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import gateway
 from benchmarks.decide import Decided
 from benchmarks.rounds import Sample
-from benchmarks.targets import BARE
+from benchmarks.targets import BARE, BARE_POST
 
 Machine: TypeAlias = dict[str, str | int | float]
 """What a run was made on."""
@@ -43,14 +43,19 @@ class Row:
 
 def rows(samples: Sequence[Sample]) -> list[Row]:
     """A row for each server at each number of connections, the bare proxy first."""
-    bare = {(sample.connections, sample.round): sample for sample in samples if sample.server == BARE}
+    bare = {(one.server, one.connections, one.round): one for one in samples if one.server in (BARE, BARE_POST)}
     groups: dict[tuple[int, str], list[Sample]] = {}
     for sample in samples:
         groups.setdefault((sample.connections, sample.server), []).append(sample)
     return [
-        _row([(sample, bare[sample.connections, sample.round]) for sample in group])
+        _row([(sample, bare[_peer(sample.server), sample.connections, sample.round]) for sample in group])
         for _, group in sorted(groups.items(), key=lambda item: item[0][0])
     ]
+
+
+def _peer(server: str) -> str:
+    """What a server is measured by: the bare proxy with the same method."""
+    return BARE_POST if server.endswith("POST") else BARE
 
 
 def _row(pairs: Sequence[tuple[Sample, Sample]]) -> Row:

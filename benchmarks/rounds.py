@@ -74,6 +74,8 @@ def _sample(plan: Plan, target: Target, connections: int, number: int) -> Sample
         requests=plan.requests,
         seconds=plan.seconds,
         warm_up=plan.warm_up,
+        view=target.view,
+        key=target.key,
     )
     before = cpu_seconds(target.pid)
     measured = _loaded(target, load)

@@ -1,17 +1,24 @@
-"""What is measured: four ways to the same document, each with the one request that is sent to it."""
+"""What is measured: the ways to the same document, each with the one request that is sent to it."""
 
 from __future__ import annotations
 
 import json
+import os
+import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks import gateway_files
 from benchmarks.backend import PATH
+from benchmarks.load import PROOF
 from benchmarks.processes import Processes
 
 BARE = "bare proxy"
+BARE_POST = "bare proxy, POST"
+MCP_POST = "gateway, /mcp door, POST"
+ITEM = {"title": "a new one", "count": 3, "tags": ["a", "b"], "note": "x" * 40}
 VERSION = "2026-07-28"
 _UI = {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}}
 _SERVE = "from gateway.cli import main; main()"  # what the command webmcp-gateway does
@@ -19,30 +26,61 @@ _SERVE = "from gateway.cli import main; main()"  # what the command webmcp-gatew
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A server that runs, and the request that asks it for the document; `request` is the bytes on the wire."""
+    """A server that runs, and the request that asks it for the document.
+
+    `request` is the bytes on the wire, with proofs of `view`, whose key is `key`, where it has a place for them.
+    """
 
     name: str
     pid: int
     port: int
     request: bytes
+    view: str = ""
+    key: str = ""
 
 
-def start(processes: Processes, folder: Path, routes: int) -> list[Target]:
+def start(processes: Processes, folder: Path, routes: int, more: str = "") -> list[Target]:
     """Start the backend and what stands before it, the bare proxy first. Raises `BenchmarkError`."""
     backend = processes.start("backend", _module("benchmarks.backend"))
     origin = f"http://127.0.0.1:{backend.port}"
     bare = processes.start("bare proxy", [*_module("benchmarks.bare_proxy"), "--backend", origin])
     sdk = processes.start("sdk", [*_module("benchmarks.sdk_server"), "--backend", origin])
     port = processes.free_port()
-    config = gateway_files.write(folder, port=port, backend=origin, routes=routes)
+    config = gateway_files.write(folder, port=port, backend=origin, routes=routes, more=more)
+    os.environ["BENCH_SECRET"] = "bench"
     gateway = processes.start("gateway", [sys.executable, "-c", _SERVE, "serve", "--config", str(config)], port=port)
     site = f"{gateway_files.APP}.localhost:{port}"
+    view, key = _attached(port)
     return [
         Target(BARE, bare.pid, bare.port, _get(f"127.0.0.1:{bare.port}")),
+        Target(BARE_POST, bare.pid, bare.port, _post(f"127.0.0.1:{bare.port}")),
         Target("gateway, site door", gateway.pid, port, _get(site, "webmcp-gateway-client: 1")),
-        Target("gateway, /mcp door", gateway.pid, port, _call(f"127.0.0.1:{port}", f"/mcp/{gateway_files.APP}")),
-        Target("MCP SDK + uvicorn + httpx", sdk.pid, sdk.port, _call(f"127.0.0.1:{sdk.port}", "/mcp")),
+        Target("gateway, /mcp door", gateway.pid, port, _request(port, {"url": PATH, "method": "GET"}), view, key),
+        Target(MCP_POST, gateway.pid, port, _request(port, {"url": PATH, "method": "POST", "body": ITEM}), view, key),
+        Target("MCP SDK + uvicorn + httpx", sdk.pid, sdk.port, _call(f"127.0.0.1:{sdk.port}", "/mcp", {"url": PATH})),
     ]
+
+
+def _attached(port: int) -> tuple[str, str]:
+    """A view of the gateway with its key."""
+    host = f"127.0.0.1:{port}"
+    opened = _said(port, _call(host, f"/mcp/{gateway_files.APP}", {}, f"open_{gateway_files.APP}"))
+    launch = opened["_meta"]["webmcp-gateway/launch"]
+    found = _said(port, _call(host, f"/mcp/{gateway_files.APP}", {"launch": launch}, "webmcp_attach"))
+    return found["structuredContent"]["view"], found["structuredContent"]["key"]
+
+
+def _said(port: int, request: bytes) -> dict[str, Any]:
+    with socket.create_connection(("127.0.0.1", port), 10) as connection:
+        connection.sendall(request.replace(b"\r\n", b"\r\nconnection: close\r\n", 1))
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    result: dict[str, Any] = json.loads(answer.partition(b"\r\n\r\n")[2])["result"]
+    return result
+
+
+def _request(port: int, arguments: dict[str, Any]) -> bytes:
+    """A proven `http_request`."""
+    return _call(f"127.0.0.1:{port}", f"/mcp/{gateway_files.APP}", {**arguments, "_view": PROOF})
 
 
 def _module(name: str) -> list[str]:
@@ -54,14 +92,20 @@ def _get(host: str, *fields: str) -> bytes:
     return "\r\n".join(lines).encode("ascii")
 
 
-def _call(host: str, path: str) -> bytes:
-    """`tools/call` of `http_request` by a client that shows MCP Apps, as protocol 2026-07-28 writes it."""
+def _post(host: str) -> bytes:
+    body = json.dumps(ITEM, separators=(",", ":")).encode()
+    lines = [f"POST {PATH} HTTP/1.1", f"host: {host}", "content-type: application/json", f"content-length: {len(body)}"]
+    return "\r\n".join([*lines, "", ""]).encode("ascii") + body
+
+
+def _call(host: str, path: str, arguments: dict[str, Any], tool: str = "http_request") -> bytes:
+    """`tools/call` by a client that shows MCP Apps, as protocol 2026-07-28 writes it."""
     meta = {
         "io.modelcontextprotocol/protocolVersion": VERSION,
         "io.modelcontextprotocol/clientInfo": {"name": "benchmark", "version": "1"},
         "io.modelcontextprotocol/clientCapabilities": _UI,
     }
-    params = {"name": "http_request", "arguments": {"url": PATH, "method": "GET"}, "_meta": meta}
+    params = {"name": tool, "arguments": arguments, "_meta": meta}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
     lines = [
         f"POST {path} HTTP/1.1",
@@ -70,7 +114,7 @@ def _call(host: str, path: str) -> bytes:
         "accept: application/json, text/event-stream",
         f"mcp-protocol-version: {VERSION}",
         "mcp-method: tools/call",
-        "mcp-name: http_request",
+        f"mcp-name: {tool}",
         f"content-length: {len(body)}",
         "",
         "",
