@@ -52,7 +52,7 @@ def policy_text(routes: int, backend: str = "http://127.0.0.1:9", credential: st
 
 
 def write(folder: Path, *, port: int, backend: str, routes: int, more: str = "") -> Path:
-    """Write all into `folder`, with `more` in gateway.yaml, whose path it gives; journal and database come beside it."""
+    """Write all into `folder`, with `more` in gateway.yaml, whose path it gives; the journal comes beside it."""
     config = folder / "gateway.yaml"
     config.write_text(_CONFIG.format(port=port, app=APP, backend=backend, more=more), "utf-8")
     (folder / "policy.yaml").write_text(policy_text(routes, backend, "bench"), "utf-8")
