@@ -11,8 +11,8 @@ from gateway.model import Headers
 LINE_BYTES: Final = 8190
 HEADER_FIELDS: Final = 128
 HEAD_BYTES: Final = 64 * 1024
-INTERIM: Final = 1000
-"""Answers with a status 1xx that may come before the final one."""
+TRAILERS: Final = 1000
+"""Fields that may follow the last chunk."""
 
 _START: Final = b"HTTP/1."
 _STATUS: Final = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?")
@@ -42,7 +42,7 @@ class Reading:
         self._method = method
         self._limit = limit
         self._kept = b""
-        self._interim = 0
+        self._trailers = 0
         self._body: Body | None = None
         self._plain: bytes | None = None
         self._left = 0
@@ -97,11 +97,10 @@ class Reading:
         self._kept = kept[end + 4 :]
         version, status, reason = _status_line(lines[0])
         if 100 <= status < 200:
-            self._interim += 1
-            if status == 101 or self._interim > INTERIM:
+            if status == 101:
                 raise Malformed(f"it answered with the status {status}")
             return bool(self._kept)
-        fields = _fields(lines[1:])
+        fields = _fields(_unfolded(lines[1:]) if b"\r\n " in kept or b"\r\n\t" in kept else lines[1:])
         self.status, self.reason, self.headers = status, reason, fields
         self._frame(version)
         return self._step != self._done
@@ -126,6 +125,8 @@ class Reading:
             raise Malformed("it has a content-length beside chunks")
         self.reusable = version == b"1" and (connection is None or "close" not in connection.lower())
         if self._method == "HEAD" or self.status in _BODILESS:
+            if self._kept:
+                raise Malformed("it has a body where there can be none")
             self._step = self._done
             return
         if length is not None and content_coding is None and len(self._kept) >= int(length) <= self._limit:
@@ -186,8 +187,8 @@ class Reading:
             return False
         if line and not _FIELD.fullmatch(line):
             raise Malformed("a trailer is no header field")
-        self._interim += 1
-        if self._interim > INTERIM:
+        self._trailers += 1
+        if self._trailers > TRAILERS:
             raise Malformed("it has too many trailers")
         self._step = self._trailer if line else self._done
         return bool(line)
@@ -218,6 +219,17 @@ def _status_line(line: bytes) -> tuple[bytes, int, str]:
     if found is None or len(line) > LINE_BYTES:
         raise Malformed("its first line is no status line")
     return found[1], int(found[2]), (found[3] or b"").decode("latin-1")
+
+
+def _unfolded(lines: list[bytes]) -> list[bytes]:
+    """The lines with those that a field was folded into joined by spaces (RFC 9112 5.2)."""
+    joined: list[bytes] = []
+    for line in lines:
+        if line.startswith((b" ", b"\t")) and joined:
+            joined[-1] += b" " + line.strip(b" \t")
+        else:
+            joined.append(line)
+    return joined
 
 
 def _fields(lines: list[bytes]) -> Headers:
