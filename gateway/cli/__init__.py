@@ -15,6 +15,7 @@ main = CommandGroup(
         "policy": "gateway.cli.policy:policy",
         "attack": "gateway.cli.attack.command:attack",
         "token": "gateway.cli.token:token",
+        "audit": "gateway.cli.audit:audit",
         "version": "gateway.cli.version:version",
     },
 )

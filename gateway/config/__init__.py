@@ -4,6 +4,7 @@ from gateway.config.audit import Audit, SinkName, Telemetry
 from gateway.config.load import Reading, app_id_problem, load_config, read_config
 from gateway.config.notices import Kind, Notice, Notices
 from gateway.config.nouns import App, Approvals, Config, EncryptionKey, Origins, Server, Unproven
+from gateway.config.places import Places, record_places
 from gateway.config.restart import restart_problems
 from gateway.config.settings import SETTINGS, Setting
 from gateway.config.sources import watched
@@ -20,6 +21,7 @@ __all__ = [
     "Notice",
     "Notices",
     "Origins",
+    "Places",
     "Reading",
     "Server",
     "Setting",
@@ -30,6 +32,7 @@ __all__ = [
     "app_id_problem",
     "load_config",
     "read_config",
+    "record_places",
     "restart_problems",
     "watched",
 ]

@@ -76,6 +76,7 @@ class Check:
         self._before: Link | None = None
         self._broken = False
         self._head_time = 0.0
+        self._number = 0
         self._retained = 0.0
         self._blank_times = array("d")
         self._blank_places: list[str] = []
@@ -103,13 +104,11 @@ class Check:
             if not is_head(link) and self._before is not None:
                 self._say(found, f"begins the writer {link.writer}, and is not signed")
         self._before, self._broken = link, False
-        self.verdict.tail_seconds = max(0.0, link.time - self._head_time)
+        self.verdict.tail_seconds = max(0.0, link.time - self._head_time) if self.verdict.tail else 0.0
 
     def end(self, known_head: int = 0) -> Verdict:
         """The verdict; `known_head` is the number of a head that is known to be there from elsewhere."""
         verdict = self.verdict
-        if verdict.tail == 0:
-            verdict.tail_seconds = 0.0
         for time, place in zip(self._blank_times, self._blank_places, strict=True):
             if time >= self._retained:
                 self._say(Found(place, b""), "lost its values, and no retention deleted them")
@@ -159,8 +158,9 @@ class Check:
         verdict = self.verdict
         number, chain, before = fields.get("head"), fields.get("chain"), fields.get("deleted_before")
         number = number if isinstance(number, int) else 0
-        if verdict.heads and number != verdict.head + 1:
-            self._say(found, f"is head {number} instead of {verdict.head + 1}")
+        if self._number and number != self._number + 1:
+            self._say(found, f"is head {number} instead of {self._number + 1}")
+        self._number = number
         if not verdict.chain:
             verdict.chain = str(chain)
         elif chain != verdict.chain:
@@ -172,8 +172,16 @@ class Check:
             verdict.head, verdict.head_place, verdict.head_hash = number, found.place, link.hash
             verdict.tail = 0
             self._head_time = link.time
-        else:
-            verdict.head = number
+
+    def missing_end(self) -> None:
+        """It is known from elsewhere that lines behind the last one were here."""
+        place = f"number {self._before.seq} of writer {self._before.writer}" if self._before is not None else "nothing"
+        self._say(Found(place, b""), "is the last line, and lines after it are missing")
+
+    @property
+    def last_hash(self) -> str:
+        """The hash of the last line; empty if none could be read."""
+        return self._before.hash if self._before is not None else ""
 
     def _blank(self, found: Found, link: Link) -> None:
         self.verdict.deleted += 1

@@ -1,0 +1,65 @@
+"""`audit export`: every record that fits, for another program."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, Final
+
+import click
+
+from gateway.cli.audit.shown import as_json
+from gateway.cli.audit.source import every, filter_of, filter_options, source, source_options
+from gateway.model import Json
+from gateway.stores.records import Record
+
+FIELDS: Final = (
+    "id", "time", "ended", "kind", "principal", "app", "view", "door", "initiator", "evidence", "cause", "trace",
+    "method", "url", "tool", "policy_version", "route", "decision", "reasons", "approval", "answered_by", "credential",
+    "request_size", "response_size", "status", "reason", "detail", "timing",
+)  # fmt: skip
+"""The columns of CSV, in their order."""
+
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+
+
+@click.command()
+@source_options
+@filter_options
+@click.option("--format", type=click.Choice(("jsonl", "csv")), default="jsonl", show_default=True, help="The form.")
+@click.option("--output", "-o", type=click.File("w", encoding="utf-8", lazy=True), default="-", help="A file to write.")
+def export(config: Path, record: str | None, format: str, output: IO[str], **given: str | None) -> None:
+    """Write every record that fits: one JSON object per line, or CSV.
+
+    Example: webmcp-gateway audit export --format csv --since 30d > november.csv
+    """
+    found = every(source(config, record), filter_of(dict(given), time.time()))
+    try:
+        _csv(found, output) if format == "csv" else _jsonl(found, output)
+    except BrokenPipeError:
+        sys.stderr.close()  # who read it has enough
+
+
+def _jsonl(records: Iterable[Record], output: IO[str]) -> None:
+    for record in records:
+        output.write(json.dumps(as_json(record)) + "\n")
+
+
+def _csv(records: Iterable[Record], output: IO[str]) -> None:
+    writer = csv.writer(output)
+    writer.writerow(FIELDS)
+    for record in records:
+        said = as_json(record)
+        writer.writerow([_cell(said.get(name)) for name in FIELDS])
+
+
+def _cell(value: Json) -> str:
+    """A text that no spreadsheet takes for a formula."""
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else json.dumps(value)
+    return f"'{text}" if isinstance(value, str) and text.startswith(_FORMULA) else text

@@ -1,0 +1,137 @@
+"""A report as one HTML page, drawn with what is in it; every value is escaped, nothing is loaded, nothing runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Final
+
+from gateway.cli.audit.shown import visible, when
+from gateway.cli.audit.tally import Listed, Tally
+
+_TONES: Final = {"person": "#2f7d5b", "page": "#8a94a6", "model": "#b4632a", "unknown": "#c23b3b"}
+
+_STYLE: Final = """
+:root{color-scheme:light dark;--line:color-mix(in srgb,currentColor 16%,transparent);
+--muted:color-mix(in srgb,currentColor 62%,transparent)}
+body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2.5rem auto;padding:0 1.25rem}
+h1{font-size:1.6rem;margin:0}h2{font-size:1.05rem;margin:2.2rem 0 .6rem}p{margin:.2rem 0;color:var(--muted)}
+table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
+th,td{text-align:left;padding:.3rem .8rem .3rem 0;border-bottom:1px solid var(--line);vertical-align:top;
+overflow-wrap:anywhere}
+th{font-weight:600;color:var(--muted)}td.n,th.n{text-align:right;white-space:nowrap}
+.bar{display:flex;height:.6rem;border-radius:3px;overflow:hidden;min-width:6rem;background:var(--line)}
+.key i{display:inline-block;width:.7rem;height:.7rem;border-radius:2px;margin:0 .35rem 0 1rem}
+dl{display:flex;gap:2.2rem;flex-wrap:wrap;margin:1.2rem 0}dt{color:var(--muted)}
+dd{margin:0;font-size:1.5rem;font-weight:600;font-variant-numeric:tabular-nums}
+svg{width:100%;height:9rem;display:block}@media print{body{margin:0}}
+"""
+
+
+def page(tally: Tally, title: str) -> str:
+    """The page."""
+    heading = f"{when(tally.since)} to {when(tally.until)}"
+    parts = (
+        f"<h1>{_text(title)}</h1><p>{heading}, UTC</p>",
+        _figures(tally),
+        _section("Who caused it", _key() + _drawn(tally)),
+        _section("Who did what", _callers(tally)),
+        _section("Why calls ended early", _counted(tally.reasons.most_common(), ("reason", "times"))),
+        _section("Answers to approvals", _listed(tally.answers, "answer", tally.more["answers"])),
+        _section("Result unknown", _listed(tally.unknown, "route", tally.more["unknown"])),
+        _section("Changes of policies", _listed(tally.policies, "change", tally.more["policies"])),
+        _section("Most used", _routes(tally)),
+    )
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" '
+        f'content="{policy}"><meta name="viewport" content="width=device-width"><title>{_text(title)}</title>'
+        f"<style>{_STYLE}</style><body>{''.join(parts)}</body></html>\n"
+    )
+
+
+def _figures(tally: Tally) -> str:
+    figures = (
+        ("calls", tally.total),
+        ("refused or failed", sum(tally.reasons.values())),
+        ("by a model", tally.initiators["model"]),
+        ("by a person", tally.initiators["person"]),
+        ("approvals answered", len(tally.answers) + tally.more["answers"]),
+        ("result unknown", len(tally.unknown) + tally.more["unknown"]),
+    )
+    return "<dl>" + "".join(f"<div><dt>{name}</dt><dd>{number:,}</dd></div>" for name, number in figures) + "</dl>"
+
+
+def _key() -> str:
+    return (
+        '<p class="key">'
+        + "".join(f'<i style="background:{tone}"></i>{name}' for name, tone in _TONES.items())
+        + "</p>"
+    )
+
+
+def _drawn(tally: Tally) -> str:
+    """Calls over time, the causes upon each other."""
+    highest = max((sum(one.values()) for one in tally.slices), default=0) or 1
+    width, bars = 1000 / len(tally.slices), []
+    for number, one in enumerate(tally.slices):
+        top = 200.0
+        for name, tone in _TONES.items():
+            height = 190 * one[name] / highest
+            top -= height
+            if height:
+                place = f'x="{number * width + 1:.1f}" y="{top:.1f}" width="{width - 2:.1f}" height="{height:.1f}"'
+                bars.append(f'<rect {place} fill="{tone}"/>')
+    return (
+        f'<svg viewBox="0 0 1000 200" preserveAspectRatio="none" role="img" aria-label="Calls over time">'
+        f'{"".join(bars)}<path d="M0 200H1000" stroke="currentColor"/></svg><p>At most {highest:,} in one column.</p>'
+    )
+
+
+def _callers(tally: Tally) -> str:
+    rows = []
+    for (principal, app), doings in sorted(tally.callers.items(), key=lambda item: -item[1].done):
+        shares = "".join(
+            f'<span style="flex:{doings.by[name]};background:{tone}"></span>'
+            for name, tone in _TONES.items()
+            if doings.by[name]
+        )
+        numbers = (doings.done, doings.changes, doings.refused)
+        cells = "".join(f'<td class="n">{number:,}</td>' for number in numbers)
+        bar = f'<td><div class="bar">{shares}</div></td>'
+        rows.append(f"<tr><td>{_text(principal)}</td><td>{_text(app)}</td>{cells}{bar}</tr>")
+    names = '<th>caller</th><th>app</th><th class="n">calls</th><th class="n">changing</th><th class="n">refused</th>'
+    return _table(f"{names}<th>caused by</th>", rows)
+
+
+def _counted(items: Sequence[tuple[str, int]], names: tuple[str, str]) -> str:
+    rows = [f'<tr><td>{_text(name)}</td><td class="n">{number:,}</td></tr>' for name, number in items]
+    return _table(f'<th>{names[0]}</th><th class="n">{names[1]}</th>', rows)
+
+
+def _routes(tally: Tally) -> str:
+    return _counted(
+        [(f"{app} · {route}", number) for (app, route), number in tally.routes.most_common(30)], ("", "calls")
+    )
+
+
+def _listed(items: Iterable[Listed], said: str, more: int) -> str:
+    rows = [
+        f"<tr><td>{_text(one.time)}</td><td>{_text(one.app)}</td><td>{_text(one.principal)}</td>"
+        f"<td>{_text(one.what)}</td><td>{_text(one.said)}</td></tr>"
+        for one in items
+    ]
+    rest = f"<p>and {more:,} more</p>" if more else ""
+    return _table(f"<th>time</th><th>app</th><th>caller</th><th>call</th><th>{said}</th>", rows) + rest
+
+
+def _table(names: str, rows: Sequence[str]) -> str:
+    return f"<table><thead><tr>{names}</tr></thead><tbody>{''.join(rows)}</tbody></table>" if rows else "<p>None.</p>"
+
+
+def _section(name: str, body: str) -> str:
+    return f"<section><h2>{name}</h2>{body}</section>"
+
+
+def _text(text: str) -> str:
+    return escape(visible(text))

@@ -1,0 +1,29 @@
+"""`audit query`: the newest records that fit."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from gateway.cli.audit.shown import as_json, table
+from gateway.cli.audit.source import filter_of, filter_options, newest, source, source_options
+from gateway.cli.policy.output import console, write_json
+
+
+@click.command()
+@source_options
+@filter_options
+@click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many.")
+@click.option("--json", "json_lines", is_flag=True, help="Write JSON.")
+def query(config: Path, record: str | None, limit: int, json_lines: bool, **given: str | None) -> None:
+    """Show the newest records that fit, oldest first.
+
+    Example: webmcp-gateway audit query --initiator model --decision deny --since 7d
+    """
+    found = newest(source(config, record), limit, filter_of(dict(given), time.time()))
+    if json_lines:
+        write_json([as_json(one) for one in found])
+    else:
+        console().print(table(found), width=1000, crop=False)  # ids are copied: no cell is cut to fit a terminal

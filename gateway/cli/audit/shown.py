@@ -1,0 +1,69 @@
+"""A record as a person, or a program, reads it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from rich.table import Table
+from rich.text import Text
+
+from gateway.model import Json
+from gateway.stores.records import Record
+
+COLUMNS = ("time", "app", "initiator", "door", "what", "decision", "status", "reason", "id")
+
+
+def as_json(record: Record) -> dict[str, Json]:
+    """A record in one object; `ended` is null where nobody knows how it ended."""
+    return {"id": record.id, "time": when(record.time), "ended": when(record.ended), **record.fields}
+
+
+def table(records: list[Record]) -> Table:
+    """Records in lines."""
+    found = Table(box=None, pad_edge=False, header_style="bold")
+    for name in COLUMNS:
+        found.add_column(name, no_wrap=name != "what", overflow="fold")
+    for record in records:
+        found.add_row(*(Text(visible(cell)) for cell in row(record)))
+    return found
+
+
+def row(record: Record) -> tuple[str, ...]:
+    """The cells of `COLUMNS`."""
+    fields = record.fields
+    status = fields.get("status")
+    if record.ended is None or fields.get("reason") == "result-unknown":
+        status = "unknown"
+    words = (fields.get(name) for name in ("app", "initiator", "door"))
+    return (
+        when(record.time) or "",
+        *(_text(word) for word in words),
+        what(record),
+        _text(fields.get("decision")),
+        _text(status),
+        _text(fields.get("reason")),
+        record.id,
+    )
+
+
+def what(record: Record) -> str:
+    """Method and URL, or the tool."""
+    return (
+        f"{_text(record.fields.get('method'))} {_text(record.fields.get('tool') or record.fields.get('url'))}".strip()
+    )
+
+
+def when(seconds: float | None) -> str | None:
+    """A time in UTC (RFC 3339)."""
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def visible(text: str) -> str:
+    """Control characters as escapes: what a page says cannot look like a line of ours."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def _text(value: Json) -> str:
+    return "" if value is None else str(value)

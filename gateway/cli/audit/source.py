@@ -1,0 +1,202 @@
+"""Where a command on the record reads it: the journal or the database of a gateway.yaml, or one that is named."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from gateway.cli.group import Unusable
+from gateway.config import Places, record_places
+from gateway.documents import parse_duration
+from gateway.errors import StartError
+from gateway.model import AuditRecord
+from gateway.stores.heads import key_of
+from gateway.stores.journal import NOTE
+from gateway.stores.lines import read_line
+from gateway.stores.records import Filter, Record, Records
+from gateway.stores.segments import all_segments, lines_from
+from gateway.stores.sql import Database
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., object])
+
+_SQLITE = b"SQLite format 3\0"
+_POSTGRESQL = re.compile(r"postgres(ql)?(\+asyncpg)?://")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A journal, or a database by its URL; `places` are those of the configuration, where there is one."""
+
+    journal: Path | None
+    database: str | None
+    places: Places | None
+
+
+def source_options(command: F) -> F:
+    """The options that name a record."""
+    record = click.option(
+        "--record", help="A journal, an SQLite file or a postgresql:// URL, instead of gateway.yaml's."
+    )
+    config = click.option(
+        "--config",
+        "-c",
+        type=click.Path(path_type=Path),
+        default=Path("gateway.yaml"),
+        show_default=True,
+        help="The configuration that says where the record is.",
+    )
+    return config(record(command))
+
+
+def filter_options(command: F) -> F:
+    """The options that say which records."""
+    options = (
+        click.option("--app", help="Of this app."),
+        click.option("--principal", help="Of this caller: issuer|client|subject."),
+        click.option("--view", help="Of this view."),
+        click.option("--door", help="That came in by mcp, bridge or site."),
+        click.option("--initiator", help="That a person, the page or the model caused."),
+        click.option("--decision", help="That the policy decided so: allow or deny."),
+        click.option("--reason", help="That ended with this reason, such as policy-denied or result-unknown."),
+        click.option("--trace", help="Of this trace id."),
+        click.option("--id", help="With this id, or caused by what has it."),
+        click.option("--since", help="From this time on: 2h, 7d, 2026-11-22 or 2026-11-22T10:00 (UTC)."),
+        click.option("--until", help="Before this time, in the same forms."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def filter_of(given: dict[str, Any], now: float) -> Filter:
+    """The filter that the options say. Raises `Unusable`."""
+    since, until = (_time(given.pop(name), now) for name in ("since", "until"))
+    return Filter(**given, since=since, until=until)
+
+
+def source(config: Path, record: str | None) -> Source:
+    """Where to read. Raises `Unusable` and DocumentError."""
+    if record is None:
+        places = record_places(config, os.environ)
+        return Source(places.journal, places.database.reveal(), places)
+    if _POSTGRESQL.match(record):
+        return Source(None, record, None)
+    path = Path(record)
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(_SQLITE))
+    except OSError as error:
+        raise Unusable(f"{path}: cannot be read: {error.strerror}") from error
+    if start == _SQLITE:
+        return Source(None, f"sqlite:///{path.resolve()}", None)
+    return Source(path, None, None)
+
+
+def newest(where: Source, limit: int, wanted: Filter) -> list[Record]:
+    """The newest records that fit, oldest first: of the database if there is one, else of the journal."""
+    if where.database is not None and (where.journal is None or has_database(where.database)):
+        return run_on(where.database, lambda records: records.query(limit, wanted))[::-1]
+    return list(deque((one for one in every(where, wanted)), maxlen=limit))
+
+
+def every(where: Source, wanted: Filter) -> Iterator[Record]:
+    """Every record of the journal that fits, in the order in which they ended; those that did not end come last."""
+    if where.journal is None:
+        found = run_on(where.database or "", lambda records: records.query(2**31 - 1, wanted))
+        yield from reversed(found)
+        return
+    if not all_segments(where.journal):
+        raise Unusable(f"{where.journal}: there is no journal")
+    intents: dict[str, AuditRecord] = {}
+    for _, raw in lines_from(where.journal):
+        try:
+            line = read_line(raw)
+        except ValueError:
+            continue  # `audit verify` tells of it
+        record = line.record
+        if record.phase == NOTE or not line.kept:
+            continue
+        if record.phase == "intent":
+            intents[record.id] = record
+            continue
+        before = intents.pop(record.id, record)
+        whole = Record(record.id, before.time, record.time, {**before.fields, **record.fields})
+        if wanted.fits(whole):
+            yield whole
+    for record in intents.values():
+        whole = Record(record.id, record.time, None, record.fields)
+        if wanted.fits(whole):
+            yield whole
+
+
+def has_database(url: str) -> bool:
+    """Whether there is something to read; a file that is not there is not made."""
+    scheme, _, path = url.partition(":///")
+    return scheme != "sqlite" or Path(path).is_file()
+
+
+def run_on(url: str, work: Callable[[Records], Coroutine[Any, Any, T]]) -> T:
+    """Ask the database at `url`. Raises `Unusable` where it cannot be used."""
+
+    async def run() -> T:
+        async with opened(url) as records:
+            return await work(records)
+
+    return asyncio.run(run())
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[Records]:
+    """The record in the database at `url`. Raises `Unusable` where it cannot be used."""
+    if not has_database(url):
+        raise Unusable(f"{url.partition(':///')[2]}: there is no database")
+    try:
+        async with Database(url) as database:
+            yield Records(database)
+    except (StartError, OSError) as error:
+        raise Unusable(str(error)) from error
+
+
+def trusted_keys(given: tuple[str, ...], where: Source) -> list[str] | None:
+    """The public keys that may sign heads: those given, else that of the configuration; None if there is none."""
+    if given:
+        return [Path(key).read_text("utf-8").strip() if os.path.isfile(key) else key for key in given]
+    places = where.places
+    try:
+        if places is not None and places.key is not None:
+            return [key_of(places.key.reveal()).public]
+        file = places.key_file if places is not None else where.journal and _key_beside(where.journal)
+        if file and file.is_file():
+            return [key_of(file.read_text("ascii")).public]
+    except (OSError, ValueError) as error:
+        raise Unusable(f"the key of the record {getattr(error, 'strerror', None) or error}") from error
+    return None
+
+
+def _key_beside(journal: Path) -> Path:
+    return journal.with_name(f"{journal.name}.key")
+
+
+def _time(text: str | None, now: float) -> float | None:
+    if text is None:
+        return None
+    try:
+        return now - parse_duration(text)
+    except ValueError:
+        pass
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise Unusable(f"{text!r} is no time: write 2h, 7d, 2026-11-22 or 2026-11-22T10:00") from error
+    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()

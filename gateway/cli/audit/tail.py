@@ -1,0 +1,68 @@
+"""`audit tail`: the last records, and those that come."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from gateway.cli.audit.shown import as_json, row, visible
+from gateway.cli.audit.source import Source, filter_of, filter_options, newest, source, source_options
+from gateway.cli.group import Unusable
+from gateway.stores.journal import NOTE
+from gateway.stores.lines import read_line
+from gateway.stores.records import Filter, Record
+from gateway.stores.segments import all_segments, lines_from
+
+PAUSE = 0.3
+"""Seconds between two looks at the journal."""
+
+
+@click.command()
+@source_options
+@filter_options
+@click.option("--lines", "-n", type=click.IntRange(0, 100_000), default=10, show_default=True, help="How many first.")
+@click.option("--follow", "-f", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("--json", "json_lines", is_flag=True, help="Write JSON, one object per line.")
+def tail(config: Path, record: str | None, lines: int, follow: bool, json_lines: bool, **given: str | None) -> None:
+    """Show the last records; with --follow also those that come, as they end.
+
+    Example: webmcp-gateway audit tail --follow --app cart
+    """
+    where, wanted = source(config, record), filter_of(dict(given), time.time())
+    if where.journal is None:
+        raise Unusable("audit tail reads a journal; for a database there is audit query")
+    place = Source(where.journal, None, where.places)
+    end = max((segment.end for segment in all_segments(where.journal)), default=0)
+    for one in newest(place, lines, wanted) if lines else ():
+        _write(one, json_lines)
+    while follow:
+        for ended, behind in _ended(where.journal, end, wanted):
+            end = behind
+            if ended is not None:
+                _write(ended, json_lines)
+        time.sleep(PAUSE)
+
+
+def _ended(journal: Path, start: int, wanted: Filter) -> Iterator[tuple[Record | None, int]]:
+    """What ended in the lines from the byte `start` on, each with the byte behind it."""
+    for end, raw in lines_from(journal, start):
+        found: Record | None = None
+        try:
+            line = read_line(raw).record
+        except ValueError:
+            line = None
+        if line is not None and line.phase not in (NOTE, "intent"):
+            whole = Record(line.id, line.time, line.time, line.fields)
+            found = whole if wanted.fits(whole) else None
+        yield found, end
+
+
+def _write(record: Record, json_lines: bool) -> None:
+    if json_lines:
+        click.echo(json.dumps(as_json(record)))
+    else:
+        click.echo("  ".join(visible(cell) for cell in row(record) if cell))

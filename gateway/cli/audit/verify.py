@@ -1,0 +1,168 @@
+"""`audit verify`: whether the record is what was written, and up to where that is proven."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from gateway.cli.audit.source import Source, has_database, opened, source, source_options, trusted_keys
+from gateway.cli.group import Unusable
+from gateway.cli.policy.output import FAILED, console, json_option, write_json
+from gateway.model import Json
+from gateway.stores.records import Records
+from gateway.stores.segments import all_segments
+from gateway.stores.verify import Check, Verdict, found_in
+
+STEP = 2000
+"""Lines between two looks at the bar."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The verdict on one chain in one place."""
+
+    place: str
+    verdict: Verdict
+
+
+@click.command()
+@source_options
+@click.option("--key", "keys", multiple=True, help="A public key that you trust, or a file with it; may be repeated.")
+@click.option("--any-key", is_flag=True, help="Take any key: who rewrites the whole record leaves no trace then.")
+@click.option("--head", type=int, default=0, help="The number of a head that you know: the record must reach it.")
+@click.option("--begins-at", type=int, help="The head with which the journal begins, if older files were put away.")
+@json_option
+def verify(
+    config: Path,
+    record: str | None,
+    keys: tuple[str, ...],
+    any_key: bool,
+    head: int,
+    begins_at: int | None,
+    as_json: bool,
+) -> None:
+    """Prove that no line of the record was altered, taken away, added or moved.
+
+    Reads the journal and the database. Exit code 1 and the first wrong line if something is wrong.
+
+    Example: webmcp-gateway audit verify
+    """
+    where = source(config, record)
+    trusted = None if any_key else trusted_keys(keys, where)
+    if trusted is None and not any_key:
+        raise Unusable("no key to check the heads with: give --key, as `audit key` wrote it, or --any-key")
+    judged = list(_judged(where, trusted, head, begins_at, quiet=as_json))
+    if as_json:
+        write_json({"ok": all(one.verdict.sound for one in judged), "records": [_json(one) for one in judged]})
+    else:
+        for one in judged:
+            _tell(one)
+    if not all(one.verdict.sound for one in judged):
+        click.get_current_context().exit(FAILED)
+
+
+def _judged(
+    where: Source, trusted: list[str] | None, head: int, begins_at: int | None, quiet: bool
+) -> Iterator[Judged]:
+    database: list[Judged] = []
+    if where.database is not None and (where.journal is None or has_database(where.database)):
+        database = asyncio.run(_database(where.database, trusted, head if where.journal is None else 0, quiet))
+    if where.journal is not None:
+        known = {one.verdict.chain: one.verdict.head for one in database if one.verdict.sound}
+        yield _journal(where.journal, trusted, max(head, 0), known, begins_at, quiet)
+    yield from database
+
+
+def _journal(
+    path: Path, trusted: list[str] | None, head: int, known: dict[str, int], begins_at: int | None, quiet: bool
+) -> Judged:
+    segments = all_segments(path)
+    if not segments:
+        raise Unusable(f"{path}: there is no journal")
+    check = Check(trusted, begins_at)
+    with _bar(f"{path.name}", sum(segment.size for segment in segments), quiet) as advance:
+        size = 0
+        for number, found in enumerate(found_in(path), 1):
+            check.take(found)
+            size += len(found.raw or b"") + 1
+            if number % STEP == 0:
+                advance(size)
+    return Judged(str(path), check.end(max(head, known.get(check.verdict.chain, 0))))
+
+
+async def _database(url: str, trusted: list[str] | None, head: int, quiet: bool) -> list[Judged]:
+    async with opened(url) as records:
+        return [
+            Judged(f"database, journal {chain}", await _chain(records, chain, count, trusted, head, quiet))
+            for chain, count in (await records.chains()).items()
+        ]
+
+
+async def _chain(
+    records: Records, chain: str, count: int, trusted: list[str] | None, head: int, quiet: bool
+) -> Verdict:
+    check = Check(trusted)
+    with _bar(f"database, {chain}", count, quiet) as advance:
+        async for found in records.lines(chain):
+            check.take(found)
+            if check.verdict.lines % STEP == 0:
+                advance(check.verdict.lines)
+    position = await records.position(chain)
+    if position is not None and check.last_hash not in ("", position.hash):
+        check.missing_end()
+    return check.end(head)
+
+
+@contextmanager
+def _bar(description: str, total: int, quiet: bool) -> Iterator[_Advance]:
+    out = console(err=True)
+    times = (TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), *times)
+    with Progress(*columns, console=out, transient=True, disable=quiet or not out.is_terminal) as progress:
+        yield _Advance(progress, description, total)
+
+
+class _Advance:
+    def __init__(self, progress: Progress, description: str, total: int) -> None:
+        self._progress = progress
+        self._task = progress.add_task(description, total=total)
+
+    def __call__(self, done: int) -> None:
+        self._progress.update(self._task, completed=done)
+
+
+def _tell(judged: Judged) -> None:
+    verdict = judged.verdict
+    click.echo(f"{judged.place}: {verdict.lines:,} lines of {verdict.writers} starts, {verdict.heads:,} heads")
+    for problem in verdict.problems[:10]:
+        click.echo(f"  {problem}")
+    if len(verdict.problems) > 10:
+        click.echo(f"  and {len(verdict.problems) - 10} more that follow")
+    if verdict.deleted:
+        click.echo(f"  the values of {verdict.deleted:,} lines were deleted, as audit.retain says")
+    if verdict.problems:
+        click.echo(f"  NOT PROVEN; what stands before the first of these is proven up to head {verdict.head:,}")
+    else:
+        tail = f"the tail of {verdict.tail:,} lines is unproven" if verdict.tail else "nothing stands behind it"
+        click.echo(f"  proven to head {verdict.head:,} ({verdict.head_place}), {tail}")
+
+
+def _json(judged: Judged) -> dict[str, Json]:
+    verdict = judged.verdict
+    return {
+        "record": judged.place,
+        "ok": verdict.sound,
+        "chain": verdict.chain,
+        "lines": verdict.lines,
+        "heads": verdict.heads,
+        "proven_to_head": verdict.head,
+        "unproven_lines": verdict.tail,
+        "values_deleted": verdict.deleted,
+        "problems": [str(problem) for problem in verdict.problems],
+    }

@@ -1,0 +1,47 @@
+"""Where the record is, as gateway.yaml says; read alone, so that no other secret or policy need be there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.config.audit import database
+from gateway.config.secrets import secret
+from gateway.config.settings import DEFAULTS
+from gateway.documents import Report, load
+from gateway.errors import DocumentError, Problem
+from gateway.model import Secret
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The journal, the database, and what signs heads: the key itself, or the file that holds it."""
+
+    journal: Path
+    database: Secret
+    key: Secret | None
+    key_file: Path
+
+
+def record_places(path: Path, environ: Mapping[str, str]) -> Places:
+    """The places that the configuration in `path` names. Raises DocumentError."""
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise DocumentError([Problem(str(path), 1, 1, f"cannot be read: {reason}")]) from error
+    folder = path.resolve().parent
+    report = Report([])
+    root = report.section(load(text, str(path)))
+    stores, audit = root.section("stores"), root.section("audit")
+    journal = folder / stores.text("journal", DEFAULTS["stores.journal"])
+    places = Places(
+        journal=journal,
+        database=database(stores, folder, environ),
+        key=secret(audit, "key", folder, environ) if audit.get("key") is not None else None,
+        key_file=journal.with_name(f"{journal.name}.key"),
+    )
+    if report.problems:
+        raise DocumentError(report.problems)
+    return places

@@ -1,0 +1,231 @@
+"""`audit …`: what the record says to a person and to a program, and what it proves."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gateway.cli import main
+from gateway.model import AuditRecord, Json
+from gateway.stores.filler import Filler
+from gateway.stores.heads import key_in
+from gateway.stores.journal import Journal
+from gateway.stores.lines import read_line, write_line
+from gateway.stores.records import Records
+from gateway.stores.sql import Database
+
+START = 1_790_000_000.0
+
+
+def fields(number: int, **others: Json) -> dict[str, Json]:
+    """What an exchange says."""
+    return {
+        "kind": "http",
+        "principal": "idp|cli|ada" if number % 2 else "idp|cli|bob",
+        "app": "cart" if number % 3 else "desk",
+        "view": f"v{number % 2}",
+        "door": "bridge",
+        "initiator": ("person", "page", "model")[number % 3],
+        "method": "POST" if number % 2 else "GET",
+        "url": f"/api/items/{number}",
+        "route": "items",
+        "decision": "allow",
+        "trace": f"{number:032x}",
+        **others,
+    }
+
+
+@pytest.fixture
+async def folder(tmp_path: Path) -> Path:
+    """A gateway.yaml with the record of twelve exchanges, one refused, one of unknown result, one approval."""
+    path = tmp_path / "gateway.journal"
+    (tmp_path / "gateway.yaml").write_text("apps: {}\n")
+    now = [START]
+    key = key_in(tmp_path / "gateway.journal.key")
+
+    def at(seconds: float) -> float:
+        now[0] = START + seconds
+        return now[0]
+
+    async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
+        records = Records(database)
+        async with Journal(path, key=key, now=lambda: now[0]) as journal, asyncio.TaskGroup() as tasks:
+            filling = tasks.create_task(Filler(records, journal).run())
+            for number in range(10):
+                said = fields(number)
+                journal.append(AuditRecord(f"r{number}", "intent", at(number), said))
+                ended: dict[str, Json] = {**said, "status": 200, "reason": None, "timing": {"send": 1.5}}
+                journal.append(AuditRecord(f"r{number}", "outcome", at(number + 0.5), ended))
+            refused = fields(10, decision="deny", status=403, reason="policy-denied", detail="=cmd()\x1b[31m")
+            journal.append(AuditRecord("r10", "outcome", at(10), refused))
+            asked: dict[str, Json] = {
+                "kind": "approval",
+                "app": "cart",
+                "principal": "idp|web|ada",
+                "decision": "approved",
+            }
+            journal.append(AuditRecord("a1", "outcome", at(11), {**asked, "status": 200}))
+            journal.append(
+                AuditRecord("r11", "intent", at(12), fields(11, url="/<script>alert(1)</script>", cause="r10"))
+            )
+            journal.seal()
+            end = journal.position
+            async with asyncio.timeout(10):
+                while (found := await records.position(journal.chain)) is None or found.end < end:
+                    await asyncio.sleep(0.01)
+            filling.cancel()
+    return tmp_path
+
+
+def run(folder: Path, *arguments: str) -> Result:
+    """`webmcp-gateway audit …` with the configuration of `folder`."""
+    command, *rest = arguments
+    return CliRunner().invoke(main, ["audit", command, "--config", str(folder / "gateway.yaml"), *rest])
+
+
+def ids(result: Result) -> list[str]:
+    """The ids in a JSON answer."""
+    assert result.exit_code == 0, result.output
+    return [one["id"] for one in json.loads(result.stdout)]
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        (["--limit", "2"], ["a1", "r11"]),
+        (["--app", "desk", "--initiator", "person"], ["r0", "r3", "r6", "r9"]),
+        (["--principal", "idp|cli|ada", "--view", "v1", "--limit", "2"], ["r9", "r11"]),
+        (["--decision", "deny"], ["r10"]),
+        (["--reason", "policy-denied"], ["r10"]),
+        (["--trace", f"{7:032x}"], ["r7"]),
+        (["--id", "r10"], ["r10", "r11"]),
+        (["--since", "2026-09-21T14:13:28", "--until", "2026-09-21T14:13:30"], ["r8", "r9"]),
+        (["--door", "mcp"], []),
+    ],
+)
+async def test_queries(folder: Path, options: list[str], found: list[str]) -> None:
+    """The database and the journal give the same."""
+    assert ids(await asyncio.to_thread(run, folder, "query", "--json", *options)) == found
+    journal = ["--record", str(folder / "gateway.journal")]
+    assert sorted(ids(await asyncio.to_thread(run, folder, "query", "--json", *journal, *options))) == sorted(found)
+
+
+async def test_a_table_shows_no_control_characters(folder: Path) -> None:
+    """And says where nobody knows how a call ended."""
+    result = await asyncio.to_thread(run, folder, "query")
+    assert result.exit_code == 0
+    assert "\x1b" not in result.stdout
+    assert "unknown" in result.stdout
+    assert "r11" in result.stdout
+
+
+async def test_tail(folder: Path) -> None:
+    """The last ones, of the journal."""
+    result = await asyncio.to_thread(run, folder, "tail", "-n", "3", "--json")
+    assert [json.loads(line)["id"] for line in result.stdout.splitlines()] == ["r10", "a1", "r11"]
+
+
+async def test_exports(folder: Path) -> None:
+    """Everything, as JSON lines and as CSV in which nothing is a formula."""
+    lines = (await asyncio.to_thread(run, folder, "export")).stdout.splitlines()
+    assert len(lines) == 13
+    assert json.loads(lines[0])["timing"] == {"send": 1.5}
+    rows = list(csv.DictReader(io.StringIO((await asyncio.to_thread(run, folder, "export", "--format", "csv")).stdout)))
+    assert len(rows) == 13
+    (refused,) = [row for row in rows if row["id"] == "r10"]
+    assert refused["detail"].startswith("'=cmd")
+    assert (refused["status"], refused["reason"]) == ("403", "policy-denied")
+
+
+async def test_report(folder: Path) -> None:
+    """One page that loads nothing, with every value escaped."""
+    result = await asyncio.to_thread(run, folder, "report", "--since", "2026-09-01", "--until", "2026-10-01")
+    assert result.exit_code == 0, result.output
+    page = result.stdout
+    assert "policy-denied" in page
+    assert "approved" in page
+    assert "&lt;script&gt;" in page
+    assert not any(word in page for word in ("<script", "http://", "https://", "src=", "url("))
+
+
+async def test_verify(folder: Path) -> None:
+    """Journal and database are proven to their last head."""
+    result = await asyncio.to_thread(run, folder, "verify")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count("proven to head") == 2
+    told = json.loads((await asyncio.to_thread(run, folder, "verify", "--json")).stdout)
+    assert [one["ok"] for one in told["records"]] == [True, True]
+
+
+async def test_verify_with_the_public_key_alone(folder: Path) -> None:
+    """As an auditor has it; without one it says so."""
+    public = (await asyncio.to_thread(run, folder, "key")).stdout.strip()
+    (folder / "gateway.journal.key").unlink()
+    assert (await asyncio.to_thread(run, folder, "verify")).exit_code == 2
+    assert (await asyncio.to_thread(run, folder, "verify", "--key", public)).exit_code == 0
+    assert (await asyncio.to_thread(run, folder, "verify", "--any-key")).exit_code == 0
+    other = await asyncio.to_thread(run, folder, "verify", "--key", key_in(folder / "other").public)
+    assert other.exit_code == 1
+    assert "not one that you trust" in other.stdout
+
+
+async def test_a_journal_that_was_cut_off_behind_a_head(folder: Path) -> None:
+    """The database knows a later head; without it, one that somebody kept does."""
+    path = folder / "gateway.journal"
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
+    result = await asyncio.to_thread(run, folder, "verify")
+    assert result.exit_code == 1
+    assert "gateway.journal:1 is head 1, the last one, and head 2 is known" in result.stdout
+    alone = ["--record", str(path)]
+    assert (await asyncio.to_thread(run, folder, "verify", *alone)).exit_code == 0
+    assert (await asyncio.to_thread(run, folder, "verify", *alone, "--head", "2")).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("DELETE FROM audit WHERE id = 'r4'", "2 before it are missing"),
+        ("UPDATE audit SET line = replace(line, '/api/items/4', '/api/items/5') WHERE id = 'r4'", "was altered"),
+        ("UPDATE audit SET position = position + 10000 WHERE id = 'r4'", "before it are missing"),
+        ("DELETE FROM audit WHERE position > 5000", "lines after it are missing"),
+    ],
+)
+async def test_a_database_that_was_changed(folder: Path, change: str, problem: str) -> None:
+    """By whoever may write to it; the journal stays proven."""
+    async with Database(f"sqlite:///{folder}/gateway.db") as database, database.connect() as connection:
+        await connection.exec_driver_sql(change)
+        await connection.commit()
+    result = await asyncio.to_thread(run, folder, "verify")
+    assert result.exit_code == 1
+    assert "gateway.journal: 25 lines" in result.stdout
+    assert problem in result.stdout.partition("database")[2]
+
+
+async def test_a_line_that_was_forged_in_the_journal(folder: Path) -> None:
+    """Named by its number, with exit code 1."""
+    path = folder / "gateway.journal"
+    lines = path.read_bytes().splitlines()
+    line = read_line(lines[7])
+    forged = AuditRecord(line.record.id, line.record.phase, line.record.time, {**line.record.fields, "url": "/other"})
+    lines[7] = write_line(line.writer, line.seq, line.prev, forged).text.encode()
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    result = await asyncio.to_thread(run, folder, "verify")
+    assert result.exit_code == 1
+    assert "gateway.journal:9 does not continue the line before it" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments", [["query", "--since", "yesterday"], ["query", "--record", "nothing.db"], ["tail"]]
+)
+def test_what_cannot_be_used(tmp_path: Path, arguments: list[str]) -> None:
+    """Exit code 2 and what to write."""
+    (tmp_path / "gateway.yaml").write_text("stores: {journal: nothing.journal, database: 'sqlite:///nothing.db'}\n")
+    result = run(tmp_path, *arguments)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
