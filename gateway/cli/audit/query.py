@@ -9,7 +9,7 @@ import click
 
 from gateway.cli.audit.shown import as_json, table
 from gateway.cli.audit.source import filter_of, filter_options, newest, source, source_options
-from gateway.cli.policy.output import console, write_json
+from gateway.cli.policy.output import write_json
 
 
 @click.command()
@@ -26,4 +26,4 @@ def query(config: Path, record: str | None, limit: int, json_lines: bool, **give
     if json_lines:
         write_json([as_json(one) for one in found])
     else:
-        console().print(table(found), width=1000, crop=False)  # ids are copied: no cell is cut to fit a terminal
+        click.echo(table(found))

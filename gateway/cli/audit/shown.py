@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from rich.table import Table
-from rich.text import Text
-
 from gateway.model import Json
 from gateway.stores.records import Record
 
@@ -18,14 +15,11 @@ def as_json(record: Record) -> dict[str, Json]:
     return {"id": record.id, "time": when(record.time), "ended": when(record.ended), **record.fields}
 
 
-def table(records: list[Record]) -> Table:
-    """Records in lines."""
-    found = Table(box=None, pad_edge=False, header_style="bold")
-    for name in COLUMNS:
-        found.add_column(name, no_wrap=name != "what", overflow="fold")
-    for record in records:
-        found.add_row(*(Text(visible(cell)) for cell in row(record)))
-    return found
+def table(records: list[Record]) -> str:
+    """Records in lines; no cell is cut to fit a terminal, since ids and URLs are copied."""
+    rows = [COLUMNS, *(tuple(visible(cell) for cell in row(record)) for record in records)]
+    widths = [max(len(line[column]) for line in rows) for column in range(len(COLUMNS))]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in rows)
 
 
 def row(record: Record) -> tuple[str, ...]:
