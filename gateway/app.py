@@ -18,6 +18,7 @@ from gateway import recording
 from gateway.accounts import Accounts
 from gateway.admission import Admission, admission
 from gateway.apps import own_files, pack
+from gateway.asking import Approving
 from gateway.backends.connect import Connections
 from gateway.config import App as AppConfig
 from gateway.config import Config, Notices, Reading
@@ -34,7 +35,6 @@ from gateway.doors.metrics import MetricsDoor
 from gateway.doors.sandbox import SandboxDoor
 from gateway.doors.site import ANY_PATH, SiteDoor
 from gateway.errors import StartError
-from gateway.exchange.approve import Approvals
 from gateway.exchange.circuit import Circuits
 from gateway.exchange.cookies import CookieJars
 from gateway.exchange.idempotency import Idempotency
@@ -47,7 +47,6 @@ from gateway.exchange.streams import Streams
 from gateway.exchange.wait import Waiting
 from gateway.gauges import watched
 from gateway.hooks import Hooks
-from gateway.mcp.elicit import Asking
 from gateway.mcp.server import Face
 from gateway.reload import Reloader
 from gateway.running import Apps, Backends, Held, Packed, Running
@@ -95,8 +94,9 @@ class _Gateway:
         hooks = Hooks(config.plugins, config.path.parent)
         self._accounts = Accounts(config, self._connections, self._database, hooks)
         self._backends = Backends(self._connections, hooks.backend_types())
-        self._approvals = Approvals(config.approvals.timeout)
         self._recorder = Recorder(self._journal, hooks, OnFailure(config.audit.on_failure), self._metrics)
+        self._approving = Approving(config, self._recorder, hooks, self._connections)
+        self._approvals = self._approving.questions
         circuits = Circuits()
         self._jars = CookieJars()
         self._streams = Streams()
@@ -106,7 +106,7 @@ class _Gateway:
             self._apps.part(lambda app: app.guarded),
             limiter=limiter,
             idempotency=Idempotency(IdempotencyKeys(self._database)),
-            waiting=Waiting(self._approvals, f"{origins.console}/approvals/"),
+            waiting=Waiting(self._approvals, self._approving.page, self._approving.grants),
             recorder=self._recorder,
             sender=Sender(self._accounts.authenticator, circuits=circuits, jars=self._jars),
             streams=self._streams,
@@ -130,6 +130,8 @@ class _Gateway:
         self._events = Events(
             self._journal,
             self._approvals,
+            self._approving.grants,
+            self._approving.door,
             self._views,
             self._notices,
             lambda: [asdict(app.card) for app in self._apps.values()],
@@ -139,7 +141,8 @@ class _Gateway:
             approvals=self._approvals,
             limiter=limiter,
             recorder=self._recorder,
-            approval_url=f"{origins.console}/approvals/",
+            approval_url=self._approving.page,
+            grants=self._approving.grants,
         )
         self._runtime = (static / "view" / "runtime.js").read_text("utf-8")
         self._sandbox = SandboxDoor(static / "sandbox", origins.sandbox)
@@ -162,6 +165,7 @@ class _Gateway:
         guard = Guard(self._listener, admitted.identify, admitted.challenges, admitted.apps, origins.console)
         root = web.Application(middlewares=[guard.middleware()], client_max_size=BODY)
         mcp_routes = [*mcp_door.routes(self._everything, faces), *admitted.challenges.routes()]
+        mcp_routes += self._approving.door.signed()
         metrics = MetricsDoor(self._metrics)
         plain = [*self._health.routes(), *metrics.routes(), *mcp_routes, *_entrances(origins.console)]
         inner = self._console(bridge, admitted).application()
@@ -194,8 +198,7 @@ class _Gateway:
             sandbox=self._config.server.origins.sandbox,
             version=gateway.__version__,
             apps=self._apps.part(lambda app: app.card),
-            approvals=self._approvals,
-            recorder=self._recorder,
+            approvals=self._approving.door,
             tickets=bridge.tickets,
             events=self._events,
             database=self._records,
@@ -241,7 +244,7 @@ class _Gateway:
         for id in new:
             await self._held.enter(self._tasks, apps[id].face)
         for id in gone:
-            self._approvals.cancel_outdated(id, "")
+            self._approving.outdated(id, "")
             for view in self._views.of(None, id):
                 self._views.close(view)
         self._apps.replace(apps)
@@ -258,7 +261,7 @@ class _Gateway:
         if before is None or before.packed is not now.packed:
             now.face.renew()
         if before is not None and before.config.policy is not now.config.policy:
-            self._approvals.cancel_outdated(now.config.id, now.config.policy.version)
+            self._approving.outdated(now.config.id, now.config.policy.version)
             self._views.renew(now.config.id)
 
     def _serving(self, app: AppConfig) -> Running:
@@ -306,7 +309,7 @@ class _Gateway:
             fast_path=self._config.mcp.fast_path,
             sessions=self._config.mcp.sessions,
             session_idle=self._config.mcp.session_idle,
-            asking=Asking(),
+            asking=self._approving.elicitation(),
         )
 
     async def _lifetime(self, _: web.Application) -> AsyncIterator[None]:
@@ -340,7 +343,7 @@ class _Gateway:
             await stack.enter_async_context(self._connections)
             stack.push_async_callback(self._backends.close)
             tasks = await stack.enter_async_context(self._tasks)
-            for job in (*self._recording(), self._approvals.keep()):
+            for job in (*self._recording(), self._approvals.keep(), self._approving.ways.run()):
                 stack.callback(tasks.create_task(job).cancel)
             await stack.enter_async_context(self._streams)
             await stack.enter_async_context(self._views)

@@ -17,7 +17,7 @@ import pluggy
 from gateway import hookspecs
 from gateway.errors import Reason, Refusal, StartError
 from gateway.hookspecs import BackendFactory, CredentialFactory
-from gateway.model import AuditRecord, Caller, CanonicalRequest
+from gateway.model import AuditRecord, Caller, CanonicalRequest, Question
 
 TIMEOUT = 5.0
 """Seconds that one hook of one plugin may take."""
@@ -96,17 +96,45 @@ class Hooks:
                 types[name] = factory
         return types
 
+    @property
+    def approvers(self) -> tuple[PluginApprover, ...]:
+        """The plugins that can ask a person, in their order."""
+        return tuple(PluginApprover(implementation) for implementation in self._implementations("ask_approval"))
+
     def _implementations(self, hook: str) -> list[pluggy.HookImpl]:
         # pluggy lists the one registered first at the front, and calls from the back
         return list(getattr(self._plugins.hook, hook).get_hookimpls())
 
 
-async def _call(implementation: pluggy.HookImpl, **arguments: object) -> Any:
+class PluginApprover:
+    """One plugin as a way to ask a person. Its failure approves nothing; the other ways go on."""
+
+    def __init__(self, implementation: pluggy.HookImpl) -> None:
+        self.name = f"plugin:{implementation.plugin_name}"
+        self._implementation = implementation
+
+    async def ask(self, question: Question) -> bool | None:
+        """What the plugin says, in its own time."""
+        try:
+            answer = await _call(self._implementation, None, question=question)
+        except PluginFailed as error:
+            log.error("%s; the question goes on without it", error)
+            return None
+        if answer is None or isinstance(answer, bool):
+            return answer
+        log.error("%s: ask_approval gives True, False or None, not %r", self.name, answer)
+        return None
+
+    async def over(self, question: Question, state: str) -> None:
+        """A plugin learns of it by being cancelled."""
+
+
+async def _call(implementation: pluggy.HookImpl, timeout: float | None = TIMEOUT, **arguments: object) -> Any:
     taken = {name: arguments[name] for name in implementation.argnames}
     try:
         answer = implementation.function(**taken)
         if inspect.isawaitable(answer):
-            answer = await asyncio.wait_for(answer, TIMEOUT)
+            answer = await asyncio.wait_for(answer, timeout)
     except Exception as error:  # a plugin is foreign code: whatever it raises refuses
         hook = implementation.function.__name__
         log.exception("plugin %s failed in %s", implementation.plugin_name, hook)

@@ -2,8 +2,8 @@
 
 A plugin is a Python module named in `plugins:` of gateway.yaml. It marks its functions with `@hookimpl`; each may be
 plain or `async`. Plugins run in the order in which the configuration names them. A hook that raises, or takes longer
-than five seconds, refuses what it was asked about and is named in the answer; a plugin cannot allow what the policy
-denies. A marked function whose name is no hook stops the start.
+than five seconds (`ask_approval` may), refuses what it was asked about and is named in the answer; a plugin cannot
+allow what the policy denies. A marked function whose name is no hook stops the start.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import pluggy
 
 from gateway.credentials import Tokens
-from gateway.model import AuditRecord, Backend, Caller, CanonicalRequest, Json
+from gateway.model import AuditRecord, Backend, Caller, CanonicalRequest, Json, Question
 
 PROJECT = "webmcp_gateway"
 
@@ -46,6 +46,14 @@ def resolve_secret(reference: str) -> Awaitable[str | None] | str | None:
 @hookspec
 def check_request(request: CanonicalRequest, caller: Caller) -> Awaitable[str | None] | str | None:
     """Look at a request that the policy allows, before it is authenticated. A text refuses it and says why."""
+
+
+@hookspec
+def ask_approval(question: Question) -> Awaitable[bool | None] | bool | None:
+    """Ask a person, elsewhere, where `approvals.ask` names `plugin`. True approves, False declines, None is no answer.
+
+    It may take as long as the question is open, and is cancelled when that is over. An error is no answer.
+    """
 
 
 @hookspec

@@ -291,8 +291,8 @@ class Question:
     """What a person is asked before a call runs: in words, and the raw call.
 
     `body` is its text, of `size` bytes in all; `expires` is in seconds since the epoch. `cause` is the audit id of the
-    model's call that led to it. `grant` says for how many seconds the policy lets a person allow the same kind of call,
-    None where each one is asked about.
+    model's call that led to it. `grant` says for how many seconds the policy lets a person allow all calls under
+    `rule`, None where each one is asked about.
     """
 
     id: str
@@ -313,6 +313,7 @@ class Question:
     expires: float
     cause: str | None = None
     grant: float | None = None
+    rule: str = ""
 
 
 class Approver(Protocol):

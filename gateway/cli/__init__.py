@@ -13,6 +13,7 @@ main = CommandGroup(
         "dev": "gateway.cli.dev:dev",
         "pack": "gateway.cli.pack:pack",
         "policy": "gateway.cli.policy:policy",
+        "approvals": "gateway.cli.approvals:approvals",
         "attack": "gateway.cli.attack.command:attack",
         "token": "gateway.cli.token:token",
         "audit": "gateway.cli.audit:audit",

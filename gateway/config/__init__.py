@@ -1,9 +1,10 @@
 """gateway.yaml and the environment become one frozen Config; what is wrong in it or its policies is named at once."""
 
+from gateway.config.approvals import Approvals, Presence, Way, Webhook
 from gateway.config.audit import Audit, SinkName, Telemetry
 from gateway.config.load import Reading, app_id_problem, load_config, read_config
 from gateway.config.notices import Kind, Notice, Notices
-from gateway.config.nouns import App, Approvals, Config, EncryptionKey, Origins, Server, Unproven
+from gateway.config.nouns import App, Config, EncryptionKey, Origins, Server, Unproven
 from gateway.config.places import Places, record_places
 from gateway.config.restart import restart_problems
 from gateway.config.settings import SETTINGS, Setting
@@ -22,6 +23,7 @@ __all__ = [
     "Notices",
     "Origins",
     "Places",
+    "Presence",
     "Reading",
     "Server",
     "Setting",
@@ -29,6 +31,8 @@ __all__ = [
     "Telemetry",
     "Unproven",
     "Watch",
+    "Way",
+    "Webhook",
     "app_id_problem",
     "load_config",
     "read_config",

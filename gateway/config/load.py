@@ -10,18 +10,19 @@ from pathlib import Path
 
 from gateway.config import addresses
 from gateway.config import audit as record
+from gateway.config.approvals import read_approvals
 from gateway.config.callers import blocks, check_reach, read_auth, read_roles
 from gateway.config.credentials import Reading as CredentialReading
 from gateway.config.credentials import credentials as read_credentials
 from gateway.config.credentials import exempt
 from gateway.config.encryption import encryption_key
 from gateway.config.mcp import read_mcp
-from gateway.config.nouns import App, Approvals, Config, Origins, Server, Unproven
+from gateway.config.nouns import App, Config, Origins, Server, Unproven
 from gateway.config.secrets import misplaced
 from gateway.config.settings import DEFAULTS, UNAVAILABLE
 from gateway.config.sources import stamp
 from gateway.credentials import Spec
-from gateway.documents import Section, parse_duration, read, suggestion
+from gateway.documents import Section, read, suggestion
 from gateway.errors import DocumentError, Problem
 from gateway.policy import Policy, load_policy
 
@@ -33,6 +34,7 @@ SECRETS = (
     "key",
     "password",
     "private_key",
+    "secret",
     "value",
 )
 """The keys whose values may come from the environment or a file."""
@@ -141,7 +143,7 @@ class _Reader:
             database=database,
             journal=journal,
             encryption_key=encryption_key(stores, self.folder, self.environ),
-            approvals=_approvals(root.section("approvals")),
+            approvals=read_approvals(root.section("approvals"), self.folder, self.environ),
             mcp=read_mcp(root.section("mcp")),
             audit=record.audit(root.section("audit"), telemetry, journal, self.folder, self.environ),
             telemetry=telemetry,
@@ -225,8 +227,3 @@ def _check_sites(section: Section, origins: Origins, apps: Sequence[str]) -> Non
         host = addresses.host_of(first)
         if host and host == addresses.host_of(second):
             section.problem(f"{one} and {other} need hosts of their own, and both are at {host}", "origins")
-
-
-def _approvals(section: Section) -> Approvals:
-    section.unavailable(*UNAVAILABLE["approvals"])
-    return Approvals(timeout=section.duration("timeout", parse_duration(DEFAULTS["approvals.timeout"])))

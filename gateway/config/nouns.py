@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from gateway.callers.nouns import Blocks, Method, Roles
+from gateway.config.approvals import Approvals
 from gateway.config.audit import Audit, Telemetry
 from gateway.config.mcp import Mcp
 from gateway.credentials import Spec
@@ -57,13 +58,6 @@ class App:
     title: str
     trust_view_gestures: bool
     stamp: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Approvals:
-    """How people are asked. `timeout` is in seconds."""
-
-    timeout: float
 
 
 @dataclass(frozen=True, slots=True)

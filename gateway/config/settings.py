@@ -145,7 +145,13 @@ SETTINGS: Final = (
         "${file:gateway.key}",
         "The key of stored tokens: ${env:NAME}, ${file:path} (made if it is not there), or keyring.",
     ),
+    Setting("approvals.ask", "[console, elicitation, cli]", "How people are asked: also webhook and plugin."),
     Setting("approvals.timeout", "2m", "How long a question to a person stays open."),
+    Setting("approvals.interactive", "[]", "Client ids that may ask for a typed code instead of opening the page."),
+    Setting("approvals.webhook.url", "", "Where questions are sent, for instance to a chat bot."),
+    Setting("approvals.webhook.secret", "", "What signs them, 32 characters or more: ${env:NAME} or ${file:path}."),
+    Setting("approvals.webhook.answers", "false", "Whether signed answers that come back count."),
+    Setting("approvals.webhook.network", "public", "Where it may be: public, private, or a list of CIDRs."),
     Setting("audit.on_failure", "refuse-unsafe", "Without a record: refuse-unsafe methods, refuse all, or continue."),
     Setting("audit.redact", "[]", "What the record must not hold, as JSON paths: $.password, $..token."),
     Setting("mcp.fast_path", "true", "Carry an app's requests past the MCP SDK where nothing about them is unusual."),
@@ -171,6 +177,6 @@ DEFAULTS: Final = {setting.key: setting.default or "" for setting in SETTINGS}
 UNAVAILABLE: Final = {
     "": ("hosts", "upstreams"),
     "stores": ("redis",),
-    "approvals": ("ask", "presence"),
+    "approvals": ("presence",),
 }
 """Keys that are planned and do not work yet, by their section."""

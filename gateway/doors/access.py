@@ -7,6 +7,9 @@ from typing import Final
 
 SCRAPED: Final = "/metrics"
 
+SIGNED: Final = "/approvals/webhook"
+"""Where signed answers to questions come: their signature proves them, no caller."""
+
 METADATA: Final = "/.well-known/oauth-protected-resource"
 """Where the gateway says which issuers it takes tokens of (RFC 9728 3.1)."""
 
@@ -45,7 +48,7 @@ _OPEN_ON_CONSOLE: Final = ("/", "/assets", "/approvals/{id}", "/bridge")
 
 def access(site: Site, route: str) -> Access:
     """What the route, in aiohttp's canonical form, asks of its caller; an unknown one is a person's."""
-    if site is Site.SANDBOX or is_metadata(site, route):
+    if site is Site.SANDBOX or is_metadata(site, route) or (route == SIGNED and site is not Site.APP):
         return Access.OPEN
     if site is Site.APP:
         return Access.OPEN if route == VISIT else Access.PERSON

@@ -19,14 +19,13 @@ from gateway.callers.people import display_name, is_login
 from gateway.config import Notices
 from gateway.doors.allowed import lacking
 from gateway.doors.answers import SECURE, refused
+from gateway.doors.approvals import ApprovalDoor
 from gateway.doors.events import Events, problems
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.links import LinkDoor
-from gateway.doors.sight import may_answer, sees_question, sees_record
+from gateway.doors.sight import sees_record
 from gateway.doors.tickets import Tickets
-from gateway.exchange.approve import Approvals, State
-from gateway.exchange.record import Recorder
-from gateway.model import LOCAL, Caller, Door, Initiator, Json, Principal, Question
+from gateway.model import LOCAL, Json, Principal
 from gateway.stores.records import Filter, Record, Records
 
 CSRF = "webmcp-gateway-csrf"
@@ -60,8 +59,7 @@ class ConsoleDoor:
         sandbox: str,
         version: str,
         apps: Mapping[str, AppCard],
-        approvals: Approvals,
-        recorder: Recorder,
+        approvals: ApprovalDoor,
         tickets: Tickets,
         events: Events,
         database: Records,
@@ -75,7 +73,6 @@ class ConsoleDoor:
         self._version = version
         self._apps = apps
         self._approvals = approvals
-        self._recorder = recorder
         self._tickets = tickets
         self._events = events
         self._database = database
@@ -95,7 +92,7 @@ class ConsoleDoor:
                 web.get("/api/state", self._state),
                 web.get("/api/events", self._events.handle),
                 web.get("/api/audit", self._audit),
-                web.post("/api/approvals/{id}", self._changing(self._answer)),
+                *self._approvals.routes(self._changing),
                 web.post("/api/logout", self._changing(self._logged_out)),
                 web.post("/api/links", self._changing(self._links.handle)),
                 web.post("/bridge/tickets", self._changing(self._ticket)),
@@ -167,28 +164,6 @@ class ConsoleDoor:
         # a browser's page alone sees a person's gestures: a program with a token would say what it likes
         token = self._tickets.issue(request.headers.get("origin"), principal, apps, attest=principal.session)
         return _json({"ticket": token})
-
-    async def _answer(self, request: web.Request) -> web.Response:
-        answer = (await _object(request)).get("answer")
-        principal = request[PRINCIPAL]
-        if answer not in ("approve", "decline"):
-            return refused(400, "bad-request", "answer: approve or decline.")
-        asked = [question for question in self._approvals.open_questions() if sees_question(principal, question)]
-        question = next((question for question in asked if question.id == request.match_info["id"]), None)
-        if question is not None and not may_answer(principal, question):
-            return refused(403, "not-allowed", "A person answers this, logged in to the console.")
-        if question is None:
-            return refused(410, "approval-expired", "This question was answered, has expired, or its caller is gone.")
-        state = self._approvals.answer(question.id, answer == "approve", principal.id)
-        await self._record(question, principal, state)
-        return _json({"status": state.value})
-
-    async def _record(self, question: Question, by: Principal, state: State) -> None:
-        caller = Caller(by, question.app, Door.SITE, Initiator.PERSON, "console", question.view, cause=question.id)
-        record = self._recorder.start("approval", caller, safe=False)
-        record.note(door="console", approval=question.id, method=question.method, url=question.target)
-        record.note(message=question.message, decision=state.value, policy_version=question.policy_version)
-        await record.close(status=200)
 
     def _changing(
         self, handler: Callable[[web.Request], Awaitable[web.Response]]

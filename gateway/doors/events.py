@@ -6,15 +6,16 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 
 from aiohttp import web
 
 from gateway.config import Kind, Notice, Notices
+from gateway.doors.approvals import ApprovalDoor
 from gateway.doors.guard import PRINCIPAL
-from gateway.doors.sight import Lines, sees_question, sees_view
+from gateway.doors.sight import Lines, sees_view
 from gateway.exchange.approve import Approvals
-from gateway.model import Json, Principal, Question
+from gateway.exchange.grants import Grants
+from gateway.model import Json, Principal
 from gateway.stores.followers import Follower
 from gateway.stores.journal import Journal
 from gateway.views.registry import LiveView, Views
@@ -30,11 +31,20 @@ class Events:
     """The event streams of all open console pages (WHATWG HTML, server-sent events)."""
 
     def __init__(
-        self, journal: Journal, approvals: Approvals, views: Views, notices: Notices, apps: Callable[[], list[Json]]
+        self,
+        journal: Journal,
+        approvals: Approvals,
+        grants: Grants,
+        door: ApprovalDoor,
+        views: Views,
+        notices: Notices,
+        apps: Callable[[], list[Json]],
     ) -> None:
         self._apps = apps
         self._journal = journal
         self._approvals = approvals
+        self._grants = grants
+        self._door = door
         self._views = views
         self._notices = notices
         self._open: set[_Changes] = set()
@@ -48,6 +58,7 @@ class Events:
         seen = Lines(principal)
         stops = (
             self._approvals.watch(lambda: changes.mark("approvals")),
+            self._grants.watch(lambda: changes.mark("grants")),
             self._views.watch(lambda _: changes.mark("views")),
             self._notices.watch(lambda: changes.mark("problems")),
         )
@@ -98,8 +109,9 @@ class Events:
 
     def _whole(self, what: str, principal: Principal) -> list[Json]:
         if what == "approvals":
-            asked = self._approvals.open_questions()
-            return [_shown(question) for question in asked if sees_question(principal, question)]
+            return self._door.asked(principal)
+        if what == "grants":
+            return self._door.granted(principal)
         if what == "apps":
             return [app for app in self._apps() if isinstance(app, dict) and principal.may("bridge", str(app["id"]))]
         if what == "problems":
@@ -114,7 +126,7 @@ class _Changes:
         self.principal = principal
         self.wake = asyncio.Event()
         self.ended = False
-        self._marked = {"approvals", "problems", "views"}
+        self._marked = {"approvals", "grants", "problems", "views"}
 
     def mark(self, what: str) -> None:
         self._marked.add(what)
@@ -139,13 +151,6 @@ async def _tell_lines(stream: web.StreamResponse, lines: Follower, changes: _Cha
 
 def _event(name: str, text: str) -> bytes:
     return f"event: {name}\ndata: {text}\n\n".encode()
-
-
-def _shown(question: Question) -> dict[str, Json]:
-    shown = asdict(question)
-    for hidden in ("principal", "digest", "policy_version"):
-        del shown[hidden]
-    return {**shown, "headers": [list(pair) for pair in question.headers]}
 
 
 def problems(notices: Notices, principal: Principal) -> list[Json]:

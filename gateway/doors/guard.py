@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from gateway.doors.access import Access, Site, access, is_metadata
+from gateway.doors.access import SIGNED, Access, Site, access, is_metadata
 from gateway.doors.answers import refused
 from gateway.doors.challenge import Challenges
 from gateway.doors.identify import Identify, Place
@@ -114,7 +114,7 @@ class Guard:
             return f"A web page of another site ({fetch_site}) may not use this gateway."
         if origin not in (None, self._listener.origins[host]):
             return f"The origin {origin[:100]!r} may not use this gateway."
-        needs_no_mark = is_mcp or access(site, path) is Access.SHOWN or is_metadata(site, path)
+        needs_no_mark = is_mcp or path == SIGNED or access(site, path) is Access.SHOWN or is_metadata(site, path)
         if fetch_site is None and origin is None and not needs_no_mark and not _is_client(request):
             return f"A client that is no browser says so with the header `{CLIENT_HEADER}: 1`."
         return None

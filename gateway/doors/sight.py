@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.model import AuditRecord, Json, Principal, Question, person_of
+from gateway.model import AuditRecord, Json, Principal, person_of
 from gateway.stores.lines import Line
 
 KNOWN = 4096
@@ -12,19 +12,6 @@ KNOWN = 4096
 def is_own(principal: Principal, owner: str) -> bool:
     """Whether what belongs to the principal with the id `owner` is this person's, at whatever client of theirs."""
     return not principal.shared and person_of(owner) == principal.person
-
-
-def sees_question(principal: Principal, question: Question) -> bool:
-    """Whether a question is shown: one's own, and everybody's to who may answer for others."""
-    return principal.may("approve") or is_own(principal, question.principal)
-
-
-def may_answer(principal: Principal, question: Question) -> bool:
-    """Whether this caller may answer: who may for others, and a person in their own browser for themselves.
-
-    A token that a program holds answers for its owner only where it was made for that.
-    """
-    return principal.may("approve") or (principal.session and is_own(principal, question.principal))
 
 
 def sees_view(principal: Principal, owner: Principal) -> bool:

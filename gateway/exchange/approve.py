@@ -62,6 +62,7 @@ class Ask:
     headers: Headers = ()
     body: bytes = b""
     grant: float | None = None
+    rule: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -133,6 +134,7 @@ class Approvals:
             expires=now + self.timeout,
             cause=caller.cause,
             grant=ask.grant,
+            rule=ask.rule,
         )
         self._parked[question.id] = Parked(question, caller, request, asked=now)
         self._notify()
@@ -215,14 +217,19 @@ class Approvals:
             if parked.question.app == app and parked.question.policy_version != policy_version:
                 self.cancel(parked)
 
-    def open_questions(self, principal: str | None = None) -> list[Question]:
-        """What a person can answer now, oldest first."""
+    def open(self) -> list[Parked]:
+        """The calls whose question can be answered now, oldest first."""
         self.sweep()
-        return [
-            parked.question
-            for parked in self._parked.values()
-            if parked.state is State.OPEN and principal in (None, parked.question.principal)
-        ]
+        return [parked for parked in self._parked.values() if parked.state is State.OPEN]
+
+    def open_questions(self) -> list[Question]:
+        """What people are asked now, oldest first."""
+        return [parked.question for parked in self.open()]
+
+    def state(self, id: str) -> State | None:
+        """Where the call `id` stands, None where it is forgotten."""
+        parked = self._parked.get(id)
+        return parked.state if parked is not None else None
 
     def asks_about(self, view: str) -> bool:
         """Whether a question of this view is open."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 from gateway.contract import problem
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approve import Approvals, Ask, Parked, Pending, State
+from gateway.exchange.grants import Grants
 from gateway.exchange.leg import Leg
 from gateway.exchange.record import Record
 from gateway.model import Caller, CanonicalRequest, Response, Tell, Visit
@@ -22,8 +23,9 @@ TakenUp = Callable[[Parked], Awaitable[Response]]
 class Waiting:
     """Requests that wait for a person. `approval_url` and an id show one question."""
 
-    def __init__(self, approvals: Approvals, approval_url: str) -> None:
+    def __init__(self, approvals: Approvals, approval_url: str, grants: Grants | None = None) -> None:
         self._approvals = approvals
+        self._grants = grants if grants is not None else Grants()
         self._approval_url = approval_url
 
     def approve(
@@ -34,9 +36,15 @@ class Waiting:
         if message is None:
             return None
         if parked is None:
+            rule = f"{leg.canonical.method} {leg.decision.route or ''}"
+            grant = leg.obligations.grant and self._grants.covering(caller, rule, policy.version)
+            if grant:
+                record.note(grant=grant.id, answered_by=grant.by)
+                return None
             # An answer that several may ask for again is whole.
             request = replace(leg.request, stream=False)
-            pending = self._approvals.park(_ask(message, leg.canonical, policy), caller, request)
+            ask = replace(_ask(message, leg.canonical, policy), grant=leg.obligations.grant, rule=rule)
+            pending = self._approvals.park(ask, caller, request)
             record.note(approval=pending.question.id)
             return pending
         record.note(approval=parked.question.id, answered_by=parked.answered_by)

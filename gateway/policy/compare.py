@@ -151,6 +151,9 @@ def _confirms(old: Confirm | None, new: Confirm | None) -> Iterator[Difference]:
     if before != after:
         turn = Turn.CLOSED if before < after else Turn.OPENED
         yield turn, f"a person is asked first for {_asked(new)} (was {_asked(old)})"
+    if (old.grant or 0) != (new.grant or 0):
+        turn = Turn.OPENED if (new.grant or 0) > (old.grant or 0) else Turn.CLOSED
+        yield turn, f"a person may allow it for {new.grant or 0:g} seconds at once (was {old.grant or 0:g})"
     if old.message != new.message:
         yield Turn.CHANGED, "the question to a person has another text"
 

@@ -146,5 +146,5 @@ def _tool_obligations(rule: ToolRule) -> Obligations:
 
 
 def _asking(decision: Decision, confirm: Confirm, source: Source, reason: str) -> Decision:
-    obligations = replace(decision.obligations, confirm=confirm.question(source), no_store=True)
+    obligations = replace(decision.obligations, confirm=confirm.question(source), grant=confirm.grant, no_store=True)
     return replace(decision, reasons=(*decision.reasons, reason), obligations=obligations)

@@ -60,7 +60,10 @@ def read_links(top: Section) -> Links:
     section = top.section("links")
     patterns = (checked(section, "allow", _pattern, text) for text in section.texts("allow"))
     allowed = tuple(pattern for pattern in patterns if pattern is not None)
-    return Links(allowed, read_confirm(section, _VOCABULARY, LINK_MESSAGE))
+    confirm = read_confirm(section, _VOCABULARY, LINK_MESSAGE)
+    if confirm is not None and confirm.grant is not None:
+        section.problem("a link is asked about each time: leave grant out", "confirm")
+    return Links(allowed, confirm)
 
 
 def _pattern(text: str) -> LinkPattern:

@@ -51,7 +51,7 @@ def parse_message(text: str) -> Message:
 
 
 def visible(text: str) -> str:
-    """`text` without control, bidirectional and invisible characters; line breaks become spaces."""
+    """`text` on one line, with control, bidirectional and invisible characters written as their codes."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(_visible(char) for char in text)
@@ -61,7 +61,7 @@ def _visible(char: str) -> str:
     category = unicodedata.category(char)
     if category in ("Zs", "Zl", "Zp") or char in "\t\n\r":
         return " "
-    return "" if category[0] == "C" or char in _BLANK else char
+    return f"⟨U+{ord(char):04X}⟩" if category[0] == "C" or char in _BLANK else char
 
 
 def _shown(value: object) -> str:

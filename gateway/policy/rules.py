@@ -24,12 +24,14 @@ METHODS: Final = SAFE_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
 class Confirm:
     """When a person is asked before a call runs (`initiators` None: always), and what.
 
-    `finders` find the values of the message's names, in their order.
+    `finders` find the values of the message's names, in their order. `grant` is for how many seconds a person may allow
+    all that the rule allows, None where each call is asked about.
     """
 
     initiators: frozenset[Initiator] | None
     message: Message
     finders: tuple[Finder, ...] = ()
+    grant: float | None = None
 
     def applies(self, caller: Caller) -> bool:
         """Whether a call of `caller` needs an approval."""

@@ -16,6 +16,7 @@ from mcp import types as mcp
 
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approve import Approvals, Ask, Parked, State
+from gateway.exchange.grants import Grants
 from gateway.exchange.limit import Limiter
 from gateway.exchange.record import Record, Recorder
 from gateway.model import Caller, Door, Effect, Initiator, Principal, Question, Tell, ViewTool, Visit
@@ -38,8 +39,16 @@ class Forwarder:
     """Carries model calls into live views. `approval_url` and an id show one question."""
 
     def __init__(
-        self, views: Views, *, approvals: Approvals, limiter: Limiter, recorder: Recorder, approval_url: str = ""
+        self,
+        views: Views,
+        *,
+        approvals: Approvals,
+        limiter: Limiter,
+        recorder: Recorder,
+        approval_url: str = "",
+        grants: Grants | None = None,
     ) -> None:
+        self._grants = grants if grants is not None else Grants()
         self._views = views
         self._approvals = approvals
         self._approval_url = approval_url
@@ -182,7 +191,17 @@ class Forwarder:
             return
         body = json.dumps(arguments, ensure_ascii=False, sort_keys=True)
         digest = _digest(caller, tool, body)
-        ask = Ask(message, "tools/call", tool.page_name, digest, policy.version, body=body.encode())
+        lasting, rule = (
+            decision.obligations.grant,
+            f"tool {tool.page_name} {_digest(replace(caller, view=None), tool, '')}",
+        )
+        grant = lasting and self._grants.covering(caller, rule, policy.version)
+        if grant:
+            record.note(grant=grant.id, answered_by=grant.by)
+            return
+        ask = Ask(
+            message, "tools/call", tool.page_name, digest, policy.version, body=body.encode(), grant=lasting, rule=rule
+        )
         question = self._approvals.park(ask, caller).question
         record.note(approval=question.id)
         if tell is not None:

@@ -24,7 +24,7 @@ from gateway.policy.messages import MAX_MESSAGE, MAX_VALUE, parse_message, visib
         (
             "Add {arguments.x}",
             ["a\u202etxt\u200b.exe\x1b[31m\n\ny\U000e0041\u2800"],
-            "Add atxt.exe[31m  y",
+            "Add a⟨U+202E⟩txt⟨U+200B⟩.exe⟨U+001B⟩[31m  y⟨U+E0041⟩⟨U+2800⟩",
         ),
     ],
 )

@@ -6,11 +6,8 @@ import asyncio
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from socket import AddressFamily
 
 import click
-from aiohttp import ThreadedResolver
-from aiohttp.abc import ResolveResult
 from rich.console import Console
 from yarl import URL
 
@@ -20,6 +17,7 @@ from gateway.cli.attack.attempts import Attempt, Target, attempts, safe_cases
 from gateway.cli.attack.cases import CaseData, corpus_folder, read_corpus
 from gateway.cli.attack.report import json_report, print_report
 from gateway.cli.group import Unusable
+from gateway.cli.loopback import Loopback
 
 FAILED = 1
 FASTEST = 500.0
@@ -71,7 +69,7 @@ def attack(
 
 
 async def _all(target: Target, cases: Sequence[CaseData], pause: float) -> list[Attempt]:
-    async with Connections(resolver=_Loopback()) as connections:
+    async with Connections(resolver=Loopback()) as connections:
         return [one async for one in attempts(connections, target, cases, pause)]
 
 
@@ -112,12 +110,3 @@ def _fields(headers: Sequence[str]) -> dict[str, str]:
             raise Unusable(f"--header {text[:40]!r} is not of the form 'NAME: VALUE'")
         fields[match[1].lower()] = match[2]
     return fields
-
-
-class _Loopback(ThreadedResolver):
-    """Every `*.localhost` is this machine (RFC 6761, 6.3), which not every system's resolver knows."""
-
-    async def resolve(
-        self, host: str, port: int = 0, family: AddressFamily = AddressFamily.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        return await super().resolve("localhost" if host.endswith(".localhost") else host, port, family)

@@ -1,0 +1,55 @@
+"""Builds what asks people and takes their answers, as `approvals` of gateway.yaml says."""
+
+from __future__ import annotations
+
+from gateway.backends.connect import Connections
+from gateway.backends.http import HttpBackend
+from gateway.config import Config, Presence
+from gateway.config import Way as Named
+from gateway.doors.approvals import ApprovalDoor
+from gateway.exchange.answers import Answers
+from gateway.exchange.approve import Approvals
+from gateway.exchange.grants import Grants
+from gateway.exchange.record import Recorder
+from gateway.exchange.ways import Way, Ways
+from gateway.exchange.webhook import WebhookWay
+from gateway.hooks import Hooks
+from gateway.mcp.elicit import Asking
+
+
+class Approving:
+    """Questions, grants and answers of one gateway. `page` and an id show one question."""
+
+    def __init__(self, config: Config, recorder: Recorder, hooks: Hooks, connections: Connections) -> None:
+        settings = config.approvals
+        self._settings = settings
+        self._hooks = hooks
+        self._connections = connections
+        self.page = f"{config.server.origins.console}/approvals/"
+        self.questions = Approvals(settings.timeout)
+        self.grants = Grants()
+        self.answers = Answers(self.questions, self.grants, recorder, presence=settings.presence is Presence.WEBAUTHN)
+        self.door = ApprovalDoor(self.answers, settings.ask, settings.webhook)
+        self.ways = Ways(self.questions, self.answers, self._ways())
+
+    def elicitation(self) -> Asking:
+        """What MCP clients may do for a question."""
+        asks = Named.ELICITATION in self._settings.ask
+        return Asking(visits=asks, interactive=self._settings.interactive, typed=self.answers)
+
+    def outdated(self, app: str, policy_version: str) -> None:
+        """The app has another policy now, or none: what was asked, approved or granted under an older one is void."""
+        self.questions.cancel_outdated(app, policy_version)
+        self.grants.cancel_outdated(app, policy_version)
+
+    def _ways(self) -> list[Way]:
+        """The ways that the gateway goes by itself; the console, clients and the CLI come and look."""
+        found: list[Way] = []
+        for named in self._settings.ask:
+            if named is Named.PLUGIN:
+                found += self._hooks.approvers
+            elif named is Named.WEBHOOK and self._settings.webhook is not None:
+                webhook = self._settings.webhook
+                backend = HttpBackend(webhook, self._connections)
+                found.append(WebhookWay(backend, webhook.url, webhook.secret, self.page))
+        return found

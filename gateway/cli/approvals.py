@@ -1,0 +1,255 @@
+"""`approvals`: see what waits for a person, answer it, and end grants, from the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiohttp
+import click
+
+from gateway.backends.connect import Connections
+from gateway.cli.group import CommandGroup, Unusable
+from gateway.cli.loopback import Loopback
+from gateway.config import load_config
+from gateway.errors import DocumentError
+from gateway.policy import Network
+from gateway.policy.messages import visible
+
+REFUSED = 400
+NO_HEADERS: Mapping[str, str] = {}
+_ANYWHERE = Network(public=True, private=True)
+"""It is the caller's own gateway, wherever that is."""
+
+T = TypeVar("T")
+Question = Mapping[str, Any]
+
+approvals = CommandGroup(
+    name="approvals",
+    purpose="See what waits for a person, and answer it. Talks to the running gateway's console.",
+    commands_in={
+        "list": "gateway.cli.approvals:list_",
+        "answer": "gateway.cli.approvals:answer",
+        "watch": "gateway.cli.approvals:watch",
+        "grants": "gateway.cli.approvals:grants",
+        "revoke": "gateway.cli.approvals:revoke",
+    },
+)
+
+
+class Gateway:
+    """A running gateway's console, as a client without browser sees it."""
+
+    def __init__(self, connections: Connections, console: str, headers: Mapping[str, str]) -> None:
+        self._session = connections.open(_ANYWHERE)
+        self._console = console
+        self._headers = headers
+
+    async def get(self, path: str) -> Any:
+        """What the console says under `path`."""
+        return await self._send("GET", path)
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Change something."""
+        csrf = (await self._send("GET", "/api/state"))["csrf"]
+        return await self._send("POST", path, {"webmcp-gateway-csrf": csrf}, json=body)
+
+    async def questions(self) -> AsyncIterator[list[Question]]:
+        """The open questions, anew whenever they change."""
+        async with self._session.get(f"{self._console}/api/events", headers=self._headers) as stream:
+            await _checked(stream)
+            name = b""
+            async for line in stream.content:
+                if line.startswith(b"event: "):
+                    name = line.removeprefix(b"event: ").strip()
+                elif line.startswith(b"data: ") and name == b"approvals":
+                    yield json.loads(line.removeprefix(b"data: "))
+
+    async def _send(self, method: str, path: str, headers: Mapping[str, str] = NO_HEADERS, **options: Any) -> Any:
+        headers = {**self._headers, **headers}
+        async with self._session.request(method, self._console + path, headers=headers, **options) as response:
+            await _checked(response)
+            return await response.json()
+
+
+def _reaching(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--config", "-c", "path", type=click.Path(path_type=Path), default=Path("gateway.yaml"),
+                     show_default=True, help="Says where the gateway's console is."),
+        click.option("--url", help="The console's address instead, such as http://gateway.localhost:8080."),
+        click.option("--token", envvar="WEBMCP_GATEWAY_TOKEN", help="A token with `approve`, where there is auth."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@click.command("list")
+@_reaching
+@click.option("--json", "as_json", is_flag=True, help="Write JSON.")
+def list_(path: Path, url: str | None, token: str | None, as_json: bool) -> None:
+    """What waits for you now.
+
+    Example: webmcp-gateway approvals list
+    """
+    questions = _run(path, url, token, lambda gateway: gateway.get("/api/approvals"))["approvals"]
+    if as_json:
+        click.echo(json.dumps(questions, indent=2))
+        return
+    for question in questions:
+        click.echo(told(question))
+    if not questions:
+        click.echo("Nothing waits for you.")
+
+
+@click.command()
+@click.argument("id")
+@click.option("--approve", "given", flag_value="approve", help="Approve without asking here.")
+@click.option("--decline", "given", flag_value="decline", help="Decline without asking here.")
+@click.option("--grant", is_flag=True, help="Approve all calls under the rule, for as long as its policy says.")
+@_reaching
+def answer(id: str, given: str | None, grant: bool, path: Path, url: str | None, token: str | None) -> None:
+    """Show the question ID, and answer it. The start of an id is enough.
+
+    Example: webmcp-gateway approvals answer 4fQz
+    """
+
+    async def run(gateway: Gateway) -> str:
+        asked = (await gateway.get("/api/approvals"))["approvals"]
+        found = [question for question in asked if question["id"].startswith(id)]
+        if len(found) != 1:
+            raise Unusable(f"{len(found) or 'no'} open questions begin with {id!r}; `approvals list` shows them")
+        return await _answer(gateway, found[0], given, grant=grant)
+
+    click.echo(_run(path, url, token, run))
+
+
+@click.command()
+@click.option("--answer", "answering", is_flag=True, help="Ask here about each.")
+@_reaching
+def watch(answering: bool, path: Path, url: str | None, token: str | None) -> None:
+    """Show questions as they come, until Ctrl-C.
+
+    Example: webmcp-gateway approvals watch --answer
+    """
+
+    async def run(gateway: Gateway) -> None:
+        seen: dict[str, Question] = {}
+        async for questions in gateway.questions():
+            now = {question["id"]: question for question in questions}
+            for id in seen.keys() - now.keys():
+                click.echo(f"{id[:8]}  is over")
+            for id in [id for id in now if id not in seen]:
+                if not answering:
+                    click.echo(told(now[id]))
+                    continue
+                try:
+                    click.echo(await _answer(gateway, now[id], None, grant=False))
+                except Unusable as error:
+                    click.echo(error.message, err=True)
+            seen = now
+
+    _run(path, url, token, run)
+
+
+@click.command()
+@_reaching
+def grants(path: Path, url: str | None, token: str | None) -> None:
+    """What was allowed for a while.
+
+    Example: webmcp-gateway approvals grants
+    """
+    held = _run(path, url, token, lambda gateway: gateway.get("/api/grants"))["grants"]
+    for grant in held:
+        left = max(0, round(grant["expires"] - time.time()))
+        click.echo(f"{grant['id'][:8]}  {grant['app']}  {visible(grant['rule'])}  for {left // 60}:{left % 60:02} more")
+        click.echo(f"          {visible(grant['message'])}")
+    if not held:
+        click.echo("No grants.")
+
+
+@click.command()
+@click.argument("id")
+@_reaching
+def revoke(id: str, path: Path, url: str | None, token: str | None) -> None:
+    """End the grant ID. The start of an id is enough.
+
+    Example: webmcp-gateway approvals revoke 9a2B
+    """
+
+    async def run(gateway: Gateway) -> None:
+        found = [grant for grant in (await gateway.get("/api/grants"))["grants"] if grant["id"].startswith(id)]
+        if len(found) != 1:
+            raise Unusable(f"{len(found) or 'no'} grants begin with {id!r}; `approvals grants` shows them")
+        await gateway.post(f"/api/grants/{found[0]['id']}/revoke", {})
+
+    _run(path, url, token, run)
+    click.echo("Revoked.")
+
+
+def told(question: Question) -> str:
+    """A question in words, and the raw call; nothing in it can look like a line of ours."""
+    left = max(0, round(question["expires"] - time.time()))
+    head = f"{question['id'][:8]}  {question['app']}, by the {question['initiator']}, {left // 60}:{left % 60:02} left"
+    lines = [f"{question['method']} {question['target']}"]
+    lines += [f"{name}: {value}" for name, value in question["headers"]]
+    lines += ["", *question["body"].split("\n")] if question["size"] else []
+    raw = "\n".join(f"    | {visible(line)}" for line in lines)
+    return f"{head}\n  {visible(question['message'])}\n{raw}\n"
+
+
+async def _answer(gateway: Gateway, question: Question, given: str | None, *, grant: bool) -> str:
+    """Bound to what is shown here by its digest."""
+    if given is None:
+        click.echo(told(question))
+        yes = await asyncio.to_thread(click.prompt, "Type `approve` or `decline`", type=click.Choice(ANSWERS))
+        given = str(yes)
+    body = {"answer": given, "digest": question["digest"], **({"grant": True} if grant else {})}
+    said = await gateway.post(f"/api/approvals/{question['id']}", body)
+    return f"{question['id'][:8]}  {said['status']}"
+
+
+ANSWERS = ("approve", "decline")
+
+
+def _run(path: Path, url: str | None, token: str | None, talk: Callable[[Gateway], Awaitable[T]]) -> T:
+    async def run() -> T:
+        headers = {"webmcp-gateway-client": "1", **({"authorization": f"Bearer {token}"} if token else {})}
+        async with Connections(resolver=Loopback()) as connections:
+            return await talk(Gateway(connections, (url or _console(path)).rstrip("/"), headers))
+
+    try:
+        return asyncio.run(run())
+    except aiohttp.ClientConnectionError as error:
+        raise Unusable(f"the gateway does not answer: {error}") from error
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(0) from None
+
+
+def _console(path: Path) -> str:
+    try:
+        return load_config(path, _Anything(os.environ)).server.origins.console
+    except DocumentError as error:
+        raise Unusable(f"{error}\nor say where the console is with --url") from error
+
+
+class _Anything(dict[str, str]):
+    """The environment; secrets are not needed here, so that any value does for one that is not set."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return super().get(key) or "x" * 64
+
+
+async def _checked(response: aiohttp.ClientResponse) -> None:
+    if response.status < REFUSED:
+        return
+    try:
+        said = await response.json(content_type=None)
+        detail = said["detail"]
+    except (ValueError, KeyError, TypeError):
+        detail = f"status {response.status}"
+    raise Unusable(f"the gateway refuses: {visible(str(detail))}")

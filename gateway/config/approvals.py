@@ -1,0 +1,138 @@
+"""The section `approvals` of gateway.yaml: how people are asked, how long, and what their answer takes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from gateway.config import addresses
+from gateway.config.secrets import secret
+from gateway.config.settings import DEFAULTS, UNAVAILABLE
+from gateway.documents import Section, parse_duration
+from gateway.model import Secret
+from gateway.policy import Network, parse_network
+
+SHORTEST = 32
+"""Characters of the shortest secret that a webhook is signed with."""
+
+TOUCH = "presence: webauthn asks for a touch, which only the console's page can take"
+
+
+class Way(StrEnum):
+    """A way to ask a person."""
+
+    CONSOLE = "console"
+    ELICITATION = "elicitation"
+    CLI = "cli"
+    WEBHOOK = "webhook"
+    PLUGIN = "plugin"
+
+
+class Presence(StrEnum):
+    """What shows that a person is there who approves."""
+
+    NONE = "none"
+    WEBAUTHN = "webauthn"
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """Where questions are sent, signed with `secret`; `answers` says that signed answers come back and count."""
+
+    url: str
+    secret: Secret = field(compare=False)
+    fingerprint: str = field(repr=False)
+    answers: bool
+    network: Network
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return "approvals.webhook"
+
+
+@dataclass(frozen=True, slots=True)
+class Approvals:
+    """How people are asked, in this order. `timeout` is in seconds; `interactive` are clients that ask for a code."""
+
+    timeout: float
+    ask: tuple[Way, ...] = (Way.CONSOLE, Way.ELICITATION, Way.CLI)
+    presence: Presence = Presence.NONE
+    interactive: tuple[str, ...] = ()
+    webhook: Webhook | None = None
+
+
+def read_approvals(section: Section, folder: Path, environ: Mapping[str, str]) -> Approvals:
+    """The section; what is wrong is noted in it."""
+    section.unavailable(*UNAVAILABLE["approvals"])
+    ask = _ways(section)
+    presence = Presence.NONE
+    interactive = section.texts("interactive")
+    webhook = _webhook(section, ask, presence, folder, environ)
+    if interactive and Way.ELICITATION not in ask:
+        section.problem('has no meaning without "elicitation" under ask', "interactive")
+    if interactive and presence is Presence.WEBAUTHN:
+        section.problem(f"{TOUCH}: leave interactive out", "interactive")
+    return Approvals(
+        timeout=section.duration("timeout", parse_duration(DEFAULTS["approvals.timeout"])),
+        ask=ask,
+        presence=presence,
+        interactive=interactive,
+        webhook=webhook,
+    )
+
+
+def _ways(section: Section) -> tuple[Way, ...]:
+    known = tuple(Way)
+    named = section.texts("ask", tuple(DEFAULTS["approvals.ask"].strip("[]").split(", ")))
+    for name in named:
+        if name not in known:
+            section.problem(f'must be of {", ".join(known)}, not "{name}"', "ask")
+    if len(set(named)) < len(named):
+        section.problem("names a way twice", "ask")
+    if not named:
+        section.problem(f"name at least one way of {', '.join(known)}: else nobody is ever asked", "ask")
+    return tuple(Way(name) for name in dict.fromkeys(named) if name in known)
+
+
+def _webhook(
+    section: Section, ask: tuple[Way, ...], presence: Presence, folder: Path, environ: Mapping[str, str]
+) -> Webhook | None:
+    if section.get("webhook") is None:
+        if Way.WEBHOOK in ask:
+            section.problem('"webhook" needs approvals.webhook: {url: …, secret: "${env:NAME}"}', "ask")
+        return None
+    rule = section.section("webhook")
+    if Way.WEBHOOK not in ask:
+        section.problem('has no meaning without "webhook" under ask', "webhook")
+    rule.require("url", "secret")
+    url, key = addresses.url(rule, "url"), secret(rule, "secret", folder, environ)
+    if key.reveal() and len(key.reveal()) < SHORTEST:
+        rule.problem(
+            f'has fewer than {SHORTEST} characters; make one: python -c "import secrets; print(secrets.token_hex(32))"',
+            "secret",
+        )
+    answers = rule.flag("answers")
+    if answers and presence is Presence.WEBAUTHN:
+        rule.problem(f"{TOUCH}: leave answers out", "answers")
+    return Webhook(
+        url=url,
+        secret=key,
+        fingerprint=hashlib.sha256(key.reveal().encode()).hexdigest(),
+        answers=answers,
+        network=_network(rule),
+    )
+
+
+def _network(section: Section) -> Network:
+    node = section.get("network")
+    listed = node is not None and isinstance(node.value, tuple)
+    words = section.texts("network") if listed else (section.text("network", "public"),)
+    try:
+        return parse_network(words)
+    except ValueError as error:
+        section.problem(str(error), "network")
+        return Network()

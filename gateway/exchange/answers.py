@@ -1,0 +1,136 @@
+"""Takes the answer to a question, by whichever way it comes: who may give it, what it takes, once, and recorded."""
+
+from __future__ import annotations
+
+from gateway.errors import Reason, Refusal
+from gateway.exchange.approve import Approvals, Parked, State
+from gateway.exchange.grants import Grant, Grants
+from gateway.exchange.record import Recorder
+from gateway.model import Caller, Door, Initiator, Json, Principal, Question
+
+NOBODY = "This question was answered, has expired, or its caller is gone."
+
+
+class NotAllowed(Exception):
+    """This caller sees the question, and does not answer it."""
+
+
+class Answers:
+    """Everything that answers a question comes through here. `presence` says that a yes takes a touch of a key."""
+
+    def __init__(self, approvals: Approvals, grants: Grants, recorder: Recorder, *, presence: bool = False) -> None:
+        self.presence = presence
+        self._approvals = approvals
+        self._grants = grants
+        self._recorder = recorder
+
+    def questions(self, by: Principal) -> list[Question]:
+        """The open questions that `by` is shown, oldest first."""
+        return [
+            parked.question for parked in self._approvals.open() if sees(by, parked.caller.principal, parked.caller.app)
+        ]
+
+    def grants(self, by: Principal) -> list[Grant]:
+        """The grants that `by` may revoke."""
+        return [grant for grant in self._grants.now() if may_decide(by, grant.principal, grant.app)]
+
+    def question(self, id: str, by: Principal) -> Question:
+        """The open question `id`. Raises `Refusal` (`approval-expired`) where `by` could not answer it."""
+        return self._open(id, by).question
+
+    async def give(
+        self, id: str, approve: bool, by: Principal, way: str, *, grant: bool = False, present: bool = False
+    ) -> State:
+        """A person answers. `grant` allows the same for as long as the policy says; `present` that a key was touched.
+
+        Raises `NotAllowed`, and `Refusal`: `approval-expired` for a question that is not open, or not this person's;
+        `approval-unavailable` where a touch is needed, or the policy knows no grant.
+        """
+        parked = self._open(id, by)
+        if not may_decide(by, parked.caller.principal, parked.caller.app):
+            raise NotAllowed("A person answers this, logged in to the console, or one who may `approve` for others.")
+        return await self._take(parked, approve, by, way, grant=grant, present=present)
+
+    async def trusted(self, id: str, approve: bool, way: str, name: str = "", *, digest: str | None = None) -> State:
+        """Something answers that the configuration trusts to, such as a plugin; `digest` is of what it was shown.
+
+        Raises `Refusal` like `give`.
+        """
+        parked = self._open(id, None)
+        if digest not in (None, parked.question.digest):
+            raise Refusal(Reason.APPROVAL_EXPIRED, "The question is about another call than the one that was shown.")
+        by = Principal("gateway", "approvals", f"{way}:{name[:200]}" if name else way)
+        return await self._take(parked, approve, by, way, grant=False, present=False)
+
+    async def typed(self, id: str, approve: bool, by: Principal) -> None:
+        """A client of `by` that the configuration trusts had its person type the code of this question."""
+        parked = self._open(id, None)
+        if parked.caller.principal.id != by.id:
+            raise Refusal(Reason.APPROVAL_EXPIRED, NOBODY)
+        await self._take(parked, approve, by, "elicitation", grant=False, present=False)
+
+    async def revoke(self, id: str, by: Principal) -> Grant:
+        """End a grant. Raises `KeyError` where there is none that `by` may end."""
+        grant = next(grant for grant in (*self.grants(by), None) if grant is None or grant.id == id)
+        if grant is None:
+            raise KeyError(id)
+        self._grants.revoke(id)
+        caller = Caller(by, grant.app, Door.SITE, Initiator.PERSON, "console", cause=id)
+        await self._note("grant", caller, grant=id, rule=grant.rule, decision="revoked", message=grant.message)
+        return grant
+
+    def _open(self, id: str, by: Principal | None) -> Parked:
+        """What is not there and what is another's look alike."""
+        parked = next((parked for parked in self._approvals.open() if parked.question.id == id), None)
+        if parked is None or (by is not None and not sees(by, parked.caller.principal, parked.caller.app)):
+            raise Refusal(Reason.APPROVAL_EXPIRED, NOBODY)
+        return parked
+
+    async def _take(
+        self, parked: Parked, approve: bool, by: Principal, way: str, *, grant: bool, present: bool
+    ) -> State:
+        question = parked.question
+        if approve and self.presence and not present:
+            raise Refusal(Reason.APPROVAL_UNAVAILABLE, "An approval takes the touch of a key, on the approval page.")
+        if grant and (not approve or question.grant is None):
+            raise Refusal(Reason.APPROVAL_UNAVAILABLE, "The policy lets nobody allow this for longer than once.")
+        state = self._approvals.answer(question.id, approve, by.id)
+        given = self._grants.give(question, parked.caller.principal, by.id) if grant else None
+        caller = Caller(by, question.app, Door.SITE, Initiator.PERSON, way, question.view, cause=question.id)
+        fields: dict[str, Json] = {"grant": given.id, "until": given.expires} if given is not None else {}
+        await self._note(
+            "approval",
+            caller,
+            door=way,
+            approval=question.id,
+            method=question.method,
+            url=question.target,
+            message=question.message,
+            decision=state.value,
+            policy_version=question.policy_version,
+            present=present,
+            **fields,
+        )
+        return state
+
+    async def _note(self, kind: str, caller: Caller, **fields: Json) -> None:
+        record = self._recorder.start(kind, caller, safe=False)
+        record.note(**fields)
+        await record.close(status=200)
+
+
+def sees(by: Principal, owner: Principal, app: str) -> bool:
+    """Whether `by` is shown what waits for `owner`: their own, and everybody's to who may answer for others."""
+    return by.may("approve", app) or _is_own(by, owner)
+
+
+def may_decide(by: Principal, owner: Principal, app: str) -> bool:
+    """Whether `by` decides for `owner`: who may for others, and a person in their own browser for themselves.
+
+    A token that a program holds answers for its owner only where it was made for that.
+    """
+    return by.may("approve", app) or (by.session and _is_own(by, owner))
+
+
+def _is_own(by: Principal, owner: Principal) -> bool:
+    return not by.shared and not owner.shared and by.person == owner.person

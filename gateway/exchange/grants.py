@@ -1,0 +1,109 @@
+"""Grants: "this, for ten minutes", where the policy allows a person to say so; listed, scoped, revocable.
+
+They live in memory: a restart ends them all, another version of the policy those under the older one.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gateway.model import Caller, Principal, Question
+
+MOST = 100
+"""Grants of one principal; the oldest goes first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Calls of `principal` under one rule of one app's policy of one version run without a question until `expires`.
+
+    `rule` is a method and a route, or a tool with the digest of its definition; times are in seconds since the epoch.
+    """
+
+    id: str
+    principal: Principal
+    app: str
+    rule: str
+    policy_version: str
+    message: str
+    by: str
+    created: float
+    expires: float
+
+
+class Grants:
+    """The grants of a gateway. `clock` gives seconds since the epoch."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._grants: dict[str, Grant] = {}
+        self._watchers: set[Callable[[], None]] = set()
+
+    def give(self, question: Question, principal: Principal, by: str) -> Grant:
+        """A person allows what the rule of `question` covers. Raises ValueError where the policy knows no grant."""
+        if question.grant is None or not question.rule:
+            raise ValueError("The policy allows no grant here.")
+        now = self._clock()
+        mine = [grant for grant in self.now() if grant.principal.id == principal.id]
+        for grant in mine[: max(0, len(mine) - MOST + 1)]:
+            del self._grants[grant.id]
+        grant = Grant(
+            id=secrets.token_urlsafe(16),
+            principal=principal,
+            app=question.app,
+            rule=question.rule,
+            policy_version=question.policy_version,
+            message=question.message,
+            by=by,
+            created=now,
+            expires=now + question.grant,
+        )
+        self._grants[grant.id] = grant
+        self._notify()
+        return grant
+
+    def covering(self, caller: Caller, rule: str, policy_version: str) -> Grant | None:
+        """The grant under which a call may run without a question."""
+        wanted = (caller.principal.id, caller.app, rule, policy_version)
+        held = (
+            grant
+            for grant in self._grants.values()
+            if (grant.principal.id, grant.app, grant.rule, grant.policy_version) == wanted
+        )
+        now = self._clock()
+        return next((grant for grant in held if grant.created <= now < grant.expires), None)
+
+    def now(self) -> list[Grant]:
+        """Those that hold, oldest first."""
+        now = self._clock()
+        self._grants = {id: grant for id, grant in self._grants.items() if grant.created <= now < grant.expires}
+        return list(self._grants.values())
+
+    def revoke(self, id: str) -> Grant:
+        """It ends now. Raises `KeyError` where there is none."""
+        grant = self._grants.pop(id)
+        self._notify()
+        return grant
+
+    def cancel_outdated(self, app: str, policy_version: str) -> None:
+        """The app has another policy now."""
+        kept = {
+            id: grant
+            for id, grant in self._grants.items()
+            if grant.app != app or grant.policy_version == policy_version
+        }
+        if len(kept) < len(self._grants):
+            self._grants = kept
+            self._notify()
+
+    def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` whenever a grant comes or goes; the result ends that."""
+        self._watchers.add(callback)
+        return lambda: self._watchers.discard(callback)
+
+    def _notify(self) -> None:
+        for watcher in list(self._watchers):
+            watcher()

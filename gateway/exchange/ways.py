@@ -1,0 +1,90 @@
+"""Asks people by the ways that the configuration names, in its order; the first answer wins, the others are told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+from gateway.errors import Refusal
+from gateway.exchange.answers import Answers
+from gateway.exchange.approve import Approvals, State
+from gateway.model import Question
+
+log = logging.getLogger(__name__)
+
+
+class Way(Protocol):
+    """One way to ask, with its name; an `Approver` that also hears how a question ended."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def ask(self, question: Question) -> bool | None:
+        """True for yes, False for no, None where this way has no answer. Cancelled when the question is over."""
+        ...
+
+    async def over(self, question: Question, state: State) -> None:
+        """The question needs no answer any more."""
+        ...
+
+
+class Ways:
+    """Puts each new question to every way."""
+
+    def __init__(self, approvals: Approvals, answers: Answers, ways: Sequence[Way]) -> None:
+        self._approvals = approvals
+        self._answers = answers
+        self._ways = ways
+
+    async def run(self) -> None:
+        """Ask until cancelled."""
+        if not self._ways:
+            return
+        changed = asyncio.Event()
+        stop = self._approvals.watch(changed.set)
+        asked: dict[str, asyncio.Task[None]] = {}
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    for question in self._approvals.open_questions():
+                        if question.id not in asked:
+                            asked[question.id] = tasks.create_task(self._put(question))
+                    asked = {id: task for id, task in asked.items() if not task.done()}
+                    await changed.wait()
+                    changed.clear()
+        finally:
+            stop()
+
+    async def _put(self, question: Question) -> None:
+        """Ask about one question until it is over, then say so to every way."""
+        over = asyncio.Event()
+
+        def look() -> None:
+            if self._approvals.state(question.id) is not State.OPEN:
+                over.set()
+
+        stop = self._approvals.watch(look)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                asking = [tasks.create_task(self._ask(way, question)) for way in self._ways]
+                look()
+                await over.wait()
+                for task in asking:
+                    task.cancel()
+            state = self._approvals.state(question.id) or State.VOID
+            async with asyncio.TaskGroup() as tasks:
+                for way in self._ways:
+                    tasks.create_task(way.over(question, state))
+        finally:
+            stop()
+
+    async def _ask(self, way: Way, question: Question) -> None:
+        answer = await way.ask(question)
+        if answer is None:
+            return
+        try:
+            await self._answers.trusted(question.id, answer, way.name)
+        except Refusal as refusal:
+            log.warning("the answer of %s was not taken: %s", way.name, refusal.detail)

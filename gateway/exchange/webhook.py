@@ -1,0 +1,127 @@
+"""Questions to a person as signed HTTP messages, for a chat bot, and its signed answers.
+
+The signature is `v1=` and HMAC-SHA256 in hex over the timestamp, a dot and the body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+
+from gateway.errors import Refusal
+from gateway.exchange.approve import State
+from gateway.model import Backend, Json, Outbound, Question, Secret
+
+TIMESTAMP = "webmcp-gateway-timestamp"
+SIGNATURE = "webmcp-gateway-signature"
+
+SKEW = 300.0
+"""Seconds by which the clock of a sender may be wrong; older answers are refused."""
+
+PAUSES = (1.0, 4.0, 15.0)
+"""Seconds between two attempts to deliver."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SignedAnswer:
+    """What a bot says of a question: bound to it by its digest. `by` is who it says has answered."""
+
+    id: str
+    digest: str
+    approve: bool
+    by: str
+
+
+class WebhookWay:
+    """Sends each question to `url`, and once more when it is over. `approval_url` and an id show one question."""
+
+    name = "webhook"
+
+    def __init__(
+        self,
+        backend: Backend,
+        url: str,
+        secret: Secret,
+        approval_url: str,
+        *,
+        now: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._backend = backend
+        self._url = url
+        self._secret = secret
+        self._approval_url = approval_url
+        self._now = now
+        self._sleep = sleep
+
+    async def ask(self, question: Question) -> bool | None:
+        """Deliver the question; the answer comes by itself, on the page or signed."""
+        asked: dict[str, Json] = {**asdict(question), "headers": [list(pair) for pair in question.headers]}
+        await self._deliver("approval.asked", {"question": asked, "answer_url": self._approval_url + question.id})
+        return None
+
+    async def over(self, question: Question, state: State) -> None:
+        """Say how it ended."""
+        await self._deliver("approval.over", {"id": question.id, "state": state.value})
+
+    async def _deliver(self, kind: str, values: dict[str, Json]) -> None:
+        body = json.dumps({"type": kind, **values}).encode()
+        for pause in (*PAUSES, None):
+            why = await self._attempt(body)
+            if why is None:
+                return
+            log.warning("the webhook did not take %s: %s%s", kind, why, "" if pause else "; given up")
+            if pause is not None:
+                await self._sleep(pause)
+
+    async def _attempt(self, body: bytes) -> str | None:
+        """Why it was not delivered; None if it was, or never will be."""
+        timestamp = str(int(self._now()))
+        headers = (
+            ("content-type", "application/json"),
+            (TIMESTAMP, timestamp),
+            (SIGNATURE, signature(self._secret, timestamp, body)),
+        )
+        try:
+            answer = await self._backend.send(Outbound("POST", self._url, headers, body, response_limit=64 * 1024))
+        except Refusal as refusal:
+            return refusal.detail
+        if answer.status < 300:
+            return None
+        if answer.status < 500 and answer.status not in (408, 429):
+            log.warning("the webhook refuses: status %d", answer.status)
+            return None
+        return f"status {answer.status}"
+
+
+def signature(secret: Secret, timestamp: str, body: bytes) -> str:
+    """The signature of a message."""
+    mac = hmac.new(secret.reveal().encode(), timestamp.encode() + b"." + body, hashlib.sha256)
+    return f"v1={mac.hexdigest()}"
+
+
+def signed_answer(secret: Secret, timestamp: str, given: str, body: bytes, now: float) -> SignedAnswer:
+    """The answer in a signed message. Raises ValueError, which says what is wrong with it."""
+    if not hmac.compare_digest(given.encode("utf-8", "replace"), signature(secret, timestamp, body).encode()):
+        raise ValueError(f"`{SIGNATURE}` is not that of this body and `{TIMESTAMP}`.")
+    if not timestamp.isascii() or not timestamp.isdigit() or abs(now - int(timestamp)) > SKEW:
+        raise ValueError(f"`{TIMESTAMP}` must be now, in seconds since the epoch.")
+    try:
+        values = json.loads(body)
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict) or values.get("answer") not in ("approve", "decline"):
+        raise ValueError("The body must be {id, digest, answer: approve or decline, by}.")
+    texts = [values.get("id"), values.get("digest"), values.get("by", "")]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("`id`, `digest` and `by` must be texts.")
+    id, digest, by = map(str, texts)
+    return SignedAnswer(id, digest, values["answer"] == "approve", by)
