@@ -12,9 +12,13 @@ export interface AppTools {
   cancel(id: unknown, reason?: unknown): boolean;
   /** What may be offered changed. */
   changed(): void;
+  /** The host has asked for them. */
+  taken(): boolean;
 }
 
 interface Ends {
+  /** The host asks for the first time. */
+  first(): void;
   send(message: Message): void;
   /** Known only once `settled`; what the gateway alone may offer is not. */
   offered(name: string): boolean;
@@ -23,9 +27,10 @@ interface Ends {
   began(): () => void;
 }
 
-export function createAppTools(registry: Registry, { send, offered, settled, pageHasTools, began }: Ends): AppTools {
+export function createAppTools(registry: Registry, { send, offered, settled, pageHasTools, began, first }: Ends): AppTools {
   const merging = new Set<Id>();
   let told = 0;
+  let taken = false;
   const may = (tool: Tool): boolean => offered(tool.definition.name);
   const tools = createToolChannel(registry, { send, offered: may, began });
 
@@ -37,7 +42,12 @@ export function createAppTools(registry: Registry, { send, offered, settled, pag
   }
 
   return {
+    taken: () => taken,
     receive(message) {
+      if (!taken) {
+        taken = true;
+        first();
+      }
       if (message.method === "tools/call") {
         // Only what is nobody else's is refused here.
         if (!tools.offers(message.params?.["name"]) && pageHasTools()) return false;

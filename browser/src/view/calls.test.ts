@@ -54,7 +54,7 @@ beforeEach(() => {
     notices.push(message);
     return () => void notices.pop();
   };
-  calls = createCalls({ handshake, proof, activity, gestures, requests, pending: { notice, later }, toHost: (m) => toHost.push(m), toPage: (m) => toPage.push(m) });
+  calls = createCalls({ handshake, proof, activity, gestures, requests, pending: { notice, later }, toHost: (m) => toHost.push(m), toPage: (m) => toPage.push(m), hurry: () => undefined });
 });
 
 test("a request carries the proof, and nothing that the page put in its place", async () => {
@@ -95,7 +95,7 @@ test("our own host attests gestures itself", async () => {
   const ours: Handshake = { ...handshake, host: async () => ({ capabilities: { serverTools: {} }, bridge: true }) };
   const proof = { sign: async () => undefined } as Proof;
   const pending = { notice: () => () => undefined, later: () => 0 };
-  const bridged = createCalls({ handshake: ours, proof, activity, gestures, requests, pending, toHost: () => 0, toPage: () => 0 });
+  const bridged = createCalls({ handshake: ours, proof, activity, gestures, requests, pending, toHost: () => 0, toPage: () => 0, hurry: () => undefined });
   gesture = 120;
   void bridged.http({ url: "/x" });
   await moment();
@@ -164,6 +164,6 @@ test("a call of the page that it cancels before it left never leaves", async () 
 test("a host without serverTools is no host for requests", async () => {
   const bare = createHandshake({ app: "a", title: "A", toHost: () => 0, toPage: () => 0, ask: async () => ({ hostCapabilities: {} }), later: () => 0 });
   bare.begin();
-  const alone = createCalls({ handshake: bare, proof: {} as Proof, activity, gestures, requests, pending: { notice: () => () => undefined, later: () => 0 }, toHost: () => 0, toPage: () => 0 });
+  const alone = createCalls({ handshake: bare, proof: {} as Proof, activity, gestures, requests, pending: { notice: () => () => undefined, later: () => 0 }, toHost: () => 0, toPage: () => 0, hurry: () => undefined });
   await expect(alone.http({ url: "/x" })).rejects.toBeInstanceOf(NoHost);
 });

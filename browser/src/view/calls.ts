@@ -4,10 +4,11 @@ import type { Activity } from "./activity";
 import { createGate } from "./gate";
 import type { Gestures } from "./gesture";
 import type { Handshake, Host } from "./handshake";
-import { answer, failure, isObject, PeerError, type Answer, type Id, type Message, type Params, type Request } from "./json-rpc";
+import { answer, failure, isObject, METHOD_NOT_FOUND, PeerError, type Answer, type Id, type Message, type Params, type Request } from "./json-rpc";
 import { approvalOf, settle, type Ends as PendingEnds } from "./pending";
 import type { Proof } from "./proof";
 import type { Requests } from "./requests";
+import { answerOf } from "./results";
 
 export const TOOL = "http_request";
 
@@ -17,9 +18,18 @@ const AT_ONCE = 48;
 /** There is nobody who could carry a request: the reason `no-host`. */
 export class NoHost extends Error {}
 
+/** There is nothing that proves this view, or it proves nothing any more. */
+export class Unproven extends Error {}
+
 export interface Calls {
   /** The tool result for `args`, the real one. Rejects with `NoHost`, a `PeerError`, or the signal's reason. */
   http(args: Params, signal?: AbortSignal): Promise<Params>;
+  /** The result of a tool for this view alone. Rejects with `Unproven` where nothing proves it. */
+  own(name: string, args: Params, signal?: AbortSignal): Promise<Params>;
+  /** The result of a tool of the server, for the page. */
+  tool(name: string, args: Params): Promise<Params>;
+  /** The requests of `fetch` that the host has, and has not answered. */
+  flying: ReadonlySet<unknown>;
   /** The result of `http_stream`. */
   stream(args: Params, signal?: AbortSignal): Promise<Params>;
   /** Sends the page's own call on its way. */
@@ -39,6 +49,8 @@ interface Ends {
   pending: Omit<PendingEnds, "stream">;
   toHost(message: Message): void;
   toPage(message: Message): void;
+  /** The gateway has calls for this view. */
+  hurry(): void;
 }
 
 /** What stood behind the page when it asked. */
@@ -57,7 +69,8 @@ function unlessAborted<Value>(value: Promise<Value>, signal?: AbortSignal): Prom
   });
 }
 
-export function createCalls({ handshake, proof, activity, gestures, requests, pending, toHost, toPage }: Ends): Calls {
+export function createCalls({ handshake, proof, activity, gestures, requests, pending, toHost, toPage, hurry }: Ends): Calls {
+  const flying = new Set<unknown>();
   const gate = createGate(AT_ONCE);
   const departing = new Set<unknown>();
   const away = new Set<Id>();
@@ -87,13 +100,17 @@ export function createCalls({ handshake, proof, activity, gestures, requests, pe
   async function hostFor(signal?: AbortSignal): Promise<Host> {
     const found = await unlessAborted(handshake.host(), signal);
     if (!found) throw new NoHost("no MCP Apps host answered");
-    if (!found.capabilities["serverTools"]) throw new NoHost("the host carries no tool calls (serverTools)");
+    if (!handshake.can("serverTools")) throw new NoHost("the host carries no tool calls (serverTools)");
     return found;
   }
 
   async function call(name: string, args: Promise<Params>, signal?: AbortSignal): Promise<Params> {
     const params = { name, arguments: await unlessAborted(args, signal) };
-    return requests.send("tools/call", params, signal && { signal });
+    return requests.send("tools/call", params, signal && { signal }).catch((error: unknown) => {
+      if (!(error instanceof PeerError) || error.code !== METHOD_NOT_FOUND) throw error;
+      handshake.withdrew("serverTools");
+      throw new NoHost("the host carries no tool calls any more");
+    });
   }
 
   async function depart(message: Request): Promise<void> {
@@ -121,9 +138,23 @@ export function createCalls({ handshake, proof, activity, gestures, requests, pe
     async http(args, signal) {
       const cause = causeNow();
       const host = await hostFor(signal);
-      const send = (): Promise<Params> => call(TOOL, provenRequest(args, cause, host), signal);
-      return settle(await unlessAborted(gate(send), signal), ends, signal);
+      const send = async (): Promise<Params> => {
+        const full = await provenRequest(args, cause, host);
+        flying.add(full);
+        return call(TOOL, Promise.resolve(full), signal).finally(() => flying.delete(full));
+      };
+      const result = await unlessAborted(gate(send), signal);
+      const headers = answerOf(result)?.["headers"];
+      if (isObject(headers) && headers["gateway-calls"]) hurry();
+      return settle(result, ends, signal);
     },
+    async own(name, args, signal) {
+      const view = await proof.sign();
+      if (!view) throw new Unproven();
+      return requests.send("tools/call", { name, arguments: { ...args, _view: view } }, signal && { signal });
+    },
+    tool: (name, args) => call(name, Promise.resolve(args)),
+    flying,
     stream: ends.stream,
     fromPage: (message) => void depart(message),
     cancelled(id) {

@@ -25,6 +25,7 @@ beforeEach(() => {
     send: ({ payload }) => sent.push(payload),
     offered: (one) => !held.includes(one.definition.name),
     began: () => () => undefined,
+    first: () => undefined,
   });
 });
 

@@ -20,16 +20,20 @@ export interface Envelope {
   receive(value: { direction: Direction; payload: unknown }): void;
   /** From now on the peer's question whether anybody is here is answered; one that waits is answered now. */
   ready(): void;
+  /** The host has begun to speak here. */
+  taken(): boolean;
 }
 
 interface Ends {
+  /** It begins. */
+  first(): void;
   app: string;
   send(envelope: { channel: string; type: "mcp"; direction: Direction; payload: unknown }): void;
   offered(tool: Tool): boolean;
   began(): () => void;
 }
 
-export function createEnvelope(registry: Registry, { app, send, offered, began }: Ends): Envelope {
+export function createEnvelope(registry: Registry, { app, send, offered, began, first }: Ends): Envelope {
   let asked = false;
   let ready = false;
   let session: "none" | "begun" | "open" = "none";
@@ -40,6 +44,7 @@ export function createEnvelope(registry: Registry, { app, send, offered, began }
   function begin({ id, params }: Request): void {
     tools.reset();
     session = "begun";
+    first();
     const wanted = String(params?.["protocolVersion"]);
     post(
       answer(id, {
@@ -60,6 +65,7 @@ export function createEnvelope(registry: Registry, { app, send, offered, began }
   }
 
   return {
+    taken: () => session !== "none",
     receive({ direction, payload }) {
       if (direction !== "client-to-server") return;
       if (payload === "mcp-check-ready") {

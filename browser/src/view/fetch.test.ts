@@ -1,6 +1,7 @@
 import { beforeEach, expect, test } from "vitest";
 import { createAddresses } from "./addresses";
 import { NoHost, type Calls } from "./calls";
+import { readAnswer } from "./response";
 import { createFetch } from "./fetch";
 import type { Params } from "./json-rpc";
 import { watchBlobs } from "./local";
@@ -28,7 +29,7 @@ const calls = {
   },
 } as Calls;
 const fetch = createFetch({
-  addresses, calls, Request: Rebased, blobs, digest: crypto.subtle.digest.bind(crypto.subtle), warn: (line) => warned.push(line),
+  addresses, calls, offline: async (args, detail) => readAnswer({ ...ok(), url: args["url"], status: 503, headers: { detail } }), Request: Rebased, blobs, digest: crypto.subtle.digest.bind(crypto.subtle), warn: (line) => warned.push(line),
 });
 const ok = (more: Params = {}) => ({ status: 200, statusText: "OK", headers: {}, bodyType: "none", url: "/x", redirected: false, ok: true, ...more });
 
@@ -124,14 +125,14 @@ test("HTTP errors resolve, and a refusal is printed with the command that explai
   ]);
 });
 
-test("without an answer fetch rejects with a cause; without a host it answers 503", async () => {
+test("without an answer fetch rejects with a cause; without a host the tier answers", async () => {
   give = () => { throw new Error("gone"); };
   await expect(fetch("/x")).rejects.toMatchObject({ name: "TypeError", message: "Failed to fetch", cause: { message: "gone" } });
   give = () => ({ status: 101 });
   await expect(fetch("/x")).rejects.toThrow("Failed to fetch");
   give = () => { throw new NoHost("nobody"); };
   const response = await fetch("/x");
-  expect([response.status, response.headers.get("gateway-reason")]).toEqual([503, "no-host"]);
+  expect([response.status, response.headers.get("detail")]).toEqual([503, "nobody"]);
 });
 
 test("an abort before, during and while reading rejects with its reason", async () => {

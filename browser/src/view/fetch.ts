@@ -14,6 +14,8 @@ const REDIRECTS = [301, 302, 303, 307, 308];
 interface Ends {
   addresses: Addresses;
   calls: Calls;
+  /** The answer to a request that nobody carries. */
+  offline(args: Params, detail: string): Promise<Answer>;
   Request: typeof Request;
   blobs(url: string): Blob | undefined;
   digest: ((algorithm: string, bytes: BufferSource) => Promise<ArrayBuffer>) | undefined;
@@ -22,19 +24,6 @@ interface Ends {
 
 function failed(cause: unknown): TypeError {
   return new TypeError("Failed to fetch", { cause });
-}
-
-/** What the gateway itself would answer, had the request reached it. */
-function noHost(url: string, detail: string): Answer {
-  const problem = { type: "about:blank", title: "Service Unavailable", status: 503, detail };
-  return {
-    status: 503,
-    statusText: "Service Unavailable",
-    headers: [["content-type", "application/problem+json"], ["gateway-reason", "no-host"]],
-    body: new TextEncoder().encode(JSON.stringify(problem)),
-    url,
-    redirected: false,
-  };
 }
 
 /** `word` for a shell. */
@@ -60,7 +49,7 @@ function answered(result: Params): Answer {
   return readAnswer(answerOf(result));
 }
 
-export function createFetch({ addresses, calls, Request, blobs, digest, warn }: Ends): typeof fetch {
+export function createFetch({ addresses, calls, offline, Request, blobs, digest, warn }: Ends): typeof fetch {
   function explain(answer: Answer, method: string, url: string): void {
     const reason = reasonOf(answer);
     if (!reason) return;
@@ -74,7 +63,7 @@ export function createFetch({ addresses, calls, Request, blobs, digest, warn }: 
       // Nobody could verify the parts of a body before it is whole.
       return answered(await calls.http(request.integrity ? args : { ...args, stream: true }, request.signal));
     } catch (error) {
-      if (error instanceof NoHost) return noHost(url, error.message);
+      if (error instanceof NoHost) return offline(args, error.message);
       throw error;
     }
   }

@@ -12,6 +12,12 @@ export interface Host {
 export interface Handshake {
   /** The host, as soon as `initialized` was sent to it; undefined after five seconds of silence. */
   host(): Promise<Host | undefined>;
+  /** The host has the capability `name`, and did not withdraw it. */
+  can(name: string): boolean;
+  /** The host turned out to be without the capability `name`; that is taken back when its context changes, or after a while. */
+  withdrew(name: string): void;
+  /** `run` is called when capabilities come or go. */
+  onChange(run: () => void): void;
   /** `run` is called once, with `host()`'s answer. */
   opened(run: (host: Host) => void): void;
   /** The page speaks ui itself: what the host asks of a view is the page's to answer. */
@@ -40,6 +46,8 @@ interface Ends {
 
 const PROTOCOL = "2026-01-26";
 const SILENCE = 5000;
+/** After this a capability that was withdrawn is tried again, in milliseconds. */
+const WITHDRAWN = 30000;
 const ONCE = /^ui\/notifications\/(tool-(input|result|cancelled)|host-context-changed)$/;
 
 function readHost(result: Params): Host {
@@ -69,6 +77,16 @@ export function createHandshake({ app, title, toHost, toPage, ask, later }: Ends
   let pageAsked: Id | undefined;
   let speaks = false;
   let hasTools = false;
+  let found: Host | undefined;
+  const withdrawn = new Set<string>();
+  const listeners: (() => void)[] = [];
+  const changed = (): void => listeners.forEach((listener) => listener());
+
+  function restore(name: string): void {
+    if (withdrawn.delete(name)) changed();
+  }
+
+  void opened.promise.then((host) => (found = host));
 
   later(() => silence.resolve(undefined), SILENCE);
 
@@ -84,6 +102,13 @@ export function createHandshake({ app, title, toHost, toPage, ask, later }: Ends
 
   return {
     host: () => Promise.race([opened.promise, silence.promise]),
+    can: (name) => !!found?.capabilities[name] && !withdrawn.has(name),
+    withdrew(name) {
+      withdrawn.add(name);
+      changed();
+      later(() => restore(name), WITHDRAWN);
+    },
+    onChange: (run) => void listeners.push(run),
     opened: (run) => void opened.promise.then(run),
     pageSpeaks: () => speaks,
     pageHasTools: () => hasTools,
@@ -134,6 +159,7 @@ export function createHandshake({ app, title, toHost, toPage, ask, later }: Ends
     },
 
     keep(message) {
+      if (message.method === "ui/notifications/host-context-changed") [...withdrawn].forEach(restore);
       if (!speaks && ONCE.test(message.method)) kept.push(message);
     },
   };

@@ -20,15 +20,22 @@ import { createNotice } from "./notice";
 import { createProof } from "./proof";
 import { createRegistry, type Registry } from "./registry";
 import { rebasedRequest } from "./request";
+import { createRelay } from "./relay";
+import { createReports } from "./reports";
 import { createRequests } from "./requests";
 import { watchSize } from "./size";
 import { explainSockets } from "./sockets";
+import { createTiers, standalone } from "./tiers";
 import { createUi } from "./ui";
 import { openWire, type Receivers, type Wire } from "./wire";
 import { createXhr } from "./xhr";
 
 /** How long a page may take to initialize by itself once it is parsed, in milliseconds. */
 const PAGE_FIRST = 50;
+/** How long a host may take to show that it calls the page's tools itself, after `initialized`, in milliseconds. */
+const OTHERS_FIRST = 3000;
+/** How long the person is told that something was reported, in milliseconds. */
+const NEWS = 4000;
 /** A host that writes into the document may never close it. */
 const PARSED_AT_LAST = 2000;
 
@@ -69,7 +76,10 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
     later,
     cancel,
     warn,
-    changed: () => past(),
+    changed: () => {
+      relay.renewed();
+      past();
+    },
   });
   const appTools = createAppTools(registry, {
     send: wire.toHost,
@@ -77,6 +87,7 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
     settled: proof.settled,
     pageHasTools: handshake.pageHasTools,
     began: activity.begin,
+    first: () => relay.changed(),
   });
   const envelope = createEnvelope(registry, {
     app: config.app,
@@ -84,11 +95,13 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
     // Only our own host leads to the gateway, which enforces the rules of tools and knows of its calls.
     offered: (tool) => host?.bridge === true || proof.offered(tool.definition.name),
     began: () => (host?.bridge ? () => undefined : activity.begin()),
+    first: () => relay.changed(),
   });
   const mirror = native && mirrorNatively(registry, native, proof.offered, activity.begin);
   function past(): void {
     if (host && !host.bridge) appTools.changed();
     mirror?.();
+    relay.changed();
   }
   registry.onChange(past);
 
@@ -97,28 +110,59 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
     const result = await requests.send("ui/open-link", { url }).catch(() => ({ isError: true }));
     return !result["isError"];
   };
+  const notice = createNotice(open);
   const calls = createCalls({
-    handshake, proof, activity, gestures, requests, pending: { notice: createNotice(open), later }, toHost: wire.toHost, toPage: wire.toPage,
+    handshake, proof, activity, gestures, requests, pending: { notice, later }, toHost: wire.toHost, toPage: wire.toPage,
+    hurry: () => relay.hurry(),
+  });
+  const reports = createReports({
+    app: config.app,
+    update: (params) => requests.send("ui/update-model-context", params),
+    time: () => new Date().toISOString(),
+  });
+  let hideNews = (): void => undefined;
+  const tiers = createTiers({
+    registry,
+    handshake,
+    reports,
+    tool: calls.tool,
+    reported() {
+      hideNews();
+      hideNews = notice({ title: "Reported to the assistant", message: "It was asked to do this for you.", url: "" });
+      later(hideNews, NEWS);
+    },
+  });
+  Object.assign(window, { webmcpGateway: tiers.page });
+  const relay = createRelay(registry, {
+    ask: calls.own,
+    // What the host calls itself is not offered here, too; what the gateway must guard is offered nowhere else.
+    offered: ({ definition }) => !((appTools.taken() || envelope.taken()) && proof.offered(definition.name)),
+    flying: calls.flying,
+    later,
+    cancel,
+    now,
+    hidden: () => document.hidden,
   });
 
   handshake.opened((found) => {
     host = found;
     proof.start(found.bridge);
     envelope.ready();
+    if (!found.bridge && found.capabilities["serverTools"]) later(() => void proof.settled().then(relay.start), OTHERS_FIRST);
     if (!handshake.pageSpeaks()) watchSize((size) => requests.notify("ui/notifications/size-changed", { ...size }));
   });
   whenParsed(() => later(handshake.begin, PAGE_FIRST));
 
   const addresses = createAddresses(config.app, config.base, document.baseURI);
   window.Request = rebasedRequest(natives.Request, addresses.resolve);
-  const fetch = createFetch({ addresses, calls, Request: window.Request, blobs: watchBlobs(URL), digest: natives.digest, warn });
+  const fetch = createFetch({ addresses, calls, offline: tiers.answer, Request: window.Request, blobs: watchBlobs(URL), digest: natives.digest, warn });
   const { resolve } = addresses;
   window.fetch = fetch;
   window.XMLHttpRequest = createXhr({ fetch, resolve, later, cancel });
   window.EventSource = createEventSource({ fetch, resolve, later });
   Navigator.prototype.sendBeacon = createBeacon(fetch, resolve);
   explainSockets(warn);
-  return createUi(wire, { appTools, calls, envelope, handshake, proof, requests });
+  return createUi(wire, { appTools, calls, envelope, handshake, proof, relay, reports, requests });
 }
 
 function start(): void {
@@ -126,6 +170,7 @@ function start(): void {
   const native = (document as { modelContext?: NativeContext }).modelContext;
   if (window.parent === window) {
     // An ordinary web site: the browser's own fetch, and its own tools where it has them.
+    Object.assign(window, { webmcpGateway: standalone(registry) });
     if (!native) installModelContext(createModelContext(registry, window));
     return;
   }

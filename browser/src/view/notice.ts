@@ -5,8 +5,8 @@ import type { Approval } from "./pending";
 
 const SHIELD = "M8 1.9 13.2 4v3.7c0 3-2.1 5.3-5.2 6.4-3.1-1.1-5.2-3.4-5.2-6.4V4Z";
 
-/** Shows `approval` until the function that this gives is called. */
-export type ShowNotice = (approval: Approval) => () => void;
+/** Shows `approval`, or other news under its own title, until the function that this gives is called. */
+export type ShowNotice = (approval: Omit<Approval, "id"> & { title?: string }) => () => void;
 
 function element<Name extends keyof HTMLElementTagNameMap>(name: Name, kind: string, ...content: (Node | string)[]): HTMLElementTagNameMap[Name] {
   const made = document.createElement(name);
@@ -56,10 +56,10 @@ export function createNotice(open: (url: string) => Promise<boolean>): ShowNotic
     return button;
   }
 
-  function row({ message, url }: Approval): HTMLElement {
-    const words = element("div", "words", element("b", "", "Waiting for approval"), element("span", "", message || "A request of this app"));
+  function row({ message, url, title }: Parameters<ShowNotice>[0]): HTMLElement {
+    const words = element("div", "words", element("b", "", title ?? "Waiting for approval"), element("span", "", message || "A request of this app"));
     const made = element("div", "row", shield(), words, ...(url ? [review(url, words)] : []));
-    made.setAttribute("role", "alert");
+    made.setAttribute("role", title ? "status" : "alert");
     return made;
   }
 

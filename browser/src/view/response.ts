@@ -43,7 +43,7 @@ export function readAnswer(given: Params | undefined): Answer {
     status,
     statusText: REASON.test(String(statusText)) ? String(statusText) : "",
     headers: Object.entries(headers)
-      .filter(([name]) => !/^set-cookie2?$/i.test(name))
+      .filter(([name]) => !/^(set-cookie2?|gateway-calls)$/i.test(name))
       .map(([name, value]) => [name, String(value)]),
     body: NULL_BODY.includes(status) ? null : bytesOf(bodyType, body),
     url: String(url),

@@ -10,6 +10,8 @@ import {
   type Answer, type Notification, type Params, type Request,
 } from "./json-rpc";
 import { LAUNCH, type Proof } from "./proof";
+import type { Relay } from "./relay";
+import type { Reports } from "./reports";
 import type { Requests } from "./requests";
 import { SWALLOWED, type Receivers, type Wire } from "./wire";
 
@@ -19,6 +21,8 @@ export interface Parts {
   envelope: Envelope;
   handshake: Handshake;
   proof: Proof;
+  relay: Relay;
+  reports: Reports;
   requests: Requests;
 }
 
@@ -31,7 +35,7 @@ function withoutLaunch(holder: Params | undefined): { rest: Params | undefined; 
 }
 
 export function createUi(wire: Wire, parts: Parts): Receivers {
-  const { appTools, calls, envelope, handshake, proof, requests } = parts;
+  const { appTools, calls, envelope, handshake, proof, relay, reports, requests } = parts;
 
   function hostAnswers(message: Answer): unknown {
     if (requests.settle(message)) return SWALLOWED;
@@ -48,6 +52,8 @@ export function createUi(wire: Wire, parts: Parts): Receivers {
     const { rest, launch } = withoutLaunch(message.params);
     const seen: Notification = launch === undefined ? message : { ...message, params: rest ?? {} };
     if (typeof launch === "string" && message.method === "ui/notifications/tool-result") proof.launched(launch);
+    // A turn of the model: it has read what was reported before.
+    if (/^ui\/notifications\/tool-(input|result)$/.test(message.method)) reports.acknowledge();
     handshake.keep(seen);
     return seen;
   }
@@ -56,6 +62,7 @@ export function createUi(wire: Wire, parts: Parts): Receivers {
   function hostAsks(message: Request): unknown {
     if (!handshake.isOpen()) return message;
     if (message.method === "tools/list" || message.method === "tools/call") return appTools.receive(message) ? SWALLOWED : message;
+    if (message.method === "ui/resource-teardown") relay.close();
     if (handshake.pageSpeaks()) return message;
     const known = message.method === "ping" || message.method === "ui/resource-teardown";
     wire.toHost(known ? answer(message.id, {}) : failure(message.id, METHOD_NOT_FOUND, `Method not found: ${message.method}`));

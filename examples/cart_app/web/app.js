@@ -17,6 +17,9 @@ const nameOf = (itemId) => shelf.get(itemId)?.name ?? itemId;
 /** Something that did not work, in words for a person. */
 class ShopError extends Error {}
 
+/** Something that is accepted, and not done yet (202). */
+class Later extends ShopError {}
+
 // ── the shop's API ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 async function request(method, path, { body, signal } = {}) {
@@ -30,6 +33,7 @@ async function request(method, path, { body, signal } = {}) {
   }
   const answer = await response.json().catch(() => null);
   if (!response.ok) throw new ShopError(inWords(response, answer));
+  if (response.status === 202) throw new Later(inWords(response, answer));
   if (answer === null) throw new ShopError("The shop gave an answer that this page does not understand.");
   return answer;
 }
@@ -90,7 +94,7 @@ async function perform(name, input = {}, signal = undefined) {
     if (done.text) say(done.text);
     return done;
   } catch (error) {
-    say(signal?.aborted ? "" : error.message, "error");
+    say(signal?.aborted ? "" : error.message, error instanceof Later ? "done" : "error");
     throw error;
   } finally {
     clearTimeout(waiting);

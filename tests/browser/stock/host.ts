@@ -6,6 +6,7 @@ declare global {
   interface Window {
     callServer: (params: CallToolRequest["params"]) => Promise<CallToolResult>;
     show: (html: string, result: CallToolResult) => Promise<void>;
+    showAgain: () => Promise<void>;
     bridge: AppBridge;
     opened: string[];
   }
@@ -14,6 +15,7 @@ declare global {
 window.opened = [];
 
 window.show = async (html, result) => {
+  window.showAgain = () => window.show(html, result);
   const frame = document.createElement("iframe");
   frame.setAttribute("sandbox", "allow-scripts");
   frame.style.cssText = "position: fixed; inset: 0; width: 100%; height: 100%; border: 0";

@@ -1,0 +1,191 @@
+/** Relay: in hosts that know nothing but `tools/call`, the view asks the gateway for the model's calls. */
+
+import { Unproven } from "./calls";
+import { isObject, request, type Message, type Params } from "./json-rpc";
+import type { Registry, Tool } from "./registry";
+import { answerOf, toolFailure } from "./results";
+import { createToolChannel } from "./tool-channel";
+
+/** How long the gateway may wait with its answer to a poll, in milliseconds, where that holds up nothing else. */
+const LONG = 20000;
+/** How long the one poll waits that finds out whether the host runs calls side by side. */
+const PROBE = 100;
+const BEHIND = 20;
+/** Between two polls of a host that runs one call at a time: while a model is at work, later, and in a hidden tab. */
+const BRISK = 50;
+const IDLE = 250;
+const HIDDEN = 1000;
+const AT_WORK = 60000;
+/** A host that answers at once all the same is not asked without a pause. */
+const PAUSE = 500;
+const LONGEST_PAUSE = 15000;
+const RESULT_TRIES = 4;
+/** Between two lists that the gateway is told. */
+const LIST_PAUSE = 1000;
+
+export interface Relay {
+  /** Begins, or goes on. */
+  start(): void;
+  /** What is offered here may have changed. */
+  changed(): void;
+  /** The gateway knows this view under a new key, and nothing of what was told under the older one. */
+  renewed(): void;
+  /** Calls wait: the next poll need not. */
+  hurry(): void;
+  close(): void;
+}
+
+interface Ends {
+  /** Calls a tool of the gateway, proven. Rejects with `Unproven` where there is nothing to prove it with. */
+  ask(name: string, args: Params, signal?: AbortSignal): Promise<Params>;
+  offered(tool: Tool): boolean;
+  /** The page's own requests that the host has, and has not answered. */
+  flying: ReadonlySet<unknown>;
+  later(run: () => void, milliseconds: number): number;
+  cancel(timer: number): void;
+  now(): number;
+  hidden(): boolean;
+}
+
+export function createRelay(registry: Registry, { ask, offered, flying, later, cancel, now, hidden }: Ends): Relay {
+  let started = false;
+  let open = false;
+  let running = false;
+  let parallel = false;
+  let probed = false;
+  let after = 0;
+  let told = "[]";
+  let toldAt = -Infinity;
+  let telling = false;
+  let lively = -Infinity;
+  let wake = (): void => undefined;
+  let polling = new AbortController();
+  const tools = createToolChannel(registry, { send: deliver, offered, began: () => () => undefined });
+  const listed = (): string => JSON.stringify(tools.definitions());
+
+  const pause = (milliseconds: number): Promise<void> =>
+    new Promise((resolve) => {
+      const timer = later(() => wake(), milliseconds);
+      wake = () => {
+        cancel(timer);
+        resolve();
+      };
+    });
+
+  function deliver({ id, result, error }: Message): void {
+    if (id === undefined) return;
+    const args = { call: id, result: result ?? toolFailure(error?.message) };
+    const send = (left: number): Promise<unknown> =>
+      ask("webmcp_result", args).catch(() => left && pauseApart(PAUSE).then(() => send(left - 1)));
+    void send(RESULT_TRIES);
+  }
+  const pauseApart = (milliseconds: number): Promise<void> => new Promise((resolve) => later(resolve, milliseconds));
+
+  function take({ number, call, tool, arguments: args }: Params): void {
+    // What a host lost is told again, and what it did not lose, too.
+    if (typeof number !== "number" || number <= after || typeof call !== "string") return;
+    after = number;
+    lively = now();
+    if (typeof tool !== "string") tools.cancel(call, "The call was cancelled");
+    else tools.call(request(call, "tools/call", { name: tool, arguments: args }));
+  }
+
+  /** Whether another poll came in between: then the host runs calls side by side. */
+  async function poll(wait: number): Promise<boolean> {
+    const list = listed();
+    const before = [...flying];
+    const { signal } = polling;
+    const result = await ask("webmcp_poll", { after, wait, ...(list !== told && { tools: JSON.parse(list) as unknown }) }, signal);
+    const given = answerOf(result);
+    if (given?.["reason"] === "view-unproven") throw new Unproven();
+    if (result["isError"] || !given || signal.aborted) throw new Error("no answer");
+    if (list !== told) toldAt = now();
+    told = list;
+    // It overtook a request of the page.
+    parallel ||= before.some((one) => flying.has(one));
+    const events = given["events"];
+    if (Array.isArray(events)) for (const event of events) if (isObject(event)) take(event);
+    return given["overtaken"] === true;
+  }
+
+  async function probe(): Promise<void> {
+    probed = true;
+    const [first] = await Promise.all([poll(PROBE), pauseApart(BEHIND).then(() => poll(0))]);
+    parallel ||= first;
+  }
+
+  async function round(): Promise<void> {
+    if (parallel) {
+      const began = now();
+      const seen = after;
+      await poll(LONG);
+      if (after === seen && now() - began < PAUSE) await pause(PAUSE);
+      return;
+    }
+    if (!probed && !flying.size) return probe();
+    await poll(0);
+    let waited = 0;
+    // The answers to the page's own requests tell of calls that wait.
+    do {
+      const step = hidden() ? HIDDEN : now() - lively < AT_WORK ? BRISK : IDLE;
+      await pause(step);
+      waited += step;
+    } while (flying.size && waited < HIDDEN);
+  }
+
+  async function run(): Promise<void> {
+    running = true;
+    lively = now();
+    for (let failures = 0; open && (listed() !== "[]" || told !== "[]"); ) {
+      try {
+        await round();
+        failures = 0;
+      } catch (error) {
+        if (error instanceof Unproven) open = false;
+        else if (polling.signal.aborted) polling = new AbortController();
+        else await pause(Math.min(PAUSE * 2 ** failures++, LONGEST_PAUSE));
+      }
+    }
+    running = false;
+  }
+
+  function go(): void {
+    if (open && !running) void run();
+  }
+
+  function again(): void {
+    polling.abort();
+    wake();
+    go();
+  }
+
+  return {
+    start() {
+      started = open = true;
+      go();
+    },
+    changed() {
+      if (telling || !open || listed() === told) return;
+      telling = true;
+      later(() => {
+        telling = false;
+        again();
+      }, Math.max(0, toldAt + LIST_PAUSE - now()));
+    },
+    renewed() {
+      after = 0;
+      told = "[]";
+      tools.reset();
+      open = started;
+      again();
+    },
+    hurry: () => wake(),
+    close() {
+      if (!running) return;
+      started = open = false;
+      polling.abort();
+      wake();
+      ask("webmcp_poll", { closing: true }).catch(() => undefined);
+    },
+  };
+}

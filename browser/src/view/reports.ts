@@ -1,0 +1,54 @@
+/** What was done in a page that cannot reach its server, for the model: each report says all that is not acknowledged yet. */
+
+import type { Params } from "./json-rpc";
+
+/** Actions of one report; the oldest go first. */
+const MOST = 50;
+
+export interface Reports {
+  /** Reports one more action; its id, or undefined where the host does not take it. */
+  add(action: Params): Promise<string | undefined>;
+  /** The model has worked since: what the host took before is acknowledged. */
+  acknowledge(): void;
+}
+
+interface Ends {
+  app: string;
+  /** `ui/update-model-context`; each one replaces the one before. */
+  update(params: Params): Promise<unknown>;
+  time(): string;
+}
+
+export function createReports({ app, update, time }: Ends): Reports {
+  let waiting: Params[] = [];
+  let taken = new Set<Params>();
+  let count = 0;
+
+  function text(): string {
+    const actions = waiting.map((action) =>
+      Object.entries(action).map(([key, value], place) => `${place ? "    " : "  - "}${key}: ${JSON.stringify(value)}\n`).join(""),
+    );
+    return `---\napp: ${JSON.stringify(app)}\nactions:\n${actions.join("")}---\nThe person did this in the app, which cannot reach its server from here. Please perform these actions, in this order, each id once, and say what came of them.`;
+  }
+
+  return {
+    async add(action) {
+      const id = `a${++count}`;
+      const entry = JSON.parse(JSON.stringify({ id, ...action, time: time() })) as Params;
+      waiting = [...waiting, entry].slice(-MOST);
+      const told = waiting;
+      try {
+        await update({ content: [{ type: "text", text: text() }] });
+      } catch {
+        waiting = waiting.filter((other) => other !== entry);
+        return undefined;
+      }
+      taken = new Set(told);
+      return id;
+    },
+    acknowledge() {
+      waiting = waiting.filter((action) => !taken.has(action));
+      taken.clear();
+    },
+  };
+}

@@ -1,0 +1,137 @@
+/** What the host can do for the page, what the page is told of it, and what answers its requests where nothing can. */
+
+import type { Handshake } from "./handshake";
+import { isObject, type Params } from "./json-rpc";
+import { call, type Registry } from "./registry";
+import type { Reports } from "./reports";
+import { readAnswer, type Answer } from "./response";
+import { toolFailure, toolResult, type ToolResult } from "./results";
+
+export type Tier = "full" | "context-synced" | "static" | "standalone";
+
+/** What a person did, in the page's own words. */
+export interface Interaction {
+  component?: string;
+  action: string;
+  data?: unknown;
+  suggestion?: string;
+}
+
+/** `window.webmcpGateway` */
+export interface PageSide {
+  readonly tier: Tier | undefined;
+  /** The page's own tool `name`, else, unless `localOnly`, the server's, or a report of the call. Never rejects. */
+  safeCallTool(name: string, args?: Params, options?: { localOnly?: boolean }): Promise<ToolResult>;
+  /** Tells the model; false where the host has no way to. */
+  reportInteraction(interaction: Interaction): Promise<boolean>;
+}
+
+export interface Tiers {
+  page: PageSide;
+  /** What the page gets for a request that nobody carries; `detail` says why. */
+  answer(args: Params, detail: string): Promise<Answer>;
+}
+
+interface Ends {
+  registry: Registry;
+  handshake: Pick<Handshake, "host" | "opened" | "can" | "onChange">;
+  reports: Reports;
+  /** Calls a tool of the server. */
+  tool(name: string, args: Params): Promise<Params>;
+  /** Tells the person. */
+  reported(): void;
+}
+
+/** Puts the tier where pages and their styles look for it. */
+export function showTier(tier: Tier, previous?: Tier): void {
+  document.documentElement.dataset["tier"] = tier;
+  document.dispatchEvent(new CustomEvent("tierchange", { bubbles: true, detail: { tier, previous } }));
+}
+
+function problem(status: 202 | 503, reason: string, detail: string, more: Params = {}): Answer {
+  const statusText = status === 202 ? "Accepted" : "Service Unavailable";
+  const headers = { "content-type": "application/problem+json", "gateway-reason": reason };
+  return readAnswer({ status, statusText, headers, bodyType: "json", body: { type: "about:blank", title: statusText, status, detail, ...more } });
+}
+
+/** The snapshot that the packer wrote into the page: `{version: 1, responses: {"<path?query>": {status, headers, body, bodyType}}}`. */
+function readSnapshot(): Params {
+  try {
+    const written: unknown = JSON.parse(document.getElementById("webmcp-gateway-snapshot")?.textContent ?? "");
+    const responses = isObject(written) && written["version"] === 1 ? written["responses"] : undefined;
+    return isObject(responses) ? responses : {};
+  } catch {
+    return {};
+  }
+}
+
+/** The same where there is no host: the page's own tools run, and nobody is told. */
+export function standalone(registry: Registry): PageSide {
+  showTier("standalone");
+  return {
+    tier: "standalone",
+    async safeCallTool(name, args = {}) {
+      const own = registry.get(name);
+      return own ? call(own, args, new AbortController().signal) : toolFailure(`no-host: this page has no tool ${name}`);
+    },
+    reportInteraction: async () => false,
+  };
+}
+
+export function createTiers({ registry, handshake, reports, tool, reported }: Ends): Tiers {
+  let tier: Tier | undefined;
+  let snapshot: Params | undefined;
+
+  function renew(): void {
+    const next = handshake.can("serverTools") ? "full" : handshake.can("updateModelContext") ? "context-synced" : "static";
+    if (next === tier) return;
+    const previous = tier;
+    tier = next;
+    showTier(next, previous);
+  }
+  handshake.opened(renew);
+  handshake.onChange(renew);
+  // Silence: a late answer is an upgrade.
+  void handshake.host().then(renew);
+
+  async function report(action: Params): Promise<string | undefined> {
+    const id = handshake.can("updateModelContext") ? await reports.add(action) : undefined;
+    if (id) reported();
+    return id;
+  }
+
+  return {
+    page: {
+      get tier() {
+        return tier;
+      },
+      async safeCallTool(name, args = {}, { localOnly } = {}) {
+        const own = registry.get(name);
+        if (own) return call(own, args, new AbortController().signal);
+        if (localOnly) return toolFailure(`This page has no tool ${name}`);
+        await handshake.host();
+        try {
+          if (handshake.can("serverTools")) return (await tool(name, args)) as ToolResult;
+        } catch (error) {
+          if (handshake.can("serverTools")) return toolFailure(error);
+        }
+        const id = await report({ action: "call tool", tool: name, arguments: args });
+        return id ? toolResult({ status: "reported-to-model", id }) : toolFailure("no-host: nobody carries this call");
+      },
+      async reportInteraction({ component, action, data, suggestion }) {
+        await handshake.host();
+        return !!(await report({ action, component, data, suggestion }));
+      },
+    },
+    async answer({ url, method, body }, detail) {
+      const none = problem(503, "no-host", detail);
+      if (method === "GET" || method === "HEAD") {
+        snapshot ??= readSnapshot();
+        const kept = Object.hasOwn(snapshot, String(url)) ? snapshot[String(url)] : undefined;
+        return isObject(kept) ? readAnswer({ ...kept, url, ...(method === "HEAD" && { bodyType: "none" }) }) : none;
+      }
+      const id = await report({ action: "request", method, path: url, body });
+      return id ? problem(202, "reported-to-model", "The assistant was asked to do this.", { id }) : none;
+    },
+  };
+}

@@ -1,0 +1,103 @@
+"""A host of others, built on ext-apps' bridge and an MCP client, with the packed cart in an opaque frame."""
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+from mcp import Client
+from mcp.client import advertise
+from mcp_types import CallToolResult, TextResourceContents
+from playwright.async_api import FrameLocator, Page, ViewportSize, expect
+
+from tests.world import Server, World, bound
+
+ROOT = Path(__file__).parents[2]
+UI = [advertise("io.modelcontextprotocol/ui", {"mimeTypes": ["text/html;profile=mcp-app"]})]
+POLICY = (
+    "default-src 'self' 'unsafe-inline'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; connect-src 'none'"
+)
+
+SIZE = ViewportSize(width=1280, height=720)
+
+
+def bundled(folder: Path) -> Path:
+    """The host's script, bundled as its makers would."""
+    source = (Path(__file__).parent / "stock" / "host.ts").read_text("utf-8")
+    entry = ROOT / "browser" / "node_modules" / ".cache" / "stock-host.ts"
+    entry.parent.mkdir(exist_ok=True)
+    entry.write_text(source, "utf-8")
+    command = [ROOT / "browser" / "node_modules" / ".bin" / "rolldown", entry, "--file", folder / "host.js"]
+    subprocess.run([*map(str, command), "--format", "iife"], check=True, cwd=ROOT / "browser", capture_output=True)
+    return folder / "host.js"
+
+
+@asynccontextmanager
+async def stock_host(script: Path) -> AsyncIterator[str]:
+    """The host's page, on a site of its own, under the content policy that hosts give to views."""
+
+    async def page(_: web.Request) -> web.Response:
+        html = "<!doctype html><title>stock host</title><body></body><script src=/host.js></script>"
+        return web.Response(text=html, content_type="text/html", headers={"content-security-policy": POLICY})
+
+    async def code(_: web.Request) -> web.FileResponse:
+        return web.FileResponse(script)
+
+    app = web.Application()
+    app.router.add_get("/", page)
+    app.router.add_get("/host.js", code)
+    server = Server(bound())
+    await server.start(app)
+    try:
+        yield f"http://host.localhost:{server.port}/"
+    finally:
+        await server.stop()
+
+
+@asynccontextmanager
+async def shown(
+    page: Page,
+    world: World,
+    script: Path,
+    *,
+    drop_meta: bool = False,
+    turns: asyncio.Lock | None = None,
+    carried: list[str] | None = None,
+) -> AsyncIterator[FrameLocator]:
+    """The cart in the stock host.
+
+    `drop_meta`: a host that loses `_meta` of results. `turns`: one that makes a view's calls one after the other.
+    `carried` takes the names of the tools that the view called.
+    """
+    async with stock_host(script) as url, Client(f"{world.url}/mcp/cart", mode="2026-07-28", extensions=UI) as client:
+
+        async def call_server(params: dict[str, Any]) -> dict[str, Any]:
+            if carried is not None:
+                carried.append(params["name"])
+            async with turns or nullcontext():
+                result = await client.call_tool(params["name"], params.get("arguments") or {})
+            return dumped(result)
+
+        await page.set_viewport_size(SIZE)
+        await page.expose_function("callServer", call_server)
+        await page.goto(url)
+        opened = await client.call_tool("open_cart", {})
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        content = (await client.read_resource((tools["open_cart"].meta or {})["ui"]["resourceUri"])).contents[0]
+        assert isinstance(content, TextResourceContents)
+        result = dumped(opened)
+        if drop_meta:
+            result.pop("_meta")
+        await page.evaluate("([html, result]) => window.show(html, result)", [content.text, result])
+        frame = page.frame_locator("iframe")
+        await expect(frame.locator("[data-item-id]").first).to_be_visible(timeout=15_000)
+        yield frame
+
+
+def dumped(result: CallToolResult) -> dict[str, Any]:
+    """A result as it is on the wire."""
+    return result.model_dump(by_alias=True, mode="json", exclude_none=True)

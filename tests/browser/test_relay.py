@@ -1,0 +1,165 @@
+"""A host that knows nothing but `tools/call`: a model's MCP client sees the page's tools in ours, and calls them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+from mcp_types import CallToolResult, TextContent
+from playwright.async_api import FrameLocator, Page, expect
+
+from tests.browser.probing import outcomes
+from tests.browser.stock_host import bundled, shown
+from tests.world import World
+
+TOOLS = {"cart_add_to_cart", "cart_get_cart", "cart_remove_from_cart"}
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The host's script."""
+    return bundled(tmp_path_factory.mktemp("stock"))
+
+
+@asynccontextmanager
+async def model(world: World) -> AsyncIterator[Client]:
+    """The model's MCP client, which shows no apps, and knows nothing of views."""
+    async with Client(f"{world.url}/mcp/cart", mode="2026-07-28") as client:
+        yield client
+
+
+async def offered(client: Client, *, there: bool = True) -> None:
+    """Wait until the page's tools are listed, or are not any more."""
+    async with asyncio.timeout(15):
+        while (TOOLS <= {tool.name for tool in (await client.list_tools()).tools}) is not there:
+            await asyncio.sleep(0.1)
+
+
+async def item_of(frame: FrameLocator) -> str:
+    """The id of the first thing in the shop."""
+    return str(await frame.locator("[data-item-id]").first.get_attribute("data-item-id"))
+
+
+def said(result: CallToolResult) -> str:
+    """The text of a result."""
+    assert isinstance(result.content[0], TextContent)
+    return result.content[0].text
+
+
+async def test_the_model_calls_the_pages_tools(page: Page, world: World, script: Path) -> None:
+    """What the page does for it is the model's, tied to the call, and the tool is listed once."""
+    async with shown(page, world, script) as frame, model(world) as client:
+        item = await item_of(frame)
+        await offered(client)
+        names = [tool.name for tool in (await client.list_tools()).tools]
+        result = await client.call_tool("cart_add_to_cart", {"item_id": item})
+        assert not result.is_error, said(result)
+        await expect(frame.locator(f"[data-cart-item='{item}']")).to_be_visible()
+    assert len(names) == len(set(names))
+    posted = outcomes(world, method="POST", url="/api/cart")[0]
+    called = outcomes(world, tool="add_to_cart")[0]
+    assert (posted["initiator"], posted["evidence"], posted["cause"]) == ("model", "model-call", called["id"])
+
+
+async def test_where_calls_run_side_by_side_a_poll_waits(page: Page, world: World, script: Path) -> None:
+    """So the page is told at once, and asks no more often than it is called."""
+    carried: list[str] = []
+    async with shown(page, world, script, carried=carried), model(world) as client:
+        await offered(client)
+        await client.call_tool("cart_get_cart", {})
+        before = carried.count("webmcp_poll")
+        for _ in range(10):
+            assert not (await client.call_tool("cart_get_cart", {})).is_error
+    assert carried.count("webmcp_poll") - before <= 11
+    assert carried.count("webmcp_result") == 11
+
+
+async def test_one_call_at_a_time_in_the_view(page: Page, world: World, script: Path) -> None:
+    """The view finds out, and asks again and again: its own requests never stand behind a poll that waits."""
+    turns = asyncio.Lock()
+    carried: list[str] = []
+    async with shown(page, world, script, turns=turns, carried=carried) as frame, model(world) as client:
+        item = await item_of(frame)
+        await offered(client)
+        before = carried.count("webmcp_poll")
+        async with asyncio.timeout(10):
+            while carried.count("webmcp_poll") < before + 10:
+                await asyncio.sleep(0.05)
+        result = await client.call_tool("cart_add_to_cart", {"item_id": item})
+        assert not result.is_error, said(result)
+
+
+async def test_one_call_at_a_time_in_all(page: Page, world: World, script: Path) -> None:
+    """The model's own call keeps the page from asking: it is told where to collect the answer, and does."""
+    turns = asyncio.Lock()
+
+    async def call(client: Client, name: str, arguments: dict[str, Any]) -> CallToolResult:
+        async with turns:
+            return await client.call_tool(name, arguments)
+
+    async with shown(page, world, script, turns=turns) as frame, model(world) as client:
+        item = await item_of(frame)
+        await offered(client)
+        result = await call(client, "cart_add_to_cart", {"item_id": item})
+        assert (result.structured_content or {})["status"] == "running"
+        await expect(frame.locator(f"[data-cart-item='{item}']")).to_be_visible()
+        async with asyncio.timeout(15):
+            while (result.structured_content or {}).get("status") == "running":
+                handle = (result.structured_content or {})["call"]
+                result = await call(client, "call_view_tool", {"call": handle})
+    assert not result.is_error, said(result)
+    assert len([line for line in world.arrived() if line["method"] == "POST"]) == 1
+
+
+async def test_a_host_that_calls_the_tools_itself_is_left_alone(page: Page, world: World, script: Path) -> None:
+    """As soon as it asks the page for its tools, only those that the gateway must guard are listed here."""
+    async with shown(page, world, script), model(world) as client:
+        await offered(client)
+        await page.evaluate("() => window.bridge.listTools({})")
+        await offered(client, there=False)
+
+
+async def test_a_closed_view_is_gone_at_once(page: Page, world: World, script: Path) -> None:
+    """The host says that it ends; the model is told to open the app."""
+    async with shown(page, world, script), model(world) as client:
+        await offered(client)
+        await page.evaluate("() => window.bridge.teardownResource({})")
+        await offered(client, there=False)
+        result = await client.call_tool("cart_get_cart", {})
+    assert result.is_error
+    assert "Open its app" in said(result)
+
+
+async def test_a_view_that_loads_again_is_reached_again(page: Page, world: World, script: Path) -> None:
+    """Hosts re-render old results: the newest page is the one that is called."""
+    async with shown(page, world, script) as frame, model(world) as client:
+        await offered(client)
+        await page.evaluate("() => window.showAgain()")
+        await expect(frame.locator("[data-item-id]").first).to_be_visible(timeout=15_000)
+        await offered(client, there=False)
+        await offered(client)
+        assert not (await client.call_tool("cart_get_cart", {})).is_error
+
+
+async def test_two_views_must_be_told_apart(page: Page, world: World, script: Path) -> None:
+    """Without a handle none of them is picked; with it each is reached."""
+    second = await page.context.new_page()
+    async with shown(page, world, script), shown(second, world, script), model(world) as client:
+        await offered(client)
+        async with asyncio.timeout(15):
+            while len(views := await listed_views(client)) < 2:
+                await asyncio.sleep(0.1)
+        refused = await client.call_tool("cart_get_cart", {})
+        answers = [await client.call_tool("call_view_tool", {"view": view, "tool": "get_cart"}) for view in views]
+    assert "Pass view" in said(refused)
+    assert [answer.is_error for answer in answers] == [False, False]
+
+
+async def listed_views(client: Client) -> list[str]:
+    """The handles of the views that offer tools."""
+    listed = await client.call_tool("list_view_tools", {})
+    assert listed.structured_content is not None
+    return [view["view"] for view in listed.structured_content["views"] if view["tools"]]
