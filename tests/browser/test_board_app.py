@@ -1,0 +1,82 @@
+"""The board in Chromium: one build, as a web site and in a view."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from mcp import Client
+from playwright.async_api import FrameLocator, Page, expect
+
+from tests.board import Run, running
+from tests.browser.test_main_job import app_of, tool
+
+PICTURE = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+@pytest.fixture
+async def board(tmp_path: Path) -> AsyncIterator[Run]:
+    """The board behind a gateway."""
+    async with running(tmp_path) as run:
+        yield run
+
+
+@pytest.fixture(params=["site", "view"])
+async def shown(request: pytest.FixtureRequest, page: Page, board: Run) -> Page | FrameLocator:
+    """The board on its own site, and in a sandboxed frame of the console."""
+    place: Page | FrameLocator = page
+    await page.goto(board.site if request.param == "site" else board.url)
+    if request.param == "view":
+        place = app_of(page)
+    await expect(place.locator("[data-card]").first).to_be_visible(timeout=15_000)
+    return place
+
+
+async def test_a_person_works_on_the_board(shown: Page | FrameLocator) -> None:
+    """A form, a button, a card that is dragged, and one that is thrown away."""
+    ideas, done = shown.locator("[data-column=ideas]"), shown.locator("[data-column=done]")
+    await ideas.get_by_label("A new card in Ideas").fill("Oolong night")
+    await ideas.get_by_role("button", name="Add", exact=True).click()
+    card = ideas.locator("li", has_text="Oolong night")
+    await expect(card).to_be_visible()
+    await card.get_by_label("Move Oolong night to Doing").click()
+    moved = shown.locator("[data-column=doing] li", has_text="Oolong night")
+    await moved.drag_to(done)
+    await expect(done.locator("li", has_text="Oolong night")).to_be_visible()
+    await done.get_by_label("Throw Oolong night away").click()
+    await expect(shown.locator("li", has_text="Oolong night")).to_have_count(0)
+
+
+@pytest.mark.parametrize("shown", ["site"], indirect=True)
+async def test_a_picture_is_sent_and_shown(shown: Page | FrameLocator) -> None:
+    """A form with a file goes out, and an image of the backend comes in."""
+    card = shown.locator("[data-card=card-1]")
+    await card.get_by_label("Attach a file").set_input_files(
+        {"name": "leaf.png", "mimeType": "image/png", "buffer": PICTURE}
+    )
+    image = card.get_by_role("img", name="leaf.png")
+    await expect(image).to_be_visible(timeout=10_000)
+    await expect(image).to_have_js_property("naturalWidth", 1)
+
+
+async def test_what_others_change_is_shown_at_once(shown: Page | FrameLocator, board: Run) -> None:
+    """The backend tells of it by an event stream."""
+    async with aiohttp.ClientSession() as other, other.post(f"{board.api}/cards", json={"title": "From elsewhere"}):
+        await expect(shown.locator("li", has_text="From elsewhere")).to_be_visible(timeout=10_000)
+
+
+async def test_a_model_moves_a_card_that_the_person_sees(page: Page, board: Run) -> None:
+    """The page's own tool, in the live view."""
+    await page.goto(board.url)
+    frame = app_of(page)
+    await expect(frame.locator("[data-card=card-1]")).to_be_visible(timeout=15_000)
+    async with Client(f"{board.url}/mcp", mode="2026-07-28") as client:
+        await tool(client, "board_move_card")
+        result = await client.call_tool("board_move_card", {"card": "card-1", "column": "done", "position": 0})
+        assert not result.is_error, result
+    await expect(frame.locator("[data-column=done] li").first).to_have_attribute("data-card", "card-1")

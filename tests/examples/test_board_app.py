@@ -1,0 +1,100 @@
+"""The board by itself: its backend, and its build as one file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+
+from examples.board_app import board
+from gateway.apps import pack
+from tests.board import built
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[TestClient]:  # type: ignore[type-arg]  # its arguments are private
+    """A client of a board of its own."""
+    async with TestClient(TestServer(board.build_app(tmp_path / "board.json"))) as client:
+        yield client
+
+
+async def columns(client: TestClient) -> dict[str, list[str]]:  # type: ignore[type-arg]  # as above
+    """The ids of the cards by column."""
+    found = await (await client.get("/api/board")).json()
+    return {column["id"]: [card["id"] for card in column["cards"]] for column in found["columns"]}
+
+
+async def test_cards_are_added_changed_moved_and_thrown_away(
+    client: TestClient,  # type: ignore[type-arg]  # as above
+    tmp_path: Path,
+) -> None:
+    """And what is left is there after a restart."""
+    added = await (await client.post("/api/cards", json={"title": " New ", "column": "done"})).json()
+    assert (added["title"], added["note"], added["files"]) == ("New", "", [])
+    moved = await client.patch(f"/api/cards/{added['id']}", json={"column": "doing", "position": 1, "title": "Newer"})
+    assert (await moved.json())["title"] == "Newer"
+    assert (await columns(client))["doing"] == ["card-1", added["id"], "card-2"]
+    assert (await client.delete("/api/cards/card-1")).status == 204
+    assert (await columns(client))["doing"] == [added["id"], "card-2"]
+    again = board.Board(tmp_path / "board.json")
+    again.read()
+    assert [card.title for card in again.cards if card.column == "doing"] == ["Newer", "Labels for the winter tins"]
+
+
+async def test_files_of_cards(client: TestClient) -> None:  # type: ignore[type-arg]  # as above
+    """They come back as they were sent, under the name that they had; only pictures are shown in the browser."""
+    form = aiohttp.FormData(quote_fields=False)
+    form.add_field("file", b"<script>", filename="a b.html", content_type="text/html")
+    card = await (await client.post("/api/cards/card-1/files", data=form)).json()
+    answer = await client.get(f"/api/cards/card-1/files/{card['files'][0]['id']}")
+    assert (await answer.read(), answer.headers["content-disposition"]) == (
+        b"<script>",
+        "attachment; filename*=UTF-8''a%20b.html",
+    )
+
+
+async def test_changes_are_told(client: TestClient) -> None:  # type: ignore[type-arg]  # as above
+    """The revision at first, and the next one at a change."""
+    async with client.get("/api/events") as events:
+        assert (await events.content.readuntil(b"\n\n")).startswith(b"id: 1\n")
+        await client.delete("/api/cards/card-1")
+        assert (await events.content.readuntil(b"\n\n")).startswith(b"id: 2\n")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("POST", "cards", {"title": " "}, 400),
+        ("POST", "cards", {"title": "x" * 121}, 400),
+        ("POST", "cards", {"title": "x", "column": "later"}, 400),
+        ("POST", "cards", {"title": "x", "note": 1}, 400),
+        ("POST", "cards", [], 400),
+        ("PATCH", "cards/card-1", {"position": "1"}, 400),
+        ("PATCH", "cards/none", {}, 404),
+        ("DELETE", "cards/none", None, 404),
+        ("GET", "cards/card-1/files/none", None, 404),
+        ("POST", "cards/card-1/files", None, 400),
+    ],
+)
+async def test_wrong_requests(
+    client: TestClient,  # type: ignore[type-arg]  # as above
+    method: str,
+    path: str,
+    body: object,
+    status: int,
+) -> None:
+    """Each says why in words."""
+    answer = await client.request(method, f"/api/{path}", json=body)
+    assert (answer.status, bool((await answer.json())["error"])) == (status, True)
+
+
+def test_the_build_is_packed_whole() -> None:
+    """An ordinary build of Vite and React; nothing in it is looked for elsewhere."""
+    page = pack(built(), app="board", title="Tea board", runtime="").html
+    assert page.count("<script") == 2
+    assert "/assets/" not in page
+    assert json.dumps("move_card")[1:-1] in page
