@@ -12,8 +12,11 @@ from gateway.backends.tls import tls_context
 from gateway.config import Config, EncryptionKey
 from gateway.config.secrets import PendingSecret
 from gateway.credentials import AuthorizationCode, Basic, Fixed, OAuth, Plugged, Spec
+from gateway.doors.access import CALLBACK
 from gateway.errors import StartError
 from gateway.exchange.authenticate import Authenticator, OfPlugin, Source, Unchanging
+from gateway.exchange.connecting import Connecting
+from gateway.exchange.cookies import CookieJars
 from gateway.exchange.fetched import Fetched, Ownership
 from gateway.exchange.obtain import Obtaining
 from gateway.hooks import Hooks
@@ -41,6 +44,10 @@ class Accounts:
         for name, spec in config.credentials.items():
             if isinstance(spec, OAuth):
                 self.fetched[name] = self._fetched(spec)
+        self.jars = CookieJars()
+        self.connecting = Connecting(
+            self.specs, self.servers, self.fetched, self.store, self.jars, f"{self._console}{CALLBACK}"
+        )
         types = hooks.credential_types()
         self.authenticator = Authenticator({name: self._source(spec, types) for name, spec in self.specs.items()})
 
@@ -82,8 +89,8 @@ class Accounts:
 
 
 def audience(principal: Principal) -> str:
-    """What stands for a principal in a link: nobody learns from it who it is, and it gives nobody anything."""
-    return hashlib.sha256(b"webmcp-gateway connect\n" + principal.id.encode()).hexdigest()[:16]
+    """What stands for a person in a link: nobody learns from it who it is, and it gives nobody anything."""
+    return hashlib.sha256(b"webmcp-gateway connect\n" + principal.person.encode()).hexdigest()[:16]
 
 
 def pending(specs: Mapping[str, Spec]) -> list[tuple[str, PendingSecret]]:

@@ -15,7 +15,7 @@ from aiohttp import web
 
 import gateway
 from gateway import recording
-from gateway.accounts import Accounts
+from gateway.accounts import Accounts, audience
 from gateway.admission import Admission, admission
 from gateway.apps import own_files, pack
 from gateway.asking import Approving
@@ -26,6 +26,7 @@ from gateway.doors import mcp as mcp_door
 from gateway.doors.access import Site
 from gateway.doors.answers import refused
 from gateway.doors.bridge import BridgeDoor
+from gateway.doors.connections import ConnectionsDoor
 from gateway.doors.console import AppCard, ConsoleDoor, Logout
 from gateway.doors.events import Events
 from gateway.doors.guard import PRINCIPAL, Guard, Listener
@@ -36,7 +37,6 @@ from gateway.doors.sandbox import SandboxDoor
 from gateway.doors.site import ANY_PATH, SiteDoor
 from gateway.errors import StartError
 from gateway.exchange.circuit import Circuits
-from gateway.exchange.cookies import CookieJars
 from gateway.exchange.idempotency import Idempotency
 from gateway.exchange.limit import Limiter
 from gateway.exchange.pipeline import Exchange, Guarded
@@ -98,7 +98,6 @@ class _Gateway:
         self._approving = Approving(config, self._recorder, hooks, self._connections)
         self._approvals = self._approving.questions
         circuits = Circuits()
-        self._jars = CookieJars()
         self._streams = Streams()
         limiter = Limiter(Quotas(self._database))
         self._apps = Apps()
@@ -108,7 +107,7 @@ class _Gateway:
             idempotency=Idempotency(IdempotencyKeys(self._database)),
             waiting=Waiting(self._approvals, self._approving.page, self._approving.grants),
             recorder=self._recorder,
-            sender=Sender(self._accounts.authenticator, circuits=circuits, jars=self._jars),
+            sender=Sender(self._accounts.authenticator, self._accounts.jars, circuits),
             streams=self._streams,
             hooks=hooks,
         )
@@ -206,6 +205,7 @@ class _Gateway:
             links=LinkDoor(self._views, self._recorder),
             live=self._live,
             logout=self._logout(bridge, admitted),
+            connections=ConnectionsDoor(self._accounts.connecting, self._recorder, audience),
         )
 
     def _logout(self, bridge: BridgeDoor, admitted: Admission) -> Logout:
@@ -214,7 +214,7 @@ class _Gateway:
         async def logout(request: web.Request, answer: web.StreamResponse) -> None:
             principal = request[PRINCIPAL]
             await admitted.login.end(request, answer)
-            self._jars.empty_person(principal.person)
+            self._accounts.jars.empty_person(principal.person)
             self._events.end(principal)
             await bridge.end_all(principal)
 

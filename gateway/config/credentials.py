@@ -152,7 +152,6 @@ def _oauth(name: str, type: str, section: Section, reading: Reading) -> OAuth:
 def _grant(type: str, key: SigningKey | None, section: Section) -> Grant:
     match type:
         case "authorization_code":
-            section.problem("authorization_code is not available in this version", "type")
             return AuthorizationCode()
         case "token_exchange":
             section.require("subject")

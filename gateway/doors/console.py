@@ -17,9 +17,11 @@ from aiohttp import web
 
 from gateway.callers.people import display_name, is_login
 from gateway.config import Notices
+from gateway.doors.access import CALLBACK
 from gateway.doors.allowed import lacking
 from gateway.doors.answers import SECURE, refused
 from gateway.doors.approvals import ApprovalDoor
+from gateway.doors.connections import ConnectionsDoor
 from gateway.doors.events import Events, problems
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.links import LinkDoor
@@ -67,6 +69,7 @@ class ConsoleDoor:
         links: LinkDoor,
         live: bool,
         logout: Logout,
+        connections: ConnectionsDoor,
     ) -> None:
         self._folder = folder
         self._sandbox = sandbox
@@ -80,6 +83,7 @@ class ConsoleDoor:
         self._links = links
         self._live = live
         self._logout = logout
+        self._connections = connections
         self._key = secrets.token_bytes(32)
 
     def application(self) -> web.Application:
@@ -94,6 +98,12 @@ class ConsoleDoor:
                 web.get("/api/audit", self._audit),
                 *self._approvals.routes(self._changing),
                 web.post("/api/logout", self._changing(self._logged_out)),
+                web.get("/connect/{name}", self._connections.page),
+                web.get(CALLBACK, self._connections.callback),
+                web.get("/api/connections", self._connections.list),
+                web.post("/api/connections/finish", self._changing(self._connections.finish)),
+                web.post("/api/connections/{name}", self._changing(self._connections.begin)),
+                web.post("/api/connections/{name}/disconnect", self._changing(self._connections.disconnect)),
                 web.post("/api/links", self._changing(self._links.handle)),
                 web.post("/bridge/tickets", self._changing(self._ticket)),
                 web.static("/assets", self._folder / "assets"),

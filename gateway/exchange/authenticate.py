@@ -97,7 +97,7 @@ class OfPlugin:
 
     async def version(self, principal: Principal) -> str:
         """A plugin may give each person another account."""
-        return principal.id
+        return principal.person
 
     async def inject(self, principal: Principal, method: str, url: str) -> Injected:
         """What the plugin says now."""

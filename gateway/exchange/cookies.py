@@ -83,10 +83,10 @@ class CookieJars:
         for key in [key for key in self._jars if key.principal == principal and credential in (None, key.credential)]:
             del self._jars[key]
 
-    def empty_person(self, person: str) -> None:
-        """Forget the cookies of a person at every client of theirs, at their logout."""
+    def empty_person(self, person: str, credential: str | None = None) -> None:
+        """The same for a person at every client of theirs: all at their logout, or those of one account."""
         for principal in {key.principal for key in self._jars if person_of(key.principal) == person}:
-            self.empty(principal)
+            self.empty(principal, credential)
 
 
 def jar_key(leg: Leg, caller: Caller, spec: BackendSpec, credential: str) -> JarKey | None:

@@ -144,13 +144,13 @@ class Fetched:
         _remember(self._refused, key, (held.kept.version, self._now()))
         return True
 
-    def forget(self, principal: str) -> None:
+    def forget(self, person: str) -> None:
         """What is stored has changed: look again."""
-        self._held.pop(principal, None)
-        self._failures.pop(principal, None)
+        self._held.pop(person, None)
+        self._failures.pop(person, None)
 
     def _key(self, principal: Principal) -> str:
-        return principal.id if self._ownership.per_person else ""
+        return principal.person if self._ownership.per_person else ""
 
     def _renewable(self, kept: Kept) -> bool:
         return self._ownership.connect_url is None or kept.token.refresh is not None

@@ -1,6 +1,6 @@
 /** The gateway's REST interface, as the console uses it. */
 import { isObject, text } from "./json";
-import type { Answer, GatewayState, LinkDecision } from "./types";
+import type { Account, Accounts, Answer, GatewayState, LinkDecision } from "./types";
 
 /** An answer of the gateway that is no success; `status` 0 means that there was none. */
 export class ApiError extends Error {
@@ -38,6 +38,25 @@ export class Api {
 
   async answer(approval: string, answer: Answer): Promise<void> {
     await this.send(`api/approvals/${encodeURIComponent(approval)}`, this.post({ answer }));
+  }
+
+  async connections(): Promise<Accounts> {
+    return (await (await this.send("api/connections", {})).json()) as Accounts;
+  }
+
+  async connect(name: string, audience: string): Promise<{ location: string; secret: string }> {
+    const response = await this.send(`api/connections/${encodeURIComponent(name)}`, this.post({ for: audience }));
+    return (await response.json()) as { location: string; secret: string };
+  }
+
+  async finish(secret: string, answer: Record<string, string>): Promise<Account> {
+    return (await (await this.send("api/connections/finish", this.post({ secret, answer }))).json()) as Account;
+  }
+
+  /** Whether the service was told, too. */
+  async disconnect(name: string): Promise<boolean> {
+    const response = await this.send(`api/connections/${encodeURIComponent(name)}/disconnect`, this.post({}));
+    return ((await response.json()) as { revoked: boolean }).revoked;
   }
 
   /** Whether the app of `view` may have `url` opened; `answered` is what the person said where that was `ask`. */

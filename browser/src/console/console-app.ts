@@ -12,7 +12,8 @@ import { count } from "./format";
 import { icon } from "./icons";
 import { layout } from "./layout-styles";
 import { Model, type ToolResult } from "./model";
-import { appHash, parseRoute, type Route } from "./route";
+import "./connections-page";
+import { appHash, parseRoute, type ConnectionsRoute, type Route } from "./route";
 import type { Store } from "./store";
 import { STORIES } from "./stories";
 import { storyFor, type Story } from "./story";
@@ -98,7 +99,7 @@ export class ConsoleApp extends LitElement {
       ${store.state && store.link === "lost" ? this.banner(store) : nothing}
       ${store.notices.length ? html`<gateway-problems .problems=${store.notices}></gateway-problems>` : nothing}
       <div class="quiet" role="alert">${this.news}</div>
-      ${route.page === "approval" ? this.approval(store, route.id) : app ? this.main(store, app) : this.noApp(store)}`;
+      ${route.page === "connections" ? this.connections(store, route) : route.page === "approval" ? this.approval(store, route.id) : app ? this.main(store, app) : this.noApp(store)}`;
   }
 
   private main(store: Store, app: AppInfo): TemplateResult {
@@ -150,6 +151,11 @@ export class ConsoleApp extends LitElement {
       .answer=${this.answer}
       .home=${store.api.root}
     ></gateway-approval-page>`;
+  }
+
+  private connections({ api, state: gateway }: Store, route: ConnectionsRoute): TemplateResult | typeof nothing {
+    if (!gateway) return alone("One moment", "Connecting to the gateway…");
+    return html`<gateway-connections .api=${api} .route=${route} .person=${gateway.principal.name}></gateway-connections>`;
   }
 
   private noApp({ state: gateway, link, problem }: Store): TemplateResult {

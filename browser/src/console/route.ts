@@ -1,6 +1,14 @@
 /** The address of the page: which app is shown, or which one approval; and where the gateway's addresses begin. */
 
-export type Route = { page: "app"; app: string | undefined } | { page: "approval"; id: string };
+/** `answer` is what an authorization server sent the person back with. */
+export interface ConnectionsRoute {
+  page: "connections";
+  name: string;
+  audience: string;
+  answer?: Record<string, string>;
+}
+
+export type Route = { page: "app"; app: string | undefined } | { page: "approval"; id: string } | ConnectionsRoute;
 
 const APPROVAL = /\/approvals\/([^/]+)\/?$/;
 
@@ -9,9 +17,24 @@ export function parseRoute(location: { hash: string; pathname: string }): Route 
   const [, kind, id] = /^#\/(apps|approvals)\/([^/]+)$/.exec(location.hash) ?? [];
   if (kind === "approvals" && id) return { page: "approval", id: decode(id) };
   if (kind === "apps" && id) return { page: "app", app: decode(id) };
+  const connections = connectionsRoute(location.hash);
+  if (connections) return connections;
   const inPath = APPROVAL.exec(location.pathname)?.[1];
   if (inPath) return { page: "approval", id: decode(inPath) };
   return { page: "app", app: undefined };
+}
+
+function connectionsRoute(hash: string): ConnectionsRoute | undefined {
+  const [, query] = /^#\/connected\?(.*)$/.exec(hash) ?? [];
+  if (query !== undefined)
+    return { page: "connections", name: "", audience: "", answer: Object.fromEntries(new URLSearchParams(query)) };
+  const [found, name, audience] = /^#\/connections(?:\/([^/]+))?(?:\/([^/]+))?$/.exec(hash) ?? [];
+  if (found === undefined) return undefined;
+  return { page: "connections", name: decode(name ?? ""), audience: decode(audience ?? "") };
+}
+
+export function connectionsHash(): string {
+  return "#/connections";
 }
 
 export function appHash(id: string): string {

@@ -58,6 +58,21 @@ export interface Question {
 /** What the gateway says of a link that an app asks to open; `message` is the question to the person. */
 export type LinkDecision = { decision: "open" | "declined" } | { decision: "ask"; message: string; url: string };
 
+/** An account at another service; `since` is null where it is not connected. */
+export interface Account {
+  credential: string;
+  title: string;
+  scope: string[];
+  since: number | null;
+  account: string | null;
+}
+
+/** The accounts of the person; `for` is what stands for them in links. */
+export interface Accounts {
+  for: string;
+  connections: Account[];
+}
+
 /** A tool that a page registered: `name` is the model's, `page_name` the page's own. */
 export interface ViewTool {
   name: string;

@@ -1,0 +1,135 @@
+"""Where persons connect their accounts: a page of the console that shows, starts and ends it, and the way back."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import quote, urlencode
+
+from aiohttp import web
+
+from gateway.doors.answers import refused
+from gateway.doors.guard import PRINCIPAL
+from gateway.errors import Refusal
+from gateway.exchange.connecting import Connecting, Connection
+from gateway.exchange.record import Recorder
+from gateway.model import Caller, Door, Initiator, Json, Principal
+
+_ANSWER: Final = ("code", "state", "iss", "error")
+LONGEST: Final = 4096
+_DOWN = "The database does not answer: nothing was changed."
+
+
+class ConnectionsDoor:
+    """The REST of connections. `audience` is what stands for a principal in links to it."""
+
+    def __init__(self, connecting: Connecting, recorder: Recorder, audience: Callable[[Principal], str]) -> None:
+        self._connecting = connecting
+        self._recorder = recorder
+        self._audience = audience
+
+    async def page(self, request: web.Request) -> web.Response:
+        """A `connect_url` leads to the console's page. It starts nothing."""
+        name, meant = quote(request.match_info["name"], safe=""), quote(request.query.get("for", "")[:64], safe="")
+        raise web.HTTPFound(f"/#/connections/{name}{f'/{meant}' if meant else ''}")
+
+    async def callback(self, request: web.Request) -> web.Response:
+        """Back from the server. The browser sends no session along here: the console's own page ends the login."""
+        answer = {key: request.query[key][:LONGEST] for key in _ANSWER if key in request.query}
+        raise web.HTTPSeeOther(f"/#/connected?{urlencode(answer)}", headers={"cache-control": "no-store"})
+
+    async def list(self, request: web.Request) -> web.Response:
+        """Every account that this person can connect."""
+        principal = request[PRINCIPAL]
+        try:
+            found = [] if principal.shared else await self._connecting.list(principal)
+        except OSError:
+            return refused(503, "database-unavailable", _DOWN)
+        return _json({"for": self._audience(principal), "connections": [_told(one) for one in found]})
+
+    async def begin(self, request: web.Request) -> web.Response:
+        """`{for}`: where the login goes on, and the secret that ends it."""
+        principal, name = request[PRINCIPAL], request.match_info["name"]
+        meant = (await _object(request)).get("for")
+        if (
+            isinstance(meant, str)
+            and meant
+            and not hmac.compare_digest(meant.encode(), self._audience(principal).encode())
+        ):
+            return refused(403, "other-person", "This link was made for somebody else: ask for one of your own.")
+        try:
+            begun = await self._connecting.begin(name, principal)
+        except Refusal as refusal:
+            return _refusal(refusal)
+        except OSError:
+            return refused(503, "database-unavailable", _DOWN)
+        return _json({"location": begun.location, "secret": begun.secret})
+
+    async def finish(self, request: web.Request) -> web.Response:
+        """`{secret, answer}`, with what the server's redirect said; then the account is connected."""
+        principal, told = request[PRINCIPAL], await _object(request)
+        secret, answer = told.get("secret"), told.get("answer")
+        texts = (
+            {key: value for key, value in answer.items() if isinstance(value, str)} if isinstance(answer, dict) else {}
+        )
+        if not isinstance(secret, str):
+            return refused(400, "bad-request", "secret: a text; answer: an object.")
+        try:
+            connected = await self._connecting.finish(principal, secret, texts)
+        except Refusal as refusal:
+            await self._record(principal, "connect", None, refusal)
+            return _refusal(refusal)
+        except OSError:
+            return refused(503, "database-unavailable", _DOWN)
+        await self._record(principal, "connect", connected.credential)
+        return _json(_told(connected))
+
+    async def disconnect(self, request: web.Request) -> web.Response:
+        """Forget the account of this person."""
+        principal, name = request[PRINCIPAL], request.match_info["name"]
+        try:
+            revoked = await self._connecting.disconnect(name, principal)
+        except Refusal as refusal:
+            return _refusal(refusal)
+        except OSError:
+            return refused(503, "database-unavailable", _DOWN)
+        await self._record(principal, "disconnect", name)
+        return _json({"revoked": revoked})
+
+    async def _record(
+        self, principal: Principal, what: str, credential: str | None, refusal: Refusal | None = None
+    ) -> None:
+        caller = Caller(principal, "", Door.SITE, Initiator.PERSON, "console")
+        record = self._recorder.start("credential", caller, safe=False)
+        record.note(door="console", method=what, credential=credential)
+        if refusal is None:
+            await record.close(status=200)
+        else:
+            await record.close(status=refusal.status, reason=refusal.reason, detail=refusal.detail)
+
+
+def _refusal(refusal: Refusal) -> web.Response:
+    return refused(refusal.status, refusal.reason.value, refusal.detail)
+
+
+def _told(one: Connection) -> Json:
+    return {
+        "credential": one.credential,
+        "title": one.title,
+        "scope": list(one.scope),
+        "since": one.since,
+        "account": one.account.label if one.account is not None else None,
+    }
+
+
+async def _object(request: web.Request) -> dict[str, Json]:
+    body = json.loads(await request.read())
+    if not isinstance(body, dict):
+        raise ValueError("no object")
+    return body
+
+
+def _json(value: Json) -> web.Response:
+    return web.json_response(value, headers={"cache-control": "no-store"})

@@ -1,0 +1,200 @@
+"""How persons connect their accounts at authorization servers, see what is connected, and end it."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.credentials import (
+    Account,
+    Attempt,
+    AuthorizationCode,
+    OAuth,
+    Spec,
+    attempt,
+    authorization_url,
+    redeem,
+    revoke,
+)
+from gateway.errors import Reason, Refusal, StartError
+from gateway.exchange.cookies import CookieJars
+from gateway.exchange.drive import drive
+from gateway.exchange.fetched import Fetched
+from gateway.model import Backend, Principal, Secret
+from gateway.stores.sealing import Unreadable
+from gateway.stores.tokens import Listed, TokenStore
+
+LIFE: Final = 600.0
+"""Seconds that a person has for the login."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """One credential as a person sees it; `since` is in seconds since the epoch, None where it is not connected."""
+
+    credential: str
+    title: str
+    scope: tuple[str, ...]
+    since: float | None
+    account: Account | None
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """Where the browser goes, and the secret that it keeps: only who has it can end what began."""
+
+    location: str
+    secret: str
+
+
+class Connecting:
+    """The connections of all persons. `redirect_uri` is where authorization servers send them back to."""
+
+    def __init__(
+        self,
+        specs: Mapping[str, Spec],
+        servers: Mapping[str, Backend],
+        sources: Mapping[str, Fetched],
+        store: TokenStore,
+        jars: CookieJars,
+        redirect_uri: str,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._specs = {
+            name: spec
+            for name, spec in specs.items()
+            if isinstance(spec, OAuth) and isinstance(spec.grant, AuthorizationCode)
+        }
+        self._derived = [
+            name
+            for name, spec in specs.items()
+            if isinstance(spec, OAuth) and spec.per_person and name not in self._specs
+        ]
+        self._servers = servers
+        self._sources = sources
+        self._store = store
+        self._jars = jars
+        self._redirect_uri = redirect_uri
+        self._now = now
+
+    async def list(self, principal: Principal) -> list[Connection]:
+        """Every credential that a person can connect. Raises OSError while the database is down."""
+        kept = {listed.credential: listed for listed in await self._store.list(principal.person)}
+        return [_connection(spec, kept.get(name)) for name, spec in self._specs.items()]
+
+    async def begin(self, credential: str, principal: Principal) -> Begun:
+        """Start a login. Raises `Refusal`; OSError while the database is down."""
+        spec = self._spec(credential, principal)
+        tried = attempt(spec, self._redirect_uri)
+        location = await drive(authorization_url(spec, tried), self._servers[credential])
+        secret = secrets.token_urlsafe(24)
+        text = json.dumps(_remembered(credential, principal, tried, secret))
+        await self._store.remember(tried.state, text, self._now(), self._now() + LIFE)
+        return Begun(location, secret)
+
+    async def finish(self, principal: Principal, secret: str, answer: Mapping[str, str]) -> Connection:
+        """End a login with what the server's redirect says, in the window where it began. Raises `Refusal`, OSError."""
+        state = answer.get("state", "")
+        try:
+            text = await self._store.recall(state, self._now())
+        except Unreadable:
+            text = None
+        if text is None:
+            raise Refusal(Reason.BAD_REQUEST, "This login has expired, or has ended already: begin it again.")
+        begun = json.loads(text)
+        mine = hmac.compare_digest(begun["principal"].encode(), principal.person.encode())
+        if not mine or not hmac.compare_digest(begun["secret"], _hashed(secret)):
+            raise Refusal(
+                Reason.BAD_REQUEST,
+                "This login was begun by somebody else, or in another window: begin it again.",
+                status=403,
+            )
+        spec = self._spec(begun["credential"], principal)
+        token = await drive(redeem(spec, _attempt(begun, state), answer, self._now()), self._servers[spec.name])
+        before = await self._connected(spec.name, principal)
+        kept = await self._store.put(spec.name, principal.person, token, secrets.token_urlsafe(9), self._now())
+        await self._changed(spec.name, principal, before)
+        return Connection(spec.name, spec.title, spec.scope, kept.changed, token.account)
+
+    async def disconnect(self, credential: str, principal: Principal) -> bool:
+        """Forget the account and tell its server; whether that could be told. Raises `Refusal`, OSError."""
+        spec = self._spec(credential, principal)
+        try:
+            kept = await self._store.load(credential, principal.person)
+        except Unreadable:
+            kept = None
+        await self._store.delete(credential, principal.person)
+        await self._changed(credential, principal, kept.connection if kept is not None else None)
+        if kept is None:
+            return False
+        try:
+            return await drive(revoke(spec, kept.token, self._now()), self._servers[credential])
+        except Refusal as refusal:
+            log.warning("the server of a disconnected account could not be told: %s", refusal.detail)
+            return False
+
+    def _spec(self, credential: str, principal: Principal) -> OAuth:
+        if principal.shared:
+            raise Refusal(
+                Reason.BAD_REQUEST, "You are no single person here, and accounts belong to persons.", status=403
+            )
+        if credential not in self._specs:
+            raise Refusal(Reason.BAD_REQUEST, "There is no such account to connect here.", status=404)
+        return self._specs[credential]
+
+    async def _connected(self, credential: str, principal: Principal) -> str | None:
+        try:
+            kept = await self._store.load(credential, principal.person)
+        except (Unreadable, StartError):
+            return None
+        return kept.connection if kept is not None else None
+
+    async def _changed(self, credential: str, principal: Principal, connection: str | None) -> None:
+        for name in self._derived:  # what is made of a person's token must not outlive it
+            await self._store.delete(name, principal.person)
+        for name in (credential, *self._derived):
+            self._sources[name].forget(principal.person)
+        if connection is not None:
+            self._jars.empty_person(principal.person, f"{credential}\n{connection}")
+
+
+def _connection(spec: OAuth, listed: Listed | None) -> Connection:
+    kept = listed.kept if listed is not None else None
+    since = kept.changed if kept is not None else None
+    return Connection(spec.name, spec.title, spec.scope, since, kept.token.account if kept is not None else None)
+
+
+def _remembered(credential: str, principal: Principal, tried: Attempt, secret: str) -> dict[str, str | None]:
+    return {
+        "credential": credential,
+        "principal": principal.person,
+        "secret": _hashed(secret),
+        "verifier": tried.verifier.reveal(),
+        "nonce": tried.nonce,
+        "redirect_uri": tried.redirect_uri,
+        "key": tried.key.reveal() if tried.key is not None else None,
+    }
+
+
+def _attempt(begun: Mapping[str, str], state: str) -> Attempt:
+    key = begun["key"]
+    return Attempt(
+        state=state,
+        verifier=Secret(begun["verifier"]),
+        nonce=begun["nonce"],
+        redirect_uri=begun["redirect_uri"],
+        key=Secret(key) if key else None,
+    )
+
+
+def _hashed(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()

@@ -1,0 +1,175 @@
+"""Tests of credentials against a real authorization server, through a whole gateway."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.credentials.house import SECRET, House, house
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> AsyncIterator[House]:
+    async with house(tmp_path) as running:
+        yield running
+
+
+def grants(events: list[dict[str, str]]) -> list[tuple[str, str, str | None]]:
+    """What the server granted or refused."""
+    return [(e["event"], e["grant"], e["error"]) for e in events if e["event"].startswith("grant.") and e["grant"]]
+
+
+@pytest.mark.parametrize("kind", ["secret", "post", "key"])
+async def test_a_client_of_its_own(home: House, kind: str) -> None:
+    """The gateway proves who it is, by each way, and its token is masked where it comes back."""
+    status, seen = await home.get(kind)
+    assert status == 200
+    assert seen["authorization"] == "Bearer ***"
+    assert home.resource.seen[0]["authorization"].startswith("Bearer ")
+    assert grants(await home.provider.events()) == [("grant.success", "client_credentials", None)]
+
+
+@pytest.mark.parametrize(("kind", "field"), [("header", "x-api-key"), ("basic", "authorization")])
+async def test_what_never_changes(home: House, kind: str, field: str) -> None:
+    """A header and a password are shown to the backend and to nobody else."""
+    status, seen = await home.get(kind)
+    assert status == 200
+    assert seen[field].endswith("***")
+    assert not home.resource.seen[0][field].endswith("***")
+
+
+async def test_500_calls_with_an_expired_token_ask_for_one(tmp_path: Path) -> None:
+    """And the same after a restart asks for none: the token is stored."""
+    async with house(tmp_path) as home:
+        answers = await asyncio.gather(*(home.get("secret") for _ in range(500)))
+        assert {status for status, _ in answers} == {200}
+        assert len(grants(await home.provider.events())) == 1
+        await home.restart()
+        assert (await home.get("secret"))[0] == 200
+        assert grants(await home.provider.events()) == []
+
+
+@pytest.mark.parametrize("nonce", [False, True])
+async def test_dpop(tmp_path: Path, nonce: bool) -> None:
+    """The token is bound to a key; each request carries a proof of its own; a nonce is taken where one is wanted."""
+    async with house(tmp_path, dpop_nonce=nonce) as home:
+        assert (await home.get("bound", "one"))[0] == 200
+        assert (await home.get("bound", "two"))[0] == 200
+        assert (await home.provider.events())[-1]["event"] == "grant.success"
+        first, second = home.resource.seen
+        assert first["authorization"].startswith("DPoP ")
+        assert first["authorization"] == second["authorization"]
+        assert first["dpop"] != second["dpop"]
+
+
+async def test_a_person_connects_uses_and_disconnects(home: House) -> None:
+    """401 with connect_url, then the provider's login pages, then their own account."""
+    status, told = await home.get("person")
+    assert (status, told["type"]) == (401, "urn:webmcp-gateway:reason:credential-needed")
+    assert told["connect_url"].startswith(f"{home.console}/connect/person?for=")
+    status, connected = await home.connect("alice")
+    assert (status, connected["account"]) == (200, "alice@example.com")
+    assert (await home.get("person"))[0] == 200
+    _, listed = await home.api("connections")
+    (one,) = listed["connections"]
+    assert (one["credential"], one["title"], one["account"]) == ("person", "The shop", "alice@example.com")
+    assert await home.api("connections/person/disconnect", {}) == (200, {"revoked": True})
+    assert (await home.get("person"))[0] == 401
+    kinds = [line for line in home.written() if line.endswith(".journal")]
+    assert kinds
+
+
+async def test_refresh_rotates(tmp_path: Path) -> None:
+    """An expired token is renewed with the refresh token, each of which is used once, for many calls at once."""
+    async with house(tmp_path, ttl={"AccessToken": 1}) as home:
+        assert (await home.connect())[0] == 200
+        await home.provider.events()
+        for _ in range(2):
+            await asyncio.sleep(1.1)
+            answers = await asyncio.gather(*(home.get("person") for _ in range(20)))
+            assert {status for status, _ in answers} == {200}
+        found = grants(await home.provider.events())
+        assert set(found) == {("grant.success", "refresh_token", None)}
+        assert len({fields["authorization"] for fields in home.resource.seen}) == len(found)
+
+
+async def test_a_refresh_token_that_was_used_before_ends_the_connection(tmp_path: Path) -> None:
+    """Somebody else used it: the server withdraws everything, and the person is asked to connect again."""
+    async with house(tmp_path, ttl={"AccessToken": 1}) as home:
+        await home.connect()
+        database = tmp_path / "gateway.db"
+        await home.gateway.stop()
+        stolen = database.read_bytes()
+        await home.start()
+        await asyncio.sleep(1.1)
+        assert (await home.get("person"))[0] == 200  # this uses the refresh token
+        await home.gateway.stop()
+        for leftover in ("gateway.db-wal", "gateway.db-shm"):
+            (tmp_path / leftover).unlink(missing_ok=True)
+        database.write_bytes(stolen)
+        await home.start()
+        await asyncio.sleep(1.1)
+        status, told = await home.get("person")
+        assert (status, told["title"]) == (401, "Credential needed")
+        assert "invalid_grant" in told["detail"]
+        assert any(event["event"] == "grant.revoked" for event in await home.provider.events())
+        assert (await home.connect())[0] == 200
+        assert (await home.get("person"))[0] == 200
+
+
+async def test_a_dead_server_is_told(home: House) -> None:
+    """And what works again, works."""
+    await home.provider.set_down(True)
+    answers = await asyncio.gather(*(home.get("secret") for _ in range(20)))
+    assert {(status, told["type"].rpartition(":")[2]) for status, told in answers} == {(502, "credential-failed")}
+    await home.provider.set_down(False)
+    assert (await home.get("secret"))[0] == 200
+
+
+async def test_keys_of_the_server_that_rotate_do_no_harm(home: House) -> None:
+    """Tokens are opaque to the gateway; a login in the middle of a rotation works."""
+    assert (await home.connect())[0] == 200
+    await home.provider.rotate_keys()
+    assert (await home.get("person"))[0] == 200
+    assert (await home.connect("bob"))[1]["account"] == "bob@example.com"
+
+
+async def test_no_secret_is_written_anywhere(home: House, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither the configured secrets, nor the tokens, nor what belongs to a login: database, journal, log, answers."""
+    caplog.set_level("DEBUG")
+    answers: list[object] = [await home.connect()]
+    for kind in ("secret", "post", "key", "bound", "person", "header", "basic"):
+        answers.append(await home.get(kind))
+    await home.provider.set_down(True)
+    await home.restart()
+    answers += [await home.get("person"), await home.api("connections"), await home.api("audit?limit=100")]
+    shown = [fields.get("authorization", "").split(" ")[-1] for fields in home.resource.seen]
+    secrets = {SECRET, *(value for value in shown if value)}
+    await home.gateway.stop()
+    places = {**home.written(), "log": caplog.text.encode(), "answers": repr(answers).encode()}
+    assert len(secrets) > 5
+    leaks = [(where, secret[:6]) for where, data in places.items() for secret in secrets if secret.encode() in data]
+    assert leaks == []
+    assert b"PRIVATE KEY" not in b"".join(places.values())
+
+
+async def test_a_login_belongs_to_the_window_that_began_it(home: House) -> None:
+    """Another secret, another state, and a second use of a good one are refused."""
+    _, begun = await home.api("connections/person", {})
+    for answer in ({}, {"state": "unknown", "code": "x"}):
+        assert (await home.api("connections/finish", {"secret": begun["secret"], "answer": answer}))[0] == 400
+    state = dict(part.split("=") for part in begun["location"].partition("?")[2].split("&"))["state"]
+    told = {"secret": "of-another-window", "answer": {"state": state, "code": "x"}}
+    assert (await home.api("connections/finish", told))[0] == 403
+    told["secret"] = begun["secret"]
+    assert (await home.api("connections/finish", told))[0] == 400  # it was used up
+
+
+async def test_a_link_of_somebody_else_starts_nothing(home: House) -> None:
+    """The page of another person, and one that nobody made."""
+    status, told = await home.api("connections/person", {"for": "0123456789abcdef"})
+    assert (status, told["type"]) == (403, "urn:webmcp-gateway:other-person")
+    assert (await home.api("connections/secret", {}))[0] == 404
