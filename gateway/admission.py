@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from gateway.backends.connect import Connections, Network
+from gateway.backends.http import HttpBackend
+from gateway.callers.nouns import OAuth
 from gateway.config import Config
 from gateway.doors.challenge import Challenges
 from gateway.doors.identify import Identify
+from gateway.doors.issuers import Issuer
 from gateway.doors.login import LoginDoor
 from gateway.doors.visit import Visits
 from gateway.running import Apps
@@ -27,16 +31,31 @@ class Admission:
     apps: Mapping[str, str]
 
 
-def admission(config: Config, database: Database, apps: Apps, mounts: Collection[str]) -> Admission:
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """What the way out asks to know of an issuer."""
+
+    name: str
+    network: Network
+
+
+def admission(
+    config: Config, database: Database, apps: Apps, mounts: Collection[str], connections: Connections
+) -> Admission:
     """Built for `config`; `mounts` are the names below `/mcp`, read for each request."""
     sessions = Sessions(database)
+    issuers = {
+        method: Issuer(method, config.roles, HttpBackend(_Server("auth", method.network), connections))
+        for method in config.auth
+        if isinstance(method, OAuth)
+    }
     identify = Identify(
         config.auth,
         config.roles,
         trusted=config.server.trusted_proxies,
         tokens=IssuedTokens(database),
         sessions=sessions,
-        issuers={},
+        issuers=issuers,
     )
 
     def site(host: str) -> tuple[str, str] | None:
@@ -52,7 +71,7 @@ def admission(config: Config, database: Database, apps: Apps, mounts: Collection
             config.roles,
             identify=identify,
             sessions=sessions,
-            issuers={},
+            issuers={method: issuer for method, issuer in issuers.items() if method.client_id is not None},
             sites=apps.part(lambda app: app.card.site),
         ),
         visits=Visits(sessions, site),

@@ -92,8 +92,6 @@ def _method(root: Section, node: Node, folder: Path, environ: Mapping[str, str],
         return None
     section = root.report.section(node)
     section.require("type")
-    if section.text("type") == "oauth":  # its parts stand below, and are not joined yet
-        section.problem("oauth is not available in this version; use token or proxy", "type")
     match section.choice("type", TYPES):
         case "none":
             return NoAuth()

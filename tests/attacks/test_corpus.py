@@ -6,7 +6,7 @@ from gateway.cli.attack.cases import read_corpus
 from tests.attacks.corpus import CASES, REQUESTS, doors_of
 from tests.attacks.doors import DOORS
 
-FAMILIES = {*REQUESTS, "address", "mcp", "site", "sandbox", "page", "tokens", "policy", "operation"}
+FAMILIES = {*REQUESTS, "address", "mcp", "site", "sandbox", "page", "tokens", "access-tokens", "policy", "operation"}
 
 
 def test_the_corpus_is_large_and_every_case_says_why() -> None:

@@ -61,13 +61,13 @@ def knocks(world: World) -> dict[str, Knock]:
     }
 
 
-async def answer(knock: Knock, headers: Mapping[str, str]) -> tuple[int, aiohttp.typedefs.LooseHeaders, bytes]:
+async def answer(knock: Knock, headers: Mapping[str, str]) -> tuple[int, dict[str, str], bytes]:
     """Status, headers and the start of the answer."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback())) as client:
         merged = {**knock.headers, **headers}
         request = client.request(knock.method, knock.url, headers=merged, data=knock.body, allow_redirects=False)
         async with request as got:
-            return got.status, dict(got.headers), await got.content.read(4096)
+            return got.status, {str(name): value for name, value in got.headers.items()}, await got.content.read(4096)
 
 
 async def statuses(world: World, headers: Mapping[str, str]) -> dict[str, int]:

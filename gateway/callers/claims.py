@@ -1,0 +1,123 @@
+"""Claims become a principal, or a refusal: issuer, audience, times, scopes (RFC 7519, RFC 9068, RFC 8707)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from gateway.callers.json_text import texts
+from gateway.callers.nouns import NOT_AT_MCP, OAuth, Roles
+from gateway.errors import Unidentified
+from gateway.model import Json, Principal
+
+TYPES = (None, "jwt", "at+jwt", "application/at+jwt")
+"""What a token that is shown may call itself in `typ`: logout, DPoP and event tokens are none."""
+
+LONGEST_NAME = 1024
+
+
+def of_access_token(
+    spec: OAuth, roles: Roles, claims: Mapping[str, Json], resources: frozenset[str], now: float
+) -> Principal:
+    """Who calls with an access token. `resources` are the names of the place where it is shown.
+
+    Raises `Unidentified`. A token whose subject is its client has no person behind it.
+    """
+    expires = check_times(claims, now, spec.skew)
+    check_issuer(spec, claims)
+    if not {*spec.audience, *resources}.intersection(texts(claims.get("aud"))):
+        raise Unidentified("This token is for another audience.")
+    if "cnf" in claims:
+        raise Unidentified("This token is bound to a key, and cannot be shown as a plain bearer token.")
+    _check_scope(spec, claims)
+    client, subject = _client(claims), _text(claims.get("sub"))
+    if client is None and subject is None:
+        raise Unidentified("This token names neither a subject nor a client.")
+    shared = subject is None or subject == client
+    values = roles_in(claims, spec.roles_claim)
+    return Principal(
+        issuer=spec.issuer,
+        client=client or "",
+        subject="" if shared else subject or "",
+        roles=values,
+        capabilities=roles.capabilities(values) - NOT_AT_MCP,
+        claims=dict(claims),
+        shared=shared,
+        expires=expires,
+    )
+
+
+def of_id_token(spec: OAuth, claims: Mapping[str, Json], nonce: str, now: float) -> Principal:
+    """The person of a login (OpenID Connect Core 3.1.3.7). What they may do is found at each use of it."""
+    check_times(claims, now, spec.skew)
+    check_issuer(spec, claims)
+    audience = texts(claims.get("aud"))
+    if spec.client_id not in audience or claims.get("azp", spec.client_id) != spec.client_id:
+        raise Unidentified("The issuer's answer is for another client.")
+    if len(audience) > 1 and "azp" not in claims:
+        raise Unidentified("The issuer's answer is for several clients.")
+    if claims.get("nonce") != nonce:
+        raise Unidentified("The issuer's answer belongs to another login.")
+    subject = _text(claims.get("sub"))
+    if subject is None:
+        raise Unidentified("The issuer's answer names nobody.")
+    return person(spec, claims, subject)
+
+
+def person(spec: OAuth, claims: Mapping[str, Json], subject: str) -> Principal:
+    """The person that these claims are about, at the gateway's own console."""
+    values = roles_in(claims, spec.roles_claim)
+    return Principal(spec.issuer, spec.client_id or "", subject, roles=values, claims=dict(claims), session=True)
+
+
+def check_issuer(spec: OAuth, claims: Mapping[str, Json]) -> None:
+    """Raises `Unidentified` for a token of another issuer."""
+    if claims.get("iss") != spec.issuer:
+        raise Unidentified("This token is of another issuer.")
+
+
+def check_times(claims: Mapping[str, Json], now: float, skew: float) -> float:
+    """When the token ends, in seconds since the epoch. Raises `Unidentified` before its time and after."""
+    expires = _time(claims, "exp")
+    if expires is None or expires + skew <= now:
+        raise Unidentified("This token has expired." if expires is not None else "This token says no end.")
+    for name in ("nbf", "iat"):
+        begins = _time(claims, name)
+        if begins is not None and begins - skew > now:
+            raise Unidentified("This token is not valid yet: the clocks of its issuer and the gateway differ.")
+    return expires
+
+
+def roles_in(claims: Mapping[str, Json], name: str) -> frozenset[str]:
+    """The values of the roles claim: a list, or a text with spaces; `name` is looked up whole, then along its dots."""
+    value: Json = claims.get(name)
+    if value is None:
+        value = dict(claims)
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+    return frozenset(value.split() if isinstance(value, str) else texts(value))
+
+
+def _check_scope(spec: OAuth, claims: Mapping[str, Json]) -> None:
+    given = claims.get("scope", claims.get("scp"))
+    held = set(given.split() if isinstance(given, str) else texts(given))
+    missing = [scope for scope in spec.scope if scope not in held]
+    if missing:
+        raise Unidentified(f"This takes the scope {' '.join(missing)}.", "insufficient_scope", status=403)
+
+
+def _client(claims: Mapping[str, Json]) -> str | None:
+    return _text(claims.get("client_id")) or _text(claims.get("azp"))
+
+
+def _text(value: Json) -> str | None:
+    return value if isinstance(value, str) and 0 < len(value) <= LONGEST_NAME and value.isprintable() else None
+
+
+def _time(claims: Mapping[str, Json], name: str) -> float | None:
+    value = claims.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise Unidentified(f"The `{name}` of this token is no time.")
+    return float(value)

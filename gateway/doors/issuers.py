@@ -1,0 +1,161 @@
+"""One issuer of tokens and logins: asked through the vetted way out, as seldom as can be."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Generic, TypeVar
+
+from gateway.callers import server
+from gateway.callers.claims import TYPES, check_issuer, of_access_token, of_id_token, person, roles_in
+from gateway.callers.freshness import Freshness
+from gateway.callers.jwt import PublicKey, UnknownKey, Unverified, read, verified
+from gateway.callers.login import Attempt
+from gateway.callers.nouns import OAuth, Roles
+from gateway.doors.recent import Recent
+from gateway.errors import Unidentified
+from gateway.exchange.drive import drive
+from gateway.model import Backend, Json, Principal
+
+T = TypeVar("T")
+
+REMEMBERED = 30.0
+"""Seconds for which a token that was found good is not looked at again."""
+
+REMEMBERED_BAD = 5.0
+"""Seconds for which the issuer is not asked again about a token that it did not know."""
+
+
+class Published(Generic[T]):
+    """Something that an issuer publishes: asked for once by all that wait for it, and kept while it is fresh."""
+
+    def __init__(self, ask: Callable[[], Awaitable[T]], clock: Callable[[], float]) -> None:
+        self._ask = ask
+        self._clock = clock
+        self._freshness = Freshness()
+        self._asking = asyncio.Lock()
+        self._value: T | None = None
+        self._error: Unidentified | None = None
+
+    async def get(self) -> T:
+        """The value. Raises `Unidentified` where there is none that can be used."""
+        if self._freshness.due(self._clock()):
+            async with self._asking:
+                if self._freshness.due(self._clock()):
+                    await self._look()
+        return self._kept()
+
+    async def anew(self, before: T) -> T:
+        """The value after a look out of turn, where one may be had now; `before` is what did not do."""
+        async with self._asking:
+            if self._value is before and self._freshness.surprised(self._clock()):
+                await self._look()
+        return self._kept()
+
+    async def _look(self) -> None:
+        try:
+            self._value = await self._ask()
+        except Unidentified as error:
+            self._error = error
+            self._freshness.failed(self._clock())
+        else:
+            self._freshness.got(self._clock())
+
+    def _kept(self) -> T:
+        if self._value is not None and self._freshness.usable(self._clock()):
+            return self._value
+        raise self._error or server.unavailable("does not answer")
+
+
+class Issuer:
+    """The issuer of `spec`, which answers at `backend`."""
+
+    def __init__(
+        self,
+        spec: OAuth,
+        roles: Roles,
+        backend: Backend,
+        clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._spec = spec
+        self._roles = roles
+        self._backend = backend
+        self._clock = clock
+        self._metadata = Published(self._ask_metadata, steady)
+        self._keys = Published(self._ask_keys, steady)
+        self._good: Recent[tuple[bytes, frozenset[str]], Principal] = Recent(clock=steady)
+        self._bad: Recent[bytes, bool] = Recent(clock=steady)
+
+    async def principal(self, token: str, resources: frozenset[str]) -> Principal | None:
+        """Who calls with an access token at one of `resources`; None for one that is not this issuer's.
+
+        Raises `Unidentified`.
+        """
+        key = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+        known = self._good.get((key, resources))
+        if known is None:
+            claims = await self._claims(token, key)
+            if claims is None:
+                return None
+            known = of_access_token(self._spec, self._roles, claims, resources, self._clock())
+            left = (known.expires or 0.0) - self._clock()
+            self._good.put((key, resources), known, min(REMEMBERED, left))
+        return known
+
+    async def login_url(self, attempt: Attempt, back: str) -> str:
+        """Where a person logs in; `back` is where that leads to. Raises `Unidentified`."""
+        return server.authorization_url(self._spec, await self._metadata.get(), attempt, back)
+
+    async def logged_in(self, query: Mapping[str, str], attempt: Attempt, back: str) -> Principal:
+        """The person that came back with `query`. Raises `Unidentified`."""
+        found = await self._metadata.get()
+        code = server.code_of(self._spec, found, query)
+        tokens = await drive(server.redeemed(self._spec, found, code, attempt, back), self._backend)
+        id_token = read(tokens.id_token)
+        if id_token is None:
+            raise Unidentified("The authorization server's ID token is none.")
+        claims = await self._verified(id_token)
+        who = of_id_token(self._spec, claims, attempt.nonce, self._clock())
+        if roles_in(claims, self._spec.roles_claim) or found.userinfo is None or tokens.access_token is None:
+            return who
+        more = await drive(server.userinfo(found.userinfo, tokens.access_token, who.subject), self._backend)
+        return person(self._spec, {**more, **claims}, who.subject)
+
+    async def _claims(self, token: str, key: bytes) -> dict[str, Json] | None:
+        unverified = read(token)
+        if unverified is not None and "iss" in unverified.claims:
+            if unverified.claims["iss"] != self._spec.issuer:
+                return None
+            if str(unverified.header.get("typ", "jwt")).lower() not in TYPES:
+                raise Unidentified("This is a token for something else.")
+            return await self._verified(unverified)
+        if not self._spec.introspection or self._bad.get(key):
+            return None
+        found = await self._metadata.get()
+        claims = await drive(server.introspection(self._spec, found, token), self._backend)
+        if claims is None:
+            self._bad.put(key, True, REMEMBERED_BAD)
+        else:
+            check_issuer(self._spec, claims)
+        return claims
+
+    async def _verified(self, token: Unverified) -> dict[str, Json]:
+        """The claims under a signature; a key that is not known yet is looked for once."""
+        keys = await self._keys.get()
+        try:
+            return verified(token, keys, self._spec.algorithms)
+        except UnknownKey:
+            renewed = await self._keys.anew(keys)
+            return verified(token, renewed, self._spec.algorithms)
+
+    async def _ask_metadata(self) -> server.Metadata:
+        return await drive(server.metadata(self._spec), self._backend)
+
+    async def _ask_keys(self) -> tuple[PublicKey, ...]:
+        found = await self._metadata.get()
+        if found.jwks is None:
+            raise server.unavailable("publishes no keys")
+        return await drive(server.keys(found.jwks), self._backend)

@@ -1,0 +1,243 @@
+"""Issuers of access tokens: metadata for clients, keys that rotate, servers that die or lie, opaque tokens, roles."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from gateway.backends.connect import Connections
+from gateway.backends.http import HttpBackend
+from gateway.callers.freshness import SURPRISES
+from gateway.callers.nouns import ALGORITHMS, OAuth, Roles
+from gateway.doors.issuers import Issuer as Taker
+from gateway.errors import Unidentified
+from gateway.model import Secret
+from gateway.policy import Network, parse_network
+from tests.callers.doors import Knock, answer, knocks, mcp_call
+from tests.callers.issuer import Issuer, issuer
+from tests.world import World, running
+
+AUTH = """
+auth:
+  - {{type: oauth, issuer: "{issuer}", network: private, scope: [mcp:use], client_id: gateway, client_secret: s3cret}}
+roles: {{approver: [ops], admin: [root], auditor: [audit]}}
+"""
+
+
+@pytest.fixture
+async def evil() -> AsyncIterator[Issuer]:
+    """The issuer."""
+    async with issuer() as started:
+        yield started
+
+
+@pytest.fixture
+async def guarded(tmp_path: Path, evil: Issuer) -> AsyncIterator[World]:
+    """The cart behind a gateway that takes its tokens."""
+    async with running(tmp_path, extra=AUTH.format(issuer=evil.url)) as world:
+        yield world
+
+
+def bearer(token: str) -> dict[str, str]:
+    """The header that shows it."""
+    return {"authorization": f"Bearer {token}"}
+
+
+@pytest.mark.parametrize("path", ["", "/mcp", "/mcp/cart"])
+async def test_a_client_learns_where_to_get_a_token(guarded: World, evil: Issuer, path: str) -> None:
+    """The 401 of each mount names metadata that are for that very mount (RFC 9728 3.3)."""
+    document = f"{guarded.url}/.well-known/oauth-protected-resource{path}"
+    if path:
+        status, headers, _ = await answer(mcp_call(f"{guarded.url}{path}"), {})
+        challenge = headers["WWW-Authenticate"]
+        assert status == 401
+        assert f'resource_metadata="{document}"' in challenge
+        assert 'scope="mcp:use"' in challenge
+        assert "error=" not in challenge
+    status, _, body = await answer(Knock("GET", document, {}), {})
+    told = json.loads(body)
+    assert (status, told["resource"]) == (200, f"{guarded.url}{path}")
+    assert told["authorization_servers"] == [evil.url]
+    assert told["scopes_supported"] == ["mcp:use"]
+
+
+async def test_there_are_no_metadata_of_what_is_not_there(guarded: World) -> None:
+    """Of a mount that does not exist, or where no issuer is configured."""
+    unknown = Knock("GET", f"{guarded.url}/.well-known/oauth-protected-resource/mcp/none", {})
+    assert (await answer(unknown, {}))[0] == 404
+
+
+async def test_a_wrong_token_is_told_so(guarded: World, evil: Issuer) -> None:
+    """RFC 6750 3.1: `invalid_token`, and `insufficient_scope` with 403."""
+    expired = evil.sign(evil.claims(guarded.url, exp=1))
+    _, headers, _ = await answer(mcp_call(f"{guarded.url}/mcp"), bearer(expired))
+    assert 'error="invalid_token"' in headers["WWW-Authenticate"]
+    status, headers, _ = await answer(mcp_call(f"{guarded.url}/mcp"), bearer(evil.sign(evil.claims(guarded.url))))
+    assert status == 403
+    assert 'error="insufficient_scope"' in headers["WWW-Authenticate"]
+
+
+async def test_a_token_for_one_mount_is_for_no_other(guarded: World, evil: Issuer) -> None:
+    """The resource that a client asked a token for is its audience (RFC 8707)."""
+    shown = bearer(evil.sign(evil.claims(f"{guarded.url}/mcp/cart", scope="mcp:use")))
+    found = {name: (await answer(knock, shown))[0] for name, knock in knocks(guarded).items()}
+    assert {name for name, status in found.items() if status == 200} == {"mcp of an app"}
+    assert set(found.values()) == {200, 401}
+
+
+async def test_roles_of_a_token_never_answer_or_administer(guarded: World, evil: Issuer) -> None:
+    """A model's client holds it: these need a login, or a token made for them."""
+    shown = bearer(evil.sign(evil.claims(guarded.url, scope="mcp:use", roles=["ops", "root"])))
+    _, _, body = await answer(knocks(guarded)["console"], shown)
+    assert json.loads(body)["may"]["answer"] is False
+    metrics = Knock("GET", f"{guarded.url}/metrics", {"x-forwarded-for": "203.0.113.9"})
+    assert (await answer(metrics, shown))[0] == 200  # an administrator may read the record, and so this
+    plain = bearer(evil.sign(evil.claims(guarded.url, scope="mcp:use")))
+    assert (await answer(metrics, plain))[0] == 403
+
+
+async def test_a_rotated_key_is_found_and_the_old_one_forgotten(guarded: World, evil: Issuer) -> None:
+    """In the middle, without a restart; tokens of the key that is gone are refused then."""
+    old = bearer(evil.sign(evil.claims(guarded.url, scope="mcp:use")))
+    assert (await answer(mcp_call(f"{guarded.url}/mcp"), old))[0] == 200
+    evil.rotate("rsa-new")
+    new = bearer(evil.sign(evil.claims(guarded.url, scope="mcp:use"), "rsa-new"))
+    assert (await answer(mcp_call(f"{guarded.url}/mcp"), new))[0] == 200
+    again = bearer(evil.sign(evil.claims(guarded.url, scope="mcp:use", jti="again")))
+    assert (await answer(mcp_call(f"{guarded.url}/mcp"), again))[0] == 401
+
+
+async def test_unknown_keys_do_not_make_the_gateway_ask_for_ever(guarded: World, evil: Issuer) -> None:
+    """However many tokens name one, and all at once."""
+    tokens = [evil.sign(evil.claims(guarded.url), kid=f"unknown-{number}") for number in range(40)]
+    await asyncio.gather(*(answer(mcp_call(f"{guarded.url}/mcp"), bearer(token)) for token in tokens))
+    assert evil.asked["/jwks"] <= 1 + SURPRISES
+
+
+async def test_many_callers_ask_for_the_keys_once(guarded: World, evil: Issuer) -> None:
+    """The first ones that come together."""
+    tokens = [evil.sign(evil.claims(guarded.url, scope="mcp:use", jti=str(number))) for number in range(20)]
+    found = await asyncio.gather(*(answer(mcp_call(f"{guarded.url}/mcp"), bearer(token)) for token in tokens))
+    assert {status for status, _, _ in found} == {200}
+    assert evil.asked["/jwks"] == 1
+
+
+@pytest.mark.parametrize("lie", ["dead", "issuer", "redirect", "large", "no-keys", "http-keys", "private", "secret"])
+async def test_a_dead_or_lying_issuer_lets_nobody_in(guarded: World, evil: Issuer, lie: str) -> None:
+    """503, which says that it is not the caller's doing, or 401 where the keys are of no use."""
+    match lie:
+        case "dead":
+            evil.status = 500
+        case "issuer":
+            evil.metadata["issuer"] = "https://evil.test"
+        case "redirect":
+            evil.redirect = "http://127.0.0.1:1/jwks"
+        case "large":
+            evil.padding = 300_000
+        case "no-keys":
+            del evil.metadata["jwks_uri"]
+        case "http-keys":
+            evil.metadata["jwks_uri"] = "http://keys.test/jwks"
+        case "private":
+            evil.published = [{**evil.keys["rsa"].as_dict(private=True), "kid": "rsa"}]
+        case _:
+            evil.published = [{"kty": "oct", "k": "c2VjcmV0", "kid": "rsa"}]
+    token = evil.sign(evil.claims(guarded.url, scope="mcp:use"))
+    expected = 401 if lie in ("private", "secret") else 503
+    for name, knock in knocks(guarded).items():
+        assert (await answer(knock, bearer(token)))[0] == expected, name
+    assert guarded.arrived() == []
+
+
+async def test_keys_that_are_known_outlive_their_server(guarded: World, evil: Issuer) -> None:
+    """For a while."""
+    assert (await answer(mcp_call(f"{guarded.url}/mcp"), bearer(good(evil, guarded, "1"))))[0] == 200
+    evil.status = 500
+    assert (await answer(mcp_call(f"{guarded.url}/mcp"), bearer(good(evil, guarded, "2"))))[0] == 200
+
+
+def good(evil: Issuer, world: World, id: str) -> str:
+    """A token that is good."""
+    return evil.sign(evil.claims(world.url, scope="mcp:use", jti=id))
+
+
+async def test_opaque_tokens_are_introspected(evil: Issuer) -> None:
+    """Once while they are remembered; only what is active, for us, and no bound token."""
+    spec = oauth(evil)
+    evil.introspected = {
+        "good": {**evil.claims("https://gateway.test"), "active": True, "token_type": "Bearer"},
+        "other": {**evil.claims("https://other.test"), "active": True},
+        "foreign": {**evil.claims("https://gateway.test", iss="https://evil.test"), "active": True},
+        "bound": {**evil.claims("https://gateway.test"), "active": True, "cnf": {"jkt": "x"}},
+        "dpop": {**evil.claims("https://gateway.test"), "active": True, "token_type": "DPoP"},
+        "text": {**evil.claims("https://gateway.test"), "active": "true"},
+        "endless": {**evil.claims("https://gateway.test", exp=None), "active": True},
+    }
+    async with Connections() as connections:
+        taker = Taker(spec, Roles(), HttpBackend(_Named("auth", parse_network(["private"])), connections))
+        found = {}
+        for token in (*evil.introspected, "unknown", "good"):
+            try:
+                principal = await taker.principal(token, frozenset())
+                found[token] = principal.subject if principal is not None else None
+            except Unidentified as error:
+                found[token] = str(error.status)
+    assert found == {
+        "good": "alice",
+        "other": "401",
+        "foreign": "401",
+        "bound": "401",
+        "dpop": None,
+        "text": None,
+        "endless": "401",
+        "unknown": None,
+    }
+    assert evil.asked["/introspect"] == 8
+
+
+def oauth(evil: Issuer, **more: Any) -> OAuth:
+    """A method with what a file may leave out."""
+    said: dict[str, Any] = {
+        "issuer": evil.url,
+        "audience": ("https://gateway.test",),
+        "algorithms": ALGORITHMS,
+        "scope": (),
+        "roles_claim": "roles",
+        "client_id": "gateway",
+        "client_secret": Secret("s3cret"),
+        "login_scope": ("openid",),
+        "introspection": True,
+        "skew": 30.0,
+        "session": 3600.0,
+        "network": parse_network(["private"]),
+    }
+    return OAuth(**{**said, **more})
+
+
+class _Named:
+    def __init__(self, name: str, network: Network) -> None:
+        self.name = name
+        self.network = network
+
+
+async def test_a_session_of_mcp_is_its_principals_alone(guarded: World, evil: Issuer) -> None:
+    """Another person with its id finds none (protocol 2025-11-25)."""
+    alice = bearer(evil.sign(evil.claims(guarded.url, scope="mcp:use")))
+    mallory = bearer(evil.sign(evil.claims(guarded.url, scope="mcp:use", sub="mallory")))
+    headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    said = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+    async with aiohttp.ClientSession() as client:
+        async with client.post(f"{guarded.url}/mcp", json=said, headers={**headers, **alice}) as got:
+            assert got.status == 200, await got.text()
+            session = {"mcp-session-id": got.headers["mcp-session-id"], "mcp-protocol-version": "2025-11-25"}
+        listed = {"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}}
+        for shown, expected in ((mallory, 404), ({}, 401), (alice, 200)):
+            async with client.post(f"{guarded.url}/mcp", json=listed, headers={**headers, **session, **shown}) as got:
+                assert got.status == expected, shown
