@@ -13,6 +13,9 @@ MASK: Final = "***"
 SHORTEST: Final = 8
 """Characters of the shortest injected value that is looked for: shorter ones stand in any text."""
 
+_WIDEST: Final = len(r"\u0041")
+_BACKSLASH: Final = 0x5C
+
 
 class Echo:
     """Masks `values`; `heard` says whether one was there."""
@@ -68,6 +71,30 @@ def _disguised(secret: bytes) -> re.Pattern[bytes]:
 
 
 def _beginning(data: bytes, secret: bytes) -> int:
-    """How many bytes at the end of `data` are a beginning of `secret`."""
-    longest = min(len(data), len(secret) - 1)
-    return next((size for size in range(longest, 0, -1) if data.endswith(secret[:size])), 0)
+    """How many bytes at the end of `data` may be a beginning of `secret`, in any of the forms that are masked."""
+    tail = data[-(_WIDEST * len(secret) - 1) :]
+    starts = re.compile(b"[%b\\\\\0]" % re.escape(secret[:1]))
+    found = (match.start() for match in starts.finditer(tail) if _may_begin(tail[match.start() :], secret))
+    return len(tail) - next(found, len(tail))
+
+
+def _may_begin(data: bytes, secret: bytes) -> bool:
+    """Whether `secret` begins with all of `data`: as it is, as JSON may write it, or in UTF-16."""
+    text = secret.decode("latin-1")
+    if any(text.encode(encoding).startswith(data) for encoding in ("utf-16-le", "utf-16-be")):
+        return True
+    at = 0
+    for byte in secret:
+        rest = data[at : at + _WIDEST]
+        escaped = b"\\u%04x" % byte
+        if not rest or rest == b"\\":
+            return True
+        if rest[0] == byte:
+            at += 1
+        elif rest[0] == _BACKSLASH and rest[1] == byte:
+            at += 2
+        elif escaped.startswith(rest.lower()):
+            at += _WIDEST
+        else:
+            return False
+    return at > len(data)

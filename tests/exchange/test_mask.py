@@ -127,14 +127,15 @@ async def test_an_unreadable_answer_is_recorded(tmp_path: Path) -> None:
 
 @given(before=st.binary(max_size=30), after=st.binary(max_size=30), cuts=st.lists(st.integers(0, 80), max_size=6))
 def test_a_secret_is_masked_wherever_the_parts_are_cut(before: bytes, after: bytes, cuts: list[int]) -> None:
-    """What comes out is what masking the whole would give."""
-    secret = "abcabcabd"
-    data = before + secret.encode() + after
-    echo = Echo([secret])
-    places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    out = b"".join(echo.part(data[start:end]) for start, end in pairwise(places)) + echo.rest()
-    assert out == Echo([secret]).whole(data)
-    assert secret.encode() not in out
+    """What comes out is what masking the whole would give; also where the secret is written in another way."""
+    secret = "abcabcab/"
+    for written in (secret.encode(), rb"abc\u0061bc\u0061b\/", rb"\a\b\c\a\u0062cab\u002F", secret.encode("utf-16-be")):
+        data = before + written + after
+        echo = Echo([secret])
+        places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+        out = b"".join(echo.part(data[start:end]) for start, end in pairwise(places)) + echo.rest()
+        assert out == Echo([secret]).whole(data)
+        assert written not in out
 
 
 def test_nothing_is_held_back_without_need() -> None:
