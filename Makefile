@@ -16,7 +16,7 @@ PYTHON = $(shell for p in python3.13 python3.12 python3.11 python3; do \
 ROOMS = $(wildcard gateway plugins examples tests benchmarks scripts)
 BROWSER_SOURCES = $(shell find browser -path browser/node_modules -prune -o -type f -print 2>/dev/null)
 
-.PHONY: help demo test test-oidc lint lock bench fuzz clean chromium
+.PHONY: help demo test test-oidc test-interop lint lock bench fuzz clean chromium
 
 help:
 	@echo "make demo   install, start the cart example with its gateway, print the page to open"
@@ -68,7 +68,13 @@ tests/oidc/node_modules/.made: tests/oidc/package-lock.json $(VENV)/.installed
 	@npm --prefix tests/oidc ci --silent
 	@touch $@
 
-test: chromium lint test-oidc
+test-interop: tests/interop/node_modules/.made
+
+tests/interop/node_modules/.made: tests/interop/package-lock.json $(VENV)/.installed
+	@npm --prefix tests/interop ci --silent
+	@touch $@
+
+test: chromium lint test-oidc test-interop
 	npm --prefix browser run --silent test
 	pytest
 
@@ -95,4 +101,4 @@ lock: $(VENV)/.made
 	@if grep -nE '^-|https?://' requirements.lock requirements-dev.lock; then echo "A lock file names an index." >&2; exit 1; fi
 
 clean:
-	rm -rf $(VENV) .fuzz browser/node_modules tests/oidc/node_modules gateway/static dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .fuzz browser/node_modules tests/oidc/node_modules tests/interop/node_modules gateway/static dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -47,7 +47,8 @@ from gateway.exchange.streams import Streams
 from gateway.exchange.wait import Waiting
 from gateway.gauges import watched
 from gateway.hooks import Hooks
-from gateway.mcp.server import Face
+from gateway.mcp.server import Before, Face
+from gateway.mcp.upstreams.room import Upstreams
 from gateway.reload import Reloader
 from gateway.running import Apps, Backends, Held, Packed, Running
 from gateway.stores.keys import IdempotencyKeys
@@ -147,11 +148,22 @@ class _Gateway:
         self._sandbox = SandboxDoor(static / "sandbox", origins.sandbox)
         self._listener = _listener(config, self._apps)
         self._apps.replace({app.id: self._serving(app) for app in config.apps.values()})
+        self._tasks = asyncio.TaskGroup()
+        self._upstreams = Upstreams(
+            config.upstreams,
+            connections=self._connections,
+            authenticator=self._accounts.authenticator,
+            approvals=self._approvals,
+            limiter=limiter,
+            recorder=self._recorder,
+            runtime=self._runtime,
+            tasks=self._tasks,
+            face=self._face,
+        )
         self._everything = self._face(None)
         for app in self._apps.values():
             app.face.renew()
         self._held = Held()
-        self._tasks = asyncio.TaskGroup()
         self._health = Health()
 
     def application(self) -> web.Application:
@@ -163,7 +175,7 @@ class _Gateway:
         admitted = admission(self._config, self._database, self._apps, faces, self._connections)
         guard = Guard(self._listener, admitted.identify, admitted.challenges, admitted.apps, origins.console)
         root = web.Application(middlewares=[guard.middleware()], client_max_size=BODY)
-        mcp_routes = [*mcp_door.routes(self._everything, faces), *admitted.challenges.routes()]
+        mcp_routes = [*mcp_door.routes(self._everything, faces, self._upstreams), *admitted.challenges.routes()]
         mcp_routes += self._approving.door.signed()
         metrics = MetricsDoor(self._metrics)
         plain = [*self._health.routes(), *metrics.routes(), *mcp_routes, *_entrances(origins.console)]
@@ -184,7 +196,7 @@ class _Gateway:
             self._health.ready = False
             self._events.drain()
             await bridge.close()
-            for face in (self._everything, *faces.values()):
+            for face in (self._everything, *faces.values(), *self._upstreams.faces.values()):
                 face.drain()
 
         root.on_shutdown.append(drain)
@@ -295,9 +307,10 @@ class _Gateway:
 
         return Snapshot(app, urls, self._exchange)
 
-    def _face(self, app: str | None) -> Face:
+    def _face(self, app: str | None, before: Before | None = None) -> Face:
         return Face(
             app,
+            before=before,
             apps=self._apps.part(lambda app: app.packed),
             views=self._views,
             forwarder=self._forwarder,
@@ -348,8 +361,10 @@ class _Gateway:
             await stack.enter_async_context(self._streams)
             await stack.enter_async_context(self._views)
             stack.push_async_callback(self._leave_faces)
-            for face in (self._everything, *(app.face for app in self._apps.values())):
+            stack.push_async_callback(self._upstreams.close)
+            for face in (self._everything, *(app.face for app in self._apps.values()), *self._upstreams.faces.values()):
                 await self._held.enter(tasks, face)
+            self._upstreams.start()
             stack.callback(tasks.create_task(self._reloader.run()).cancel)
             yield
 
@@ -364,7 +379,8 @@ class _Gateway:
         )
 
     async def _leave_faces(self) -> None:
-        await self._held.leave(self._everything, *(app.face for app in self._apps.values()))
+        faces = (*(app.face for app in self._apps.values()), *self._upstreams.faces.values())
+        await self._held.leave(self._everything, *faces)
 
 
 def _listener(config: Config, apps: Apps) -> Listener:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 import aiohappyeyeballs
 import aiohttp
@@ -32,6 +32,10 @@ KEEP_ALIVE_SECONDS = 15.0
 
 _RETRIED = frozenset({"GET", "HEAD", "OPTIONS"})
 _SET_BY_AIOHTTP = ("accept", "accept-encoding", "content-type", "user-agent")
+
+
+OpenSession: TypeAlias = Callable[[], aiohttp.ClientSession]
+"""`Connections.open` with its network: gives the session for the next connection, or raises `Refusal`."""
 
 
 class Network(Protocol):

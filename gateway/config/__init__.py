@@ -9,6 +9,7 @@ from gateway.config.places import Places, record_places
 from gateway.config.restart import restart_problems
 from gateway.config.settings import SETTINGS, Setting
 from gateway.config.sources import watched
+from gateway.config.upstreams import Upstream
 from gateway.config.watch import Watch
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "SinkName",
     "Telemetry",
     "Unproven",
+    "Upstream",
     "Watch",
     "Way",
     "Webhook",

@@ -21,6 +21,7 @@ from gateway.config.nouns import App, Config, Origins, Server, Unproven
 from gateway.config.secrets import misplaced
 from gateway.config.settings import DEFAULTS, UNAVAILABLE
 from gateway.config.sources import stamp
+from gateway.config.upstreams import Upstream, environments, read_upstream
 from gateway.credentials import Spec
 from gateway.documents import Section, read, suggestion
 from gateway.errors import DocumentError, Problem
@@ -112,7 +113,7 @@ class _Reader:
 
     def config(self, root: Section) -> Config:
         root.unavailable(*UNAVAILABLE[""])
-        for node in misplaced(root.node, SECRETS, exempt(root)):
+        for node in misplaced(root.node, SECRETS, [*exempt(root), *environments(root)]):
             root.report.add(node, f"${{env:…}} and ${{file:…}} are for secrets: only {', '.join(SECRETS)} take them")
         section = root.section("server")
         server = _server(section)
@@ -123,9 +124,14 @@ class _Reader:
         credentials = read_credentials(
             root, CredentialReading(self.folder, self.environ, plugins=bool(root.texts("plugins")))
         )
-        root.require("apps")
+        if "upstreams" not in root:
+            root.require("apps")
         named = root.named("apps")
         apps = [self._app(name, section, credentials) for name, section in named.items()]
+        sections = root.named("upstreams")
+        upstreams = [self._upstream(name, section, credentials) for name, section in sections.items()]
+        for name in sections.keys() & named.keys():
+            root.problem(f"{name} is an app, too: each needs a name of its own", "upstreams")
         if "apps" in root and not named:
             root.problem("name at least one app", "apps")
         _check_sites(section, server.origins, list(named))
@@ -139,6 +145,7 @@ class _Reader:
             auth=auth,
             roles=read_roles(root.section("roles")),
             apps={app.id: app for app in apps if app is not None},
+            upstreams={upstream.name: upstream for upstream in upstreams if upstream is not None},
             credentials=credentials,
             database=database,
             journal=journal,
@@ -163,6 +170,22 @@ class _Reader:
             self.broken.add(name)
             return None
         return App(name, source, policy, unproven, title, trusted, stamp(source))
+
+    def _upstream(self, name: str, section: Section, credentials: Mapping[str, Spec]) -> Upstream | None:
+        if problem := app_id_problem(name):
+            section.problem(problem.replace("the app id", "the name"))
+        upstream = read_upstream(
+            name,
+            section,
+            folder=self.folder,
+            environ=self.environ,
+            credentials=credentials,
+            policy=lambda: self._policy(section, credentials),
+        )
+        if "policy" in section and upstream.policy is None:
+            self.broken.add(name)  # it must not run as if it had none
+            return None
+        return upstream
 
     def _source(self, section: Section) -> Path:
         node = section.get("source")

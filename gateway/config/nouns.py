@@ -11,6 +11,7 @@ from gateway.callers.nouns import Blocks, Method, Roles
 from gateway.config.approvals import Approvals
 from gateway.config.audit import Audit, Telemetry
 from gateway.config.mcp import Mcp
+from gateway.config.upstreams import Upstream
 from gateway.credentials import Spec
 from gateway.model import Secret
 from gateway.policy import Policy
@@ -78,6 +79,7 @@ class Config:
     auth: tuple[Method, ...]
     roles: Roles
     apps: Mapping[str, App]
+    upstreams: Mapping[str, Upstream]
     credentials: Mapping[str, Spec]
     database: Secret
     journal: Path

@@ -60,6 +60,26 @@ SETTINGS: Final = (
     Setting("apps.<name>.title", "", "The name that people see; left out, the id with a capital letter."),
     Setting("apps.<name>.unproven", "as-model", "What a call without view proof is worth: as-model, or deny."),
     Setting("apps.<name>.trust_view_gestures", "false", "Whether the view's own word on a person's gesture is taken."),
+    Setting("upstreams.<name>.command", "", "An MCP server as a process: a list of the program and its arguments."),
+    Setting("upstreams.<name>.cwd", ".", "The folder in which the command runs."),
+    Setting(
+        "upstreams.<name>.env", "{}", "Its variables: values, ${env:NAME} or ${file:path}; few others are handed on."
+    ),
+    Setting("upstreams.<name>.url", "", "An MCP server by Streamable HTTP, in either era of the protocol."),
+    Setting("upstreams.<name>.sse", "", "An MCP server by the older HTTP with SSE (2024-11-05)."),
+    Setting("upstreams.<name>.websocket", "", "An MCP server by WebSocket: ws:// or wss://."),
+    Setting("upstreams.<name>.server", "", "A server of the MCP SDK in this process: module:object."),
+    Setting("upstreams.<name>.credential", "", "The credential that is sent with each request to a URL."),
+    Setting("upstreams.<name>.network", "public", "Where a URL may be: public, private, or a list of CIDRs."),
+    Setting("upstreams.<name>.policy", "", "A policy file whose `tools` say what may be called; left out, every tool."),
+    Setting("upstreams.<name>.include", "[*]", "The tools that are offered: patterns of their names."),
+    Setting("upstreams.<name>.exclude", "[]", "The tools that are not."),
+    Setting("upstreams.<name>.prefix", "<name>", "What its names begin with on /mcp; null: nothing."),
+    Setting("upstreams.<name>.trust", "", "The group of upstreams whose apps may stand beside each other on /mcp."),
+    Setting("upstreams.<name>.runtime", "false", "Whether its apps get the view runtime of the gateway."),
+    Setting("upstreams.<name>.lazy", "true", "Whether it is started when it is first needed, not with the gateway."),
+    Setting("upstreams.<name>.timeout", "60s", "How long it may be silent about a call."),
+    Setting("upstreams.<name>.message", "16MiB", "The largest message that it may send."),
     Setting(
         "credentials.<name>.type",
         None,
@@ -175,7 +195,7 @@ SETTINGS: Final = (
 DEFAULTS: Final = {setting.key: setting.default or "" for setting in SETTINGS}
 
 UNAVAILABLE: Final = {
-    "": ("hosts", "upstreams"),
+    "": ("hosts",),
     "stores": ("redis",),
     "approvals": ("presence",),
 }

@@ -1,8 +1,8 @@
-"""The door of MCP clients: `/mcp`, and `/mcp/<app>` for each app as a server of its own."""
+"""The door of MCP clients: `/mcp`, and `/mcp/<name>` for each app and each upstream as a server of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Protocol
 
 from aiohttp import web
 
@@ -11,14 +11,21 @@ from gateway.doors.answers import refused
 from gateway.mcp.server import Face
 
 
-def routes(everything: Face, faces: Mapping[str, Face]) -> list[web.RouteDef]:
-    """The routes of this door; `everything` answers `/mcp`, `faces` are by app, and read for each request."""
+class Mounts(Protocol):
+    """Mounts by name, read for each request."""
+
+    def get(self, name: str, /) -> Face | None: ...
+
+
+def routes(everything: Face, *mounts: Mounts) -> list[web.RouteDef]:
+    """The routes of this door; `everything` answers `/mcp`, the others are of apps and upstreams."""
 
     async def all_apps(request: web.Request) -> web.StreamResponse:
         return lacking(request, "mcp") or await everything.handle(request)
 
     async def one(request: web.Request) -> web.StreamResponse:
-        face = faces.get(request.match_info["app"])
+        found = (mount.get(request.match_info["app"]) for mount in mounts)
+        face = next((face for face in found if face is not None), None)
         if face is None:
             return refused(404, "unknown-app", "There is no such app here.")
         return lacking(request, "mcp") or await face.handle(request)

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import anyio
 import mcp_types as types
 from aiohttp import web
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
-from mcp.server.context import ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
@@ -54,11 +54,33 @@ INSTRUCTIONS = (
 Context = ServerRequestContext[Any, Any]
 
 
+class Before(Protocol):
+    """What may stand before a mount's own tools and resources: the upstreams."""
+
+    @property
+    def follows(self) -> bool:
+        """Whether it tells sessions of changes itself."""
+        ...
+
+    async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """The answer to a request, or what `call_next` says."""
+        ...
+
+    def schema(self, name: str) -> Mapping[str, Any] | None:
+        """The input schema of a tool, None for one that it does not know."""
+        ...
+
+    def drain(self) -> None:
+        """End the streams that would stay open for ever."""
+        ...
+
+
 class Face:
     """One mount. `hosts` and `origins` are the `Host` and `Origin` values that it answers to, ports included.
 
     `principal` says who sent a request, as the guard before this found it: the one of a loopback gateway by default.
-    `asking` says whom its clients may send to the console, None that they may not.
+    `asking` says whom its clients may send to the console, None that they may not. `before` stands before its own tools
+    and resources: what it answers does not reach them.
     An async context manager; requests are served within it. `app` None is the mount of every app.
     """
 
@@ -76,6 +98,7 @@ class Face:
         principal: Callable[[web.Request], Principal] = lambda _: LOCAL,
         body_limit: int = BODY_LIMIT,
         asking: Asking | None = None,
+        before: Before | None = None,
         fast_path: bool = True,
         silence: float = SILENCE,
         sessions: int = SESSIONS,
@@ -107,7 +130,11 @@ class Face:
         security = RequestStateSecurity.ephemeral(audience=f"{NAME}/{app or ''}")
         server.middleware.append(RequestStateBoundary(security, default_audience=NAME))
         server.extensions = {UI_EXTENSION: {}}
-        server.add_notification_handler("notifications/initialized", types.NotificationParams, self._follow)
+        self._before = before
+        if before is not None:
+            server.middleware.insert(0, before)
+        if before is None or not before.follows:
+            server.add_notification_handler("notifications/initialized", types.NotificationParams, self._follow)
         self._manager = StreamableHTTPSessionManager(
             server,
             security_settings=TransportSecuritySettings(allowed_hosts=list(hosts), allowed_origins=list(origins)),
@@ -158,6 +185,8 @@ class Face:
 
     def drain(self) -> None:
         """End the streams that would stay open for ever; calls in flight go on."""
+        if self._before is not None:
+            self._before.drain()
         for listener in list(self._listeners):
             listener.close()
         for ending in list(self._streams):
@@ -197,6 +226,8 @@ class Face:
         return await self.catalog.read_resource(str(params.uri))
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
+        if self._before is not None and (schema := self._before.schema(name)) is not None:
+            return schema
         principal = current_principal()
         return self.catalog.input_schema(name, principal) if principal is not None else None
 

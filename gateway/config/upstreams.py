@@ -1,0 +1,234 @@
+"""The `upstreams` of gateway.yaml: MCP servers behind this one, and what of them is offered."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from gateway.config import addresses
+from gateway.config.secrets import secret
+from gateway.credentials import Basic, ClientCredentials, Fixed, Spec
+from gateway.documents import Node, Section, parse_duration
+from gateway.documents.units import parse_size
+from gateway.model import Secret
+from gateway.policy import Network, Policy, parse_network
+
+TIMEOUT = "60s"
+MESSAGE = "16MiB"
+
+_PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
+_PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,23}", re.ASCII)
+
+
+SHARED = (Basic, ClientCredentials, Fixed)
+"""Credentials that are the gateway's own, whoever calls."""
+
+
+class Kind(StrEnum):
+    """How an upstream is reached, by the key that says so."""
+
+    COMMAND = "command"
+    URL = "url"
+    SSE = "sse"
+    WEBSOCKET = "websocket"
+    INSIDE = "server"
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """One MCP server. `target` is its URL, or the `module:object` of one in this process.
+
+    `personal` says that the credential is another one for each principal.
+    `prefix` is what its names begin with on `/mcp`, None where they stay. `include` and `exclude` are patterns of tool
+    names. `policy` None: all tools that it includes may be called. `trust` names the group of upstreams whose apps may
+    stand beside each other on `/mcp`. `timeout` is in seconds of silence, `message` in bytes of one message.
+    """
+
+    name: str
+    kind: Kind
+    target: str = ""
+    command: tuple[str, ...] = ()
+    cwd: Path | None = None
+    env: Mapping[str, Secret] = field(default_factory=dict)
+    credential: str | None = None
+    personal: bool = False
+    network: Network = field(default_factory=Network)
+    prefix: str | None = None
+    include: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = ()
+    policy: Policy | None = None
+    trust: str | None = None
+    runtime: bool = False
+    lazy: bool = True
+    timeout: float = 60.0
+    message: int = 16 * 2**20
+
+    def includes(self, tool: str) -> bool:
+        """Whether `include` and `exclude` let the tool `tool` through."""
+        listed = any(fnmatchcase(tool, pattern) for pattern in self.include)
+        return listed and not any(fnmatchcase(tool, pattern) for pattern in self.exclude)
+
+
+def read_upstream(
+    name: str,
+    section: Section,
+    *,
+    folder: Path,
+    environ: Mapping[str, str],
+    credentials: Mapping[str, Spec],
+    policy: Callable[[], Policy | None],
+) -> Upstream:
+    """The upstream `name`; `policy` reads the one that it names."""
+    for key in (*Kind, "cwd", "env", "policy", "include"):
+        section.get(key)  # whatever else is wrong, these are known
+    given = [kind for kind in Kind if kind in section]
+    if len(given) != 1:
+        keys = ", ".join(Kind)
+        section.problem(f"say how it is reached, by one of {keys}" + (", not by several" if given else ""))
+    kind = given[0] if given else Kind.URL
+    credential = _credential(section, kind, credentials)
+    lists = "include" in section
+    return Upstream(
+        name=name,
+        kind=kind,
+        target=_target(section, kind),
+        command=_command(section, folder) if kind is Kind.COMMAND else (),
+        cwd=_cwd(section, kind, folder),
+        env=_env(section, kind, folder, environ),
+        credential=credential,
+        personal=credential is not None and not isinstance(credentials.get(credential), SHARED),
+        network=_network(section, kind),
+        prefix=_prefix(section, name),
+        include=section.texts("include") if lists else ("*",),
+        exclude=section.texts("exclude"),
+        policy=policy() if "policy" in section else None,
+        trust=section.text("trust") or None,
+        runtime=section.flag("runtime"),
+        lazy=section.flag("lazy", True),
+        timeout=section.duration("timeout", parse_duration(TIMEOUT)),
+        message=section.size("message", parse_size(MESSAGE)),
+    )
+
+
+def environments(root: Section) -> list[Node]:
+    """The variables of commands, in which secrets may stand under any name."""
+    node = root.node.value.get("upstreams") if isinstance(root.node.value, Mapping) else None
+    sections = node.value.values() if node is not None and isinstance(node.value, Mapping) else ()
+    found = (section.value.get("env") for section in sections if isinstance(section.value, Mapping))
+    return [env for env in found if env is not None]
+
+
+def _target(section: Section, kind: Kind) -> str:
+    match kind:
+        case Kind.URL | Kind.SSE:
+            return _url(section, kind)
+        case Kind.WEBSOCKET:
+            text = section.text(kind)
+            parts = urlsplit(text)
+            if parts.scheme not in ("ws", "wss") or not parts.hostname:
+                section.problem("write a WebSocket's URL, such as wss://mcp.example.com/mcp", kind)
+            elif parts.scheme == "ws" and not addresses.is_loopback(parts.hostname):
+                section.problem("write wss: ws is for this machine alone", kind)
+            return text
+        case Kind.INSIDE:
+            return _place(section)
+        case Kind.COMMAND:
+            return ""
+
+
+def _url(section: Section, key: str) -> str:
+    text = section.text(key)
+    plain, separator, query = text.partition("?")
+    if not separator:
+        return addresses.url(section, key)
+    if urlsplit(plain).scheme not in ("http", "https") or "#" in query:
+        section.problem("write an absolute URL, https, or http on this machine", key)
+    elif plain.startswith("http:") and not addresses.is_loopback(urlsplit(plain).hostname or ""):
+        section.problem("write https: http is for this machine alone", key)
+    return text
+
+
+def _place(section: Section) -> str:
+    text = section.text(Kind.INSIDE)
+    module = text.partition(":")[0]
+    if not _PLACE.fullmatch(text):
+        section.problem('write "module:object", an object of the MCP SDK, or a function that makes one', Kind.INSIDE)
+        return text
+    try:
+        found = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        found = None
+    if found is None:
+        section.problem(f"there is no module {module}: install it beside the gateway, or set PYTHONPATH", Kind.INSIDE)
+    return text
+
+
+def _command(section: Section, folder: Path) -> tuple[str, ...]:
+    command = section.texts(Kind.COMMAND)
+    if not command:
+        section.problem("name a program and its arguments, as in [npx, -y, some-mcp-server]", Kind.COMMAND)
+    elif shutil.which(command[0]) is None and shutil.which(str(folder / command[0])) is None:
+        section.problem(f"there is no program {command[0]!r}: install it, or write its path", Kind.COMMAND)
+    elif "/" in command[0] and (folder / command[0]).is_file():
+        command = (str((folder / command[0]).resolve()), *command[1:])
+    return command
+
+
+def _cwd(section: Section, kind: Kind, folder: Path) -> Path | None:
+    if "cwd" in section and kind is not Kind.COMMAND:
+        section.problem("is for a command alone", "cwd")
+    place = folder / section.text("cwd", ".")
+    if not place.is_dir():
+        section.problem(f"there is no folder {place}", "cwd")
+    return place if kind is Kind.COMMAND else None
+
+
+def _env(section: Section, kind: Kind, folder: Path, environ: Mapping[str, str]) -> Mapping[str, Secret]:
+    if "env" in section and kind is not Kind.COMMAND:
+        section.problem("is for a command alone", "env")
+    values = section.section("env")
+    return {name: secret(values, name, folder, environ) for name in values}
+
+
+def _credential(section: Section, kind: Kind, credentials: Mapping[str, Spec]) -> str | None:
+    name = section.text("credential") or None
+    if name is None:
+        return None
+    if kind in (Kind.COMMAND, Kind.INSIDE):
+        section.problem("is for an upstream at a URL; a command takes secrets by env", "credential")
+    elif name not in credentials:
+        known = f"there is {', '.join(credentials)}" if credentials else "there is none"
+        section.problem(f'the credential "{name}" is not under credentials ({known})', "credential")
+    return name
+
+
+def _network(section: Section, kind: Kind) -> Network:
+    node = section.get("network")
+    if node is not None and kind in (Kind.COMMAND, Kind.INSIDE):
+        section.problem("is for an upstream at a URL", "network")
+    listed = node is not None and isinstance(node.value, tuple)
+    words = section.texts("network") if listed else (section.text("network", "public"),)
+    try:
+        return parse_network(words)
+    except ValueError as error:
+        section.problem(str(error), "network")
+        return Network()
+
+
+def _prefix(section: Section, name: str) -> str | None:
+    node = section.get("prefix")
+    if node is None:
+        return name
+    if node.value is None:
+        return None
+    prefix = section.text("prefix")
+    if not _PREFIX.fullmatch(prefix):
+        section.problem("must be a letter, then up to 23 letters, digits, - and _; or null for none", "prefix")
+    return prefix

@@ -1,0 +1,147 @@
+"""Who asks something of an upstream: one MCP client, in its era, and the way back to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.server.session import ServerSession
+from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from gateway.mcp.identity import principal_of
+from gateway.mcp.tools import shows_apps
+from gateway.mcp.upstreams.conversation import Message
+from gateway.model import Caller, Door, Initiator, Principal
+
+Context = ServerRequestContext[Any, Any]
+
+LONGEST_CAPABILITIES = 16 * 1024
+_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+
+
+class _Words(BaseModel):
+    """A message in the words in which it came."""
+
+    method: str
+    params: Message
+
+
+class _Answer(BaseModel):
+    """An answer in the words in which it came."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamClient:
+    """One client and its request. `who` is the same for all requests of one session, or of one modern client.
+
+    `session` is the way back, None where there is none. `caller` says who calls a tool, by view or by model.
+    """
+
+    principal: Principal
+    who: str
+    version: str
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
+    info: Mapping[str, Any] | None = None
+    session: ServerSession | None = None
+    request_id: str | int | None = None
+    level: str | None = None
+    is_app: bool = False
+    caller: Caller | None = None
+
+    @property
+    def modern(self) -> bool:
+        """Whether the client speaks protocol 2026-07-28 or later."""
+        return self.version in MODERN_PROTOCOL_VERSIONS
+
+    @property
+    def key(self) -> str:
+        """What it can do, as a text that is equal for clients that can do the same."""
+        return json.dumps(self.capabilities, sort_keys=True)
+
+    def calls(self, upstream: str) -> Caller:
+        """Who calls a tool of `upstream`."""
+        if self.caller is not None:
+            return self.caller
+        return Caller(self.principal, upstream, Door.MCP, Initiator.MODEL, "model-call")
+
+    def hears(self, level: object) -> bool:
+        """Whether a message of `level` is for this client."""
+        if self.level is None or level not in _LEVELS or self.level not in _LEVELS:
+            return self.level is not None or not self.modern
+        return _LEVELS.index(level) >= _LEVELS.index(self.level)
+
+    async def ask(self, method: str, params: Message) -> Message:
+        """The client's answer to a request of the upstream. Raises `MCPError`."""
+        if self.session is None:
+            raise MCPError(types.INVALID_REQUEST, "This client cannot be asked.")
+        request = cast(types.ServerRequest, _Words(method=method, params=params))
+        try:
+            answer = await self.session.send_request(
+                request, _Answer, metadata=ServerMessageMetadata(related_request_id=self.request_id)
+            )
+        except ValidationError as error:
+            raise MCPError(types.INVALID_PARAMS, "The client's answer is not one to this request.") from error
+        return answer.model_dump(by_alias=True, mode="json")
+
+    async def tell(self, method: str, params: Message) -> None:
+        """A notification on the stream of this request."""
+        if method == "notifications/message" and not self.hears(params.get("level")):
+            return
+        if self.session is not None:
+            words = cast(types.ServerNotification, _Words(method=method, params=params))
+            await self.session.send_notification(words, related_request_id=self.request_id)
+
+    async def announce(self, method: str, params: Message) -> None:
+        """A notification that belongs to no request."""
+        if self.session is not None:
+            await self.session.send_notification(cast(types.ServerNotification, _Words(method=method, params=params)))
+
+
+def client_of(context: Context, levels: Mapping[str, str]) -> UpstreamClient:
+    """The client of a request at one of our mounts; `levels` are what sessions want to hear, by their ids."""
+    principal = principal_of(context.request)
+    session_id = context.request.headers.get(MCP_SESSION_ID_HEADER, "") if context.request is not None else ""
+    modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
+    meta = context.meta if isinstance(context.meta, Mapping) else {}
+    capabilities, info = _declared(context, meta, modern=modern)
+    return UpstreamClient(
+        principal=principal,
+        who=session_id or f"{principal.id}\n{json.dumps(info, sort_keys=True)}",
+        version=context.protocol_version,
+        capabilities=capabilities,
+        info=info,
+        session=context.session,
+        request_id=context.request_id,
+        level=cast("str | None", meta.get(types.LOG_LEVEL_META_KEY)) if modern else levels.get(session_id),
+        is_app=shows_apps(context.session.client_capabilities),
+    )
+
+
+def _declared(
+    context: Context, meta: Mapping[str, Any], *, modern: bool
+) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+    if modern:
+        said = context.params.get("_meta") if context.params is not None else None
+        raw = said if isinstance(said, Mapping) else meta
+        capabilities, info = raw.get(types.CLIENT_CAPABILITIES_META_KEY), raw.get(types.CLIENT_INFO_META_KEY)
+    else:
+        params = context.session.client_params
+        capabilities = _dumped(params.capabilities) if params is not None else {}
+        info = _dumped(params.client_info) if params is not None else None
+    if not isinstance(capabilities, Mapping) or len(json.dumps(capabilities)) > LONGEST_CAPABILITIES:
+        capabilities = {}
+    return capabilities, info if isinstance(info, Mapping) else None
+
+
+def _dumped(model: BaseModel) -> Mapping[str, Any]:
+    return model.model_dump(by_alias=True, mode="json", exclude_none=True)

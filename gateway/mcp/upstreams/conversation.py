@@ -1,0 +1,354 @@
+"""One JSON-RPC conversation with an upstream, whatever carries it: requests both ways, notifications, cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol, Self
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
+
+log = logging.getLogger(__name__)
+
+MAX_CALLS = 256
+"""Requests to one upstream in flight."""
+
+MAX_ASKED = 16
+"""Requests of one upstream that wait for an answer of ours."""
+
+MAX_TOLD = 256
+"""Notifications of one call that wait for its client; further ones are lost, never the upstream's time."""
+
+FLOOD = 20_000
+"""Messages that nobody asked for between two answers; an upstream that sends more is cut off."""
+
+DRAIN = 5.0
+"""Seconds that an answer waits for the notifications before it."""
+
+Message = dict[str, Any]
+
+
+class UpstreamLost(Exception):
+    """The conversation ended, in words for who waited for an answer; `unsent` says that the upstream never saw it."""
+
+    def __init__(self, why: str, *, unsent: bool = False) -> None:
+        super().__init__(why)
+        self.unsent = unsent
+
+
+class Asker(Protocol):
+    """Who stands behind a request to an upstream: takes what the upstream sends on its account."""
+
+    @property
+    def who(self) -> str:
+        """The same for all requests of one client."""
+        ...
+
+    async def ask(self, method: str, params: Message) -> Message:
+        """What the client answers to a request of the upstream. Raises `MCPError`."""
+        ...
+
+    async def tell(self, method: str, params: Message) -> None:
+        """A notification for the client."""
+        ...
+
+
+class Carrier(Protocol):
+    """Carries messages to an upstream, and hands what comes back to the conversation."""
+
+    async def send(self, message: Message, headers: Mapping[str, str]) -> None:
+        """Send one message; may return only when a request is answered. Raises `UpstreamLost`."""
+        ...
+
+    async def abandon(self, id: int) -> bool:
+        """A request is given up: True where leaving `send` told the upstream so already."""
+        ...
+
+    async def run(self, receive: Receive) -> None:
+        """Receive until the upstream ends. Raises `UpstreamLost`, and nothing else, where it ends badly."""
+        ...
+
+
+Receive = Callable[[object, int | None], None]
+"""Takes one decoded message; the number is of the request on whose account it came, where the carrier knows it."""
+
+
+class Call:
+    """One request on its way."""
+
+    def __init__(self, id: int, asker: Asker | None, token: str | int | None, patience: float | None) -> None:
+        self.id = id
+        self.patience = patience
+        self.asker = asker
+        self.token = token
+        self.answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self.told: asyncio.Queue[tuple[str, Message] | None] = asyncio.Queue(MAX_TOLD)
+        self.telling: asyncio.Task[None] | None = None
+        self.deadline: asyncio.Timeout | None = None
+        self.asked = 0
+
+    def touched(self) -> None:
+        """The upstream gave a sign of life for this call; while it waits for us, its time stands still."""
+        if self.deadline is not None and self.patience is not None and not self.answer.done():
+            loop = asyncio.get_running_loop()
+            self.deadline.reschedule(None if self.asked else loop.time() + self.patience)
+
+
+class Conversation:
+    """The gateway's end. `heard` takes notifications that belong to no call; `patience` is in seconds of silence.
+
+    An async context manager: leaving it ends what is in flight.
+    """
+
+    def __init__(self, carrier: Carrier, *, patience: float, heard: Callable[[str, Message], None]) -> None:
+        self._carrier = carrier
+        self._patience = patience
+        self._heard = heard
+        self._calls: dict[int, Call] = {}
+        self._next = 0
+        self._unasked = 0
+        self._asked: set[asyncio.Task[None]] = set()
+        self._tasks = asyncio.TaskGroup()
+        self._running: asyncio.Task[None] | None = None
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        self._running = self._tasks.create_task(self._run())
+        return self
+
+    async def __aexit__(self, *exc: Any) -> None:
+        if self._running is not None:
+            self._running.cancel()
+        for task in list(self._asked):
+            task.cancel()
+        self._end("the connection was closed")
+        await self._tasks.__aexit__(None, None, None)  # what ended this is raised as it is, not in a group
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that wait for an answer."""
+        return len(self._calls)
+
+    async def request(
+        self,
+        method: str,
+        params: Message,
+        *,
+        asker: Asker | None = None,
+        headers: Mapping[str, str] | None = None,
+        patience: float | None = None,
+    ) -> Message:
+        """The upstream's answer. Raises `MCPError`, `UpstreamLost`, and TimeoutError after `patience` of silence.
+
+        `patience` may be infinite, for requests that are answered when their stream ends.
+        """
+        if self.ended.done():
+            raise UpstreamLost(self.ended.result(), unsent=True)
+        if len(self._calls) >= MAX_CALLS:
+            raise MCPError(types.INTERNAL_ERROR, "Too many calls of this upstream are in flight.")
+        self._next += 1
+        wait = self._patience if patience is None else patience
+        limit = wait if math.isfinite(wait) else None
+        call = Call(self._next, asker, _token(params), limit)
+        self._calls[call.id] = call
+        if call.token is not None:
+            params = {**params, "_meta": {**params["_meta"], "progressToken": call.id}}
+        try:
+            async with asyncio.timeout(limit) as call.deadline:
+                await self._carrier.send(
+                    {"jsonrpc": "2.0", "id": call.id, "method": method, "params": params}, headers or {}
+                )
+                answer = await call.answer
+            await _drained(call)
+            return answer
+        except (asyncio.CancelledError, TimeoutError):
+            await self._give_up(call, method)
+            raise
+        finally:
+            del self._calls[call.id]
+            call.answer.cancel()
+            if call.telling is not None:
+                call.telling.cancel()
+
+    async def notify(self, method: str, params: Message, headers: Mapping[str, str] | None = None) -> None:
+        """Tell the upstream something. What it does not take is lost."""
+        with suppress(UpstreamLost, MCPError):
+            await self._carrier.send({"jsonrpc": "2.0", "method": method, "params": params}, headers or {})
+
+    def receive(self, message: object, related: int | None = None) -> None:
+        """Take one message of the upstream. Nothing that it says raises, but `UpstreamLost` for a flood."""
+        if not isinstance(message, dict):
+            self._unwanted()
+            return
+        method, id, params = message.get("method"), message.get("id"), message.get("params", {})
+        if method is None:
+            self._answered(id, message)
+        elif not isinstance(method, str) or not isinstance(params, dict | None):
+            self._unwanted()
+        elif "id" in message:
+            self._asks(id, method, params or {}, related)
+        else:
+            self._notified(method, params or {}, related)
+
+    async def _run(self) -> None:
+        try:
+            await self._carrier.run(self.receive)
+            self._end("the upstream closed the connection")
+        except UpstreamLost as lost:
+            self._end(str(lost))
+        except Exception:  # whatever an upstream provokes ends its own conversation alone
+            log.exception("a conversation with an upstream failed")
+            self._end("the connection failed; the gateway's log says why")
+
+    def _end(self, why: str) -> None:
+        if not self.ended.done():
+            self.ended.set_result(why)
+        for call in self._calls.values():
+            if not call.answer.done():
+                call.answer.set_exception(UpstreamLost(why))
+                call.answer.exception()  # it may have been given up already
+
+    async def _give_up(self, call: Call, method: str) -> None:
+        told = await self._carrier.abandon(call.id)
+        if not told and method not in ("initialize", "server/discover") and not self.ended.done():
+            params: Message = {"requestId": call.id, "reason": "The client gave the request up."}
+            self._spawn(partial(self.notify, "notifications/cancelled", params))
+
+    def _answered(self, id: object, message: Message) -> None:
+        call = self._calls.get(id) if type(id) is int else None
+        if call is None or call.answer.done():
+            self._unwanted()
+            return
+        self._unasked = 0
+        result, error = message.get("result"), message.get("error")
+        if isinstance(result, dict):
+            call.answer.set_result(result)
+        else:
+            call.answer.set_exception(_error(error))
+
+    def _asks(self, id: object, method: str, params: Message, related: int | None) -> None:
+        if method == "ping":
+            self._spawn(partial(self._reply, id, {}))
+            return
+        call = self._calls.get(related) if related is not None else self._only()
+        if call is None or call.asker is None:
+            self._spawn(partial(self._refuse, id, types.INVALID_REQUEST, "It cannot be told which client this asks."))
+        elif len(self._asked) >= MAX_ASKED:
+            self._spawn(partial(self._refuse, id, types.INTERNAL_ERROR, "Too many requests of yours wait already."))
+        else:
+            self._spawn(partial(self._ask, call, call.asker, id, method, params))
+
+    async def _ask(self, call: Call, asker: Asker, id: object, method: str, params: Message) -> None:
+        call.asked += 1
+        call.touched()
+        try:
+            answer = await asker.ask(method, params)
+        except MCPError as error:
+            await self._refuse(id, error.error.code, error.error.message)
+        else:
+            await self._reply(id, answer)
+        finally:
+            call.asked -= 1
+            call.touched()
+
+    def _notified(self, method: str, params: Message, related: int | None) -> None:
+        self._unwanted()
+        if method == "notifications/cancelled":
+            return  # what it asked us is answered, and the answer ignored
+        call = None
+        if method == "notifications/progress":
+            token = params.get("progressToken")
+            call = self._calls.get(token) if type(token) is int else None
+            if call is None:
+                return
+            params = {**params, "progressToken": call.token}
+        elif (subscription := _subscription(params)) is not None:
+            call = self._calls.get(subscription)
+        elif related is not None:
+            call = self._calls.get(related)
+        elif method == "notifications/message":
+            call = self._only()
+        if call is None or call.asker is None:
+            self._heard(method, params)
+            return
+        call.touched()
+        with suppress(asyncio.QueueFull):
+            call.told.put_nowait((method, params))
+        if call.telling is None:
+            call.telling = self._tasks.create_task(_tell(call, call.asker))
+
+    def _only(self) -> Call | None:
+        """The newest call, where all that are in flight are of one client."""
+        calls = [call for call in self._calls.values() if call.asker is not None]
+        return calls[-1] if len({call.asker.who for call in calls if call.asker is not None}) == 1 else None
+
+    def _unwanted(self) -> None:
+        self._unasked += 1
+        if self._unasked > FLOOD:
+            raise UpstreamLost(f"the upstream sent {FLOOD} messages that nobody asked for")
+
+    async def _reply(self, id: object, result: Message) -> None:
+        await self._send_quietly({"jsonrpc": "2.0", "id": id, "result": result})
+
+    async def _refuse(self, id: object, code: int, text: str) -> None:
+        await self._send_quietly({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": text}})
+
+    async def _send_quietly(self, message: Message) -> None:
+        with suppress(UpstreamLost, MCPError):
+            await self._carrier.send(message, {})
+
+    def _spawn(self, job: Callable[[], Awaitable[None]]) -> None:
+        async def run() -> None:
+            try:
+                await job()
+            except Exception:  # a client may fail in any way at an upstream's request
+                log.exception("a request of an upstream failed")
+
+        task = self._tasks.create_task(run())
+        self._asked.add(task)
+        task.add_done_callback(self._asked.discard)
+
+
+async def _tell(call: Call, asker: Asker) -> None:
+    while (told := await call.told.get()) is not None:
+        try:
+            await asker.tell(*told)
+        except Exception:  # a client may be gone in any way; its call goes on
+            log.debug("a notification did not reach its client", exc_info=True)
+
+
+async def _drained(call: Call) -> None:
+    """What was told before the answer reaches the client before it, unless that client does not read."""
+    if call.telling is not None:
+        with suppress(asyncio.QueueFull):
+            call.told.put_nowait(None)
+        await asyncio.wait({call.telling}, timeout=DRAIN)
+
+
+def _subscription(params: Message) -> int | None:
+    """The request that opened the stream on which a notification comes, protocol 2026-07-28."""
+    meta = params.get("_meta")
+    id = meta.get(SUBSCRIPTION_ID_META_KEY) if isinstance(meta, dict) else None
+    return id if type(id) is int else None
+
+
+def _token(params: Message) -> str | int | None:
+    meta = params.get("_meta")
+    token = meta.get("progressToken") if isinstance(meta, dict) else None
+    return token if isinstance(token, str | int) else None
+
+
+def _error(error: object) -> MCPError:
+    """The error of an answer, as the upstream said it."""
+    if not isinstance(error, dict):
+        return MCPError(types.INTERNAL_ERROR, "The upstream answered with something that is no JSON-RPC answer.")
+    code, message = error.get("code"), error.get("message")
+    known = code if isinstance(code, int) and not isinstance(code, bool) else types.INTERNAL_ERROR
+    return MCPError(known, message if isinstance(message, str) else "The upstream gave no reason.", error.get("data"))

@@ -1,0 +1,181 @@
+"""What an upstream tells of its changes, once for all who follow it: list changes, and updates of single resources."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from mcp.shared.exceptions import MCPError
+
+from gateway.errors import Refusal
+from gateway.mcp.upstreams.conversation import Message, UpstreamLost
+from gateway.mcp.upstreams.handshake import INFO, envelope, headers
+from gateway.mcp.upstreams.link import Link, Session
+
+log = logging.getLogger(__name__)
+
+KINDS = {
+    "toolsListChanged": "notifications/tools/list_changed",
+    "promptsListChanged": "notifications/prompts/list_changed",
+    "resourcesListChanged": "notifications/resources/list_changed",
+}
+UPDATED = "notifications/resources/updated"
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+PATIENCE = 10.0
+"""Seconds that an upstream has to confirm that it will tell."""
+
+MAX_URIS = 1000
+"""Resources of one upstream that are followed at a time."""
+
+
+@dataclass(eq=False, slots=True)
+class Follower:
+    """Wants to hear of changes; `tell` must not block."""
+
+    tell: Callable[[str, Message], None]
+    uris: set[str] = field(default_factory=set)
+
+
+class Feed:
+    """The followers of one link."""
+
+    def __init__(self, spawn: Callable[..., asyncio.Task[None]]) -> None:
+        self.followers: set[Follower] = set()
+        self._spawn = spawn
+        self._uris: Counter[str] = Counter()
+        self._listening: asyncio.Task[None] | None = None
+        self._changing = asyncio.Lock()
+
+    def add(self, follower: Follower) -> None:
+        """From now on it hears of changes of lists."""
+        self.followers.add(follower)
+
+    async def remove(self, link: Link, follower: Follower) -> None:
+        """It hears no more."""
+        self.followers.discard(follower)
+        for uri in list(follower.uris):
+            await self.unsubscribe(link, follower, uri)
+
+    async def subscribe(self, link: Link, follower: Follower, uri: str) -> None:
+        """It hears of changes of the resource `uri` too. Raises `MCPError`, `UpstreamLost`, `Refusal`."""
+        if uri in follower.uris:
+            return
+        if len(self._uris) >= MAX_URIS:
+            raise MCPError(-32603, "Too many resources of this upstream are followed already.")
+        follower.uris.add(uri)
+        self._uris[uri] += 1
+        if self._uris[uri] > 1:
+            return
+        try:
+            session = await link.session()
+            if session.terms.modern:
+                await self.listen(session)
+            else:
+                await session.conversation.request("resources/subscribe", {"uri": uri}, headers=_fields(session))
+        except BaseException:
+            follower.uris.discard(uri)
+            self._forget(uri)
+            raise
+
+    async def unsubscribe(self, link: Link, follower: Follower, uri: str) -> None:
+        """It no longer hears of the resource `uri`."""
+        if uri not in follower.uris:
+            return
+        follower.uris.discard(uri)
+        self._forget(uri)
+        session = link.now
+        if uri in self._uris or session is None:
+            return
+        try:
+            if session.terms.modern:
+                await self.listen(session)
+            else:
+                await session.conversation.request("resources/unsubscribe", {"uri": uri}, headers=_fields(session))
+        except (MCPError, UpstreamLost, TimeoutError) as error:
+            log.debug("a resource was not unsubscribed: %s", error)
+
+    def heard(self, method: str, params: Message) -> None:
+        """Pass on what the upstream told."""
+        if method == UPDATED:
+            uri = params.get("uri")
+            for follower in [follower for follower in self.followers if uri in follower.uris]:
+                follower.tell(method, params)
+        elif method not in (ACKNOWLEDGED, "notifications/message", "notifications/progress"):
+            for follower in list(self.followers):
+                follower.tell(method, params)
+
+    async def listen(self, session: Session) -> None:
+        """Open the stream of a modern upstream anew, for all that is followed now; the old one ends after that."""
+        if not session.terms.modern:
+            return
+        async with self._changing:
+            before = self._listening
+            told = asyncio.Event()
+            self._listening = self._spawn(self._stream(session, told))
+            listening = asyncio.ensure_future(told.wait())
+            await asyncio.wait({listening, self._listening}, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+            listening.cancel()
+            if before is not None:
+                before.cancel()
+
+    async def restore(self, session: Session, *, again: bool) -> None:
+        """A new connection stands: follow on it what was followed before, and say that everything may have changed."""
+        try:
+            if session.terms.modern:
+                if self.followers:
+                    await self.listen(session)
+            else:
+                for uri in list(self._uris):
+                    await session.conversation.request("resources/subscribe", {"uri": uri}, headers=_fields(session))
+        except (MCPError, UpstreamLost, TimeoutError, Refusal) as error:
+            log.warning("what was followed could not be followed again: %s", error)
+        if again:
+            for method in KINDS.values():
+                self.heard(method, {})
+            for uri in list(self._uris):
+                self.heard(UPDATED, {"uri": uri})
+
+    async def _stream(self, session: Session, told: asyncio.Event) -> None:
+        wanted: Message = dict.fromkeys(KINDS, True)
+        if self._uris:
+            wanted["resourceSubscriptions"] = list(self._uris)
+        params: Message = {"notifications": wanted, "_meta": envelope(session.terms.version, {}, INFO)}
+        fields = headers(session.terms, "subscriptions/listen", params, None)
+        try:
+            await session.conversation.request(
+                "subscriptions/listen", params, asker=_Listening(self, told), headers=fields, patience=math.inf
+            )
+        except (MCPError, UpstreamLost) as error:
+            log.debug("an upstream tells of no changes: %s", error)
+
+    def _forget(self, uri: str) -> None:
+        self._uris[uri] -= 1
+        if self._uris[uri] <= 0:
+            del self._uris[uri]
+
+
+class _Listening:
+    """Takes what comes on a stream of changes."""
+
+    who = "feed"
+
+    def __init__(self, feed: Feed, told: asyncio.Event) -> None:
+        self._feed = feed
+        self._told = told
+
+    async def ask(self, method: str, params: Message) -> Message:
+        raise MCPError(-32600, "Nobody can be asked on this stream.")
+
+    async def tell(self, method: str, params: Message) -> None:
+        if method == ACKNOWLEDGED:
+            self._told.set()
+            return
+        self._feed.heard(method, {key: value for key, value in params.items() if key != "_meta"})
+
+
+def _fields(session: Session) -> dict[str, str]:
+    return headers(session.terms, "", {}, None)

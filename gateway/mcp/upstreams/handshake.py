@@ -1,0 +1,159 @@
+"""What the gateway and an upstream agree on at the beginning: the era, the version, and what the upstream can do."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import (
+    MCP_METHOD_HEADER,
+    MCP_NAME_HEADER,
+    MCP_PROTOCOL_VERSION_HEADER,
+    NAME_BEARING_METHODS,
+    encode_header_value,
+    mcp_param_headers,
+    x_mcp_header_map,
+)
+from mcp_types.version import (
+    HANDSHAKE_PROTOCOL_VERSIONS,
+    LATEST_HANDSHAKE_VERSION,
+    LATEST_MODERN_VERSION,
+    MODERN_PROTOCOL_VERSIONS,
+)
+
+from gateway import __version__
+from gateway.mcp.upstreams.conversation import Conversation, Message, UpstreamLost
+
+log = logging.getLogger(__name__)
+
+PROBE = 10.0
+"""Seconds after which an upstream that does not answer `server/discover` is taken for one of the handshake."""
+
+OPENING = 30.0
+"""Seconds that an upstream has for its handshake."""
+
+INFO: Mapping[str, Any] = {"name": "webmcp-gateway", "version": __version__}
+
+VERSION_KEY = types.PROTOCOL_VERSION_META_KEY
+INFO_KEY = types.CLIENT_INFO_META_KEY
+CAPABILITIES_KEY = types.CLIENT_CAPABILITIES_META_KEY
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What was agreed. `capabilities`, `info` and `instructions` are the upstream's own words."""
+
+    version: str
+    capabilities: Mapping[str, Any]
+    info: Mapping[str, Any] | None = None
+    instructions: str | None = None
+    said: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def modern(self) -> bool:
+        """Whether the upstream speaks protocol 2026-07-28 or later."""
+        return self.version in MODERN_PROTOCOL_VERSIONS
+
+    def can(self, capability: str) -> bool:
+        """Whether the upstream declared `capability`, such as `tools`."""
+        return isinstance(self.capabilities.get(capability), Mapping)
+
+
+async def negotiate(conversation: Conversation, capabilities: Mapping[str, Any], *, modern: bool) -> Terms:
+    """Ask for one era, the `modern` or that of the handshake, and fall back to the other.
+
+    A server that speaks both has features of each that the other lacks.
+
+    Raises `MCPError`, `UpstreamLost`, TimeoutError.
+    """
+    if not modern:
+        try:
+            return await _initialize(conversation, capabilities)
+        except MCPError as refused:
+            log.debug("an upstream refused the handshake: %s", refused)
+    return await _modern_first(conversation, capabilities)
+
+
+async def _modern_first(conversation: Conversation, capabilities: Mapping[str, Any]) -> Terms:
+    version = LATEST_MODERN_VERSION
+    for _ in range(2):
+        try:
+            found = await _discover(conversation, version, capabilities)
+        except (MCPError, TimeoutError) as error:
+            named = _named(error)
+            if mutual := [known for known in MODERN_PROTOCOL_VERSIONS if known in named and known != version]:
+                version = mutual[-1]
+                continue
+            if named and not set(named) & {*HANDSHAKE_PROTOCOL_VERSIONS}:
+                raise
+            break
+        if found is None:
+            break
+        return found
+    return await _initialize(conversation, capabilities)
+
+
+def envelope(version: str, capabilities: Mapping[str, Any], info: Mapping[str, Any] | None = None) -> Message:
+    """The `_meta` that each request of the modern era carries."""
+    return {VERSION_KEY: version, INFO_KEY: dict(info or INFO), CAPABILITIES_KEY: dict(capabilities)}
+
+
+def headers(terms: Terms, method: str, params: Mapping[str, Any], schema: Mapping[str, Any] | None) -> dict[str, str]:
+    """The header fields of a request over HTTP; `schema` is the input schema of the tool that it calls."""
+    fields = {MCP_PROTOCOL_VERSION_HEADER: terms.version}
+    if not terms.modern:
+        return fields
+    fields[MCP_METHOD_HEADER] = method
+    key = NAME_BEARING_METHODS.get(method)
+    if key is not None and isinstance(name := params.get(key), str):
+        fields[MCP_NAME_HEADER] = encode_header_value(name)
+    if method == "tools/call" and schema is not None and (found := x_mcp_header_map(schema)):
+        arguments = params.get("arguments")
+        fields.update(mcp_param_headers(found, arguments if isinstance(arguments, dict) else {}))
+    return fields
+
+
+async def _discover(conversation: Conversation, version: str, capabilities: Mapping[str, Any]) -> Terms | None:
+    """The terms of a modern upstream; None for one whose answer names no modern version."""
+    params = {"_meta": envelope(version, capabilities)}
+    fields = {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: "server/discover"}
+    said = await conversation.request("server/discover", params, headers=fields, patience=PROBE)
+    supported = said.get("supportedVersions")
+    mutual = [known for known in MODERN_PROTOCOL_VERSIONS if isinstance(supported, list) and known in supported]
+    if not mutual:
+        return None
+    meta = said.get("_meta")
+    info = meta.get(types.SERVER_INFO_META_KEY) if isinstance(meta, dict) else None
+    return _terms(mutual[-1], said, info)
+
+
+async def _initialize(conversation: Conversation, capabilities: Mapping[str, Any]) -> Terms:
+    params = {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": dict(capabilities), "clientInfo": dict(INFO)}
+    said = await conversation.request("initialize", params, patience=OPENING)
+    version = said.get("protocolVersion")
+    if version not in HANDSHAKE_PROTOCOL_VERSIONS:
+        raise UpstreamLost(f"the upstream speaks protocol {str(version)[:40]!r}, which the gateway does not know")
+    await conversation.notify("notifications/initialized", {}, {MCP_PROTOCOL_VERSION_HEADER: str(version)})
+    return _terms(str(version), said, said.get("serverInfo"))
+
+
+def _terms(version: str, said: Mapping[str, Any], info: object) -> Terms:
+    capabilities, instructions = said.get("capabilities"), said.get("instructions")
+    return Terms(
+        version,
+        capabilities if isinstance(capabilities, dict) else {},
+        info if isinstance(info, dict) else None,
+        instructions if isinstance(instructions, str) else None,
+        said,
+    )
+
+
+def _named(error: MCPError | TimeoutError) -> list[str]:
+    """The versions that an upstream names when it refuses one."""
+    data = error.error.data if isinstance(error, MCPError) else None
+    supported = data.get("supported") if isinstance(data, dict) else None
+    return [version for version in supported if isinstance(version, str)] if isinstance(supported, list) else []

@@ -1,0 +1,155 @@
+"""One connection to an upstream: made when it is first needed, made again when it broke, and never waited for twice."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from mcp.shared.exceptions import MCPError
+
+from gateway.errors import Reason, Refusal
+from gateway.mcp.upstreams.conversation import Carrier, Conversation, Message, UpstreamLost
+from gateway.mcp.upstreams.handshake import OPENING, Terms, negotiate
+
+log = logging.getLogger(__name__)
+
+FIRST_WAIT = 0.5
+LONGEST_WAIT = 30.0
+"""Seconds between two attempts to reach an upstream that fails: the first, doubled each time, up to the longest."""
+
+STEADY = 10.0
+"""Seconds after which a connection counts as one that works."""
+
+
+class State(StrEnum):
+    """How a link stands."""
+
+    IDLE = "idle"
+    CONNECTING = "connecting"
+    READY = "ready"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A connection that stands, and what was agreed on it."""
+
+    conversation: Conversation
+    terms: Terms
+
+
+class Link:
+    """Keeps one connection. `dial` makes what carries it, `modern` is the era to ask for; `run` must be running.
+
+    `heard` takes what the upstream says on no one's account, `renewed` each new connection. While `wanted` says so a
+    connection that broke is made again at once, else when it is needed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        dial: Callable[[], Carrier],
+        capabilities: Mapping[str, Any],
+        *,
+        modern: bool,
+        patience: float,
+        heard: Callable[[str, Message], None],
+        renewed: Callable[[Session], None],
+        wanted: Callable[[], bool],
+    ) -> None:
+        self.name = name
+        self.state = State.IDLE
+        self.problem: str | None = None
+        self.used = 0.0
+        self._dial = dial
+        self._capabilities = capabilities
+        self._modern = modern
+        self._patience = patience
+        self._heard = heard
+        self._renewed = renewed
+        self._wanted = wanted
+        self._needed = asyncio.Event()
+        self._session: Session | None = None
+        self._coming: asyncio.Future[Session] | None = None
+        self._again = 0.0
+
+    @property
+    def now(self) -> Session | None:
+        """The connection, if it stands."""
+        return self._session
+
+    @property
+    def busy(self) -> bool:
+        """Whether requests are in flight, or it is being made."""
+        return self.state is State.CONNECTING or (
+            self._session is not None and self._session.conversation.in_flight > 0
+        )
+
+    async def session(self) -> Session:
+        """The connection, made if need be. Raises `Refusal` (`backend-unavailable`), at once while it must rest."""
+        self.used = time.monotonic()
+        if self._session is not None and not self._session.conversation.ended.done():
+            return self._session
+        if self.state is State.FAILED and self.used < self._again:
+            wait = max(1, round(self._again - self.used))
+            raise self._unavailable(f"{self.problem}; it is tried again in {wait} s")
+        if self._coming is None or self._coming.done():
+            self._coming = asyncio.get_running_loop().create_future()
+        self._needed.set()
+        try:
+            async with asyncio.timeout(OPENING):
+                return await asyncio.shield(self._coming)
+        except TimeoutError as error:
+            raise self._unavailable(f"it did not answer within {OPENING:g} seconds") from error
+
+    async def run(self) -> None:
+        """Make the connection whenever it is needed, until cancelled."""
+        failures = 0
+        while True:
+            if not self._wanted():
+                await self._needed.wait()
+            self._needed.clear()
+            started = time.monotonic()
+            self.state = State.CONNECTING
+            why = await self._live()
+            self._session = None
+            steady = self.state is State.READY and time.monotonic() - started > STEADY
+            failures = 0 if steady else failures + 1
+            self.problem = why
+            wait = 0.0 if steady else min(FIRST_WAIT * 2 ** min(failures - 1, 10), LONGEST_WAIT)
+            self.state, self._again = State.FAILED, time.monotonic() + wait
+            log.warning("upstream %s: %s", self.name, why)
+            if self._coming is not None and not self._coming.done():
+                self._coming.set_exception(self._unavailable(why))
+                self._coming.exception()  # who waited may have gone
+            await asyncio.sleep(wait)
+
+    async def _live(self) -> str:
+        """One connection, from its first word to its end; why it ended."""
+        try:
+            async with Conversation(self._dial(), patience=self._patience, heard=self._heard) as conversation:
+                async with asyncio.timeout(OPENING):
+                    terms = await negotiate(conversation, self._capabilities, modern=self._modern)
+                self._session = session = Session(conversation, terms)
+                self.state, self.problem = State.READY, None
+                if self._coming is not None and not self._coming.done():
+                    self._coming.set_result(session)
+                self._renewed(session)
+                return await asyncio.shield(conversation.ended)
+        except UpstreamLost as lost:
+            return str(lost)
+        except TimeoutError:
+            return f"it did not finish its handshake within {OPENING:g} seconds"
+        except MCPError as error:
+            return f"it refused the handshake: {error.error.message[:200]}"
+        except Exception:  # whatever an upstream provokes ends its own link alone
+            log.exception("upstream %s: the connection failed", self.name)
+            return "the connection failed; the gateway's log says why"
+
+    def _unavailable(self, why: str | None) -> Refusal:
+        return Refusal(Reason.BACKEND_UNAVAILABLE, f"The upstream {self.name} cannot be reached: {why}.")

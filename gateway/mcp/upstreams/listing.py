@@ -1,0 +1,98 @@
+"""What an upstream lists, as its clients may see it: what is included, what the policy lets through, whom it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gateway.config import Upstream
+from gateway.mcp.upstreams.conversation import Message
+from gateway.policy import ToolRule, tool_pin
+
+BOTH = frozenset(("model", "app"))
+MODEL = frozenset(("model",))
+
+RESOURCE_URI = "ui/resourceUri"
+"""The older key of what MCP Apps calls `_meta.ui.resourceUri` now; hosts differ in which they read."""
+
+APP_SCHEMES = ("ui://", "mcp-app://")
+
+
+def tools_of(listed: object) -> list[Message]:
+    """The tools in a result of `tools/list`; what is no tool is left out, so that one never spoils the list."""
+    tools = listed.get("tools") if isinstance(listed, dict) else None
+    return [tool for tool in tools if _is_tool(tool)] if isinstance(tools, list) else []
+
+
+def rule_of(spec: Upstream, name: str) -> ToolRule | None:
+    """The policy's rule for a tool; None without a policy, or where it has none."""
+    return spec.policy.tools.get(name) if spec.policy is not None else None
+
+
+def pin_of(tool: Mapping[str, Any]) -> str:
+    """The digest of all that a model goes by, as `pin` of a policy writes it."""
+    annotations, schema = tool.get("annotations"), tool.get("inputSchema")
+    return tool_pin(
+        str(tool.get("name")),
+        title=str(tool.get("title") or ""),
+        description=str(tool.get("description") or ""),
+        input_schema=schema if isinstance(schema, dict) else {},
+        annotations=annotations if isinstance(annotations, dict) else {},
+    )
+
+
+def offered(spec: Upstream, tool: Mapping[str, Any]) -> bool:
+    """Whether the configuration and the policy offer the tool at all."""
+    name = str(tool["name"])
+    if not spec.includes(name):
+        return False
+    if spec.policy is None:
+        return True
+    rule = rule_of(spec, name)
+    return rule is not None and rule.deny is None and not held_back(rule, tool)
+
+
+def held_back(rule: ToolRule, tool: Mapping[str, Any]) -> bool:
+    """Whether the policy pins the tool to another form."""
+    return rule.pin is not None and rule.pin != pin_of(tool)
+
+
+def visibility(tool: Mapping[str, Any] | None, default: frozenset[str] = BOTH) -> frozenset[str]:
+    """Who may call a tool: `model`, `app` or both; `default` is what it means to say nothing."""
+    ui = ui_of(tool)
+    said = ui.get("visibility")
+    return frozenset(word for word in said if word in BOTH) if isinstance(said, list) else default
+
+
+def ui_of(thing: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """`_meta.ui` of a tool or a resource."""
+    meta = thing.get("_meta") if thing is not None else None
+    ui = meta.get("ui") if isinstance(meta, dict) else None
+    return ui if isinstance(ui, dict) else {}
+
+
+def app_of(tool: Mapping[str, Any]) -> str | None:
+    """The URI of the app that a call of the tool shows."""
+    meta = tool.get("_meta")
+    uri = ui_of(tool).get("resourceUri", meta.get(RESOURCE_URI) if isinstance(meta, dict) else None)
+    return uri if isinstance(uri, str) and uri.startswith(APP_SCHEMES) else None
+
+
+def shown(spec: Upstream, tools: Iterable[Message], *, to_app: bool) -> list[Message]:
+    """The tools that a client may see; `to_app` says that it shows MCP Apps, whose calls come through it."""
+    return [described(spec, tool) for tool in tools if offered(spec, tool) and (to_app or "model" in visibility(tool))]
+
+
+def described(spec: Upstream, tool: Message) -> Message:
+    """The tool with the policy's description, where it has one."""
+    rule = rule_of(spec, str(tool["name"]))
+    return tool if rule is None or rule.description is None else {**tool, "description": rule.description}
+
+
+def _is_tool(tool: object) -> bool:
+    if not isinstance(tool, dict) or not isinstance(tool.get("name"), str) or not tool["name"]:
+        return False
+    schema, output = tool.get("inputSchema"), tool.get("outputSchema", {})
+    if not isinstance(schema, dict) or schema.get("type") != "object" or not isinstance(output, dict):
+        return False
+    return isinstance(tool.get("_meta", {}), dict) and isinstance(tool.get("description", ""), str)

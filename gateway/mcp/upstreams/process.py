@@ -1,0 +1,151 @@
+"""An upstream as a process of its own that speaks on its standard input and output, one message a line."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
+from gateway.mcp.upstreams.decode import decode, encode
+
+log = logging.getLogger(__name__)
+
+INHERITED = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
+"""Of the gateway's own environment, which may hold secrets, a process gets these alone."""
+
+STUCK = 10.0
+"""Seconds after which a process that does not read its input is given up."""
+
+GRACE = 2.0
+"""Seconds that a process has to end after its input was closed, and again after SIGTERM."""
+
+CHUNK = 256 * 1024
+BATCH = 64
+
+
+class Process:
+    """Runs `command` and carries messages to it and from it. `limit` is in bytes of one message."""
+
+    def __init__(
+        self, name: str, command: Sequence[str], *, env: Mapping[str, str], cwd: Path | None, limit: int
+    ) -> None:
+        self._name = name
+        self._command = tuple(command)
+        self._env = {key: os.environ[key] for key in INHERITED if key in os.environ} | dict(env)
+        self._cwd = cwd
+        self._limit = limit
+        self._process: asyncio.subprocess.Process | None = None
+        self._started = asyncio.Event()
+        self._writing = asyncio.Lock()
+        self._said: deque[str] = deque(maxlen=5)
+
+    async def send(self, message: Message, headers: Mapping[str, str]) -> None:
+        await self._started.wait()
+        process = self._process
+        if process is None or process.stdin is None or process.stdin.is_closing():
+            raise UpstreamLost("the process is not running", unsent=True)
+        async with self._writing:
+            try:
+                process.stdin.write(encode(message) + b"\n")
+                async with asyncio.timeout(STUCK):
+                    await process.stdin.drain()
+            except TimeoutError as error:
+                process.kill()
+                raise UpstreamLost("the process does not read its input") from error
+            except (OSError, RuntimeError) as error:
+                raise UpstreamLost("the process closed its input") from error
+
+    async def abandon(self, id: int) -> bool:
+        return False
+
+    async def run(self, receive: Receive) -> None:
+        try:
+            self._process = process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=self._env,
+                cwd=self._cwd,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise UpstreamLost(f"{self._command[0]} cannot be started: {error.strerror}", unsent=True) from error
+        finally:
+            self._started.set()
+        listening = asyncio.ensure_future(self._listen(process))
+        try:
+            await self._read(process, receive)
+            await asyncio.wait({listening}, timeout=GRACE)
+        finally:
+            listening.cancel()
+            await asyncio.shield(asyncio.ensure_future(_end(process)))
+        said = f"; it said: {' / '.join(self._said)}" if self._said else ""
+        raise UpstreamLost(f"the process ended with status {process.returncode}{said}"[:1000])
+
+    async def _read(self, process: asyncio.subprocess.Process, receive: Receive) -> None:
+        if process.stdout is None:
+            return
+        rest = bytearray()
+        while part := await process.stdout.read(CHUNK):
+            start = len(rest)
+            rest += part
+            if b"\n" in part:
+                *lines, tail = bytes(rest).split(b"\n") if start else part.split(b"\n")
+                rest = bytearray(tail)
+                for count, line in enumerate(lines, 1):
+                    self._line(line, receive)
+                    if not count % BATCH:
+                        await asyncio.sleep(0)  # a flood must leave time to others
+            if len(rest) > self._limit:
+                raise UpstreamLost(f"the process sent a message of more than {self._limit} bytes")
+            await asyncio.sleep(0)
+
+    def _line(self, line: bytes, receive: Receive) -> None:
+        if len(line) > self._limit:
+            raise UpstreamLost(f"the process sent a message of more than {self._limit} bytes")
+        if not line.strip():
+            return
+        try:
+            message = decode(line)
+        except ValueError:
+            log.debug("upstream %s: not JSON on its output: %r", self._name, line[:200])
+            message = None
+        receive(message, None)
+
+    async def _listen(self, process: asyncio.subprocess.Process) -> None:
+        """What the process says on its standard error is for the log, and for who asks why it ended."""
+        if process.stderr is None:
+            return
+        while part := await process.stderr.read(4096):
+            for line in part.decode("utf-8", "replace").splitlines():
+                text = "".join(letter for letter in line.strip() if letter.isprintable())[:300]
+                if text:
+                    self._said.append(text)
+                    log.debug("upstream %s: %s", self._name, text)
+            await asyncio.sleep(0)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Close its input, then ask, then insist: the process and what it started."""
+    if process.stdin is not None:
+        process.stdin.close()
+    for number in (None, signal.SIGTERM, signal.SIGKILL):
+        if number is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, number)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GRACE):
+                await process.wait()
+                break
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)  # what it started, and left behind
+    transport = getattr(process, "_transport", None)  # else a pipe that a grandchild holds stays open
+    if transport is not None:
+        transport.close()

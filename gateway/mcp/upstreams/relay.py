@@ -1,0 +1,255 @@
+"""One request of a client, carried to an upstream of either era, with everything that it leads to on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+
+from gateway.errors import Reason, Refusal
+from gateway.mcp.upstreams import eras
+from gateway.mcp.upstreams.client import UpstreamClient
+from gateway.mcp.upstreams.conversation import Asker, Message, UpstreamLost
+from gateway.mcp.upstreams.handshake import envelope, headers
+from gateway.mcp.upstreams.link import Session
+from gateway.mcp.upstreams.upstream import Upstream, schema_of
+
+ROUNDS = 16
+"""Times that an upstream may ask for more before it answers."""
+
+LONGEST_PARK = 300.0
+"""Seconds that a call waits for a modern client to come back with what the upstream asked for."""
+
+MAX_PARKED = 16
+"""Calls of one principal that wait so."""
+
+
+@dataclass(eq=False, slots=True)
+class _Parked:
+    """A call to an upstream of the handshake that asked something of a client which must call again to answer."""
+
+    id: str
+    owner: str
+    bound: str
+    task: asyncio.Task[Message]
+    asker: _ParkingAsker
+    expiry: asyncio.TimerHandle | None = None
+
+
+@dataclass(eq=False, slots=True)
+class _ParkingAsker:
+    """Keeps what an upstream asks until the client comes back with the answers."""
+
+    who: str
+    client: UpstreamClient | None
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    open: dict[str, tuple[str, Message, asyncio.Future[Message]]] = field(default_factory=dict)
+    count: int = 0
+
+    async def ask(self, method: str, params: Message) -> Message:
+        self.count += 1
+        if self.count > ROUNDS:
+            raise MCPError(types.INVALID_REQUEST, f"A call may ask {ROUNDS} times.")
+        key, answer = f"input-{self.count}", asyncio.get_running_loop().create_future()
+        self.open[key] = (method, params, answer)
+        self.news.set()
+        try:
+            given: Message = await answer
+            return given
+        finally:
+            self.open.pop(key, None)
+
+    async def tell(self, method: str, params: Message) -> None:
+        if self.client is not None:
+            await self.client.tell(method, params)
+
+    def requests(self) -> Message:
+        """What the upstream waits for, as a modern client is asked for it."""
+        return {
+            key: {"method": method, "params": params} if params or method != "roots/list" else {"method": method}
+            for key, (method, params, _) in self.open.items()
+        }
+
+    def answer(self, responses: object) -> None:
+        """Hand on what the client brought."""
+        for key, response in responses.items() if isinstance(responses, dict) else ():
+            waiting = self.open.get(key)
+            if waiting is not None and isinstance(response, dict) and not waiting[2].done():
+                waiting[2].set_result(response)
+                self.open.pop(key, None)
+
+
+class Relay:
+    """Carries requests to one upstream."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        self._upstream = upstream
+        self._parked: dict[str, _Parked] = {}
+
+    async def forward(self, client: UpstreamClient, method: str, params: Mapping[str, Any]) -> Message:
+        """The upstream's result, in the client's era. Raises `MCPError` as the upstream said it, and `Refusal`."""
+        try:
+            return await self._forward(client, method, params)
+        except UpstreamLost as lost:
+            raise Refusal(
+                Reason.BACKEND_UNAVAILABLE, f"The upstream {self._upstream.spec.name} gave no answer: {lost}."
+            ) from lost
+        except TimeoutError as error:
+            spec = self._upstream.spec
+            detail = f"The upstream {spec.name} did not answer within {spec.timeout:g} seconds."
+            raise Refusal(Reason.BACKEND_TIMEOUT, detail) from error
+
+    async def _forward(self, client: UpstreamClient, method: str, params: Mapping[str, Any]) -> Message:
+        state = params.get("requestState")
+        if client.modern and isinstance(state, str) and state in self._parked:
+            return await self._take_up(self._parked[state], client, method, params)
+        _, session = await self._upstream.session(client)
+        try:
+            return await self._once(session, client, method, params)
+        except UpstreamLost as lost:
+            if not lost.unsent:
+                raise
+        _, session = await self._upstream.session(client)
+        return await self._once(session, client, method, params)
+
+    async def _once(self, session: Session, client: UpstreamClient, method: str, params: Mapping[str, Any]) -> Message:
+        if session.terms.modern:
+            if client.modern:
+                return await self._modern(session, client, client, method, params)
+            return eras.legacy_result(await self._asking(session, client, method, params))
+        if not client.modern:
+            return await self._legacy(session, client, method, params)
+        return await self._parking(session, client, method, params)
+
+    async def _modern(
+        self, session: Session, client: UpstreamClient, asker: Asker, method: str, params: Mapping[str, Any]
+    ) -> Message:
+        said = envelope(session.terms.version, client.capabilities, client.info)
+        if client.info is None:
+            del said[types.CLIENT_INFO_META_KEY]
+        if client.level is not None:
+            said[types.LOG_LEVEL_META_KEY] = client.level
+        out = eras.modern_params(params, said)
+        schema = schema_of(self._upstream.tools.get(str(params.get("name")))) if method == "tools/call" else None
+        fields = headers(session.terms, method, out, schema)
+        return await session.conversation.request(method, out, asker=asker, headers=fields)
+
+    async def _legacy(self, session: Session, asker: Asker, method: str, params: Mapping[str, Any]) -> Message:
+        fields = headers(session.terms, method, params, None)
+        return await session.conversation.request(method, eras.legacy_params(params), asker=asker, headers=fields)
+
+    async def _asking(
+        self, session: Session, client: UpstreamClient, method: str, params: Mapping[str, Any]
+    ) -> Message:
+        """A call of a client of the handshake: what the modern upstream needs is asked on the way."""
+        for _ in range(ROUNDS):
+            result = await self._modern(session, client, client, method, params)
+            if not eras.needs_input(result):
+                return result
+            responses: Message = {}
+            requests = result.get("inputRequests")
+            for key, request in requests.items() if isinstance(requests, dict) else ():
+                responses[key] = await client.ask(*_asked(request))
+            params = {**params, "inputResponses": responses}
+            if isinstance(state := result.get("requestState"), str):
+                params["requestState"] = state
+            else:
+                params.pop("requestState", None)
+        raise MCPError(types.INTERNAL_ERROR, f"The upstream asked for more than {ROUNDS} times.")
+
+    async def _parking(
+        self, session: Session, client: UpstreamClient, method: str, params: Mapping[str, Any]
+    ) -> Message:
+        """A call of a modern client: what the upstream asks is answered when the client calls again."""
+        asker = _ParkingAsker(client.who, client)
+        call = asyncio.create_task(self._legacy(session, asker, method, params))  # `_until` ends it, or parks it
+        parked = _Parked(secrets.token_urlsafe(32), client.principal.id, _bound(method, params), call, asker)
+        return await self._until(parked, client, method)
+
+    async def _take_up(
+        self, parked: _Parked, client: UpstreamClient, method: str, params: Mapping[str, Any]
+    ) -> Message:
+        if (parked.owner, parked.bound) != (client.principal.id, _bound(method, params)):
+            raise MCPError(types.INVALID_PARAMS, "Invalid or expired requestState")
+        del self._parked[parked.id]
+        if parked.expiry is not None:
+            parked.expiry.cancel()
+        parked.id = secrets.token_urlsafe(32)  # each is used once
+        parked.asker.client = client
+        parked.asker.answer(params.get("inputResponses"))
+        return await self._until(parked, client, method)
+
+    async def _until(self, parked: _Parked, client: UpstreamClient, method: str) -> Message:
+        """Wait until the upstream answers, or asks."""
+        asker = parked.asker
+        kept = False
+        try:
+            while not parked.task.done() and not asker.open:
+                asker.news.clear()
+                news = asyncio.ensure_future(asker.news.wait())
+                await asyncio.wait({parked.task, news}, return_when=asyncio.FIRST_COMPLETED)
+                news.cancel()
+            if parked.task.done():
+                return eras.modern_result(method, parked.task.result())
+            mine = [other for other in self._parked.values() if other.owner == parked.owner]
+            if len(mine) >= MAX_PARKED:
+                raise MCPError(types.INTERNAL_ERROR, "Too many calls wait for an answer of this client already.")
+            self._park(parked)
+            kept = True
+        finally:
+            asker.client = None
+            if not kept:
+                await _ended(parked.task)
+        return {"resultType": eras.INPUT_REQUIRED, "inputRequests": asker.requests(), "requestState": parked.id}
+
+    def _park(self, parked: _Parked) -> None:
+        def expire() -> None:
+            self._parked.pop(parked.id, None)
+            parked.task.cancel()
+
+        self._parked[parked.id] = parked
+        parked.expiry = asyncio.get_running_loop().call_later(LONGEST_PARK, expire)
+        parked.task.add_done_callback(_seen)
+
+    async def close(self) -> None:
+        """Give up what is parked."""
+        parked, self._parked = list(self._parked.values()), {}
+        for one in parked:
+            if one.expiry is not None:
+                one.expiry.cancel()
+            await _ended(one.task)
+
+
+async def _ended(task: asyncio.Task[Message]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await asyncio.wait({task})
+    _seen(task)
+
+
+def _seen(task: asyncio.Task[Message]) -> None:
+    if task.done() and not task.cancelled():
+        task.exception()
+
+
+def _asked(request: object) -> tuple[str, Message]:
+    """What a modern upstream asks for. Raises `MCPError` for what is no request."""
+    method = request.get("method") if isinstance(request, dict) else None
+    params = request.get("params", {}) if isinstance(request, dict) else None
+    if method not in ("elicitation/create", "sampling/createMessage", "roots/list") or not isinstance(params, dict):
+        raise MCPError(types.INTERNAL_ERROR, "The upstream asks for what the client does not know.")
+    return method, params
+
+
+def _bound(method: str, params: Mapping[str, Any]) -> str:
+    """What a call is, whatever it brings with it the next time."""
+    plain = {key: value for key, value in params.items() if key not in ("_meta", "inputResponses", "requestState")}
+    return hashlib.sha256(json.dumps([method, plain], sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,115 @@
+"""All upstreams of a gateway, each with a mount of its own; they change while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from gateway.backends.connect import Connections
+from gateway.config import Upstream as Spec
+from gateway.exchange.approve import Approvals
+from gateway.exchange.authenticate import Authenticator
+from gateway.exchange.limit import Limiter
+from gateway.exchange.record import Recorder
+from gateway.mcp.server import Face
+from gateway.mcp.upstreams.client import UpstreamClient
+from gateway.mcp.upstreams.fingerprints import Fingerprints
+from gateway.mcp.upstreams.gate import Gate
+from gateway.mcp.upstreams.link import State
+from gateway.mcp.upstreams.proxy import Proxy
+from gateway.mcp.upstreams.upstream import Upstream
+from gateway.model import Caller, Door, Initiator, Principal
+
+GATEWAY = Principal(issuer="gateway", client="gateway", subject="upstreams")
+"""Who is behind what the gateway asks of upstreams for itself."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Mounted:
+    """An upstream with its mount."""
+
+    upstream: Upstream
+    proxy: Proxy
+    face: Face
+
+
+class Upstreams:
+    """The upstreams by name. `face` makes the mount of one, behind its proxy; `tasks` is entered while they run."""
+
+    def __init__(
+        self,
+        specs: Mapping[str, Spec],
+        *,
+        connections: Connections,
+        authenticator: Authenticator,
+        approvals: Approvals,
+        limiter: Limiter,
+        recorder: Recorder,
+        runtime: str,
+        tasks: asyncio.TaskGroup,
+        face: Callable[[str, Proxy], Face],
+    ) -> None:
+        self._connections = connections
+        self._authenticator = authenticator
+        self._recorder = recorder
+        self._runtime = runtime
+        self._tasks = tasks
+        self._face = face
+        self._gate = Gate(approvals=approvals, limiter=limiter, recorder=recorder, spec_now=self._spec)
+        self.changes: dict[str, str] = {}
+        self.mounted: dict[str, Mounted] = {name: self._mount(spec) for name, spec in specs.items()}
+
+    @property
+    def faces(self) -> Mapping[str, Face]:
+        """The mounts by name, as they are now."""
+        return {name: one.face for name, one in self.mounted.items()}
+
+    def get(self, name: str) -> Face | None:
+        """The mount of the upstream `name`."""
+        one = self.mounted.get(name)
+        return one.face if one is not None else None
+
+    def states(self) -> Mapping[str, tuple[State, str | None]]:
+        """How each stands, and what is wrong."""
+        return {name: one.upstream.state for name, one in self.mounted.items()}
+
+    def start(self) -> None:
+        """Start those that are not lazy."""
+        for one in self.mounted.values():
+            if not one.upstream.spec.lazy:
+                one.upstream.spawn(self._wake(one))
+
+    async def close(self) -> None:
+        """End all connections."""
+        for one in self.mounted.values():
+            await one.proxy.relay.close()
+            await one.upstream.close()
+
+    async def _wake(self, one: Mounted) -> None:
+        await one.upstream.session(UpstreamClient(GATEWAY, "gateway", "2025-11-25"))
+
+    def _spec(self, name: str) -> Spec | None:
+        one = self.mounted.get(name)
+        return one.upstream.spec if one is not None else None
+
+    def _mount(self, spec: Spec) -> Mounted:
+        upstream = Upstream(spec, connections=self._connections, authenticator=self._authenticator, tasks=self._tasks)
+
+        def changed(tool: str, before: str, now: str) -> None:
+            self.changes[f"{spec.name}/{tool}"] = now
+            log.warning("upstream %s: the tool %s is not what it was: %s, now %s", spec.name, tool, before, now)
+            upstream.spawn(self._record_change(spec.name, tool, before, now))
+
+        proxy = Proxy(upstream, gate=self._gate, fingerprints=Fingerprints(changed), runtime=self._runtime)
+        return Mounted(upstream, proxy, self._face(spec.name, proxy))
+
+    async def _record_change(self, name: str, tool: str, before: str, now: str) -> None:
+        record = self._recorder.start(
+            "upstream", Caller(GATEWAY, name, Door.MCP, Initiator.PAGE, "fingerprint"), safe=True
+        )
+        record.note(method="tools/list", tool=tool[:200], before=before, now=now, message="the tool changed")
+        await record.close(status=200)

@@ -1,0 +1,201 @@
+"""One upstream: its links, one for all its clients or one for each kind of client, and what it was heard to offer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from gateway.backends.connect import Connections
+from gateway.config import Upstream as Spec
+from gateway.config.upstreams import Kind
+from gateway.errors import Reason, Refusal
+from gateway.exchange.authenticate import Authenticator, Injected
+from gateway.mcp.upstreams.client import UpstreamClient
+from gateway.mcp.upstreams.conversation import Carrier, Message
+from gateway.mcp.upstreams.feed import Feed
+from gateway.mcp.upstreams.http import Credentials, StreamableHttp
+from gateway.mcp.upstreams.inside import Inside
+from gateway.mcp.upstreams.link import Link, Session, State
+from gateway.mcp.upstreams.process import Process
+from gateway.mcp.upstreams.sse import OlderSse
+from gateway.mcp.upstreams.websocket import WebSocket
+from gateway.model import Headers, Principal
+
+log = logging.getLogger(__name__)
+
+MAX_LINKS = 16
+"""Connections to one upstream; another kind of client takes the place of one that rests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Which clients share a link: those of one principal, or all, that can do the same, in one era."""
+
+    owner: str
+    capabilities: str
+    modern: bool
+
+
+class Joined:
+    """A link with the feed of its changes."""
+
+    def __init__(self, spawn: Callable[..., asyncio.Task[None]], make: Callable[[Joined], Link]) -> None:
+        self.feed = Feed(spawn)
+        self.task: asyncio.Task[None] | None = None
+        self.times = 0
+        self.spawn = spawn
+        self.link = make(self)
+
+    def renewed(self, session: Session) -> None:
+        """A connection stands."""
+        self.times += 1
+        self.spawn(self.feed.restore(session, again=self.times > 1))
+
+
+class Upstream:
+    """The connections to the upstream of `spec`."""
+
+    def __init__(
+        self, spec: Spec, *, connections: Connections, authenticator: Authenticator, tasks: asyncio.TaskGroup
+    ) -> None:
+        self.spec = spec
+        self.tools: dict[str, Message] = {}
+        self.listed = False
+        self._connections = connections
+        self._authenticator = authenticator
+        self._tasks = tasks
+        self._links: dict[Key, Joined] = {}
+        self._running: set[asyncio.Task[None]] = set()
+        self._only: bool | None = None
+
+    @property
+    def state(self) -> tuple[State, str | None]:
+        """How it stands, and what is wrong."""
+        links = [joined.link for joined in self._links.values()]
+        for state in (State.READY, State.CONNECTING, State.FAILED):
+            found = next((link for link in links if link.state is state), None)
+            if found is not None:
+                return state, found.problem
+        return State.IDLE, None
+
+    def link(self, client: UpstreamClient) -> Joined:
+        """The link for `client`, in its own era where the upstream speaks that.
+
+        A modern one is for all; one of the handshake is told once what a client can, so it is for clients of one kind.
+
+        Raises `Refusal` (`backend-unavailable`) where there are too many that work.
+        """
+        key = self._key(client)
+        joined = self._links.get(key)
+        if joined is None:
+            self._make_room()
+            joined = self._links[key] = Joined(self.spawn, partial(self._link, key, client))
+            joined.task = self.spawn(joined.link.run())
+        return joined
+
+    async def session(self, client: UpstreamClient) -> tuple[Joined, Session]:
+        """The connection for `client`, made if need be. Raises `Refusal`."""
+        joined = self.link(client)
+        return joined, await joined.link.session()
+
+    def spawn(self, job: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run `job` as long as the upstream is there; what it fails with is its own."""
+        task = self._tasks.create_task(_contained(self.spec.name, job))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    async def close(self) -> None:
+        """End every connection."""
+        running = list(self._running)
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
+
+    def _key(self, client: UpstreamClient) -> Key:
+        owner = client.principal.id if self.spec.personal else ""
+        modern = client.modern if self._only is None else self._only
+        return Key(owner, "" if modern else client.key, modern)
+
+    def _link(self, key: Key, client: UpstreamClient, joined: Joined) -> Link:
+        def renewed(session: Session) -> None:
+            if session.terms.modern is not key.modern:  # it does not speak the era that was asked for
+                self._only = session.terms.modern
+                self._links.setdefault(self._key(client), joined)
+            joined.renewed(session)
+
+        return Link(
+            self.spec.name,
+            lambda: self._dial(client.principal),
+            client.capabilities,
+            modern=key.modern,
+            patience=self.spec.timeout,
+            heard=joined.feed.heard,
+            renewed=renewed,
+            wanted=lambda: bool(joined.feed.followers),
+        )
+
+    def _make_room(self) -> None:
+        if len(self._links) < MAX_LINKS:
+            return
+        resting = [key for key, joined in self._links.items() if not joined.link.busy and not joined.feed.followers]
+        if not resting:
+            raise Refusal(
+                Reason.BACKEND_UNAVAILABLE, f"The upstream {self.spec.name} has {MAX_LINKS} busy connections already."
+            )
+        oldest = self._links.pop(min(resting, key=lambda key: self._links[key].link.used))
+        if oldest.task is not None and oldest not in self._links.values():
+            oldest.task.cancel()
+
+    def _dial(self, principal: Principal) -> Carrier:
+        spec, limit = self.spec, self.spec.message
+        match spec.kind:
+            case Kind.COMMAND:
+                env = {name: value.reveal() for name, value in spec.env.items()}
+                return Process(spec.name, spec.command, env=env, cwd=spec.cwd, limit=limit)
+            case Kind.INSIDE:
+                return Inside(spec.target)
+            case _:
+                return self._remote(principal)
+
+    def _remote(self, principal: Principal) -> Carrier:
+        spec, credentials = self.spec, self._credentials(principal)
+        session = partial(self._connections.open, spec.network)
+        match spec.kind:
+            case Kind.SSE:
+                return OlderSse(session, spec.target, credentials=credentials, limit=spec.message)
+            case Kind.WEBSOCKET:
+                return WebSocket(session, spec.target, credentials=credentials, limit=spec.message)
+            case _:
+                return StreamableHttp(session, spec.target, credentials=credentials, limit=spec.message)
+
+    def _credentials(self, principal: Principal) -> Credentials:
+        name, authenticator = self.spec.credential, self._authenticator
+
+        async def inject(method: str, url: str) -> Injected:
+            return await authenticator.inject(name, principal, method, url)
+
+        async def answered(injected: Injected, url: str, status: int, headers: Headers) -> bool:
+            return await authenticator.answered(name, principal, injected, url, status, headers)
+
+        return Credentials(inject, answered)
+
+
+async def _contained(name: str, job: Coroutine[Any, Any, None]) -> None:
+    try:
+        await job
+    except Refusal as refusal:
+        log.info("upstream %s: %s", name, refusal.detail)
+    except Exception:  # whatever an upstream provokes must not reach the others
+        log.exception("upstream %s: a task failed", name)
+
+
+def schema_of(tool: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """The input schema of a tool as its upstream lists it."""
+    schema = tool.get("inputSchema") if tool is not None else None
+    return schema if isinstance(schema, dict) else None

@@ -1,0 +1,76 @@
+"""An upstream at the other end of a WebSocket, one message in each text frame."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import aiohttp
+
+from gateway.backends.connect import OpenSession
+from gateway.errors import Refusal
+from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
+from gateway.mcp.upstreams.decode import decode, encode
+from gateway.mcp.upstreams.http import Credentials
+
+HEARTBEAT = 30.0
+"""Seconds between two pings of the connection; a missing pong ends it."""
+
+STUCK = 10.0
+BATCH = 64
+
+
+class WebSocket:
+    """Carries messages in frames of the subprotocol `mcp`. The credential is sent when the connection opens."""
+
+    def __init__(self, session: OpenSession, url: str, *, credentials: Credentials, limit: int) -> None:
+        self._open = session
+        self._url = url
+        self._credentials = credentials
+        self._limit = limit
+        self._socket: asyncio.Future[aiohttp.ClientWebSocketResponse] = asyncio.get_running_loop().create_future()
+
+    async def send(self, message: Message, headers: Mapping[str, str]) -> None:
+        socket = await asyncio.shield(self._socket)
+        try:
+            async with asyncio.timeout(STUCK):
+                await socket.send_str(encode(message).decode("ascii"))
+        except (OSError, aiohttp.ClientError) as error:  # TimeoutError is an OSError
+            raise UpstreamLost("the connection to the upstream broke") from error
+
+    async def abandon(self, id: int) -> bool:
+        return False
+
+    async def run(self, receive: Receive) -> None:
+        try:
+            fields = await self._credentials.headers("GET", self._url)
+            async with self._open().ws_connect(
+                self._url, protocols=("mcp",), heartbeat=HEARTBEAT, max_msg_size=self._limit, headers=fields
+            ) as socket:
+                self._socket.set_result(socket)
+                await self._read(socket, receive)
+        except Refusal as refusal:
+            raise self._failed(refusal.detail) from refusal
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._failed("the upstream takes no WebSocket, or broke it") from error
+        raise UpstreamLost("the upstream closed the connection")
+
+    async def _read(self, socket: aiohttp.ClientWebSocketResponse, receive: Receive) -> None:
+        count = 0
+        async for frame in socket:
+            if frame.type is not aiohttp.WSMsgType.TEXT:
+                raise UpstreamLost("the upstream sent a frame that is no text")
+            try:
+                message = decode(frame.data.encode("utf-8", "surrogatepass"))
+            except ValueError:
+                message = None
+            receive(message, None)
+            count += 1
+            if not count % BATCH:
+                await asyncio.sleep(0)  # a flood must leave time to others
+
+    def _failed(self, why: str) -> UpstreamLost:
+        if not self._socket.done():
+            self._socket.set_exception(UpstreamLost(why, unsent=True))
+            self._socket.exception()  # nobody may wait for it
+        return UpstreamLost(why)
