@@ -10,6 +10,7 @@ main = CommandGroup(
     commands_in={
         "init": "gateway.cli.init:init",
         "serve": "gateway.cli.serve:serve",
+        "stdio": "gateway.cli.stdio.command:stdio",
         "dev": "gateway.cli.dev:dev",
         "pack": "gateway.cli.pack:pack",
         "policy": "gateway.cli.policy:policy",

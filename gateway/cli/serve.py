@@ -18,7 +18,7 @@ from aiohttp import web
 import gateway
 from gateway.app import RELOAD, build_app
 from gateway.callers.nouns import TokenAuth
-from gateway.cli import logs
+from gateway.cli import lock, logs
 from gateway.cli.token.link import login_link
 from gateway.config import Config, Reading, load_config, read_config
 from gateway.errors import StartError
@@ -58,11 +58,11 @@ def run(path: Path, log_format: str | None = None, *, verbose: bool, live: bool 
     logs.set_up(log_format or "text", verbose)
     config = load_config(path, os.environ)
     logs.set_up(log_format or config.log, verbose)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(config, partial(read_config, path, os.environ), live))
+    with lock.held(config.path) as tell, asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_serve(config, partial(read_config, path, os.environ), live, tell))
 
 
-async def _serve(config: Config, reread: Callable[[], Reading], live: bool) -> None:
+async def _serve(config: Config, reread: Callable[[], Reading], live: bool, tell: Callable[[str], None]) -> None:
     loop = asyncio.get_running_loop()
     stop = _stop_on_signals(loop)
     app = build_app(config, reread, live=live)
@@ -74,12 +74,20 @@ async def _serve(config: Config, reread: Callable[[], Reading], live: bool) -> N
         loop.add_signal_handler(signal.SIGHUP, app[RELOAD])
         await _listen(runner, config.server.host, config.server.port)
         _freeze()
+        tell(f"http://{_reachable(config.server.host)}:{config.server.port}/mcp")
         click.echo(_ready(config))
         await _offer_login(config)
         await stop.wait()
         click.echo("Stopping: running exchanges have 10 seconds; a second signal ends them.")
     finally:
         await runner.cleanup()
+
+
+def _reachable(host: str) -> str:
+    """Where a process of this machine reaches what listens at `host`."""
+    if host in ("0.0.0.0", "::", ""):  # noqa: S104  # compared, not listened at
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host
 
 
 async def _offer_login(config: Config) -> None:

@@ -111,7 +111,7 @@ def wrong_record(records: list[dict[str, Any]], arrived: list[Arrived]) -> list[
 
 def expectation(case: dict[str, Any], door: str) -> dict[str, Any]:
     """What the case expects at this door, as a mapping."""
-    group = "mcp" if door in ("modern", "modern-sdk", "legacy") else door
+    group = "mcp" if door in ("modern", "modern-sdk", "legacy", "stdio") else door
     said = case.get(f"expect_{door}", case.get(f"expect_{group}", case["expect"]))
     expected = dict(said) if isinstance(said, dict) else {"reason": said}
     reason = expected.get("reason")

@@ -12,9 +12,9 @@ REQUESTS = ("path", "authority", "redirect", "method-headers", "body", "response
 """The families whose cases are requests of an app, and run at every door."""
 
 GROUPS = {
-    "mcp": ("modern", "modern-sdk", "legacy"),
-    "json": ("modern", "modern-sdk", "legacy", "bridge"),
-    "all": ("modern", "modern-sdk", "legacy", "bridge", "site"),
+    "mcp": ("modern", "modern-sdk", "legacy", "stdio"),
+    "json": ("modern", "modern-sdk", "legacy", "stdio", "bridge"),
+    "all": ("modern", "modern-sdk", "legacy", "stdio", "bridge", "site"),
 }
 
 

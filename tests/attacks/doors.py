@@ -12,6 +12,7 @@ import hmac
 import io
 import json
 import secrets
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -29,6 +30,11 @@ UI = {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;pro
 MODERN = "2026-07-28"
 LEGACY = "2025-11-25"
 WAIT = 15.0
+META = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientInfo": {"name": "attack", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": UI,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +139,7 @@ class HttpDoor:
         """One message of the client; `params` are the members of its params."""
         headers = {"content-type": "application/json", "accept": "application/json, text/event-stream", **self.more}
         if self.modern:
-            meta = {
-                "io.modelcontextprotocol/protocolVersion": MODERN,
-                "io.modelcontextprotocol/clientInfo": {"name": "attack", "version": "1"},
-                "io.modelcontextprotocol/clientCapabilities": UI,
-            }
-            params = f'{params}{"," if params else ""}"_meta":{json.dumps(meta)}'
+            params = f'{params}{"," if params else ""}"_meta":{json.dumps(META)}'
             headers |= {"mcp-protocol-version": MODERN, "mcp-method": method, "mcp-name": name}
         elif self.session:
             headers |= {"mcp-protocol-version": LEGACY, "mcp-session-id": self.session}
@@ -164,6 +165,29 @@ class HttpDoor:
         content = attached["result"]["structuredContent"]
         assert content["proven"] is True
         self.proof = Proof(content["view"], base64.urlsafe_b64decode(content["key"] + "="))
+
+
+@dataclass(slots=True)
+class StdioDoor(HttpDoor):
+    """The same messages as lines, through the pipe that desktop clients start."""
+
+    process: asyncio.subprocess.Process | None = None
+    count: int = 100
+
+    async def post(self, method: str, params: str, name: str = "", id: int | None = 7) -> tuple[int, bytes]:
+        assert self.process is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.count += 1
+        head = f'{{"jsonrpc":"2.0","id":{self.count},"method":{json.dumps(method)},"params":{{'
+        text = f'{head}{params},"_meta":{json.dumps(META)}}}}}'
+        # A line end can stand in no line; a tab is a blank or an error in JSON wherever that is.
+        self.process.stdin.write(text.replace("\n", "\t").encode("utf-8", "surrogatepass") + b"\n")
+        async with asyncio.timeout(WAIT):
+            while True:
+                raw = await self.process.stdout.readline()
+                if json.loads(raw).get("id") in (self.count, None):
+                    return 200, raw
 
 
 def message_of(raw: bytes) -> dict[str, Any] | None:
@@ -403,6 +427,31 @@ async def _modern_sdk(world: AttackWorld) -> AsyncIterator[HttpDoor]:
 
 
 @asynccontextmanager
+async def _stdio(world: AttackWorld) -> AsyncIterator[StdioDoor]:
+    """A desktop client behind the pipe."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        "from gateway.cli import main; main()",
+        "stdio",
+        "--url",
+        f"http://localhost:{world.port}/mcp/{APP}",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        limit=64 * 1024 * 1024,
+    )
+    try:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback())) as client:
+            door = StdioDoor(world, client, modern=True, process=process)
+            await door.open()
+            yield door
+    finally:
+        process.kill()
+        await process.wait()
+
+
+@asynccontextmanager
 async def _legacy(world: AttackWorld) -> AsyncIterator[HttpDoor]:
     async with http_door(world, modern=False) as door:
         yield door
@@ -412,6 +461,7 @@ DOORS: dict[str, Callable[[AttackWorld], AbstractAsyncContextManager[AttackedDoo
     "modern": _modern,
     "modern-sdk": _modern_sdk,
     "legacy": _legacy,
+    "stdio": _stdio,
     "bridge": bridge_door,
     "site": site_door,
 }

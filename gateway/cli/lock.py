@@ -1,0 +1,99 @@
+"""The lock file by which a running gateway is found: beside gateway.yaml, held as long as it runs."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from gateway.errors import StartError
+
+NAME = "gateway.lock"
+
+TRIES = 5
+PAUSE = 0.02
+
+
+def place_of(config: Path) -> Path:
+    """The lock file of a configuration."""
+    return config.resolve().parent / NAME
+
+
+@contextmanager
+def held(config: Path) -> Iterator[Callable[[str], None]]:
+    """Hold the lock file of `config`; what is given writes into it where the gateway is, once that can be reached.
+
+    Raises StartError where another one runs.
+    """
+    path = place_of(config)
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StartError(f"the lock file {path} cannot be written: {error.strerror}") from error
+    try:
+        if not _take(file):
+            raise StartError(f"a gateway with this configuration runs already ({path})")
+        os.ftruncate(file, 0)
+        yield lambda url: _write(file, url)
+        with suppress(OSError):
+            os.ftruncate(file, 0)
+    finally:
+        os.close(file)
+
+
+def running(config: Path) -> str | None:
+    """Where the gateway of `config` is, None where none runs or it cannot be reached yet."""
+    with _opened(config) as file:
+        if file is None or not _is_held(file):
+            return None
+        with suppress(ValueError, OSError):
+            said = json.loads(os.pread(file, 4096, 0))
+            url = said.get("url") if isinstance(said, dict) else None
+            return url if isinstance(url, str) else None
+        return None
+
+
+def starting(config: Path) -> bool:
+    """Whether a gateway of `config` runs, or is about to."""
+    with _opened(config) as file:
+        return file is not None and _is_held(file)
+
+
+@contextmanager
+def _opened(config: Path) -> Iterator[int | None]:
+    try:
+        file = os.open(place_of(config), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        yield None
+        return
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def _take(file: int) -> bool:
+    """Take the lock; who only looks whether it is held has it for a moment too."""
+    for _ in range(TRIES):
+        with suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        time.sleep(PAUSE)
+    return False
+
+
+def _is_held(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    fcntl.flock(file, fcntl.LOCK_UN)
+    return False
+
+
+def _write(file: int, url: str) -> None:
+    os.pwrite(file, json.dumps({"url": url, "process": os.getpid()}).encode(), 0)

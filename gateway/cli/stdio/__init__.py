@@ -1,0 +1,1 @@
+"""The command `stdio`: a pipe from a desktop client to the running gateway."""

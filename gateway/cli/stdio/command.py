@@ -1,0 +1,158 @@
+"""`stdio`: serve a desktop client over its stdio by the gateway that runs, so that all clients share its views."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import click
+
+from gateway.backends.connect import Connections
+from gateway.cli import lock
+from gateway.cli.stdio.pipe import LONGEST, Pipe
+from gateway.errors import StartError
+
+TOKEN = "WEBMCP_GATEWAY_TOKEN"  # noqa: S105  # the name of the variable
+STARTED_WITHIN = 30.0
+_LOG = "gateway.log"
+
+
+class _Anywhere:
+    """The person says where the gateway is."""
+
+    def allows(self, ip: str) -> bool:
+        return True
+
+
+@click.command()
+@click.option("--url", help="Where the gateway's MCP endpoint is, such as http://localhost:8080/mcp.")
+@click.option(
+    "--config",
+    "-c",
+    "path",
+    type=click.Path(path_type=Path),
+    default=Path("gateway.yaml"),
+    show_default=True,
+    help="The configuration whose gateway is looked for, and started if it does not run.",
+)
+@click.option("--app", help="Serve this app or upstream alone: /mcp/APP.")
+@click.option("--no-start", is_flag=True, help="Do not start a gateway where none runs.")
+def stdio(url: str | None, path: Path, app: str | None, no_start: bool) -> None:
+    """Serve an MCP client over its stdio, as desktop clients start servers.
+
+    It is a pipe to the gateway that runs, so that several clients share its views. Without --url that gateway is found
+    by the lock file beside the configuration; where none runs, one is started, which goes on when this pipe ends. A
+    bearer token is taken from WEBMCP_GATEWAY_TOKEN. What goes wrong is said on the standard error.
+
+    Example: webmcp-gateway stdio --config /path/to/gateway.yaml
+    """
+    place = url or _found(path, no_start)
+    if urlsplit(place).scheme not in ("http", "https") or not urlsplit(place).hostname:
+        raise StartError(f"--url {place!r} is not a URL such as http://localhost:8080/mcp")
+    asyncio.run(_run(f"{place.rstrip('/')}/{app}" if app else place))
+
+
+def _found(path: Path, no_start: bool) -> str:
+    """Where the gateway of this configuration is; started where it does not run. Raises StartError."""
+    if not path.is_file():
+        raise StartError(f"there is no {path}: name it with --config, or the gateway with --url")
+    url = lock.running(path)
+    if url is not None:
+        return url
+    if no_start and not lock.starting(path):
+        raise StartError(f"no gateway runs with {path}: start it with `webmcp-gateway serve --config {path}`")
+    return _started(path)
+
+
+def _started(path: Path) -> str:
+    log = path.resolve().parent / _LOG
+    with log.open("ab") as file:
+        process = subprocess.Popen(  # noqa: S603  # this very program, with the path that the person gave
+            [sys.executable, "-c", "from gateway.cli import main; main()", "serve", "--config", str(path)],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,  # it outlives this client, and serves others
+        )
+    ended = threading.Event()
+    waited = 0.0
+    while waited < STARTED_WITHIN:
+        url = lock.running(path)
+        if url is not None:
+            if process.poll() is None:
+                _complain(f"started a gateway (process {process.pid}, log {log}); it goes on when this pipe ends")
+            return url
+        if process.poll() is not None and not lock.starting(path):
+            last = log.read_text("utf-8", "replace").strip().splitlines()[-1:]
+            raise StartError(f"no gateway runs, and none could be started: {''.join(last) or 'see ' + str(log)}")
+        ended.wait(0.05)
+        waited += 0.05
+    raise StartError(f"the gateway did not start within {STARTED_WITHIN:g} seconds; see {log}")
+
+
+async def _run(url: str) -> None:
+    writing = asyncio.Lock()
+
+    async def say(text: str) -> None:
+        async with writing:
+            await asyncio.to_thread(_write, text.encode("utf-8", "replace") + b"\n")
+
+    loop = asyncio.get_running_loop()
+    current = asyncio.current_task()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, current.cancel if current is not None else loop.stop)
+    async with Connections() as connections:
+        client = connections.open(_Anywhere())
+        with suppress(asyncio.CancelledError, BrokenPipeError):
+            await Pipe(url, client, say, _complain, os.environ.get(TOKEN)).run(_lines(loop))
+
+
+async def _lines(loop: asyncio.AbstractEventLoop) -> AsyncIterator[bytes]:
+    """The lines of the standard input, whatever it is: read by a thread, which never keeps the process alive.
+
+    One that is longer than `LONGEST` is given without its rest.
+    """
+    queue: asyncio.Queue[bytes] = asyncio.Queue(64)
+
+    def read() -> None:
+        # Past Python's own buffer: a thread that waits in that one breaks the end of the process.
+        with suppress(RuntimeError, OSError):  # the loop is closed: nobody reads any more
+            data = b"\n"
+            while data:
+                data = os.read(sys.stdin.fileno(), 65536)
+                asyncio.run_coroutine_threadsafe(queue.put(data), loop).result()
+
+    threading.Thread(target=read, daemon=True, name="standard input").start()
+    kept, cut = bytearray(), False
+    while data := await queue.get():
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            kept += line
+            if not cut:
+                yield bytes(kept)
+            kept, cut = bytearray(), False
+        kept += rest
+        if len(kept) > LONGEST and not cut:
+            yield bytes(kept)
+            cut = True
+        if cut:
+            kept.clear()
+    if kept:
+        yield bytes(kept)
+
+
+def _write(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def _complain(words: str) -> None:
+    click.echo(f"webmcp-gateway stdio: {words}", err=True)

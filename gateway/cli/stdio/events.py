@@ -1,0 +1,48 @@
+"""Reads event streams (WHATWG HTML, 9.2) as far as MCP uses them: the data of each event, and its id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+LARGEST = 64 * 1024 * 1024
+"""Bytes of the largest event; apps of several megabytes come in one."""
+
+
+class TooLarge(ValueError):
+    """An event without end."""
+
+
+@dataclass(slots=True)
+class EventReader:
+    """Bytes in, data of events out; `last_id` is that of the newest event that had one."""
+
+    last_id: str | None = None
+    _kept: bytearray = field(default_factory=bytearray)
+    _data: list[str] = field(default_factory=list)
+    _size: int = 0
+
+    def feed(self, data: bytes) -> Iterator[str]:
+        """The data of the events that are complete now. Raises `TooLarge`."""
+        self._kept += data
+        if b"\n" not in data:
+            self._check(len(self._kept))
+            return
+        lines = bytes(self._kept).split(b"\n")
+        self._kept = bytearray(lines.pop())
+        for raw in lines:
+            line = raw.removesuffix(b"\r").decode("utf-8", "replace")
+            if not line:
+                if self._data:
+                    yield "\n".join(self._data)
+                self._data, self._size = [], 0
+            elif line.startswith("data:"):
+                self._data.append(line[5:].removeprefix(" "))
+                self._size += len(line)
+                self._check(self._size)
+            elif line.startswith("id:"):
+                self.last_id = line[3:].strip()
+
+    def _check(self, size: int) -> None:
+        if size > LARGEST:
+            raise TooLarge(f"an event is larger than {LARGEST} bytes")

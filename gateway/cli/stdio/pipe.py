@@ -1,0 +1,286 @@
+"""The pipe: lines of JSON-RPC from a client's stdio go to `/mcp`, what comes back goes to the client, in both eras."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import aiohttp
+
+from gateway.cli.stdio.events import EventReader
+from gateway.errors import Refusal
+
+log = logging.getLogger(__name__)
+
+Message: TypeAlias = dict[str, Any]
+Id: TypeAlias = str | int
+
+LONGEST: Final = 16 * 1024 * 1024
+"""Bytes of one message of the client, as `/mcp` takes them."""
+
+GRACE: Final = 10.0
+"""Seconds that calls in flight have once the client has closed its end."""
+
+AGAIN: Final = 1.0
+"""Seconds after which a stream of the gateway's own messages is asked for again."""
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+UNREACHABLE: Final = -32001
+
+_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
+_NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_LISTEN: Final = "subscriptions/listen"
+_PLAIN: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+
+
+@dataclass(slots=True)
+class _Session:
+    """What the handshake of the older protocols left: the id of the session, and the version."""
+
+    id: str = ""
+    version: str = ""
+
+
+class Pipe:
+    """Carries messages to `url`. `say` writes one line to the client, `complain` words to the person."""
+
+    def __init__(
+        self,
+        url: str,
+        client: aiohttp.ClientSession,  # noqa: TID251  # one of `Connections`
+        say: Callable[[str], Awaitable[None]],
+        complain: Callable[[str], None],
+        token: str | None = None,
+    ) -> None:
+        self._url = url
+        self._client = client
+        self._say = say
+        self._complain = complain
+        self._own = {"authorization": f"Bearer {token}"} if token else {}
+        self._session = _Session()
+        self._calls: dict[Id, asyncio.Task[None]] = {}
+        self._modern: set[Id] = set()
+        self._endless: set[asyncio.Task[None]] = set()
+        self._standing: asyncio.Task[None] | None = None
+        self._tasks = asyncio.TaskGroup()
+
+    async def run(self, lines: AsyncIterator[bytes]) -> None:
+        """Until `lines` end; then calls in flight have some seconds, and the session is given back."""
+        async with self._tasks:
+            async for line in lines:
+                if line.strip():
+                    await self._take(line)
+            running = {task for task in self._calls.values() if task not in self._endless}
+            if running:
+                await asyncio.wait(running, timeout=GRACE)
+            for task in (*self._calls.values(), *([self._standing] if self._standing else ())):
+                task.cancel()
+        await self._give_back()
+
+    async def _take(self, line: bytes) -> None:
+        """One line of the client. Nothing that it says ends the pipe."""
+        if len(line) > LONGEST:
+            await self._fail(None, INVALID_REQUEST, f"This message is too large (413): {LONGEST} bytes are allowed.")
+            return
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            await self._fail(None, PARSE_ERROR, "This line is not JSON.")
+            return
+        if not isinstance(message, dict):
+            await self._fail(None, INVALID_REQUEST, "A message is one JSON object; batches are not taken.")
+            return
+        id = message.get("id")
+        if isinstance(message.get("method"), str) and "id" in message:
+            await self._request(message, line, id)
+        elif message.get("method") == "notifications/cancelled" and self._cancel(message):
+            return
+        else:
+            await self._tell(message, line)
+
+    async def _request(self, message: Message, line: bytes, id: object) -> None:
+        if not isinstance(id, str | int) or isinstance(id, bool):
+            await self._fail(None, INVALID_REQUEST, "An id must be a string or an integer.")
+            return
+        if id in self._calls:
+            await self._fail(id, INVALID_REQUEST, "A call with this id is in flight.")
+            return
+        if message["method"] == "initialize":
+            await self._call(message, line, id)  # nothing may overtake the handshake
+            return
+        task = self._tasks.create_task(self._call(message, line, id))
+        self._calls[id] = task
+        if _version(message) is not None:
+            self._modern.add(id)
+        if message["method"] == _LISTEN:
+            self._endless.add(task)
+        task.add_done_callback(lambda task: self._ended(id, task))
+
+    def _ended(self, id: Id, task: asyncio.Task[None]) -> None:
+        self._endless.discard(task)
+        if self._calls.get(id) is task:
+            del self._calls[id]
+            self._modern.discard(id)
+
+    def _cancel(self, message: Message) -> bool:
+        """Cancel a call of the newer protocol, which hangs up for that; others are told to the gateway."""
+        params = message.get("params")
+        id = params.get("requestId") if isinstance(params, dict) else None
+        if not isinstance(id, str | int) or id not in self._modern:
+            return False
+        self._calls[id].cancel()
+        return True
+
+    async def _call(self, message: Message, line: bytes, id: Id) -> None:
+        """Ask, and give on everything that comes back."""
+        try:
+            async with self._post(message, line) as answer:
+                self._note_session(message, answer)
+                answered = False
+                async for text in _messages(answer):
+                    if message["method"] == "initialize":
+                        self._note_version(text)
+                    answered = answered or answer.status < 400 or _answers(text, id)
+                    await self._say(text)
+                if not answered:
+                    await self._fail(id, UNREACHABLE, f"The gateway answered with the status {answer.status}.")
+        except (Refusal, aiohttp.ClientError, OSError, ValueError) as error:
+            await self._unreachable(id, error)
+
+    async def _tell(self, message: Message, line: bytes) -> None:
+        """A notification, or an answer of the client; they keep their order."""
+        try:
+            async with self._post(message, line) as answer:
+                async for text in _messages(answer):
+                    if answer.status >= 400:
+                        self._complain(f"the gateway did not take {message.get('method', 'an answer')}: {text[:500]}")
+        except (Refusal, aiohttp.ClientError, OSError, ValueError) as error:
+            self._complain(f"{self._url}: {_words(error)}")
+        if message.get("method") == "notifications/initialized" and self._standing is None and self._session.id:
+            self._standing = self._tasks.create_task(self._stand())
+
+    async def _stand(self) -> None:
+        """What the gateway says of itself in the older protocols: one stream, taken up again where it breaks."""
+        last = None
+        while True:
+            headers = {**self._headers({}), "accept": "text/event-stream"}
+            if last is not None:
+                headers["last-event-id"] = last
+            try:
+                async with self._client.get(self._url, headers=headers) as answer:
+                    if answer.status >= 400:
+                        return  # this gateway has none, or the session is over, which the next call will hear
+                    reader = EventReader()
+                    async for data in answer.content.iter_any():
+                        for text in reader.feed(data):
+                            await self._say(_one_line(text))
+                    last = reader.last_id or last
+            except (Refusal, aiohttp.ClientError, OSError, ValueError) as error:
+                log.info("the stream of the gateway broke: %s", _words(error))
+            await asyncio.sleep(AGAIN)
+
+    def _post(self, message: Message, line: bytes) -> Any:
+        headers = self._headers(message)
+        return self._client.post(self._url, data=line.strip(), headers=headers, allow_redirects=False)
+
+    def _headers(self, message: Message) -> dict[str, str]:
+        headers = {
+            "content-type": "application/json",
+            "accept": "application/json, text/event-stream",
+            **self._own,
+        }
+        version = _version(message)
+        if version is not None:
+            params = message["params"]
+            headers |= {"mcp-protocol-version": version, "mcp-method": _field(str(message.get("method", "")))}
+            named = params.get(_NAMED.get(str(message.get("method")), ""))
+            if isinstance(named, str):
+                headers["mcp-name"] = _field(named)
+        elif message.get("method") != "initialize" and self._session.id:
+            headers |= {"mcp-session-id": self._session.id, "mcp-protocol-version": self._session.version}
+        return headers
+
+    def _note_session(self, message: Message, answer: aiohttp.ClientResponse) -> None:
+        if message["method"] == "initialize" and answer.status < 400:
+            self._session.id = answer.headers.get("mcp-session-id", "")
+
+    def _note_version(self, text: str) -> None:
+        try:
+            self._session.version = str(json.loads(text)["result"]["protocolVersion"])
+        except (ValueError, KeyError, TypeError):
+            self._session.id = ""
+
+    async def _give_back(self) -> None:
+        if not self._session.id:
+            return
+        try:
+            async with asyncio.timeout(2), self._client.delete(self._url, headers=self._headers({})):
+                return
+        except (Refusal, aiohttp.ClientError, OSError):
+            return  # the gateway is gone, and the session with it
+
+    async def _unreachable(self, id: Id, error: Exception) -> None:
+        self._complain(f"{self._url}: {_words(error)}")
+        await self._fail(id, UNREACHABLE, f"The gateway at {self._url} cannot be reached: {_words(error)}")
+
+    async def _fail(self, id: Id | None, code: int, words: str) -> None:
+        await self._say(json.dumps({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": words}}))
+
+
+async def _messages(answer: aiohttp.ClientResponse) -> AsyncIterator[str]:
+    """What an answer holds, each message as one line."""
+    kind = answer.content_type
+    if kind == "text/event-stream":
+        reader = EventReader()
+        async for data in answer.content.iter_any():
+            for text in reader.feed(data):
+                yield _one_line(text)
+    elif kind == "application/json":
+        text = await answer.text("utf-8")
+        if text.strip() and _is_message(text):
+            yield _one_line(text)
+    else:
+        await answer.read()
+
+
+def _is_message(text: str) -> bool:
+    try:
+        message = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(message, dict) and message.get("jsonrpc") == "2.0"
+
+
+def _answers(text: str, id: Id) -> bool:
+    """Whether a message of an answer with an error status names the call that it is about."""
+    return bool(json.loads(text).get("id") == id)
+
+
+def _one_line(text: str) -> str:
+    return text if "\n" not in text and "\r" not in text else json.dumps(json.loads(text), separators=(",", ":"))
+
+
+def _version(message: Message) -> str | None:
+    """The version that a message of the newer protocol names in itself; None for those of the older ones."""
+    params = message.get("params")
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    version = meta.get(_VERSION) if isinstance(meta, dict) else None
+    return version if isinstance(version, str) and _PLAIN.fullmatch(version) else None
+
+
+def _field(text: str) -> str:
+    """A text as a header field, in base64 where it cannot stand there as it is."""
+    if _PLAIN.fullmatch(text) and not text.startswith("=?base64?"):
+        return text
+    return f"=?base64?{base64.b64encode(text.encode('utf-8', 'replace')).decode()}?="
+
+
+def _words(error: Exception) -> str:
+    return error.detail if isinstance(error, Refusal) else str(error) or type(error).__name__

@@ -1,0 +1,218 @@
+"""`stdio` as a process: a pipe to the gateway that runs, for both eras of the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client import advertise
+from mcp.client.stdio import stdio_client
+
+from gateway.cli import lock
+from gateway.cli.stdio.events import EventReader
+from gateway.errors import StartError
+from tests.cli.test_serve import ROOT, free_port, process, ready, write
+from tests.mcp.fakes import MODES, Mount, Served
+
+COMMAND = ("-c", "from gateway.cli import main; main()", "stdio")
+UI = [advertise("io.modelcontextprotocol/ui", {"mimeTypes": ["text/html;profile=mcp-app"]})]
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "desktop", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    """A mount of two apps, of which one has a live tool."""
+    async with Mount().serve() as served:
+        yield served
+
+
+def desktop(*arguments: str, mode: str) -> Client:
+    """A client that starts the pipe as desktop clients do."""
+    pipe = StdioServerParameters(
+        command=sys.executable, args=[*COMMAND, *arguments], env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    return Client(stdio_client(pipe), mode=mode, extensions=UI)
+
+
+@asynccontextmanager
+async def piped(*arguments: str, cwd: Path = ROOT) -> AsyncIterator[asyncio.subprocess.Process]:
+    """The pipe as a process with its ends."""
+    started = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *COMMAND,
+        *arguments,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield started
+    finally:
+        if started.returncode is None:
+            started.kill()
+        await started.communicate()
+
+
+async def asked(pipe: asyncio.subprocess.Process, *lines: bytes) -> list[dict[str, Any]]:
+    """All that is said in answer to these lines, which are all that there are, and the pipe ends with exit code 0."""
+    async with asyncio.timeout(30):
+        out, _ = await pipe.communicate(b"".join(line + b"\n" for line in lines))
+    assert pipe.returncode == 0
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def call(id: object, method: str = "tools/list", **params: object) -> bytes:
+    """A request of the newer protocol."""
+    return json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": {**params, "_meta": META}}).encode()
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_desktop_client_lists_and_calls_tools(served: Served, mode: str) -> None:
+    """Through the pipe as at `/mcp`."""
+    async with desktop("--url", served.url, mode=mode) as client:
+        names = {tool.name for tool in (await client.list_tools()).tools}
+        opened = await client.call_tool("open_cart", {})
+        asked = await client.call_tool("http_request", {"url": "/é", "_view": "proof"})
+    assert {"open_cart", "http_request"} <= names
+    assert opened.structured_content == {"view": "view-1"}
+    assert asked.structured_content is not None
+    assert asked.structured_content["body"]["url"] == "/é"
+
+
+async def test_lines_that_are_no_messages_are_answered(served: Served) -> None:
+    """Each with an error of its own, and the pipe goes on."""
+    async with piped("--url", served.url) as pipe:
+        said = await asked(pipe, b"{", b"[]", b"", b'"x"', b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', call("last"))
+    assert [one["error"]["code"] for one in said if "error" in one] == [-32700, -32600, -32600, -32600]
+    assert [one["id"] for one in said if "result" in one] == ["last"]
+
+
+async def test_errors_of_the_gateway_come_through(served: Served) -> None:
+    """With the id of the call."""
+    async with piped("--url", served.url) as pipe:
+        said = await asked(pipe, call(1, "nothing/known"), call(2, "tools/call", name="unknown", arguments={}))
+    assert {one["id"]: one["error"]["code"] for one in said} == {1: -32601, 2: -32602}
+
+
+async def test_an_id_in_flight_is_not_taken_twice(served: Served) -> None:
+    """The second call is refused, the first one goes on."""
+    slow = call(7, "tools/call", name="http_request", arguments={"url": "/held", "_view": "proof"})
+    shown = json.loads(slow)
+    shown["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] = {
+        "extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}
+    }
+    async with piped("--url", served.url) as pipe:
+        assert pipe.stdin is not None
+        assert pipe.stdout is not None
+        line = json.dumps(shown).encode() + b"\n"
+        pipe.stdin.write(line + line)
+        refused = json.loads(await pipe.stdout.readline())
+        served.exchange.release.set()
+        answered = json.loads(await pipe.stdout.readline())
+    assert refused["error"]["code"] == -32600
+    assert (answered["id"], answered["result"]["isError"]) == (7, False)
+
+
+async def test_a_cancelled_call_is_cancelled_at_the_backend(served: Served) -> None:
+    """The pipe hangs up for it."""
+    shown = json.loads(call(7, "tools/call", name="http_request", arguments={"url": "/slow", "_view": "proof"}))
+    shown["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] = {
+        "extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}
+    }
+    cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7, "_meta": META}}
+    async with piped("--url", served.url) as pipe:
+        assert pipe.stdin is not None
+        pipe.stdin.write(json.dumps(shown).encode() + b"\n")
+        await served.exchange.started.wait()
+        pipe.stdin.write(json.dumps(cancel).encode() + b"\n")
+        await served.exchange.cancelled.wait()
+
+
+async def test_a_gateway_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """To the call, and to the person in words."""
+    url = f"http://127.0.0.1:{free_port()}/mcp"
+    async with piped("--url", url) as pipe:
+        out, err = await pipe.communicate(call(1) + b"\n")
+    assert json.loads(out)["error"]["code"] == -32001
+    assert url in err.decode()
+    assert b"Traceback" not in err
+
+
+async def test_a_signal_ends_it(served: Served) -> None:
+    """Also in the middle of a call."""
+    async with piped("--url", served.url) as pipe:
+        assert pipe.stdin is not None
+        assert pipe.stdout is not None
+        pipe.stdin.write(call(1) + b"\n")
+        await pipe.stdout.readline()
+        pipe.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(20):
+            assert await pipe.wait() == 0
+
+
+@pytest.mark.parametrize(
+    "wrong", [("--url", "gateway"), ("--config", "nothing.yaml"), ("--config", "a.yaml", "--no-start")]
+)
+async def test_what_cannot_be_found_is_said(tmp_path: Path, wrong: tuple[str, ...]) -> None:
+    """In one line, with exit code 2."""
+    (tmp_path / "a.yaml").write_text("apps: {}\n")
+    async with piped(*wrong, cwd=tmp_path) as pipe:
+        _, err = await pipe.communicate()
+    assert pipe.returncode == 2
+    assert len(err.decode().strip().splitlines()) == 1
+
+
+async def test_the_running_gateway_is_found_by_its_lock_file(tmp_path: Path) -> None:
+    """And a second one with the same configuration does not start."""
+    port = free_port()
+    write(tmp_path, port)
+    async with process(tmp_path) as running:
+        await ready(running, 1)
+        assert lock.running(tmp_path / "gateway.yaml") == f"http://127.0.0.1:{port}/mcp"
+        async with piped("--config", str(tmp_path / "gateway.yaml")) as pipe:
+            said = await asked(pipe, call(1))
+        with pytest.raises(StartError, match="runs already"), lock.held(tmp_path / "gateway.yaml"):
+            pass
+    assert said[0]["result"]["tools"]
+    assert lock.running(tmp_path / "gateway.yaml") is None
+
+
+async def test_where_none_runs_one_is_started_for_all(tmp_path: Path) -> None:
+    """Two pipes at once share it; it goes on when they end."""
+    write(tmp_path, free_port())
+    config = tmp_path / "gateway.yaml"
+    process = 0
+    try:
+        async with piped("--config", str(config)) as one, piped("--config", str(config)) as other:
+            said = [await asked(one, call(1)), await asked(other, call(2))]
+        process = json.loads((tmp_path / lock.NAME).read_text())["process"]
+        assert [one[0]["id"] for one in said] == [1, 2]
+        assert lock.running(config) is not None
+    finally:
+        with suppress(ProcessLookupError):
+            if process:
+                os.kill(process, signal.SIGTERM)
+
+
+def test_events_are_read_however_they_are_cut() -> None:
+    """Comments are passed over, lines of data joined, ids kept."""
+    text = b': ping\r\n\r\nid: 7\r\nevent: message\r\ndata: {"a":\r\ndata: 1}\r\n\r\ndata:x\n\n'
+    reader = EventReader()
+    found = [one for byte in text for one in reader.feed(bytes((byte,)))]
+    assert (found, reader.last_id) == (['{"a":\n1}', "x"], "7")
+    assert list(EventReader().feed(text)) == found
