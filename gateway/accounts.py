@@ -33,7 +33,8 @@ class Accounts:
     def __init__(self, config: Config, connections: Connections, database: Database, hooks: Hooks) -> None:
         self._config = config
         self._hooks = hooks
-        self._console = config.server.origins.console
+        self.path = config.path
+        self.console = config.server.origins.console
         self.ring = KeyRing(key_source(config.encryption_key))
         self.store = TokenStore(database, self.ring)
         self.specs: Mapping[str, Spec] = config.credentials
@@ -46,7 +47,7 @@ class Accounts:
                 self.fetched[name] = self._fetched(spec)
         self.jars = CookieJars()
         self.connecting = Connecting(
-            self.specs, self.servers, self.fetched, self.store, self.jars, f"{self._console}{CALLBACK}"
+            self.specs, self.servers, self.fetched, self.store, self.jars, f"{self.console}{CALLBACK}"
         )
         types = hooks.credential_types()
         self.authenticator = Authenticator({name: self._source(spec, types) for name, spec in self.specs.items()})
@@ -60,7 +61,7 @@ class Accounts:
 
     def connect_url(self, credential: str, principal: Principal) -> str:
         """The console's page where this principal connects an account. It holds no secret and starts nothing."""
-        return f"{self._console}/connect/{quote(credential, safe='')}?for={audience(principal)}"
+        return f"{self.console}/connect/{quote(credential, safe='')}?for={audience(principal)}"
 
     def _fetched(self, spec: OAuth) -> Fetched:
         personal = isinstance(spec.grant, AuthorizationCode)

@@ -17,6 +17,7 @@ main = CommandGroup(
         "approvals": "gateway.cli.approvals:approvals",
         "attack": "gateway.cli.attack.command:attack",
         "token": "gateway.cli.token:token",
+        "credential": "gateway.cli.credential:credential",
         "audit": "gateway.cli.audit:audit",
         "version": "gateway.cli.version:version",
     },

@@ -14,7 +14,7 @@ import gateway
 from gateway.cli import main
 
 PAGE = (Path(gateway.__file__).parent.parent / "docs" / "commands.md").read_text("utf-8")
-SECTIONS = dict(re.findall(r"^## `webmcp-gateway ([a-z ]+)`\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
+SECTIONS = dict(re.findall(r"^## `webmcp-gateway ([a-z -]+)`\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
 EXAMPLES = [
     line for block in re.findall(r"^```\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) for line in block.splitlines()
 ]

@@ -1,0 +1,47 @@
+"""`credential rotate-key`: a new key for stored tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from gateway.accounts import Accounts
+from gateway.cli.credential.opened import run
+from gateway.cli.policy.output import json_option, write_json
+from gateway.cli.token.database import config_option
+from gateway.model import Json
+from gateway.stores.sealing import new_key
+
+
+@click.command("rotate-key")
+@click.option("--print", "prints", is_flag=True, help="Print a new key and do nothing else.")
+@click.option("--reseal", is_flag=True, help="Make no new key: seal with the first that there is.")
+@config_option
+@json_option
+def rotate_key(prints: bool, reseal: bool, path: Path, as_json: bool) -> None:
+    """Make a new key for stored tokens, and seal all of them with it. The gateway may be running.
+
+    The key before stays in its place until the next rotation, for processes that still hold it. A key in the
+    environment is not ours to change: put what --print gives in front of it, separated by a space, restart the
+    gateway, and call this with --reseal.
+
+    Example: webmcp-gateway credential rotate-key
+    """
+    if prints:
+        click.echo(new_key())
+        return
+
+    async def rotated(accounts: Accounts) -> dict[str, Json]:
+        if not reseal:
+            accounts.ring.rotate()
+        done, lost = await accounts.store.reseal()
+        return {"key": accounts.ring.ids[0], "sealed": done, "unreadable": lost}
+
+    result = run(path, rotated)
+    if as_json:
+        write_json(result)
+        return
+    click.echo(f"The key is {result['key']}; {result['sealed']} tokens were sealed with it.")
+    if result["unreadable"]:
+        click.echo(f"{result['unreadable']} tokens can be opened with no key: their accounts must be connected anew.")
