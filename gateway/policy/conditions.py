@@ -191,6 +191,10 @@ class _Room:
         return self.bytes <= MAX_BYTES
 
 
+_PRESENCE: Final = {"has": facts.presence, "in": facts.membership}
+_OBJECTS: Final = (("request", "body"), ("principal", "claims"))
+
+
 class _Writer:
     """Writes a tree anew in CEL, with a variable for each fact; collects these, and what macros run over."""
 
@@ -248,22 +252,26 @@ class _Writer:
             return None
         return (tree.name, *reversed(parts))
 
-    def _named_in(self, operation: Operation) -> Path | None:
-        """The fact that `"name" in request.query` asks for; as has(…) it knows names that differ in case."""
+    def _named_in(self, operation: Operation) -> tuple[Path, str] | None:
+        """The fact that `"name" in request.body` asks for; as has(…) it knows names that differ in case."""
         match operation:
             case Operation("in", (Literal(str(name)), right)):
                 path = self._path(right)
-                return (*path, name) if path in (("request", "query"), ("request", "headers")) else None
+                if path in (("request", "query"), ("request", "headers")):
+                    return (*path, name), "has"
+                if path is not None and (path[:2] in _OBJECTS or path[0] == "arguments"):
+                    return (*path, name), "in"
+                return None
             case _:
                 return None
 
     def _slot(self, path: Path, use: str) -> str:
         self.vocabulary.check(path)
         scalar = use == "one" and facts.repeated(path)
-        key = (path, use if facts.repeated(path) or use == "has" else "")
+        key = (path, use if facts.repeated(path) or use in _PRESENCE else "")
         if key not in self.slots:
-            present = use == "has"
-            found = facts.presence(path) if present else facts.finder(path, scalar=scalar)
+            present = use in _PRESENCE
+            found = _PRESENCE[use](path) if present else facts.finder(path, scalar=scalar)
             self.slots[key] = Slot(f"v{len(self.slots)}", path, found, present)
         self.used.add(self.slots[key].variable)
         return self.slots[key].variable
@@ -322,7 +330,7 @@ class _Writer:
         operator, operands = operation.operator, operation.operands
         named = self._named_in(operation)
         if named is not None:
-            return self._slot(named, "has")
+            return self._slot(*named)
         lists = any(isinstance(operand, Listed) for operand in operands)
         texts = [
             self.text(operand, several=lists or (operator == "in" and place == 1))

@@ -168,6 +168,22 @@ def presence(path: Path) -> Finder:
     return find
 
 
+def membership(path: Path) -> Finder:
+    """What finds whether the last part of `path` is a key of the object around it, or a member of the list there."""
+    around, name = finder(path[:-1]), path[-1]
+
+    def find(source: Source) -> object:
+        outer = around(source)
+        if isinstance(outer, list):
+            return name in outer
+        if not isinstance(outer, Mapping):
+            return outer if isinstance(outer, Missing) else Missing("is in no object and no list")
+        value = descend(outer, (name,))
+        return value if isinstance(value, Missing) and value.odd else not isinstance(value, Missing)
+
+    return find
+
+
 def descend(value: object, path: Path) -> object:
     """The value that `path` leads to inside a JSON value, or `Missing`."""
     for part in path:

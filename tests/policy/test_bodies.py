@@ -115,7 +115,7 @@ def test_the_question_shows_the_body() -> None:
     """A message may name what is in the body, list items too."""
     request = sent(b'{"total": 12.5, "to": [{"name": "Ann\\u202e"}]}', url="/order")
     model = Caller(LOCAL, "cart", Door.BRIDGE, Initiator.MODEL, "", view="v1", proven=True)
-    assert decide(POLICY, request, model).obligations.confirm == "Pay 12.5, Ann?"
+    assert decide(POLICY, request, model).obligations.confirm == "Pay 12.5, Ann⟨U+202E⟩?"
     assert decide(POLICY, sent(b"", "", url="/order"), model).obligations.confirm == "Pay (none), (none)?"
 
 

@@ -58,6 +58,11 @@ TRUE: list[tuple[str, Json, str]] = [
     ('request.query.page == ["1", "a b"] && request.query.page.size() == 2', {}, "page=1&page=a+b"),
     ('request.query.page[1] == "2" && "2" in request.query.page', {}, "page=1&page=2"),
     ('request.query.all(k, k in ["a", "b"]) && "a" in request.query && !("c" in request.query)', {}, "a=1&b"),
+    (
+        '"a" in request.body && !("b" in request.body) && "t" in request.body.l && !("a" in request.body.l)',
+        {"a": 1, "l": ["t"]},
+        "",
+    ),
     ('request.headers["x-a"] == "b" && "x-a" in request.headers', {}, ""),
 ]
 
@@ -88,6 +93,10 @@ FALSE: list[tuple[str, Json, str, str]] = [
     ('request.query.page == "1"', {}, "page=1&Page=2", "under another name too"),
     ("!has(request.query.page)", {}, "Page=1", "under another name too"),
     ('!("page" in request.query)', {}, "PAGE=1", "under another name too"),
+    ('!("admin" in request.body)', {"Admin": True}, "", "under another name too"),
+    ('!("admin" in request.body.user)', {"user": {"ADMIN": True}}, "", "under another name too"),
+    ('!("admin" in request.body)', NO_BODY, "", "is not there"),
+    ('"a" in request.body.s', {"s": "a"}, "", "is in no object and no list"),
     ('request.query.page == "1"', {}, "page=1;admin=1", 'the query has a ";"'),
     ('request.query.page == "1"', {}, "page=%FF", "the query is not UTF-8"),
 ]

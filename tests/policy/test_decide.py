@@ -322,7 +322,7 @@ def test_tools(tool: str, caller: Caller, expected: str, text: str) -> None:
 def test_tool_obligations() -> None:
     """A tool's question, rate and description come from its rule."""
     decision = decide_tool(POLICY, "clear_cart", MODEL, {"item_id": "7\u202e"})
-    assert decision.obligations.confirm == "Clear 7 by clear_cart?"
+    assert decision.obligations.confirm == "Clear 7⟨U+202E⟩ by clear_cart?"
     assert decision.obligations.description == "Empties it."
     assert len(decide_tool(POLICY, "add_to_cart", MODEL).obligations.limits) == 1
 
