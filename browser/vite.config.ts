@@ -11,6 +11,14 @@ const bundles: Record<string, UserConfig> = {
       lib: { entry: "src/view/index.ts", formats: ["iife"], name: "webmcpGatewayRuntime", fileName: () => "runtime.js" },
     },
   },
+  /** The part of it for pages with declarative forms, which the packer adds where there are any. */
+  forms: {
+    build: {
+      outDir: "../gateway/static/forms",
+      target: "es2022",
+      lib: { entry: "src/view/form-tools.ts", formats: ["iife"], name: "webmcpGatewayForms", fileName: () => "forms.js" },
+    },
+  },
   /** For host pages of others: one module with `connectBridge` and `mountApp`. */
   host: {
     build: {

@@ -17,6 +17,7 @@ import { createModelContext, installModelContext } from "./model-context";
 import { mirrorNatively, type NativeContext } from "./native-mirror";
 import { takeNatives, type Natives } from "./natives";
 import { createNotice } from "./notice";
+import { createPageTools } from "./page-tools";
 import { createProof } from "./proof";
 import { createRegistry, type Registry } from "./registry";
 import { rebasedRequest } from "./request";
@@ -54,7 +55,9 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   const { later, cancel, warn, now } = natives;
   const activity = createActivity(now);
   const gestures = createGestures(natives);
-  const requests = createRequests({ prefix: `wg-${toBase64Url(natives.random())}-`, post: wire.toHost, later, cancel });
+  const prefix = `wg-${toBase64Url(natives.random())}-`;
+  const requests = createRequests({ prefix, post: wire.toHost, later, cancel });
+  const pageTools = createPageTools(registry, createRequests({ prefix, post: wire.toPage, later, cancel }));
   const handshake = createHandshake({
     app: config.app,
     title: config.title,
@@ -84,8 +87,7 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   const appTools = createAppTools(registry, {
     send: wire.toHost,
     offered: proof.offered,
-    settled: proof.settled,
-    pageHasTools: handshake.pageHasTools,
+    settled: () => Promise.all([proof.settled(), handshake.pageHasTools() && pageTools.renew()]),
     began: activity.begin,
     first: () => relay.changed(),
   });
@@ -162,7 +164,7 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   window.EventSource = createEventSource({ fetch, resolve, later });
   Navigator.prototype.sendBeacon = createBeacon(fetch, resolve);
   explainSockets(warn);
-  return createUi(wire, { appTools, calls, envelope, handshake, proof, relay, reports, requests });
+  return createUi(wire, { appTools, calls, envelope, handshake, pageTools, proof, relay, reports, requests });
 }
 
 function start(): void {

@@ -114,9 +114,13 @@ export function createModelContext(registry: Registry, scope: Scope): EventTarge
   target.addEventListener("toolchange", (event) => handler?.call(target, event));
 
   const members = {
-    /** Takes effect at once; the promise only tells of errors, as in the browser's own. */
-    async registerTool(tool: unknown, options?: { signal?: AbortSignal }): Promise<void> {
-      add(tool, options?.signal);
+    /** Takes effect at once; the promise only tells of errors, as in the browser's own. `unregister` is of earlier drafts. */
+    registerTool(tool: unknown, options?: { signal?: AbortSignal }): Promise<void> & { unregister(): void } {
+      let added: Tool | undefined;
+      const done = (async () => {
+        added = add(tool, options?.signal);
+      })();
+      return Object.assign(done, { unregister: () => added && registry.remove(added) });
     },
     async getTools(): Promise<Listed[]> {
       return registry.all().map((tool) => listed(tool, scope));

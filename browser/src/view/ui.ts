@@ -9,6 +9,7 @@ import {
   answer, failure, isAnswer, isMessage, isNotification, isObject, isRequest, METHOD_NOT_FOUND,
   type Answer, type Notification, type Params, type Request,
 } from "./json-rpc";
+import type { PageTools } from "./page-tools";
 import { LAUNCH, type Proof } from "./proof";
 import type { Relay } from "./relay";
 import type { Reports } from "./reports";
@@ -20,6 +21,7 @@ export interface Parts {
   calls: Calls;
   envelope: Envelope;
   handshake: Handshake;
+  pageTools: PageTools;
   proof: Proof;
   relay: Relay;
   reports: Reports;
@@ -35,7 +37,7 @@ function withoutLaunch(holder: Params | undefined): { rest: Params | undefined; 
 }
 
 export function createUi(wire: Wire, parts: Parts): Receivers {
-  const { appTools, calls, envelope, handshake, proof, relay, reports, requests } = parts;
+  const { appTools, calls, envelope, handshake, pageTools, proof, relay, reports, requests } = parts;
 
   function hostAnswers(message: Answer): unknown {
     if (requests.settle(message)) return SWALLOWED;
@@ -61,7 +63,10 @@ export function createUi(wire: Wire, parts: Parts): Receivers {
   /** Where the page has a client of its own, that answers all but the tools. */
   function hostAsks(message: Request): unknown {
     if (!handshake.isOpen()) return message;
-    if (message.method === "tools/list" || message.method === "tools/call") return appTools.receive(message) ? SWALLOWED : message;
+    if (message.method === "tools/list" || message.method === "tools/call") {
+      appTools.receive(message);
+      return SWALLOWED;
+    }
     if (message.method === "ui/resource-teardown") relay.close();
     if (handshake.pageSpeaks()) return message;
     const known = message.method === "ping" || message.method === "ui/resource-teardown";
@@ -77,15 +82,12 @@ export function createUi(wire: Wire, parts: Parts): Receivers {
   }
 
   function pageNotifies(message: Notification): boolean {
-    if (message.method === "ui/notifications/initialized") handshake.pageInitialized(message);
+    if (message.method === "ui/notifications/initialized") {
+      handshake.pageInitialized(message);
+      pageTools.renew();
+    } else if (message.method === "notifications/tools/list_changed") pageTools.renew();
     else return message.method === "notifications/cancelled" && calls.cancelled(message.params?.["requestId"]);
     return true;
-  }
-
-  function pageAnswers(message: Answer): boolean {
-    const merged = appTools.merged(message);
-    if (merged) wire.toHost(merged);
-    return merged !== undefined;
   }
 
   return {
@@ -105,7 +107,7 @@ export function createUi(wire: Wire, parts: Parts): Receivers {
       if (!isMessage(message)) return false;
       if (isRequest(message)) return pageAsks(message);
       if (isNotification(message)) return pageNotifies(message);
-      return isAnswer(message) && pageAnswers(message as Answer);
+      return isAnswer(message) && pageTools.settle(message);
     },
   };
 }

@@ -1,0 +1,137 @@
+/**
+ * Declarative tools: `<form toolname tooldescription>`, with a schema made of the form's controls; a call fills and submits it.
+ * A script of its own, for pages that have such forms: it needs nothing but `document.modelContext`.
+ */
+
+import type { Params } from "./json-rpc";
+
+type Control = HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement;
+
+const NOT_SHOWN = /^(submit|button|reset|image|hidden|file|password|fieldset|output|object)$/;
+const FORMATS: { [type: string]: string } = { date: "date", time: "time", "datetime-local": "date-time", email: "email", url: "uri" };
+const WATCHED = /^(tool.*|name|type|required|min|max|minlength|maxlength|pattern|multiple|disabled|value)$/;
+
+function controls(form: HTMLFormElement): Map<string, Control[]> {
+  const found = new Map<string, Control[]>();
+  for (const control of form.elements as unknown as Iterable<Control>) {
+    if (!control.name || control.disabled || NOT_SHOWN.test(control.type)) continue;
+    found.set(control.name, [...(found.get(control.name) ?? []), control]);
+  }
+  return found;
+}
+
+const text = (control: Control, name: string): string | undefined => control.getAttribute(name) ?? undefined;
+const isBox = (control: Control): boolean => control.type === "checkbox";
+
+function choices(options: { value: string }[]): Params {
+  const values = options.map((option) => option.value).filter(Boolean);
+  return { type: "string", ...(values.length && { enum: values }) };
+}
+
+function typeOf(all: Control[]): Params {
+  const [control] = all as [Control];
+  if (control instanceof HTMLSelectElement) {
+    const one = choices([...control.options]);
+    return control.multiple ? { type: "array", items: one } : one;
+  }
+  if (control.type === "radio") return choices(all);
+  if (isBox(control)) return all.length > 1 ? { type: "array", items: choices(all) } : { type: "boolean" };
+  const bound = (name: string): number | undefined => (control.hasAttribute(name) ? Number(text(control, name)) : undefined);
+  if (control.type === "number" || control.type === "range") return { type: "number", minimum: bound("min"), maximum: bound("max") };
+  return { type: "string", format: FORMATS[control.type], pattern: text(control, "pattern"), minLength: bound("minlength"), maxLength: bound("maxlength") };
+}
+
+function schemaOf(form: HTMLFormElement): Params {
+  const properties: Params = {};
+  const required: string[] = [];
+  for (const [name, all] of controls(form)) {
+    const [control] = all as [Control];
+    const label = control.labels?.[0]?.textContent?.trim() || text(control, "aria-label") || text(control, "placeholder");
+    properties[name] = { ...typeOf(all), title: text(control, "toolparamtitle"), description: text(control, "toolparamdescription") ?? label };
+    if (all.some((one) => one.required)) required.push(name);
+  }
+  // Through JSON: what is undefined goes.
+  return JSON.parse(JSON.stringify({ type: "object", properties, ...(required.length && { required }) })) as Params;
+}
+
+function fill(all: Control[], value: unknown): void {
+  const values = (Array.isArray(value) ? value : [value]).map(String);
+  const put = (owner: object, key: string, target: object, given: unknown): void => {
+    // The browser's own setter: frameworks watch the one on the element, and would take the value for their own.
+    Object.getOwnPropertyDescriptor(owner, key)?.set?.call(target, given);
+  };
+  for (const control of all) {
+    if (control instanceof HTMLSelectElement) for (const option of control.options) option.selected = values.includes(option.value);
+    else if (isBox(control) || control.type === "radio") {
+      const checked = value === true || (value !== false && values.includes(control.value));
+      // Frameworks hear of these by their click.
+      if ((control as HTMLInputElement).checked !== checked) control.click();
+      continue;
+    } else put(Object.getPrototypeOf(control) as object, "value", control, values[0]);
+    for (const type of ["input", "change"]) control.dispatchEvent(new Event(type, { bubbles: true }));
+  }
+}
+
+async function submit(form: HTMLFormElement, input: Params): Promise<unknown> {
+  for (const [name, all] of controls(form)) if (name in input) fill(all, input[name]);
+  if (!form.noValidate && !form.reportValidity()) {
+    const wrong = [...form.elements].find((control) => !(control as HTMLInputElement).validity?.valid) as HTMLInputElement;
+    throw new Error(`${wrong.name}: ${wrong.validationMessage}`);
+  }
+  let seen: Event | undefined;
+  let answer: unknown;
+  const see = (event: Event): void => {
+    seen = event;
+    Object.assign(event, { agentInvoked: true, respondWith: (given: unknown) => void (answer = given) });
+  };
+  form.addEventListener("submit", see, { capture: true, once: true });
+  form.requestSubmit();
+  // Without `allow-forms` the browser tells nobody.
+  if (!seen) form.dispatchEvent(new SubmitEvent("submit", { bubbles: true, cancelable: true }));
+  form.removeEventListener("submit", see, true);
+  return answer === undefined ? "The form was submitted." : await answer;
+}
+
+interface Context {
+  registerTool(tool: object, options: { signal: AbortSignal }): unknown;
+}
+
+/** Keeps the tools of all forms, now and later. */
+function watchForms(context: () => Context | undefined): void {
+  const taken = new Map<HTMLFormElement, { json: string; controller: AbortController }>();
+  let waiting = false;
+
+  async function take(form: HTMLFormElement, definition: Params, json: string): Promise<void> {
+    const controller = new AbortController();
+    taken.set(form, { json, controller });
+    try {
+      await context()?.registerTool({ ...definition, execute: (input: Params) => submit(form, input) }, { signal: controller.signal });
+    } catch (error) {
+      console.warn(`The tool of a form could not be offered: ${String(error)}`);
+    }
+  }
+
+  function renew(): void {
+    waiting = false;
+    const wanted = new Map<HTMLFormElement, Params>();
+    for (const form of document.querySelectorAll<HTMLFormElement>("form[toolname]")) {
+      const description = form.getAttribute("tooldescription");
+      wanted.set(form, { name: form.getAttribute("toolname"), description, inputSchema: schemaOf(form) });
+    }
+    for (const [form, { json, controller }] of taken) {
+      if (wanted.has(form) && JSON.stringify(wanted.get(form)) === json) continue;
+      taken.delete(form);
+      controller.abort();
+    }
+    for (const [form, definition] of wanted) if (!taken.has(form)) void take(form, definition, JSON.stringify(definition));
+  }
+
+  new MutationObserver((changes) => {
+    if (waiting || !changes.some(({ type, attributeName }) => type === "childList" || WATCHED.test(attributeName ?? ""))) return;
+    waiting = true;
+    queueMicrotask(renew);
+  }).observe(document, { subtree: true, childList: true, attributes: true });
+  renew();
+}
+
+watchForms(() => (document as { modelContext?: Context }).modelContext);
