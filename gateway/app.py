@@ -145,6 +145,7 @@ class _Gateway:
             grants=self._approving.grants,
         )
         self._runtime = (static / "view" / "runtime.js").read_text("utf-8")
+        self._forms = (static / "forms" / "forms.js").read_text("utf-8")
         self._sandbox = SandboxDoor(static / "sandbox", origins.sandbox)
         self._listener = _listener(config, self._apps)
         self._apps.replace({app.id: self._serving(app) for app in config.apps.values()})
@@ -284,7 +285,7 @@ class _Gateway:
         if before is not None and _page(app) == _page(before.config):
             packed, site, card = before.packed, before.site, before.card
         else:
-            resource = pack(app.source, app=app.id, title=app.title, runtime=self._runtime)
+            resource = pack(app.source, app=app.id, title=app.title, runtime=self._runtime, forms=self._forms)
             packed = Packed(app.id, app.title, resource, self._snapshot(app.id))
             patience = self._config.approvals.timeout
             site = SiteDoor(app.id, app.source, self._exchange, patience=patience, largest=BODY)
@@ -418,6 +419,6 @@ def _netloc(origin: str) -> str:
 def _static() -> Path:
     """The built browser files. Raises `StartError` where they were not built."""
     folder = Path(str(files("gateway"))) / "static"
-    if not (folder / "view" / "runtime.js").is_file():
+    if not all((folder / name).is_file() for name in ("view/runtime.js", "forms/forms.js")):
         raise StartError("The browser files are not built: install with `pip install .`, which builds them.")
     return folder

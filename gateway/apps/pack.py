@@ -19,15 +19,19 @@ from gateway.model import Json, Resource
 SNAPSHOT = "webmcp-gateway-snapshot"
 """The id of the element in which the view runtime finds answers."""
 
+DECLARED = "toolname"
+"""The attribute that makes a form a tool."""
+
 _OURS = '<meta name="webmcp-gateway"'
 
 
-def pack(source: Path, *, app: str, title: str, runtime: str, base: str = "/") -> Resource:
+def pack(source: Path, *, app: str, title: str, runtime: str, forms: str = "", base: str = "/") -> Resource:
     """The web app in the folder (or HTML file) `source` in one HTML file.
 
-    `runtime` is the view runtime's JavaScript. `base` is what the app's relative URLs are relative to: a path, or the
-    absolute URL of its own site; a `<base href>` of the page goes before its path. Only what is not changed keeps its
-    bytes. Raises `DocumentError` with everything that cannot be packed.
+    `runtime` is the view runtime's JavaScript, `forms` its part for pages with declarative forms. `base` is what the
+    app's relative URLs are relative to: a path, or the absolute URL of its own site; a `<base href>` of the page goes
+    before its path. Only what is not changed keeps its bytes. Raises `DocumentError` with everything that cannot be
+    packed.
     """
     path = source / "index.html" if source.is_dir() else source
     if not path.is_file():
@@ -37,8 +41,11 @@ def pack(source: Path, *, app: str, title: str, runtime: str, base: str = "/") -
     splices = packing.splices()
     if packing.problems:
         raise DocumentError(sorted(packing.problems, key=lambda each: (each.file, each.line, each.column)))
+    splices += _tail(page, packing.deferred)
+    if forms and DECLARED in splice(page.text.whole, splices):
+        runtime += f";{forms}"
     head = _head(app, title, packing.base, runtime) + "".join(packing.sheets)
-    packed = splice(page.text.whole, [Splice(page.head, page.head, head), *splices, *_tail(page, packing.deferred)])
+    packed = splice(page.text.whole, [Splice(page.head, page.head, head), *splices])
     digest = hashlib.sha256(packed.encode()).hexdigest()
     size = f"{len(packed.encode()):,} bytes, of which {len(head.encode()):,} are the view runtime"
     if "data:font/" in packed:

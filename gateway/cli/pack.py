@@ -35,7 +35,14 @@ def pack(source: Path, app: str | None, title: str | None, output: Path | None, 
     if problem := app_id_problem(id):
         raise Unusable(f"{problem}; choose one with --app")
     with problems_as_json(as_json):
-        resource = packed(source, app=id, title=title or id, runtime=_runtime(), base=base)
+        resource = packed(
+            source,
+            app=id,
+            title=title or id,
+            runtime=_built("view/runtime.js"),
+            forms=_built("forms/forms.js"),
+            base=base,
+        )
     place = output or Path(f"{id}.html")
     try:
         place.write_text(resource.html, encoding="utf-8", newline="")
@@ -50,8 +57,8 @@ def pack(source: Path, app: str | None, title: str | None, output: Path | None, 
         click.echo(f"  {note}")
 
 
-def _runtime() -> str:
-    path = Path(str(files("gateway"))) / "static" / "view" / "runtime.js"
+def _built(name: str) -> str:
+    path = Path(str(files("gateway"))) / "static" / name
     try:
         return path.read_text("utf-8")
     except OSError as error:

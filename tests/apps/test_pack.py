@@ -250,3 +250,15 @@ def test_the_cart_example_packs(tmp_path: Path) -> None:
     resource = pack(web, app="cart", title="Cart", runtime=RUNTIME)
     assert not re.search(r'\b(src|href)="(?!data:|#|")', resource.html)
     assert resource.html.count("data:image/svg+xml;base64,") >= 9
+
+
+def test_pages_with_declarative_forms_get_the_part_for_them(tmp_path: Path) -> None:
+    """Wherever the attribute stands, in the page or in a script of it; other pages do not carry it."""
+    forms = "console.log('forms')"
+    write(tmp_path / "a", **{"index.html": "<form toolname=find></form>"})
+    write(
+        tmp_path / "b", **{"index.html": "<script src=x.js></script>", "x.js": "form.setAttribute('toolname', 'find')"}
+    )
+    write(tmp_path / "c", **{"index.html": "<form></form>"})
+    html = [pack(tmp_path / name, app="cart", title="", runtime=RUNTIME, forms=forms).html for name in "abc"]
+    assert [forms in page for page in html] == [True, True, False]

@@ -19,6 +19,7 @@ from gateway.apps import pack
 
 ROOT = Path(__file__).parents[2]
 RUNTIME = ROOT / "gateway" / "static" / "view" / "runtime.js"
+FORMS = ROOT / "gateway" / "static" / "forms" / "forms.js"
 CSP = (
     "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data:; media-src 'self' data:; connect-src 'none'; frame-src blob:"
@@ -32,7 +33,7 @@ def packed(folder: Path, html: str) -> str:
     """`html` as the packer makes an app of it."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "index.html").write_text(html, "utf-8")
-    return pack(folder, app="cart", title="Cart", runtime=RUNTIME.read_text("utf-8")).html
+    return pack(folder, app="cart", title="Cart", runtime=RUNTIME.read_text("utf-8"), forms=FORMS.read_text("utf-8")).html
 
 
 @asynccontextmanager

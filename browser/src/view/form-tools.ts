@@ -115,7 +115,7 @@ function watchForms(context: () => Context | undefined): void {
     waiting = false;
     const wanted = new Map<HTMLFormElement, Params>();
     for (const form of document.querySelectorAll<HTMLFormElement>("form[toolname]")) {
-      const description = form.getAttribute("tooldescription");
+      const description = form.getAttribute("tooldescription") ?? "";
       wanted.set(form, { name: form.getAttribute("toolname"), description, inputSchema: schemaOf(form) });
     }
     for (const [form, { json, controller }] of taken) {

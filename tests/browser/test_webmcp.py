@@ -1,0 +1,263 @@
+"""What pages register in other ways than `registerTool`: forms, the tools of their own client, older drafts."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Frame, Page
+
+from tests.browser.runtime_host import Host, host_server, packed
+from tests.browser.test_runtime_tools import page_with_app
+
+FORM = """<!doctype html><body><p>page</p><script>
+  window.submitted = [];
+  document.addEventListener("submit", (event) => {
+    if (event.target.id === "plain") return;
+    event.preventDefault();
+    const values = Object.fromEntries([...new Set(new FormData(event.target).keys())].map((key) =>
+      [key, new FormData(event.target).getAll(key)]));
+    submitted.push([event.agentInvoked, values]);
+    if (event.target.dataset.fails) return event.respondWith?.(Promise.reject(new Error("sold out")));
+    if (event.target.dataset.answers) event.respondWith?.(Promise.resolve({booked: values.seats}));
+  });
+</script>
+<form id="book" toolname="book" tooldescription="Books a table." data-answers="yes">
+  <label>Seats <input name="seats" type="number" min="1" max="8" required></label>
+  <input name="day" type="date" toolparamdescription="When" toolparamtitle="Day">
+  <select name="room"><option value="">Any<option value="inside">Inside<option value="garden">Garden</select>
+  <label><input type="radio" name="meal" value="lunch">Lunch</label><input type="radio" name="meal" value="dinner">
+  <input type="checkbox" name="dog" aria-label="With a dog">
+  <input type="checkbox" name="extras" value="cake"><input type="checkbox" name="extras" value="wine">
+  <textarea name="wish" placeholder="A wish" maxlength="9"></textarea>
+  <input type="hidden" name="token" value="t"><input type="password" name="secret"><button name="go">Go</button>
+</form></body>"""
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "seats": {"type": "number", "minimum": 1, "maximum": 8, "description": "Seats"},
+        "day": {"type": "string", "format": "date", "title": "Day", "description": "When"},
+        "room": {"type": "string", "enum": ["inside", "garden"]},
+        "meal": {"type": "string", "enum": ["lunch", "dinner"], "description": "Lunch"},
+        "dog": {"type": "boolean", "description": "With a dog"},
+        "extras": {"type": "array", "items": {"type": "string", "enum": ["cake", "wine"]}},
+        "wish": {"type": "string", "maxLength": 9, "description": "A wish"},
+    },
+    "required": ["seats"],
+}
+
+
+@pytest.fixture
+async def host(page: Page) -> AsyncIterator[Host]:
+    """A plain host on a real server."""
+    async with host_server() as url:
+        await page.goto(url)
+        yield Host(page)
+
+
+async def opened(host: Host, folder: Path, html: str, held: list[str] | None = None) -> Frame:
+    """The page in a host that calls app tools, attached."""
+    await host.attaches(held or [])
+    frame = await host.show(packed(folder, html))
+    await host.until("host.calls('webmcp_attach').length")
+    return frame
+
+
+async def listed(host: Host) -> dict[str, Any]:
+    """The tools that the host is given, by name."""
+    await host.run("() => { host.asked = (host.asked ?? 0) + 1; }")
+    answer = await host.run("() => host.ask(`list-${host.asked}`, 'tools/list')")
+    names = [tool["name"] for tool in answer["result"]["tools"]]
+    assert len(names) == len(set(names))
+    return {tool["name"]: tool for tool in answer["result"]["tools"]}
+
+
+async def called(host: Host, name: str, arguments: dict[str, Any] | None = None) -> Any:
+    """The answer to a call."""
+    await host.run("() => { host.asked = (host.asked ?? 0) + 1; }")
+    return await host.run(
+        "([name, given]) => host.ask(`call-${host.asked}`, 'tools/call', {name, arguments: given})",
+        [name, arguments or {}],
+    )
+
+
+async def until_listed(host: Host, *names: str) -> dict[str, Any]:
+    """The same, once it is these."""
+    for _ in range(100):
+        tools = await listed(host)
+        if sorted(tools) == sorted(names):
+            return tools
+        await host.page.wait_for_timeout(50)
+    raise AssertionError(sorted(tools))
+
+
+# Forms
+
+
+async def test_a_form_is_a_tool(host: Host, tmp_path: Path) -> None:
+    """Its controls are the schema; what is hidden, secret or a button is not asked for."""
+    await opened(host, tmp_path, FORM)
+    tools = await until_listed(host, "book")
+    assert tools["book"]["description"] == "Books a table."
+    assert tools["book"]["inputSchema"] == SCHEMA
+
+
+async def test_a_call_fills_and_submits_the_form(host: Host, tmp_path: Path) -> None:
+    """The page handles its own submit event, told that an agent did it, and may answer."""
+    frame = await opened(host, tmp_path, FORM)
+    given = {
+        "seats": 4, "day": "2027-01-02", "room": "garden", "meal": "dinner", "dog": True, "extras": ["wine"], "wish": "sun",
+    }  # fmt: skip
+    answer = await called(host, "book", given)
+    assert answer["result"]["structuredContent"] == {"booked": ["4"]}
+    ((agent, values),) = await frame.evaluate("submitted")
+    assert agent is True
+    assert values == {
+        "seats": ["4"], "day": ["2027-01-02"], "room": ["garden"], "meal": ["dinner"], "dog": ["on"], "extras": ["wine"],
+        "wish": ["sun"], "token": ["t"], "secret": [""],
+    }  # fmt: skip
+
+
+async def test_a_form_that_is_not_valid_is_not_submitted(host: Host, tmp_path: Path) -> None:
+    """The answer names the field."""
+    frame = await opened(host, tmp_path, FORM)
+    answer = await called(host, "book", {"seats": 9})
+    assert answer["result"]["isError"]
+    assert answer["result"]["content"][0]["text"].startswith("seats: ")
+    assert await frame.evaluate("submitted") == []
+
+
+async def test_a_form_that_fails_says_so(host: Host, tmp_path: Path) -> None:
+    """What it responds with is the error; one that says nothing was submitted."""
+    frame = await opened(host, tmp_path, FORM)
+    await frame.evaluate("book.dataset.fails = 'yes'")
+    answer = await called(host, "book", {"seats": 1})
+    assert (answer["result"]["isError"], answer["result"]["content"][0]["text"]) == (True, "sold out")
+    await frame.evaluate("() => { delete book.dataset.fails; delete book.dataset.answers; }")
+    answer = await called(host, "book", {"seats": 1})
+    assert answer["result"]["content"][0]["text"] == "The form was submitted."
+
+
+async def test_forms_that_come_change_and_go_are_followed(host: Host, tmp_path: Path) -> None:
+    """Attributes, controls, whole forms; the host is told of each change."""
+    frame = await opened(host, tmp_path, FORM)
+    await until_listed(host, "book")
+    await frame.evaluate("book.elements.seats.max = 2")
+    await frame.evaluate("document.body.insertAdjacentHTML('beforeend', '<form toolname=find tooldescription=Finds>')")
+    tools = await until_listed(host, "book", "find")
+    assert tools["book"]["inputSchema"]["properties"]["seats"]["maximum"] == 2
+    await frame.evaluate("book.setAttribute('toolname', 'reserve')")
+    await until_listed(host, "reserve", "find")
+    await frame.evaluate("book.remove()")
+    await until_listed(host, "find")
+    assert await host.run("() => host.of('notifications/tools/list_changed').length") >= 3
+
+
+async def test_a_form_with_the_name_of_another_tool_is_left_out(host: Host, tmp_path: Path) -> None:
+    """The first of a name stays; so does one without a description."""
+    more = "<form toolname=book tooldescription=Other></form><form toolname=bare></form></body>"
+    await opened(host, tmp_path, FORM.replace("</body>", more))
+    tools = await until_listed(host, "book")
+    assert tools["book"]["description"] == "Books a table."
+
+
+# The tools of the page's own client
+
+OWN_TOOLS = """
+  document.modelContext.registerTool({name: "add", description: "d", execute: () => "added"});
+  const app = new App({name: "own", version: "1"}, {tools: {listChanged: true}}, {autoResize: false});
+  window.ran = [];
+  window.handle = app.registerTool("count", {description: "Counts.", inputSchema: undefined, annotations: {readOnlyHint: true}},
+    async () => { ran.push("count"); return {content: [{type: "text", text: "1"}], structuredContent: {count: 1}}; });
+  window.app = app;
+  await app.connect();
+  window.connected = true;
+"""
+
+
+async def test_registered_app_tools_are_of_the_pages_tools(host: Host, tmp_path: Path) -> None:
+    """They are seen in `modelContext` too, and called once, in the client that has them."""
+    frame = await opened(host, tmp_path, page_with_app(OWN_TOOLS))
+    tools = await until_listed(host, "add", "count")
+    assert tools["count"]["annotations"] == {"readOnlyHint": True}
+    names = await frame.evaluate("document.modelContext.getTools().then((all) => all.map((tool) => tool.name))")
+    assert names == ["add", "count"]
+    answer = await called(host, "count")
+    assert answer["result"]["structuredContent"] == {"count": 1}
+    assert await frame.evaluate("ran") == ["count"]
+
+
+async def test_their_life_is_followed(host: Host, tmp_path: Path) -> None:
+    """Disable, enable, update, remove."""
+    frame = await opened(host, tmp_path, page_with_app(OWN_TOOLS))
+    await until_listed(host, "add", "count")
+    await frame.evaluate("handle.disable()")
+    await until_listed(host, "add")
+    await frame.evaluate("handle.enable()")
+    await until_listed(host, "add", "count")
+    await frame.evaluate("handle.update({description: 'Counts again.'})")
+    await host.until("host.of('notifications/tools/list_changed').length >= 3")
+    assert (await listed(host))["count"]["description"] == "Counts again."
+    await frame.evaluate("handle.remove()")
+    await until_listed(host, "add")
+
+
+async def test_what_the_gateway_must_guard_is_not_called_past_it(host: Host, tmp_path: Path) -> None:
+    """Neither of the page's tools nor of its client's."""
+    frame = await opened(host, tmp_path, page_with_app(OWN_TOOLS), held=["count"])
+    await until_listed(host, "add")
+    assert "error" in await called(host, "count")
+    assert await frame.evaluate("ran") == []
+
+
+# Older drafts
+
+
+async def test_the_handles_and_contexts_of_earlier_drafts(host: Host, tmp_path: Path) -> None:
+    """`navigator.modelContext`, `handler`, `unregister`, `provideContext`, which replaces what it gave before."""
+    frame = await opened(host, tmp_path, "<!doctype html><p>page</p>")
+    await frame.evaluate(
+        """() => {
+          window.handle = navigator.modelContext.registerTool({name: "old", description: "d", handler: () => "old"});
+          navigator.modelContext.provideContext({tools: [{name: "one", description: "d", execute: () => "1"}]});
+          navigator.modelContext.provideContext({tools: [{name: "two", description: "d", execute: () => "2"}]});
+        }"""
+    )
+    await until_listed(host, "old", "two")
+    assert (await called(host, "old"))["result"]["content"][0]["text"] == "old"
+    await frame.evaluate("handle.unregister()")
+    await until_listed(host, "two")
+
+
+# Tools that misbehave
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("throw new Error('no')", "no"),
+        ("throw null", "null"),
+        ("return Promise.reject('later')", "later"),
+        ("const a = {}; a.a = a; return a", "circular"),
+        ("return 1n", "BigInt"),
+        ("return {toJSON() { throw new Error('json') }}", "json"),
+    ],
+)
+async def test_a_tool_that_fails_is_an_error_in_words(host: Host, tmp_path: Path, body: str, said: str) -> None:
+    """Whatever it throws, or gives that cannot be sent."""
+    html = "<p>page</p><script>document.modelContext.registerTool({name: 'bad', description: 'd', execute() { BODY }})</script>"
+    await opened(host, tmp_path, html.replace("BODY", body))
+    answer = await called(host, "bad")
+    assert answer["result"]["isError"] is True
+    assert said in answer["result"]["content"][0]["text"]
+
+
+async def test_a_tool_that_removes_itself_still_answers(host: Host, tmp_path: Path) -> None:
+    """The call that runs is ended by its answer; the next one finds no tool."""
+    html = """<p>page</p><script>const end = new AbortController();
+      document.modelContext.registerTool({name: 'once', description: 'd', async execute() {
+        end.abort(); await null; return 'done'; }}, {signal: end.signal})</script>"""
+    await opened(host, tmp_path, html)
+    assert (await called(host, "once"))["result"]["content"][0]["text"] == "done"
+    assert "error" in await called(host, "once")
