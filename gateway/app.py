@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
 from fnmatch import fnmatchcase
@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 import gateway
-from gateway import recording
 from gateway.accounts import Accounts, audience
 from gateway.admission import Admission, admission
 from gateway.apps import own_files, pack
@@ -40,7 +39,6 @@ from gateway.exchange.circuit import Circuits
 from gateway.exchange.idempotency import Idempotency
 from gateway.exchange.limit import Limiter
 from gateway.exchange.pipeline import Exchange, Guarded
-from gateway.exchange.record import OnFailure, Recorder
 from gateway.exchange.send import Sender
 from gateway.exchange.snapshot import Snapshot
 from gateway.exchange.streams import Streams
@@ -49,6 +47,7 @@ from gateway.gauges import watched
 from gateway.hooks import Hooks
 from gateway.mcp.server import Before, Face
 from gateway.mcp.upstreams.room import Upstreams
+from gateway.recording import Recording
 from gateway.reload import Reloader
 from gateway.running import Apps, Backends, Held, Packed, Running
 from gateway.stores.keys import IdempotencyKeys
@@ -89,13 +88,21 @@ class _Gateway:
         self._live = live
         self._metrics = Metrics()
         self._connections = Connections()
-        self._journal = recording.journal(config)
+        self._notices = Notices()
         self._database = Database(config.database.reveal())
         self._records = Records(self._database)
+        self._recording = Recording(
+            config,
+            records=self._records,
+            connections=self._connections,
+            metrics=self._metrics,
+            notices=self._notices,
+        )
+        self._journal = self._recording.journal
         hooks = Hooks(config.plugins, config.path.parent)
         self._accounts = Accounts(config, self._connections, self._database, hooks)
         self._backends = Backends(self._connections, hooks.backend_types())
-        self._recorder = Recorder(self._journal, hooks, OnFailure(config.audit.on_failure), self._metrics)
+        self._recorder = self._recording.recorder(hooks)
         self._approving = Approving(config, self._recorder, hooks, self._connections)
         self._approvals = self._approving.questions
         circuits = Circuits()
@@ -113,7 +120,6 @@ class _Gateway:
             hooks=hooks,
         )
         self._views = Views(self._apps.part(lambda app: app.rules))
-        self._notices = Notices()
         self._metrics.look(
             watched(
                 self._metrics,
@@ -357,7 +363,7 @@ class _Gateway:
             await stack.enter_async_context(self._connections)
             stack.push_async_callback(self._backends.close)
             tasks = await stack.enter_async_context(self._tasks)
-            for job in (*self._recording(), self._approvals.keep(), self._approving.ways.run()):
+            for job in (*self._recording.jobs(), self._approvals.keep(), self._approving.ways.run()):
                 stack.callback(tasks.create_task(job).cancel)
             await stack.enter_async_context(self._streams)
             await stack.enter_async_context(self._views)
@@ -368,16 +374,6 @@ class _Gateway:
             self._upstreams.start()
             stack.callback(tasks.create_task(self._reloader.run()).cancel)
             yield
-
-    def _recording(self) -> list[Coroutine[None, None, None]]:
-        return recording.jobs(
-            self._config,
-            journal=self._journal,
-            records=self._records,
-            connections=self._connections,
-            metrics=self._metrics,
-            notices=self._notices,
-        )
 
     async def _leave_faces(self) -> None:
         faces = (*(app.face for app in self._apps.values()), *self._upstreams.faces.values())

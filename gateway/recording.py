@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
 
+from gateway import __version__
 from gateway.backends.connect import Connections
+from gateway.backends.otlp import Collector
 from gateway.config import Config, Kind, Notice, Notices, SinkName
 from gateway.errors import Problem, StartError
+from gateway.exchange.record import OnFailure, Recorder
+from gateway.hooks import Hooks
+from gateway.model import Json
 from gateway.stores.filler import Filler, Sink
 from gateway.stores.heads import Key, key_in, key_of
 from gateway.stores.journal import Journal, Keeping
+from gateway.stores.otlp import OtlpLogs
 from gateway.stores.records import Records
 from gateway.stores.retention import Retention
 from gateway.telemetry import Metrics
+from gateway.traces import Tracer
+
+if TYPE_CHECKING:
+    from gateway.spans import Spans  # it needs the extra `otlp`
+
+RESOURCE: Final[Json] = {
+    "attributes": [
+        {"key": "service.name", "value": {"stringValue": "webmcp-gateway"}},
+        {"key": "service.version", "value": {"stringValue": __version__}},
+    ]
+}
 
 Job = Coroutine[None, None, None]
 
@@ -34,28 +54,67 @@ def key_of_journal(config: Config) -> Key:
         raise StartError(f"audit.key {error}; give 32 bytes in base64") from error
 
 
-def jobs(
-    config: Config,
-    *,
-    journal: Journal,
-    records: Records,
-    connections: Connections,
-    metrics: Metrics,
-    notices: Notices,
-) -> list[Job]:
-    """What runs as long as the gateway does: heads and new files, and one filler for each sink."""
-    sinks: list[Sink] = []
-    if SinkName.DATABASE in config.audit.sinks:
-        sinks.append(records)
-    found = [journal.keep(), *(Filler(sink, journal, metrics, _teller(config, notices, sink)).run() for sink in sinks)]
-    if config.audit.retain is not None:
-        found.append(Retention(journal, records.database, config.audit.retain).run())
-    return found
+class Recording:
+    """The record and what goes with it, as `config` says, and the jobs that run beside.
+
+    Raises StartError where it cannot be built.
+    """
+
+    def __init__(
+        self, config: Config, *, records: Records, connections: Connections, metrics: Metrics, notices: Notices
+    ) -> None:
+        telemetry = config.telemetry
+        self.journal = journal(config)
+        self._config = config
+        self._records = records
+        self._metrics = metrics
+        self._notices = notices
+        self._collector = (
+            Collector(telemetry.otlp, telemetry.authorization, telemetry.network, connections)
+            if telemetry.otlp is not None
+            else None
+        )
+        self._spans = _spans(self._collector, metrics) if self._collector is not None else None
+
+    def recorder(self, hooks: Hooks) -> Recorder:
+        """What starts the record of each exchange."""
+        tracer = Tracer(self._spans.provider() if self._spans is not None else None)
+        on_failure = OnFailure(self._config.audit.on_failure)
+        return Recorder(self.journal, hooks, on_failure, self._metrics, tracer, self._teller("journal"))
+
+    def jobs(self) -> list[Job]:
+        """What runs as long as the gateway does: heads and new files, a filler for each sink, retention, traces."""
+        audit = self._config.audit
+        found = [self.journal.keep()]
+        for sink in self._sinks():
+            found.append(Filler(sink, self.journal, self._metrics, self._teller(f"sink {sink.name}")).run())
+        if audit.retain is not None:
+            found.append(Retention(self.journal, self._records.database, audit.retain).run())
+        if self._spans is not None:
+            found.append(self._spans.run())
+        return found
+
+    def _sinks(self) -> list[Sink]:
+        path = self._config.journal
+        found: list[Sink] = []
+        if SinkName.DATABASE in self._config.audit.sinks:
+            found.append(self._records)
+        if SinkName.OTLP in self._config.audit.sinks and self._collector is not None:
+            found.append(OtlpLogs(self._collector, path.with_name(f"{path.name}.otlp"), RESOURCE))
+        return found
+
+    def _teller(self, source: str) -> Callable[[str | None], None]:
+        place = str(self._config.journal)
+
+        def tell(trouble: str | None) -> None:
+            told = [Notice(Kind.RECORD, Problem(place, 1, 1, trouble))] if trouble is not None else []
+            self._notices.say(told, source)
+
+        return tell
 
 
-def _teller(config: Config, notices: Notices, sink: Sink) -> Callable[[str | None], None]:
-    def tell(trouble: str | None) -> None:
-        told = [Notice(Kind.RECORD, Problem(str(config.journal), 1, 1, trouble))] if trouble is not None else []
-        notices.say(told, f"sink {sink.name}")
-
-    return tell
+def _spans(collector: Collector, metrics: Metrics) -> Spans:
+    if find_spec("opentelemetry.sdk") is None:
+        raise StartError("telemetry.otlp needs the OpenTelemetry SDK: pip install 'webmcp-gateway[otlp]'")
+    made: Spans = import_module("gateway.spans").Spans(collector, metrics)
+    return made

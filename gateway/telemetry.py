@@ -49,6 +49,7 @@ class Metrics:
         self.journal_bytes = gauge("journal_bytes", "Size of the journal's file.")
         self.sink_lag_bytes = gauge("sink_lag_bytes", "What of the journal a sink does not have yet.", "sink")
         self.sink_failures = counter("sink_failures", "Times that a sink did not take lines; they are kept.", "sink")
+        self.spans_dropped = counter("spans_dropped", "Spans that no collector took in time.")
         self.problems = gauge("configuration_problems", "What is wrong with the files at present.", "kind")
         self.reloads = counter("reloads", "Times that changed files were read.", "result")
         self.circuits = gauge("circuit_open", "Backends that are left alone at present.", "app", "backend")

@@ -29,6 +29,7 @@ from gateway.exchange.wait import Waiting
 from gateway.hooks import Hooks
 from gateway.model import Backend, Caller, Part, Request, Response, Tell
 from gateway.policy import SAFE_METHODS, Policy
+from gateway.traces import Trace, read_trace
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +131,7 @@ class Exchange:
         if own:
             return own
         policy = app.policy
-        record = self._recorder.start("http", caller, safe=request.method.upper() in SAFE_METHODS)
+        record = self._recorder.start("http", caller, safe=request.method.upper() in SAFE_METHODS, came=_came(request))
         record.note(method=request.method[:32], url=request.url[:2048], policy_version=policy.version)
         try:
             async with AsyncExitStack() as held:
@@ -190,6 +191,12 @@ async def _own(app: Guarded, request: Request) -> Response | None:
     if method not in ("GET", "HEAD") or path not in app.files:
         return None
     return await asyncio.to_thread(own_file, app.files[path], method, request.url, app.policy.defaults.response_limit)
+
+
+def _came(request: Request) -> Trace | None:
+    """The trace that the app itself is in, as its request says."""
+    said = {name: value for name, value in request.headers if name in ("traceparent", "tracestate")}
+    return read_trace(said.get("traceparent"), said.get("tracestate")) if said else None
 
 
 async def _answered(refusal: Refusal, record: Record, url: str) -> Response:

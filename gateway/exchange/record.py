@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import secrets
 import time
+from collections import OrderedDict
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from gateway.errors import Reason, Refusal
 from gateway.exchange.measure import measure
 from gateway.hooks import Hooks
 from gateway.model import AuditRecord, Caller, Json
 from gateway.telemetry import Metrics
+from gateway.traces import Span, Trace, Tracer, current
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +28,19 @@ class OnFailure(StrEnum):
     CONTINUE = "continue"
 
 
+CONSEQUENCES: Final = {
+    OnFailure.REFUSE_UNSAFE: "what changes something is refused, the rest goes on unrecorded",
+    OnFailure.REFUSE: "everything is refused",
+    OnFailure.CONTINUE: "everything goes on unrecorded",
+}
+
+CALLS: Final = 4096
+"""Tool calls of models whose traces are known, for the requests that they cause."""
+
+TRACED: Final = ("app", "door", "initiator", "route", "decision", "reason", "method", "status")
+"""Fields that spans have too: names, and nothing that a page or a person wrote."""
+
+
 class Writer(Protocol):
     """Where records go; `OSError` says that a line was not written."""
 
@@ -34,10 +50,14 @@ class Writer(Protocol):
 
 
 class Record:
-    """What is known so far of one exchange; `mark` ends a step and notes how long it took, in milliseconds."""
+    """What is known so far of one exchange; `mark` ends a step and notes how long it took, in milliseconds.
 
-    def __init__(self, recorder: Recorder, kind: str, caller: Caller, safe: bool) -> None:
+    `span` is its place in a trace.
+    """
+
+    def __init__(self, recorder: Recorder, kind: str, caller: Caller, safe: bool, span: Span) -> None:
         self.id = secrets.token_urlsafe(16)
+        self.span = span
         self.kind = kind
         self.safe = safe
         self.fields: dict[str, Json] = {
@@ -49,6 +69,7 @@ class Record:
             "initiator": caller.initiator,
             "evidence": caller.evidence,
             "cause": caller.cause,
+            "trace": span.trace.id,
         }
         self._recorder = recorder
         self.reported: list[str] = []
@@ -70,6 +91,7 @@ class Record:
         """The step named `step` ends now; a step that comes again adds to what it took."""
         now = time.perf_counter()
         self._timing[step] = round(self._timing.get(step, 0.0) + (now - self._since) * 1000, 3)
+        self.span.step(step, now - self._since)
         self._since = now
 
     async def open(self) -> None:
@@ -84,21 +106,44 @@ class Record:
         self.note(status=status, reason=reason, detail=detail, timing={**self._timing})
         seconds = time.perf_counter() - self._began
         measure(self._recorder.metrics, self.kind, self.fields, self._timing, seconds)
+        self.span.note({f"gateway.{name}": self.fields.get(name) for name in TRACED} | {"gateway.record": self.id})
+        self.span.end(failed=status >= 500)
         await self._recorder.write(self, "outcome")
 
 
 class Recorder:
     """Starts records and writes them to the journal, then to the plugins; counts them in `metrics`."""
 
-    def __init__(self, journal: Writer, hooks: Hooks, on_failure: OnFailure, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self,
+        journal: Writer,
+        hooks: Hooks,
+        on_failure: OnFailure,
+        metrics: Metrics | None = None,
+        tracer: Tracer | None = None,
+        tell: Callable[[str | None], None] = lambda _: None,
+    ) -> None:
         self.metrics = metrics or Metrics()
+        self._tracer = tracer or Tracer()
+        self._tell = tell
+        self._failing = False
+        self._calls: OrderedDict[str, Trace] = OrderedDict()
         self._journal = journal
         self._hooks = hooks
         self._on_failure = on_failure
 
-    def start(self, kind: str, caller: Caller, *, safe: bool) -> Record:
-        """A record of which nothing is written yet. `safe` says that the call changes nothing (RFC 9110, 9.2.1)."""
-        return Record(self, kind, caller, safe)
+    def start(self, kind: str, caller: Caller, *, safe: bool, came: Trace | None = None) -> Record:
+        """A record of which nothing is written yet. `safe` says that the call changes nothing (RFC 9110, 9.2.1).
+
+        It belongs to the trace of the tool call that caused it, else to the one in which it arrived, else to `came`.
+        """
+        parent = self._calls.get(caller.cause or "") or current() or came
+        record = Record(self, kind, caller, safe, self._tracer.start(kind, parent))
+        if kind == "tool":
+            self._calls[record.id] = record.span.trace
+            if len(self._calls) > CALLS:
+                self._calls.popitem(last=False)
+        return record
 
     async def write(self, record: Record, phase: str) -> None:
         """Write one line of `record`."""
@@ -106,13 +151,25 @@ class Recorder:
         try:
             self._journal.append(line)
             self.metrics.journal_lines.labels(record.kind, phase).inc()
+            self._works()
         except OSError as error:
-            log.error("the record of %s cannot be written: %s", record.id, error)
             refuses = phase == "intent" and self._refuses(record.safe)
-            self.metrics.journal_failures.labels("refused" if refuses else "continued").inc()
+            self._fails(record, error, "refused" if refuses else "continued")
             if refuses:
                 raise Refusal(Reason.AUDIT_UNAVAILABLE, "The record of this request cannot be written.") from error
         await self._hooks.audit_record(line)
+
+    def _works(self) -> None:
+        if self._failing:
+            self._failing = False
+            log.warning("the record can be written again")
+            self._tell(None)
+
+    def _fails(self, record: Record, error: OSError, consequence: str) -> None:
+        log.error("the record of %s cannot be written, it is %s: %s", record.id, consequence, error)
+        self.metrics.journal_failures.labels(consequence).inc()
+        self._failing = True
+        self._tell(f"the record cannot be written ({error.strerror or error}): {CONSEQUENCES[self._on_failure]}")
 
     def _refuses(self, safe: bool) -> bool:
         match self._on_failure:

@@ -91,8 +91,9 @@ class Sender:
         injected = await self._authenticator.inject(name, way.principal, way.leg.canonical.method, url)
         cookies = self._jars.cookies(way.jar, url)
         secrets = (*injected.secrets, *self._jars.secrets(way.jar))
-        request = outbound(way.spec, way.leg, injected.headers + cookies, timeout)
         record.mark("authenticate")
+        trace = record.span.going_out("send").headers() if way.spec.trace else ()
+        request = outbound(way.spec, way.leg, injected.headers + cookies, timeout, trace)
         answer = await (_begun(way, request) if way.leg.streams else _whole(way, request))
         record.mark("send")
         self._jars.keep(way.jar, url, answer.response.headers)
@@ -102,17 +103,17 @@ class Sender:
         return replace(answer, credentialed=credentialed, secrets=secrets), changed
 
 
-def outbound(spec: BackendSpec, leg: Leg, injected: Headers, timeout: float) -> Outbound:
+def outbound(spec: BackendSpec, leg: Leg, injected: Headers, timeout: float, trace: Headers = ()) -> Outbound:
     """The request as it goes out: the bytes that were decided on, and the injected fields, which win over the app's."""
     if leg.key is not None:
         injected = (*injected, (FIELD, leg.key))
-    dropped = {FIELD, *(name for name, _ in injected)}
+    dropped = {FIELD, "traceparent", "tracestate", *(name for name, _ in injected)}
     if leg.obligations.mask:
         dropped |= {"range", "if-range"}  # a piece of JSON cannot be read, and so not be masked
     return Outbound(
         method=leg.canonical.method,
         url=spec.target(leg.canonical),
-        headers=without(leg.canonical.headers, dropped) + injected,
+        headers=without(leg.canonical.headers, dropped) + trace + injected,
         body=leg.canonical.body,
         timeout=timeout,
         response_limit=leg.obligations.response_limit,

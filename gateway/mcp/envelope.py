@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import marshal
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final, Never, cast
@@ -52,10 +52,11 @@ class _Unusual(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The call. `id` is the JSON text of its id."""
+    """The call. `id` is the JSON text of its id, `trace` what its `_meta` says of the trace that it is in."""
 
     id: str
     arguments: Mapping[str, Json]
+    trace: Mapping[str, Json] = field(default_factory=dict)
 
 
 class Heads:
@@ -107,7 +108,8 @@ class Calls:
             return None  # such a call may have to send its client's person somewhere
         if "progressToken" in meta and (type(meta.pop("progressToken")) not in (str, int) or "stream" in arguments):
             return None
-        return Call(id, arguments) if id is not None and self._is_app(meta) else None
+        trace = {name: meta[name] for name in _TRACE[:2] if name in meta}
+        return Call(id, arguments, trace) if id is not None and self._is_app(meta) else None
 
     def _is_app(self, meta: dict[str, Json]) -> bool:
         """Whether the rest of `_meta` is in order and of a client that shows apps. Takes out what differs each time."""

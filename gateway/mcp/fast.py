@@ -22,6 +22,7 @@ from gateway.mcp.envelope import TOOL, Call, Calls, Heads
 from gateway.mcp.ports import Client
 from gateway.mcp.results import values_of
 from gateway.model import Json, Principal
+from gateway.traces import arriving
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,8 @@ class FastPath:
             return None
         silence = _Silence(request, self._silence)
         try:
-            text = await self._carried(call, Client(principal, is_app=True))
+            with arriving(call.trace or request.headers):
+                text = await self._carried(call, Client(principal, is_app=True))
         finally:
             stream = await silence.end()
         if stream is None:

@@ -18,6 +18,7 @@ from gateway.errors import Refusal
 from gateway.mcp.ports import Client
 from gateway.mcp.server import Face
 from gateway.model import Caller, Door, Json
+from gateway.traces import arriving
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +139,9 @@ class UiPeer:
         except Refusal as refusal:
             raise MCPError(types.INTERNAL_ERROR, refusal.detail) from refusal
         client = Client(principal, door=Door.BRIDGE, is_app=True, caller=self._caller)
-        return await self._catalog.call_tool(name, arguments, client)
+        meta = params.get("_meta")
+        with arriving(meta if isinstance(meta, dict) else None):
+            return await self._catalog.call_tool(name, arguments, client)
 
     async def _list_resources(self, _: Message) -> BaseModel:
         return types.ListResourcesResult(resources=self._catalog.list_resources())

@@ -31,6 +31,7 @@ from gateway.mcp.identity import User, current_principal, principal_of
 from gateway.mcp.ports import Client, Exchange, Forwarder, PackedApp, Views
 from gateway.mcp.tools import UI_EXTENSION, shows_apps
 from gateway.model import LOCAL, Principal, Tell
+from gateway.traces import arriving
 
 BODY_LIMIT = 16 * 1024 * 1024
 """Bytes of one MCP request; larger ones are answered with 413. The policy's own limits are for bodies within it."""
@@ -203,7 +204,11 @@ class Face:
 
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> Result:
         # A legacy session would run a call to its end for a client that is gone; no answer could reach it.
-        with anyio.CancelScope() as scope, ending_of(context.request).calling(scope.cancel):
+        with (
+            anyio.CancelScope() as scope,
+            ending_of(context.request).calling(scope.cancel),
+            arriving(_said(context, params)),
+        ):
             return await self._called(context, params, _client(context))
         raise MCPError(REQUEST_CANCELLED, "The connection of this call is gone.")
 
@@ -299,6 +304,12 @@ async def _list_resource_templates(
     _: Context, __: types.PaginatedRequestParams | None
 ) -> types.ListResourceTemplatesResult:
     return types.ListResourceTemplatesResult(resource_templates=[])
+
+
+def _said(context: Context, params: types.CallToolRequestParams) -> Mapping[str, Any]:
+    """Where the trace of a call is said: in its `_meta`, else in the header fields of its request."""
+    meta: dict[str, Any] = dict(params.meta or {})
+    return meta if "traceparent" in meta or context.request is None else context.request.headers
 
 
 def _client(context: Context) -> Client:

@@ -19,7 +19,7 @@ _APPLICATION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", re.ASCII)
 _RETRIED_STATUSES: Final = (408, 425, 429, 500, 502, 503, 504)
 _RETRIED_REASONS: Final = (Reason.BACKEND_UNREACHABLE, Reason.BACKEND_PROTOCOL, Reason.BACKEND_TIMEOUT)
 _WORTH_ANOTHER: Final = (502, 503, 504, Reason.BACKEND_UNREACHABLE)
-_COMMON_KEYS: Final = ("type", "url", "credential", "origins", "network", "cookies", "retry", "circuit")
+_COMMON_KEYS: Final = ("type", "url", "credential", "origins", "network", "cookies", "retry", "circuit", "trace")
 
 
 def read_backends(top: Section) -> dict[str, BackendSpec]:
@@ -51,6 +51,7 @@ def _backend(name: str, section: Section) -> BackendSpec:
         retry=_retry(section),
         circuit=_circuit(section),
         cookies=Cookies(section.choice("cookies", tuple(Cookies), Cookies.NONE)),
+        trace=section.flag("trace", True),
     )
 
 

@@ -84,7 +84,7 @@ def backends_differ(old: BackendSpec | None, new: BackendSpec | None) -> Iterato
         gained = (new.network.public, old.network.public), (new.network.private, old.network.private)
         narrower = set(new.network.blocks) <= set(old.network.blocks) and all(was or not now for now, was in gained)
         yield Turn.CLOSED if narrower else Turn.OPENED, "other addresses may be connected to"
-    for name in ("options", "retry", "circuit", "cookies"):
+    for name in ("options", "retry", "circuit", "cookies", "trace"):
         if getattr(old, name) != getattr(new, name):
             yield Turn.CHANGED, f"{name}: {getattr(new, name)}"
 

@@ -79,6 +79,7 @@ KEYS: Final[Mapping[str, Keys]] = {
         "cookies": ({"enum": [str(one) for one in Cookies]}, "Whether the backend's cookies are kept for the caller."),
         "retry": (_of("retry"), "When a request is sent again."),
         "circuit": (_of("circuit"), "When the backend is left alone."),
+        "trace": ({"type": "boolean"}, "Whether the backend is told the trace, in the header traceparent."),
     },
     "retry": {
         "attempts": ({"type": "integer", "minimum": 2, "maximum": 5}, "How often in all."),

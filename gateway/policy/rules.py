@@ -119,6 +119,7 @@ class BackendSpec:
     """Where a policy's requests go. `url` has no slash at its end; `type` is `http`, or one that a plugin registers.
 
     `origins` are origins of absolute URLs that mean this backend. `options` are the other keys of a plugin's type.
+    `trace` says whether it is told in which trace a request is.
     """
 
     name: str
@@ -131,6 +132,7 @@ class BackendSpec:
     retry: Retry | None = None
     circuit: Circuit | None = None
     cookies: Cookies = Cookies.NONE
+    trace: bool = True
 
     def target(self, request: CanonicalRequest) -> str:
         """The absolute URL that `request` means, percent-encoded already: to be sent byte for byte."""

@@ -1,0 +1,44 @@
+"""The way to an OTLP/HTTP collector: JSON over vetted connections (OpenTelemetry Protocol 1.5, OTLP/HTTP)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from gateway.backends.connect import Connections, Network
+from gateway.backends.http import HttpBackend
+from gateway.errors import Refusal
+from gateway.model import Headers, Json, Outbound, Secret
+
+TIMEOUT = 10.0
+ANSWER = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Spec:
+    name: str
+    network: Network
+
+
+class Collector:
+    """The collector at the base URL `url`; `authorization` is the value of that header field, or empty."""
+
+    def __init__(self, url: str, authorization: Secret, network: Network, connections: Connections) -> None:
+        self._url = url
+        self._authorization = authorization
+        self._backend = HttpBackend(_Spec("collector", network), connections)
+
+    async def send(self, signal: str, body: Json) -> None:
+        """Hand over what is to be said of `signal`, `traces` or `logs`. Raises OSError where it is not taken."""
+        headers: Headers = (("content-type", "application/json"),)
+        if self._authorization.reveal():
+            headers = (*headers, ("authorization", self._authorization.reveal()))
+        request = Outbound(
+            "POST", f"{self._url}/v1/{signal}", headers, json.dumps(body).encode(), TIMEOUT, response_limit=ANSWER
+        )
+        try:
+            answer = await self._backend.send(request)
+        except Refusal as refusal:
+            raise OSError(f"the collector cannot be reached: {refusal.detail}") from refusal
+        if not 200 <= answer.status < 300:
+            raise OSError(f"the collector answered {answer.status}")

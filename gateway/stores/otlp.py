@@ -1,0 +1,88 @@
+"""The record as OTLP logs: each line is one, with its values as attributes; how far it is stands in a file."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from gateway.model import Json
+from gateway.stores.filler import Placed, Position
+from gateway.stores.lines import Line
+
+
+class Collector(Protocol):
+    """Where logs go: `gateway.backends.otlp.Collector`."""
+
+    async def send(self, signal: str, body: Json) -> None: ...
+
+
+class OtlpLogs:
+    """A sink: lines may arrive twice after an outage, never none; `line` in each makes them one again."""
+
+    name = "otlp"
+
+    def __init__(self, collector: Collector, place: Path, resource: Json) -> None:
+        self._collector = collector
+        self._place = place
+        self._resource = resource
+
+    async def position(self, chain: str) -> Position | None:
+        """How far the journal `chain` was taken, as the file beside it says. Raises OSError."""
+        try:
+            said = json.loads(self._place.read_text("utf-8"))
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            return None  # a loss of power cut it off: all is sent again
+        known = isinstance(said, dict) and said.get("chain") == chain
+        return Position(int(said["end"]), str(said["hash"])) if known else None
+
+    async def store(self, chain: str, lines: Sequence[Placed], position: Position) -> None:
+        """Send the lines, then keep the position. Raises OSError where they are not taken."""
+        records: list[Json] = [_log(one.line) for one in lines]
+        scope: Json = {"scope": {"name": "webmcp-gateway.audit"}, "logRecords": records}
+        await self._collector.send("logs", {"resourceLogs": [{"resource": self._resource, "scopeLogs": [scope]}]})
+        fresh = self._place.with_name(f"{self._place.name}.new")
+        fresh.write_text(json.dumps({"chain": chain, "end": position.end, "hash": position.hash}), "utf-8")
+        os.chmod(fresh, 0o600)
+        fresh.replace(self._place)
+
+
+def _log(line: Line) -> dict[str, Json]:
+    record = line.record
+    time = str(int(record.time * 1e9))
+    failed = isinstance(status := record.fields.get("status"), int) and status >= 500
+    said: dict[str, Json] = {
+        "timeUnixNano": time,
+        "observedTimeUnixNano": time,
+        "severityNumber": 17 if failed else 9,
+        "severityText": "ERROR" if failed else "INFO",
+        "body": {"stringValue": line.text},
+        "attributes": _attributes(line),
+    }
+    trace = record.fields.get("trace")
+    return {**said, "traceId": trace} if isinstance(trace, str) else said
+
+
+def _attributes(line: Line) -> list[Json]:
+    found: list[Json] = [_attribute("audit.id", line.record.id), _attribute("audit.phase", line.record.phase)]
+    for name, value in line.record.fields.items():
+        if isinstance(value, str | int | float | bool):
+            found.append(_attribute(f"audit.{name}", value))
+    return found
+
+
+def _attribute(name: str, value: str | float | bool) -> Json:
+    return {"key": name, "value": said(value)}
+
+
+def said(value: str | float | bool) -> Json:
+    """A value as OTLP's JSON writes it."""
+    if isinstance(value, bool):
+        return {"boolValue": value}
+    if isinstance(value, int):
+        return {"intValue": str(value)}
+    return {"doubleValue": value} if isinstance(value, float) else {"stringValue": value}
