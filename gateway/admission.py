@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gateway.backends.connect import Connections, Network
@@ -40,9 +40,9 @@ class _Server:
 
 
 def admission(
-    config: Config, database: Database, apps: Apps, mounts: Collection[str], connections: Connections
+    config: Config, database: Database, apps: Apps, mounts: Callable[[str], bool], connections: Connections
 ) -> Admission:
-    """Built for `config`; `mounts` are the names below `/mcp`, read for each request."""
+    """Built for `config`; `mounts` says which names there are below `/mcp`."""
     sessions = Sessions(database)
     issuers = {
         method: Issuer(method, config.roles, HttpBackend(_Server("auth", method.network), connections))

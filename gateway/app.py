@@ -179,7 +179,13 @@ class _Gateway:
         faces = self._apps.part(lambda app: app.face)
         resources = self._apps.part(lambda app: app.packed.resource)
         bridge = BridgeDoor(self._views, self._approvals, faces, resources, self._streams)
-        admitted = admission(self._config, self._database, self._apps, faces, self._connections)
+        admitted = admission(
+            self._config,
+            self._database,
+            self._apps,
+            lambda name: name in faces or name in self._upstreams.faces,
+            self._connections,
+        )
         guard = Guard(self._listener, admitted.identify, admitted.challenges, admitted.apps, origins.console)
         root = web.Application(middlewares=[guard.middleware()], client_max_size=BODY)
         mcp_routes = [*mcp_door.routes(self._everything, faces, self._upstreams), *admitted.challenges.routes()]

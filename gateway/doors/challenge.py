@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from aiohttp import web
 
@@ -16,9 +16,9 @@ _UNQUOTED = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")  # RFC 6750 3: what err
 
 
 class Challenges:
-    """`public` is the origin at which clients reach the gateway; `mounts` are the MCP servers below `/mcp`."""
+    """`public` is where clients reach the gateway; `mounts` says whether an MCP server is at that name below `/mcp`."""
 
-    def __init__(self, methods: Sequence[Method], public: str, mounts: Collection[str]) -> None:
+    def __init__(self, methods: Sequence[Method], public: str, mounts: Callable[[str], bool]) -> None:
         self._issuers = [method for method in methods if isinstance(method, OAuth)]
         self._public = public
         self._mounts = mounts
@@ -55,7 +55,7 @@ class Challenges:
     async def _metadata(self, request: web.Request) -> web.Response:
         path = request.path.removeprefix(METADATA)
         mount = request.match_info.get("app")
-        if not self._issuers or (mount is not None and mount not in self._mounts):
+        if not self._issuers or (mount is not None and not self._mounts(mount)):
             return refused(404, "not-found", "This gateway takes no tokens of an authorization server here.")
         document = {
             "resource": f"{self._public}{path}",
