@@ -103,7 +103,7 @@ class _Gateway:
         self._accounts = Accounts(config, self._connections, self._database, hooks)
         self._backends = Backends(self._connections, hooks.backend_types())
         self._recorder = self._recording.recorder(hooks)
-        self._approving = Approving(config, self._recorder, hooks, self._connections)
+        self._approving = Approving(config, self._recorder, hooks, self._connections, self._database)
         self._approvals = self._approving.questions
         circuits = Circuits()
         self._streams = Streams()
@@ -223,6 +223,7 @@ class _Gateway:
             version=gateway.__version__,
             apps=self._apps.part(lambda app: app.card),
             approvals=self._approving.door,
+            keys=self._approving.keys,
             tickets=bridge.tickets,
             events=self._events,
             database=self._records,

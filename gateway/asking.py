@@ -4,23 +4,30 @@ from __future__ import annotations
 
 from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
-from gateway.config import Config, Presence
+from gateway.config import Config
+from gateway.config import Presence as Touch
 from gateway.config import Way as Named
 from gateway.doors.approvals import ApprovalDoor
+from gateway.doors.touch_keys import TouchKeyDoor
 from gateway.exchange.answers import Answers
 from gateway.exchange.approve import Approvals
 from gateway.exchange.grants import Grants
+from gateway.exchange.presence import Presence
 from gateway.exchange.record import Recorder
 from gateway.exchange.ways import Way, Ways
 from gateway.exchange.webhook import WebhookWay
 from gateway.hooks import Hooks
 from gateway.mcp.elicit import Asking
+from gateway.stores.sql import Database
+from gateway.stores.touch_keys import TouchKeys
 
 
 class Approving:
     """Questions, grants and answers of one gateway. `page` and an id show one question."""
 
-    def __init__(self, config: Config, recorder: Recorder, hooks: Hooks, connections: Connections) -> None:
+    def __init__(
+        self, config: Config, recorder: Recorder, hooks: Hooks, connections: Connections, database: Database
+    ) -> None:
         settings = config.approvals
         self._settings = settings
         self._hooks = hooks
@@ -28,7 +35,10 @@ class Approving:
         self.page = f"{config.server.origins.console}/approvals/"
         self.questions = Approvals(settings.timeout)
         self.grants = Grants()
-        self.answers = Answers(self.questions, self.grants, recorder, presence=settings.presence is Presence.WEBAUTHN)
+        needed = settings.presence is Touch.WEBAUTHN
+        self.presence = Presence(TouchKeys(database), config.server.origins.console) if needed else None
+        self.answers = Answers(self.questions, self.grants, recorder, self.presence)
+        self.keys = TouchKeyDoor(self.presence, recorder)
         self.door = ApprovalDoor(self.answers, settings.ask, settings.webhook)
         self.ways = Ways(self.questions, self.answers, self._ways())
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gateway.config import addresses
 from gateway.config.secrets import secret
-from gateway.config.settings import DEFAULTS, UNAVAILABLE
+from gateway.config.settings import DEFAULTS
 from gateway.documents import Section, parse_duration
 from gateway.model import Secret
 from gateway.policy import Network, parse_network
@@ -67,9 +67,8 @@ class Approvals:
 
 def read_approvals(section: Section, folder: Path, environ: Mapping[str, str]) -> Approvals:
     """The section; what is wrong is noted in it."""
-    section.unavailable(*UNAVAILABLE["approvals"])
     ask = _ways(section)
-    presence = Presence.NONE
+    presence = Presence(section.choice("presence", tuple(Presence), DEFAULTS["approvals.presence"]))
     interactive = section.texts("interactive")
     webhook = _webhook(section, ask, presence, folder, environ)
     if interactive and Way.ELICITATION not in ask:

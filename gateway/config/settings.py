@@ -167,6 +167,7 @@ SETTINGS: Final = (
     ),
     Setting("approvals.ask", "[console, elicitation, cli]", "How people are asked: also webhook and plugin."),
     Setting("approvals.timeout", "2m", "How long a question to a person stays open."),
+    Setting("approvals.presence", "none", "What an approval takes besides a click: none, or webauthn, a touched key."),
     Setting("approvals.interactive", "[]", "Client ids that may ask for a typed code instead of opening the page."),
     Setting("approvals.webhook.url", "", "Where questions are sent, for instance to a chat bot."),
     Setting("approvals.webhook.secret", "", "What signs them, 32 characters or more: ${env:NAME} or ${file:path}."),
@@ -197,6 +198,5 @@ DEFAULTS: Final = {setting.key: setting.default or "" for setting in SETTINGS}
 UNAVAILABLE: Final = {
     "": ("hosts",),
     "stores": ("redis",),
-    "approvals": ("presence",),
 }
 """Keys that are planned and do not work yet, by their section."""

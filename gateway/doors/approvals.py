@@ -32,11 +32,17 @@ class ApprovalDoor:
         self._ways = ways
         self._webhook = webhook
 
+    @property
+    def asks(self) -> bool:
+        """Whether the console asks people by itself; the page of a question answers in any case."""
+        return Way.CONSOLE in self._ways
+
     def routes(self, changing: Callable[[Handler], Handler]) -> list[web.RouteDef]:
         """The routes of the console's REST; `changing` lets only the console's own page and clients change things."""
         return [
             web.get("/api/approvals", self._list),
             web.post("/api/approvals/{id}", changing(self._answer)),
+            web.post("/api/approvals/{id}/touch", changing(self._touch)),
             web.get("/api/grants", self._grants),
             web.post("/api/grants/{id}/revoke", changing(self._revoke)),
         ]
@@ -76,12 +82,25 @@ class ApprovalDoor:
         if "digest" in given and given["digest"] != self._digest(id, request[PRINCIPAL]):
             return refused(409, "approval-expired", "The question is about another call than the one that was shown.")
         try:
-            state = await self._answers.give(id, approve, request[PRINCIPAL], way, grant=lasting)
+            state = await self._answers.give(
+                id, approve, request[PRINCIPAL], way, grant=lasting, assertion=given.get("assertion")
+            )
         except NotAllowed as error:
             return refused(403, "not-allowed", str(error))
         except Refusal as refusal:
             return _refused(refusal)
         return _json({"status": state.value})
+
+    async def _touch(self, request: web.Request) -> web.Response:
+        """What a key has to sign before this question is approved; null where none is needed."""
+        given = json.loads(await request.read())
+        lasting = isinstance(given, dict) and given.get("grant") is True
+        try:
+            return _json(
+                {"touch": await self._answers.touch(request.match_info["id"], request[PRINCIPAL], grant=lasting)}
+            )
+        except Refusal as refusal:
+            return _refused(refusal)
 
     def _digest(self, id: str, by: Principal) -> str | None:
         try:

@@ -27,6 +27,7 @@ from gateway.doors.guard import PRINCIPAL
 from gateway.doors.links import LinkDoor
 from gateway.doors.sight import sees_record
 from gateway.doors.tickets import Tickets
+from gateway.doors.touch_keys import TouchKeyDoor
 from gateway.model import LOCAL, Json, Principal
 from gateway.stores.records import Filter, Record, Records
 
@@ -62,6 +63,7 @@ class ConsoleDoor:
         version: str,
         apps: Mapping[str, AppCard],
         approvals: ApprovalDoor,
+        keys: TouchKeyDoor,
         tickets: Tickets,
         events: Events,
         database: Records,
@@ -76,6 +78,7 @@ class ConsoleDoor:
         self._version = version
         self._apps = apps
         self._approvals = approvals
+        self._keys_door = keys
         self._tickets = tickets
         self._events = events
         self._database = database
@@ -97,6 +100,7 @@ class ConsoleDoor:
                 web.get("/api/events", self._events.handle),
                 web.get("/api/audit", self._audit),
                 *self._approvals.routes(self._changing),
+                *self._keys_door.routes(self._changing),
                 web.post("/api/logout", self._changing(self._logged_out)),
                 web.get("/connect/{name}", self._connections.page),
                 web.get(CALLBACK, self._connections.callback),
@@ -127,6 +131,7 @@ class ConsoleDoor:
                 "apps": [asdict(app) for app in self._apps.values() if principal.may("bridge", app.id)],
                 "loopback": principal == LOCAL,
                 "live": self._live,
+                "asks": self._approvals.asks,
                 "problems": problems(self._notices, principal),
             }
         )

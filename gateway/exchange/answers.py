@@ -5,6 +5,7 @@ from __future__ import annotations
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approve import Approvals, Parked, State
 from gateway.exchange.grants import Grant, Grants
+from gateway.exchange.presence import Presence
 from gateway.exchange.record import Recorder
 from gateway.model import Caller, Door, Initiator, Json, Principal, Question
 
@@ -16,10 +17,12 @@ class NotAllowed(Exception):
 
 
 class Answers:
-    """Everything that answers a question comes through here. `presence` says that a yes takes a touch of a key."""
+    """Everything that answers a question comes through here. With `presence` a yes takes a touch of a key."""
 
-    def __init__(self, approvals: Approvals, grants: Grants, recorder: Recorder, *, presence: bool = False) -> None:
-        self.presence = presence
+    def __init__(
+        self, approvals: Approvals, grants: Grants, recorder: Recorder, presence: Presence | None = None
+    ) -> None:
+        self._presence = presence
         self._approvals = approvals
         self._grants = grants
         self._recorder = recorder
@@ -39,9 +42,9 @@ class Answers:
         return self._open(id, by).question
 
     async def give(
-        self, id: str, approve: bool, by: Principal, way: str, *, grant: bool = False, present: bool = False
+        self, id: str, approve: bool, by: Principal, way: str, *, grant: bool = False, assertion: Json = None
     ) -> State:
-        """A person answers. `grant` allows the same for as long as the policy says; `present` that a key was touched.
+        """A person answers. `grant` allows the same for as long as the policy says; `assertion` is of a touched key.
 
         Raises `NotAllowed`, and `Refusal`: `approval-expired` for a question that is not open, or not this person's;
         `approval-unavailable` where a touch is needed, or the policy knows no grant.
@@ -49,7 +52,15 @@ class Answers:
         parked = self._open(id, by)
         if not may_decide(by, parked.caller.principal, parked.caller.app):
             raise NotAllowed("A person answers this, logged in to the console, or one who may `approve` for others.")
+        present = approve and self._presence is not None and assertion is not None
+        if present and self._presence is not None:
+            await self._presence.touched(by, parked.question, assertion, lasting=grant)
         return await self._take(parked, approve, by, way, grant=grant, present=present)
+
+    async def touch(self, id: str, by: Principal, *, grant: bool) -> Json:
+        """What a key must sign for a yes of `by`, None where none is needed. Raises `Refusal`."""
+        parked = self._open(id, by)
+        return None if self._presence is None else await self._presence.asking(by, parked.question, lasting=grant)
 
     async def trusted(self, id: str, approve: bool, way: str, name: str = "", *, digest: str | None = None) -> State:
         """Something answers that the configuration trusts to, such as a plugin; `digest` is of what it was shown.
@@ -90,10 +101,12 @@ class Answers:
         self, parked: Parked, approve: bool, by: Principal, way: str, *, grant: bool, present: bool
     ) -> State:
         question = parked.question
-        if approve and self.presence and not present:
+        if approve and self._presence is not None and not present:
             raise Refusal(Reason.APPROVAL_UNAVAILABLE, "An approval takes the touch of a key, on the approval page.")
         if grant and (not approve or question.grant is None):
             raise Refusal(Reason.APPROVAL_UNAVAILABLE, "The policy lets nobody allow this for longer than once.")
+        if self._approvals.state(question.id) is not State.OPEN:  # while its key was looked at, another answer came
+            raise Refusal(Reason.APPROVAL_EXPIRED, NOBODY)
         state = self._approvals.answer(question.id, approve, by.id)
         given = self._grants.give(question, parked.caller.principal, by.id) if grant else None
         caller = Caller(by, question.app, Door.SITE, Initiator.PERSON, way, question.view, cause=question.id)

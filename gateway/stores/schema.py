@@ -154,6 +154,19 @@ SESSIONS: Final = Table(
 )
 """Logins of people, and the codes that lead to one: `key` is a hash; what has the same `family` ends together."""
 
+TOUCH_KEYS: Final = Table(
+    "touch_keys",
+    METADATA,
+    Column("id", String, primary_key=True),
+    Column("person", String, nullable=False),
+    Column("name", String, nullable=False),
+    Column("public", LargeBinary, nullable=False),
+    Column("count", BigInteger, nullable=False),
+    Column("created", Float, nullable=False),
+    Index("touch_keys_person", "person"),
+)
+"""The security keys that people touch to approve: public keys, and how often each was used."""
+
 
 def migrate(connection: Connection) -> None:
     """Bring the database to this version, in the transaction of `connection`. Raises ValueError if it is newer."""
@@ -190,5 +203,6 @@ MIGRATIONS: Final[tuple[Callable[[Connection], None], ...]] = (
     _audit_anew,
     _create(TOKENS, LEASES, CONNECTS),
     _create(ISSUED, SESSIONS),
+    _create(TOUCH_KEYS),
 )
 """What makes version n + 1 of version n, from nothing on."""

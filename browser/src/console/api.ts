@@ -1,6 +1,7 @@
 /** The gateway's REST interface, as the console uses it. */
 import { isObject, text } from "./json";
-import type { Account, Accounts, Answer, GatewayState, LinkDecision } from "./types";
+import { create, touch } from "./touch";
+import type { Account, Accounts, Answer, GatewayState, JsonObject, LinkDecision, TouchKey } from "./types";
 
 /** An answer of the gateway that is no success; `status` 0 means that there was none. */
 export class ApiError extends Error {
@@ -36,8 +37,35 @@ export class Api {
     return state;
   }
 
-  async answer(approval: string, answer: Answer): Promise<void> {
-    await this.send(`api/approvals/${encodeURIComponent(approval)}`, this.post({ answer }));
+  /** Answer a question; `grant` approves all calls under its rule for a while. A yes may take the touch of a key. */
+  async answer(approval: string, answer: Answer, grant = false): Promise<void> {
+    const place = `api/approvals/${encodeURIComponent(approval)}`;
+    const needed = answer === "approve" ? (await this.say(`${place}/touch`, { grant }))["touch"] : null;
+    const assertion = isObject(needed) ? await touch(needed) : null;
+    await this.say(place, { answer, ...(grant && { grant }), ...(assertion && { assertion }) });
+  }
+
+  async revoke(grant: string): Promise<void> {
+    await this.say(`api/grants/${encodeURIComponent(grant)}/revoke`, {});
+  }
+
+  /** Whether an approval takes the touch of a key, and which the person has. */
+  async keys(): Promise<{ presence: boolean; keys: TouchKey[] }> {
+    return (await (await this.send("api/keys", {})).json()) as { presence: boolean; keys: TouchKey[] };
+  }
+
+  /** Add a key; whoever has one touches it for that. */
+  async addKey(name: string): Promise<void> {
+    const begun = await this.say("api/keys/begin", {});
+    const assertion = isObject(begun["touch"]) ? await touch(begun["touch"]) : null;
+    const credential = await create(begun["create"] as JsonObject);
+    await this.say("api/keys", { name, credential, assertion });
+  }
+
+  async removeKey(key: string): Promise<void> {
+    const place = `api/keys/${encodeURIComponent(key)}`;
+    const assertion = await touch(await this.say(`${place}/begin`, {}));
+    await this.say(`${place}/remove`, { assertion });
   }
 
   async connections(): Promise<Accounts> {
@@ -80,6 +108,11 @@ export class Api {
   /** Now by the gateway's clock, in seconds. */
   now(): number {
     return Date.now() / 1000 + this.clockOffset;
+  }
+
+  private async say(path: string, body: JsonObject): Promise<JsonObject> {
+    const said: unknown = await (await this.send(path, this.post(body))).json();
+    return isObject(said) ? said : {};
   }
 
   private post(body: object): RequestInit {

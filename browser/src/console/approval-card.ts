@@ -3,8 +3,7 @@ import { css, html, LitElement, nothing, type PropertyValues, type TemplateResul
 import { customElement, property, query, state } from "lit/decorators.js";
 import { guard } from "lit/directives/guard.js";
 import { AnswerGuard, type Sight } from "./answer-guard";
-import { ApiError } from "./api";
-import { countdown, visible, visibleLine } from "./format";
+import { countdown, span, visible, visibleLine } from "./format";
 import { icon } from "./icons";
 import { evidenceWords, initiatorMark } from "./initiators";
 import { rawRequest, rawStyles } from "./raw-request";
@@ -122,6 +121,9 @@ export class ApprovalCard extends LitElement {
         opacity: 0;
         transform: none;
       }
+      .actions .lasting {
+        flex-basis: 100%;
+      }
       .hint {
         font-size: 12.5px;
         min-height: 1.4em;
@@ -135,7 +137,8 @@ export class ApprovalCard extends LitElement {
   @property({ attribute: false }) question!: Question;
   @property({ attribute: false }) appTitle = "";
   @property({ attribute: false }) now: () => number = () => Date.now() / 1000;
-  @property({ attribute: false }) answer: (id: string, answer: Answer) => Promise<void> = () => Promise.resolve();
+  @property({ attribute: false }) answer: (id: string, answer: Answer, grant: boolean) => Promise<void> = () =>
+    Promise.resolve();
   /** Another value when other questions came or went, so that what lies under the pointer may have changed. */
   @property({ attribute: false }) neighbours = "";
 
@@ -143,6 +146,7 @@ export class ApprovalCard extends LitElement {
   @state() private arming = false;
   @state() private left = 0;
   @state() private sending: Answer | undefined;
+  @state() private lasting = false;
   @state() private hint = "";
   @state() private problem = "";
 
@@ -196,20 +200,23 @@ export class ApprovalCard extends LitElement {
 
   private buttons(): TemplateResult {
     const off = !this.ready || this.sending !== undefined;
-    const button = (answer: Answer, word: string, kind: string): TemplateResult =>
+    const { grant } = this.question;
+    const button = (answer: Answer, word: string, kind: string, lasting = false): TemplateResult =>
       html`<button
         class=${kind}
-        data-testid=${answer}
+        data-testid=${lasting ? "grant" : answer}
         ?disabled=${off}
         @pointerdown=${(event: PointerEvent) => this.press(event)}
-        @click=${(event: PointerEvent) => this.chosen(event, answer)}
+        @click=${(event: PointerEvent) => this.chosen(event, answer, lasting)}
         @keydown=${(event: KeyboardEvent) => this.key(event)}
       >
-        ${icon(answer === "approve" ? "check" : "cross")} ${this.sending === answer ? "Sending…" : word}
+        ${icon(lasting ? "clock" : answer === "approve" ? "check" : "cross")}
+        ${this.sending === answer && this.lasting === lasting ? "Sending…" : word}
       </button>`;
     const phase = this.ready ? "ready" : this.arming ? "arming" : "";
     return html`<div class="actions ${phase}">
       ${button("decline", "Decline", "")}${button("approve", "Approve", "primary")}
+      ${grant ? button("approve", `Approve, and all such calls for ${span(grant)}`, "lasting", true) : nothing}
     </div>`;
   }
 
@@ -261,10 +268,10 @@ export class ApprovalCard extends LitElement {
     this.guard.press(event, performance.now());
   }
 
-  private chosen(event: PointerEvent, answer: Answer): void {
+  private chosen(event: PointerEvent, answer: Answer, lasting: boolean): void {
     this.look();
     if (!this.guard.accepts(event, performance.now())) return this.explain();
-    void this.send(answer);
+    void this.send(answer, lasting);
   }
 
   private key(event: KeyboardEvent): void {
@@ -277,14 +284,15 @@ export class ApprovalCard extends LitElement {
     this.hint = "Answer with the mouse or by touch: a key pressed in passing must not approve anything.";
   }
 
-  private async send(answer: Answer): Promise<void> {
+  private async send(answer: Answer, lasting: boolean): Promise<void> {
     this.sending = answer;
+    this.lasting = lasting;
     this.problem = "";
     try {
-      await this.answer(this.question.id, answer);
+      await this.answer(this.question.id, answer, lasting);
       this.dispatchEvent(new CustomEvent("answered", { detail: answer }));
     } catch (error) {
-      this.problem = error instanceof ApiError ? error.message : String(error);
+      this.problem = error instanceof Error ? error.message : String(error);
       this.sending = undefined;
     }
   }

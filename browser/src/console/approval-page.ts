@@ -1,8 +1,10 @@
 /** One approval alone on the page: where the notice in an app links to. */
 import { css, html, LitElement, type PropertyValues, type TemplateResult } from "lit";
 import { customElement, property, state } from "lit/decorators.js";
+import type { Api } from "./api";
 import "./approval-card";
 import { icon } from "./icons";
+import "./security-keys";
 import { base, buttons } from "./styles";
 import type { Answer, Question } from "./types";
 
@@ -59,7 +61,9 @@ export class ApprovalPage extends LitElement {
   @property({ attribute: false }) titles: ReadonlyMap<string, string> = new Map();
   @property({ attribute: false }) loading = false;
   @property({ attribute: false }) now: () => number = () => Date.now() / 1000;
-  @property({ attribute: false }) answer: (id: string, answer: Answer) => Promise<void> = () => Promise.resolve();
+  @property({ attribute: false }) answer: (id: string, answer: Answer, grant: boolean) => Promise<void> = () =>
+    Promise.resolve();
+  @property({ attribute: false }) api: Api | undefined;
   @property({ attribute: false }) home = "#/";
 
   @state() private answered: Answer | undefined;
@@ -73,7 +77,7 @@ export class ApprovalPage extends LitElement {
   protected override render(): TemplateResult {
     return html`<main>
       <h1>Approval</h1>
-      <div class="card">${this.content()}</div>
+      <div class="card">${this.content()}<gateway-keys .api=${this.api}></gateway-keys></div>
       <a class="button bare" href=${this.home}>Back to the console</a>
     </main>`;
   }

@@ -1,11 +1,15 @@
 /** The pending approvals of the principal. */
 import { css, html, LitElement, nothing, type TemplateResult } from "lit";
-import { customElement, property } from "lit/decorators.js";
+import { customElement, property, state } from "lit/decorators.js";
 import { repeat } from "lit/directives/repeat.js";
+import type { Api } from "./api";
 import "./approval-card";
+import "./grants-list";
 import { icon } from "./icons";
-import { base, panel } from "./styles";
-import type { Answer, Question } from "./types";
+import type { Notifier, Permission } from "./notifier";
+import "./security-keys";
+import { base, buttons, panel } from "./styles";
+import type { Answer, Grant, Question } from "./types";
 
 const NONE = html`<span class="none">Nothing waits for you</span>`;
 
@@ -13,6 +17,7 @@ const NONE = html`<span class="none">Nothing waits for you</span>`;
 export class ApprovalsPanel extends LitElement {
   static override styles = [
     base,
+    buttons,
     panel,
     css`
       .panel.asks {
@@ -29,6 +34,12 @@ export class ApprovalsPanel extends LitElement {
         border-color: transparent;
         color: var(--surface);
         font-weight: 650;
+      }
+      header button {
+        margin-left: auto;
+      }
+      header .none + button {
+        margin-left: 8px;
       }
       header .none {
         margin-left: auto;
@@ -50,7 +61,19 @@ export class ApprovalsPanel extends LitElement {
   @property({ attribute: false }) questions: readonly Question[] = [];
   @property({ attribute: false }) titles: ReadonlyMap<string, string> = new Map();
   @property({ attribute: false }) now: () => number = () => Date.now() / 1000;
-  @property({ attribute: false }) answer: (id: string, answer: Answer) => Promise<void> = () => Promise.resolve();
+  @property({ attribute: false }) answer: (id: string, answer: Answer, grant: boolean) => Promise<void> = () =>
+    Promise.resolve();
+  @property({ attribute: false }) grants: readonly Grant[] = [];
+  @property({ attribute: false }) revoke: (id: string) => Promise<void> = () => Promise.resolve();
+  @property({ attribute: false }) api: Api | undefined;
+  @property({ attribute: false }) notifier: Notifier | undefined;
+
+  @state() private permission: Permission = "none";
+
+  override connectedCallback(): void {
+    super.connectedCallback();
+    this.permission = this.notifier?.permission ?? "none";
+  }
 
   protected override render(): TemplateResult {
     const asks = this.questions.length > 0;
@@ -59,9 +82,27 @@ export class ApprovalsPanel extends LitElement {
         ${icon("shield")}
         <h2 id="title">Approvals</h2>
         ${asks ? html`<span class="count">${this.questions.length}</span>` : NONE}
+        ${this.permission === "default" ? this.bell() : nothing}
       </header>
       ${asks ? html`<div class="body">${this.cards()}</div>` : nothing}
+      <gateway-grants
+        .grants=${this.grants}
+        .titles=${this.titles}
+        .now=${this.now}
+        .revoke=${this.revoke}
+      ></gateway-grants>
+      <gateway-keys .api=${this.api}></gateway-keys>
     </section>`;
+  }
+
+  private bell(): TemplateResult {
+    return html`<button class="bare" data-testid="notify" title="Notify me on the desktop" @click=${this.askToNotify}>
+      ${icon("bell")} Notify me
+    </button>`;
+  }
+
+  private async askToNotify(): Promise<void> {
+    this.permission = (await this.notifier?.ask()) ?? "none";
   }
 
   private cards(): unknown {

@@ -13,10 +13,11 @@ import { icon } from "./icons";
 import { layout } from "./layout-styles";
 import { Model, type ToolResult } from "./model";
 import "./connections-page";
-import { appHash, parseRoute, type ConnectionsRoute, type Route } from "./route";
+import { appHash, approvalHash, parseRoute, type ConnectionsRoute, type Route } from "./route";
 import type { Store } from "./store";
 import { STORIES } from "./stories";
 import { storyFor, type Story } from "./story";
+import { Notifier } from "./notifier";
 import "./problems-banner";
 import "./story-bar";
 import { base, buttons } from "./styles";
@@ -41,6 +42,7 @@ export class ConsoleApp extends LitElement {
 
   @query("gateway-approvals") private panel!: HTMLElement | null;
 
+  private readonly notifier = new Notifier();
   private following: AbortController | undefined;
   private known: ReadonlySet<string> = new Set();
   private titles: ReadonlyMap<string, string> = new Map();
@@ -103,7 +105,7 @@ export class ConsoleApp extends LitElement {
   }
 
   private main(store: Store, app: AppInfo): TemplateResult {
-    const { questions } = store;
+    const questions = store.state?.asks === false ? [] : store.questions;
     const live = store.link === "open";
     const tools = toolsOf(this.target());
     const story = this.storyOf(app, tools);
@@ -124,6 +126,10 @@ export class ConsoleApp extends LitElement {
           .titles=${this.titles}
           .now=${this.now}
           .answer=${this.answer}
+          .grants=${store.held}
+          .revoke=${this.revoke}
+          .api=${store.api}
+          .notifier=${this.notifier}
         ></gateway-approvals>
         <gateway-tools .tools=${tools} .view=${this.view} .call=${this.call} .enabled=${live}></gateway-tools>
         <gateway-timeline
@@ -149,6 +155,7 @@ export class ConsoleApp extends LitElement {
       .loading=${!store.asked}
       .now=${this.now}
       .answer=${this.answer}
+      .api=${store.api}
       .home=${store.api.root}
     ></gateway-approval-page>`;
   }
@@ -197,6 +204,7 @@ export class ConsoleApp extends LitElement {
     this.known = new Set(store.questions.map((question) => question.id));
     this.titles = new Map(store.state?.apps.map((app) => [app.id, app.title]));
     if (fresh.length) uncover();
+    if (store.state?.asks !== false) this.notifier.follow(store.questions, fresh, (id) => (location.hash = approvalHash(id)));
     if (fresh.length) this.news = `Approval needed: ${fresh.map((question) => question.message).join("; ")}`;
     document.title = titleFor(store.questions.length, NAME);
     this.requestUpdate();
@@ -237,7 +245,9 @@ export class ConsoleApp extends LitElement {
     this.route = parseRoute(location);
   };
   private readonly now = (): number => this.store?.api.now() ?? Date.now() / 1000;
-  private readonly answer = (id: string, answer: Answer): Promise<void> => (this.store as Store).answer(id, answer);
+  private readonly answer = (id: string, answer: Answer, grant: boolean): Promise<void> =>
+    (this.store as Store).answer(id, answer, grant);
+  private readonly revoke = (id: string): Promise<void> => (this.store as Store).api.revoke(id);
   private readonly call = (tool: ViewTool, args: JsonObject, signal: AbortSignal): Promise<ToolResult> =>
     callTool(this.client(), this.target(), tool, args, signal);
   private readonly stage = stageOf(

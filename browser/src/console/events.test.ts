@@ -3,7 +3,7 @@ import { follow, type Listener } from "./events";
 import type { Line } from "./types";
 
 const LINE: Line = { id: "a", phase: "outcome", time: 1, fields: { kind: "http" } };
-const STREAM = `event: approvals\ndata: []\n\nevent: views\ndata: [{"id":"v"}]\n\nevent: problems\ndata: [{"file":"policy.yaml"}]\n\nevent: record\ndata: ${JSON.stringify(LINE)}\n\n`;
+const STREAM = `event: approvals\ndata: []\n\nevent: views\ndata: [{"id":"v"}]\n\nevent: problems\ndata: [{"file":"policy.yaml"}]\n\nevent: grants\ndata: [{"id":"g"}]\n\nevent: record\ndata: ${JSON.stringify(LINE)}\n\n`;
 
 /** Follow a gateway that gives these answers, one after another, and then is left; what the listener was told. */
 async function followed(answers: (() => Response)[]): Promise<{ told: unknown[]; pauses: number[] }> {
@@ -15,6 +15,7 @@ async function followed(answers: (() => Response)[]): Promise<{ told: unknown[];
     views: (views) => told.push(["views", views[0]?.id]),
     apps: (apps) => told.push(["apps", apps[0]?.id]),
     problems: (problems) => told.push(["problems", problems[0]?.file]),
+    grants: (grants) => told.push(["grants", grants[0]?.id]),
     record: (line) => told.push(["record", line.id]),
     connection: (state, detail) => told.push(detail ? [state, detail] : [state]),
     unknown: () => told.push(["unknown"]),
@@ -40,6 +41,7 @@ test("each kind of event reaches the listener, and the end of the stream is told
     ["approvals", 0],
     ["views", "v"],
     ["problems", "policy.yaml"],
+    ["grants", "g"],
     ["record", "a"],
     ["lost", "The gateway closed the connection."],
   ]);

@@ -2,13 +2,14 @@
 import { ApiError, problemText } from "./api";
 import { isObject } from "./json";
 import { events, type ServerEvent } from "./sse";
-import type { AppInfo, Connection, Line, LiveView, Problem, Question } from "./types";
+import type { AppInfo, Connection, Grant, Line, LiveView, Problem, Question } from "./types";
 
 export interface Listener {
   approvals(questions: Question[]): void;
   views(views: LiveView[]): void;
   problems(problems: Problem[]): void;
   apps(apps: AppInfo[]): void;
+  grants(grants: Grant[]): void;
   record(line: Line): void;
   connection(state: Connection, detail: string): void;
   /** The gateway does not know who this is (any more). */
@@ -75,6 +76,7 @@ function deliver({ event, data }: ServerEvent, listener: Listener): void {
   else if (event === "views" && Array.isArray(value)) listener.views(value as LiveView[]);
   else if (event === "problems" && Array.isArray(value)) listener.problems(value as Problem[]);
   else if (event === "apps" && Array.isArray(value)) listener.apps(value as AppInfo[]);
+  else if (event === "grants" && Array.isArray(value)) listener.grants(value as Grant[]);
   else if (event === "record" && isLine(value)) listener.record(value);
 }
 

@@ -13,6 +13,13 @@ export function countdown(seconds: number): string {
   return `${Math.floor(left / 60)}:${String(left % 60).padStart(2, "0")}`;
 }
 
+/** A time in words, to the minute where it is longer than one. */
+export function span(seconds: number): string {
+  if (seconds < 60) return count(Math.round(seconds), "second", "seconds");
+  const minutes = Math.round(seconds / 60);
+  return minutes % 60 === 0 ? count(minutes / 60, "hour", "hours") : count(minutes, "minute", "minutes");
+}
+
 export function size(bytes: number): string {
   if (bytes < 1024) return `${bytes} B`;
   if (bytes < 1024 * 1024) return `${(bytes / 1024).toFixed(1)} KiB`;

@@ -2,7 +2,7 @@
 import { Api, ApiError } from "./api";
 import { follow, type Listener } from "./events";
 import { withLine } from "./timeline";
-import type { Answer, AppInfo, Connection, GatewayState, Line, LiveView, Problem, Question } from "./types";
+import type { Answer, AppInfo, Connection, GatewayState, Grant, Line, LiveView, Problem, Question } from "./types";
 
 /** Milliseconds after which the state is asked for again. */
 const RETRY = 2000;
@@ -15,6 +15,8 @@ export class Store extends EventTarget implements Listener {
   problem = "";
   questions: readonly Question[] = [];
   liveViews: readonly LiveView[] = [];
+  /** What was allowed for a while. */
+  held: readonly Grant[] = [];
   lines: readonly Line[] = [];
   /** What is to be said of the configuration. */
   notices: readonly Problem[] = [];
@@ -32,8 +34,8 @@ export class Store extends EventTarget implements Listener {
     return follow(this.api.url("api/events"), this, signal);
   }
 
-  answer(approval: string, answer: Answer): Promise<void> {
-    return this.api.answer(approval, answer);
+  answer(approval: string, answer: Answer, grant: boolean): Promise<void> {
+    return this.api.answer(approval, answer, grant);
   }
 
   connection(link: Connection, detail: string): void {
@@ -54,6 +56,11 @@ export class Store extends EventTarget implements Listener {
 
   views(views: LiveView[]): void {
     this.liveViews = views;
+    this.changed();
+  }
+
+  grants(grants: Grant[]): void {
+    this.held = grants;
     this.changed();
   }
 

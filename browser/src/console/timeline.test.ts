@@ -167,7 +167,7 @@ test("no more than the newest 500 entries are kept", () => {
 });
 
 function question(given: Partial<Question>): Question {
-  const rest = { app: "cart", message: "Remove?", method: "DELETE", target: "/api/cart/1", headers: [], body: "", size: 0, evidence: "" };
+  const rest = { app: "cart", message: "Remove?", method: "DELETE", target: "/api/cart/1", headers: [], body: "", size: 0, evidence: "", grant: null };
   return { id: "q", view: null, initiator: "model", created: 10.5, expires: 130, ...rest, ...given };
 }
 

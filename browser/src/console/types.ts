@@ -27,6 +27,8 @@ export interface GatewayState {
   /** Whether a changed app is shown at once, as its author wants it. */
   live: boolean;
   problems: Problem[];
+  /** Whether people are asked on this page; its approval pages answer in any case. */
+  asks: boolean;
 }
 
 /** What is to be said of the gateway's configuration: a file that was not taken, a restart to do, report mode. */
@@ -53,6 +55,25 @@ export interface Question {
   evidence: string;
   created: number;
   expires: number;
+  /** For how many seconds all calls under the same rule may be allowed; null where only this one. */
+  grant: number | null;
+}
+
+/** What was allowed for a while; times are in seconds since the epoch. */
+export interface Grant {
+  id: string;
+  app: string;
+  rule: string;
+  message: string;
+  created: number;
+  expires: number;
+}
+
+/** A security key of the person. */
+export interface TouchKey {
+  id: string;
+  name: string;
+  created: number;
 }
 
 /** What the gateway says of a link that an app asks to open; `message` is the question to the person. */

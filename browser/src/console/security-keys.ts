@@ -1,0 +1,102 @@
+/** The security keys of the person, where an approval takes the touch of one. */
+import { css, html, LitElement, nothing, type TemplateResult } from "lit";
+import { customElement, property, state } from "lit/decorators.js";
+import type { Api } from "./api";
+import { dateTime } from "./format";
+import { icon } from "./icons";
+import { base, buttons } from "./styles";
+import type { TouchKey } from "./types";
+
+@customElement("gateway-keys")
+export class SecurityKeys extends LitElement {
+  static override styles = [
+    base,
+    buttons,
+    css`
+      section {
+        display: grid;
+        gap: 8px;
+        padding: 12px 16px;
+        border-top: 1px solid var(--line);
+        font-size: 13px;
+      }
+      li,
+      .add {
+        display: flex;
+        align-items: center;
+        gap: 10px;
+      }
+      li span {
+        flex: 1;
+        min-width: 0;
+        overflow-wrap: anywhere;
+      }
+      .bad {
+        color: var(--bad);
+      }
+    `,
+  ];
+
+  @property({ attribute: false }) api: Api | undefined;
+  @state() private keys: readonly TouchKey[] = [];
+  @state() private needed = false;
+  @state() private busy = false;
+  @state() private problem = "";
+
+  override connectedCallback(): void {
+    super.connectedCallback();
+    void this.run(async () => {});
+  }
+
+  protected override render(): TemplateResult | typeof nothing {
+    if (!this.needed) return nothing;
+    return html`<section aria-label="Your security keys">
+      <p class="muted">
+        ${this.keys.length
+          ? "You approve by touching one of your security keys."
+          : "Here you approve by touching a security key. Add yours first: a key on your key ring, or this device."}
+      </p>
+      <ul>
+        ${this.keys.map((key) => this.line(key))}
+      </ul>
+      <div class="add">
+        <button class=${this.keys.length ? "" : "primary"} data-testid="add-key" ?disabled=${this.busy} @click=${this.add}>
+          ${icon("shield")} ${this.busy ? "Touch the key…" : "Add a security key"}
+        </button>
+      </div>
+      ${this.problem ? html`<p class="bad" role="status">${this.problem}</p>` : nothing}
+    </section>`;
+  }
+
+  private line(key: TouchKey): TemplateResult {
+    return html`<li data-testid="key">
+      ${icon("shield")}<span>${key.name}</span><span class="muted">${dateTime(key.created)}</span>
+      <button class="bare" ?disabled=${this.busy} @click=${() => void this.run((api) => api.removeKey(key.id))}>
+        Remove
+      </button>
+    </li>`;
+  }
+
+  private add(): void {
+    void this.run((api) => api.addKey(`Key ${this.keys.length + 1}`));
+  }
+
+  private async run(work: (api: Api) => Promise<void>): Promise<void> {
+    if (!this.api) return;
+    this.busy = true;
+    this.problem = "";
+    try {
+      await work(this.api);
+    } catch (error) {
+      this.problem = error instanceof Error ? error.message : String(error);
+    }
+    try {
+      const { presence, keys } = await this.api.keys();
+      this.needed = presence;
+      this.keys = keys;
+    } catch {
+      this.needed = false; // a gateway that does not answer is told of elsewhere
+    }
+    this.busy = false;
+  }
+}

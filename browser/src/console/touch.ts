@@ -1,0 +1,37 @@
+/** Touching a security key (WebAuthn): the browser's part of it, with JSON in and out. */
+import type { JsonObject } from "./types";
+
+type Parsers = {
+  parseRequestOptionsFromJSON(options: JsonObject): PublicKeyCredentialRequestOptions;
+  parseCreationOptionsFromJSON(options: JsonObject): PublicKeyCredentialCreationOptions;
+};
+
+/** What a touched key says of `options`. */
+export async function touch(options: JsonObject): Promise<JsonObject> {
+  const publicKey = parsers().parseRequestOptionsFromJSON(options);
+  return written(await asked(navigator.credentials.get({ publicKey })));
+}
+
+/** What a new key says of itself. */
+export async function create(options: JsonObject): Promise<JsonObject> {
+  const publicKey = parsers().parseCreationOptionsFromJSON(options);
+  return written(await asked(navigator.credentials.create({ publicKey })));
+}
+
+function parsers(): Parsers {
+  const found = globalThis.PublicKeyCredential as unknown as Partial<Parsers> | undefined;
+  if (found?.parseRequestOptionsFromJSON && found.parseCreationOptionsFromJSON) return found as Parsers;
+  throw new Error("This browser can not use security keys here. A newer one can.");
+}
+
+async function asked(answer: Promise<Credential | null>): Promise<Credential> {
+  const credential = await answer.catch((cause: unknown) => {
+    throw new Error("No key was touched.", { cause });
+  });
+  if (!credential) throw new Error("No key was touched.");
+  return credential;
+}
+
+function written(credential: Credential): JsonObject {
+  return (credential as unknown as { toJSON(): JsonObject }).toJSON();
+}

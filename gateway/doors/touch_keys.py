@@ -1,0 +1,87 @@
+"""The security keys of a person over HTTP: the list, adding one, removing one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from gateway.doors.answers import refused
+from gateway.doors.guard import PRINCIPAL
+from gateway.errors import Refusal
+from gateway.exchange.presence import NAME, Presence
+from gateway.exchange.record import Recorder
+from gateway.model import Caller, Door, Initiator, Json, Principal
+
+Handler = Callable[[web.Request], Awaitable[web.Response]]
+
+
+class TouchKeyDoor:
+    """`presence` None: nobody needs a key here."""
+
+    def __init__(self, presence: Presence | None, recorder: Recorder) -> None:
+        self._presence = presence
+        self._recorder = recorder
+
+    def routes(self, changing: Callable[[Handler], Handler]) -> list[web.RouteDef]:
+        """The routes; `changing` lets only the console's own page change things."""
+        return [
+            web.get("/api/keys", self._list),
+            web.post("/api/keys/begin", changing(self._held(self._begin))),
+            web.post("/api/keys", changing(self._held(self._add))),
+            web.post("/api/keys/{id}/begin", changing(self._held(self._begin_removal))),
+            web.post("/api/keys/{id}/remove", changing(self._held(self._remove))),
+        ]
+
+    async def _list(self, request: web.Request) -> web.Response:
+        keys = await self._presence.keys(request[PRINCIPAL]) if self._presence is not None else []
+        listed: list[Json] = [{"id": key.id, "name": key.name, "created": key.created} for key in keys]
+        return _json({"presence": self._presence is not None, "keys": listed})
+
+    def _held(self, handler: Callable[[Presence, web.Request], Awaitable[web.Response]]) -> Handler:
+        """A handler for people in their own browser, where keys are asked for at all."""
+
+        async def handle(request: web.Request) -> web.Response:
+            if self._presence is None:
+                return refused(404, "not-found", "Nobody needs a security key here: `approvals.presence` is none.")
+            if not request[PRINCIPAL].session:
+                return refused(403, "not-allowed", "A person does this, logged in to the console.")
+            try:
+                return await handler(self._presence, request)
+            except Refusal as refusal:
+                return refused(refusal.status, refusal.reason, refusal.detail)
+
+        return handle
+
+    async def _begin(self, presence: Presence, request: web.Request) -> web.Response:
+        return _json(await presence.adding(request[PRINCIPAL]))
+
+    async def _add(self, presence: Presence, request: web.Request) -> web.Response:
+        given = json.loads(await request.read())
+        name = given.get("name") if isinstance(given, dict) else None
+        if not isinstance(name, str) or not 0 < len(name.strip()) <= NAME or not name.isprintable():
+            return refused(400, "bad-request", f"name: a text of at most {NAME} characters.")
+        by = request[PRINCIPAL]
+        key = await presence.add(by, name.strip(), given.get("credential"), given.get("assertion"))
+        await self._note(by, "added", key.id, key.name)
+        return _json({"id": key.id})
+
+    async def _begin_removal(self, presence: Presence, request: web.Request) -> web.Response:
+        return _json(await presence.removing(request[PRINCIPAL], request.match_info["id"]))
+
+    async def _remove(self, presence: Presence, request: web.Request) -> web.Response:
+        given = json.loads(await request.read())
+        id = request.match_info["id"]
+        await presence.remove(request[PRINCIPAL], id, given.get("assertion") if isinstance(given, dict) else None)
+        await self._note(request[PRINCIPAL], "removed", id, "")
+        return _json({"removed": id})
+
+    async def _note(self, by: Principal, what: str, id: str, name: str) -> None:
+        record = self._recorder.start("key", Caller(by, "", Door.SITE, Initiator.PERSON, "console"), safe=False)
+        record.note(door="console", decision=what, key=id, name=name)
+        await record.close(status=200)
+
+
+def _json(value: Json) -> web.Response:
+    return web.json_response(value, headers={"cache-control": "no-store"})

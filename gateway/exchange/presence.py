@@ -1,0 +1,194 @@
+"""Shows that a person is there: a security key is touched for one question, whose digest is in what the key signs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from urllib.parse import urlsplit
+
+from webauthn import (
+    base64url_to_bytes,
+    generate_authentication_options,
+    generate_registration_options,
+    options_to_json,
+    verify_authentication_response,
+    verify_registration_response,
+)
+from webauthn.helpers import bytes_to_base64url
+from webauthn.helpers.exceptions import WebAuthnException
+from webauthn.helpers.structs import (
+    AuthenticatorSelectionCriteria,
+    PublicKeyCredentialDescriptor,
+    UserVerificationRequirement,
+)
+
+from gateway.errors import Reason, Refusal
+from gateway.model import Json, Principal, Question
+from gateway.stores.touch_keys import TouchKey, TouchKeys
+
+LIFE = 120.0
+"""Seconds in which a key is added or removed, once that has begun."""
+
+MOST = 10
+"""Keys of one person."""
+
+NAME = 60
+"""Characters of the longest name of a key."""
+
+
+class Presence:
+    """The keys of people, and what they sign. `console` is the origin that shows the approvals (WebAuthn Level 3)."""
+
+    def __init__(self, keys: TouchKeys, console: str, clock: Callable[[], float] = time.time) -> None:
+        self._keys = keys
+        self._console = console
+        self._site = urlsplit(console).hostname or ""
+        self._clock = clock
+        self._begun: dict[tuple[str, str], tuple[bytes, float]] = {}
+
+    async def keys(self, by: Principal) -> list[TouchKey]:
+        """The keys of a person."""
+        return await self._keys.of(by.person)
+
+    async def adding(self, by: Principal) -> dict[str, Json]:
+        """What the browser needs to make a key: `create`, and `touch` where one that the person has comes first."""
+        known = await self.keys(by)
+        if len(known) >= MOST:
+            raise _refused(f"A person has {MOST} keys at most. Remove one first.")
+        challenge = self._begin(by, "add")
+        options = generate_registration_options(
+            rp_id=self._site,
+            rp_name="webmcp-gateway",
+            user_name=by.subject,
+            user_id=hashlib.sha256(by.person.encode()).digest(),
+            challenge=challenge,
+            exclude_credentials=_named(known),
+            authenticator_selection=AuthenticatorSelectionCriteria(
+                user_verification=UserVerificationRequirement.PREFERRED
+            ),
+        )
+        touch = self._options(known, _over("add", challenge)) if known else None
+        return {"create": json.loads(options_to_json(options)), "touch": touch}
+
+    async def add(self, by: Principal, name: str, credential: Json, assertion: Json) -> TouchKey:
+        """Keep a new key. Whoever has one already touches it for that. Raises `Refusal`."""
+        challenge = self._end(by, "add")
+        known = await self.keys(by)
+        if known:
+            await self._verify(known, _over("add", challenge), assertion)
+        try:
+            made = verify_registration_response(
+                credential=_json(credential),
+                expected_challenge=challenge,
+                expected_rp_id=self._site,
+                expected_origin=self._console,
+            )
+        except (WebAuthnException, ValueError) as error:
+            raise _refused(f"This is no new key of this site: {error}") from error
+        key = TouchKey(
+            id=bytes_to_base64url(made.credential_id),
+            person=by.person,
+            name=name[:NAME],
+            public=made.credential_public_key,
+            count=made.sign_count,
+            created=self._clock(),
+        )
+        if not await self._keys.add(key):
+            raise _refused("This key is known already.")
+        return key
+
+    async def removing(self, by: Principal, id: str) -> Json:
+        """What a key must sign, that `id` may be removed."""
+        return self._options(await self.keys(by), _over("remove", self._begin(by, f"remove {id}")))
+
+    async def remove(self, by: Principal, id: str, assertion: Json) -> None:
+        """Forget a key; one of the person's keys is touched for that. Raises `Refusal`."""
+        challenge = self._end(by, f"remove {id}")
+        await self._verify(await self.keys(by), _over("remove", challenge), assertion)
+        if not await self._keys.remove(by.person, id):
+            raise _refused("There is no such key.")
+
+    async def asking(self, by: Principal, question: Question, *, lasting: bool) -> Json:
+        """What a key must sign, that `by` approves `question`. Raises `Refusal` where the person has no key."""
+        known = await self.keys(by)
+        if not known:
+            raise _refused("An approval takes the touch of a security key: add yours on the console first.")
+        return self._options(known, challenge_of(by, question, lasting=lasting))
+
+    async def touched(self, by: Principal, question: Question, assertion: Json, *, lasting: bool) -> None:
+        """Hold an assertion to the very question. Raises `Refusal`."""
+        await self._verify(await self.keys(by), challenge_of(by, question, lasting=lasting), assertion)
+
+    async def _verify(self, known: Sequence[TouchKey], challenge: bytes, assertion: Json) -> None:
+        id = assertion.get("id") if isinstance(assertion, dict) else None
+        key = next((key for key in known if key.id == id), None)
+        if key is None:
+            raise _refused("The touch of one of your security keys is needed.")
+        try:
+            done = verify_authentication_response(
+                credential=_json(assertion),
+                expected_challenge=challenge,
+                expected_rp_id=self._site,
+                expected_origin=self._console,
+                credential_public_key=key.public,
+                credential_current_sign_count=key.count,
+            )
+        except (WebAuthnException, ValueError) as error:
+            raise _refused(f"The key has not signed this: {error}") from error
+        await self._keys.used(key.id, done.new_sign_count)
+
+    def _options(self, known: Sequence[TouchKey], challenge: bytes) -> Json:
+        options = generate_authentication_options(
+            rp_id=self._site,
+            challenge=challenge,
+            allow_credentials=_named(known),
+            user_verification=UserVerificationRequirement.PREFERRED,
+        )
+        said: Json = json.loads(options_to_json(options))
+        return said
+
+    def _begin(self, by: Principal, what: str) -> bytes:
+        now = self._clock()
+        self._begun = {key: value for key, value in self._begun.items() if value[1] > now}
+        challenge = secrets.token_bytes(32)
+        self._begun[by.person, what] = (challenge, now + LIFE)
+        return challenge
+
+    def _end(self, by: Principal, what: str) -> bytes:
+        challenge, expires = self._begun.pop((by.person, what), (b"", 0.0))
+        if self._clock() >= expires:
+            raise _refused("This took too long, or was done already. Begin anew.")
+        return challenge
+
+
+def challenge_of(by: Principal, question: Question, *, lasting: bool) -> bytes:
+    """What a key signs for a yes to `question`: nobody knows it before the question is there, and it fits no other."""
+    what = "approve all under its rule" if lasting else "approve"
+    return _over(
+        what, question.id.encode(), question.digest.encode(), question.policy_version.encode(), by.person.encode()
+    )
+
+
+def _over(what: str, *parts: bytes) -> bytes:
+    sha = hashlib.sha256()
+    for part in (b"webmcp-gateway", what.encode(), *parts):
+        sha.update(b"%d:" % len(part))
+        sha.update(part)
+    return sha.digest()
+
+
+def _named(keys: Sequence[TouchKey]) -> list[PublicKeyCredentialDescriptor]:
+    return [PublicKeyCredentialDescriptor(id=base64url_to_bytes(key.id)) for key in keys]
+
+
+def _json(value: Json) -> str:
+    if not isinstance(value, dict):
+        raise _refused("What the key said is missing.")
+    return json.dumps(value)
+
+
+def _refused(why: str) -> Refusal:
+    return Refusal(Reason.APPROVAL_UNAVAILABLE, why)

@@ -1,0 +1,71 @@
+"""The security keys that people touch to approve, in the database: public parts alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import select, update
+from sqlalchemy.exc import IntegrityError
+
+from gateway.stores.schema import TOUCH_KEYS
+from gateway.stores.sql import Database
+from gateway.stores.whole import whole
+
+
+@dataclass(frozen=True, slots=True)
+class TouchKey:
+    """A key of one person. `count` is how often it says that it was used; `created` is in seconds since the epoch."""
+
+    id: str
+    person: str
+    name: str
+    public: bytes
+    count: int
+    created: float
+
+
+class TouchKeys:
+    """The keys of all people, in `database`. Each method raises OSError while that is down."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def of(self, person: str) -> list[TouchKey]:
+        """The keys of a person, oldest first."""
+        wanted = select(TOUCH_KEYS).where(TOUCH_KEYS.c.person == person).order_by(TOUCH_KEYS.c.created)
+        async with self._database.connect() as connection:
+            return [TouchKey(**row._mapping) for row in await connection.execute(wanted)]
+
+    async def add(self, key: TouchKey) -> bool:
+        """Keep a new key. False if this one is known already, whoever's it is."""
+        return await whole(self._add(key))
+
+    async def used(self, id: str, count: int) -> None:
+        """The key was touched, and counts on."""
+        await whole(self._changed(id, count))
+
+    async def remove(self, person: str, id: str) -> bool:
+        """Forget a key. False if this person has no such key."""
+        return await whole(self._remove(person, id))
+
+    async def _add(self, key: TouchKey) -> bool:
+        row = {name: getattr(key, name) for name in ("id", "person", "name", "public", "count", "created")}
+        async with self._database.connect() as connection:
+            try:
+                await connection.execute(TOUCH_KEYS.insert().values(row))
+            except IntegrityError:
+                return False
+            await connection.commit()
+        return True
+
+    async def _changed(self, id: str, count: int) -> None:
+        async with self._database.connect() as connection:
+            await connection.execute(update(TOUCH_KEYS).where(TOUCH_KEYS.c.id == id).values(count=count))
+            await connection.commit()
+
+    async def _remove(self, person: str, id: str) -> bool:
+        wanted = TOUCH_KEYS.delete().where(TOUCH_KEYS.c.id == id, TOUCH_KEYS.c.person == person)
+        async with self._database.connect() as connection:
+            gone = await connection.execute(wanted)
+            await connection.commit()
+        return bool(gone.rowcount)

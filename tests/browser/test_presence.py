@@ -1,0 +1,190 @@
+"""`presence: webauthn` in Chromium: a key is added, and touched for each approval; grants; desktop notifications."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from playwright.async_api import BrowserContext, CDPSession, Page, expect
+
+from tests.browser.test_approval_page import asked, deleted
+from tests.test_main_job import answer_next, person
+from tests.world import EXAMPLE, World, running
+
+GRANTS = (
+    (EXAMPLE / "policy.yaml").read_text("utf-8").replace("{when: model, message", "{when: model, grant: 10m, message")
+)
+SHOTS = os.environ.get("WEBMCP_GATEWAY_SHOTS")
+
+
+async def shot(page: Page, name: str) -> None:
+    """A picture of the page, where someone wants to look at it."""
+    if SHOTS:
+        await page.screenshot(path=f"{SHOTS}/{name}.png")
+
+
+@asynccontextmanager
+async def needing_touch(folder: Path, **options: Any) -> AsyncIterator[World]:
+    """A gateway whose approvals take the touch of a key."""
+    async with running(folder, extra="approvals: {presence: webauthn}", **options) as world:
+        yield world
+
+
+async def authenticator(context: BrowserContext, page: Page) -> tuple[CDPSession, str]:
+    """A virtual security key in this page's browser."""
+    devtools = await context.new_cdp_session(page)
+    await devtools.send("WebAuthn.enable")
+    options = {"protocol": "ctap2", "transport": "usb", "hasUserVerification": False, "isUserVerified": False}
+    made = await devtools.send(
+        "WebAuthn.addVirtualAuthenticator",
+        {"options": {**options, "automaticPresenceSimulation": True}},
+    )
+    return devtools, str(made["authenticatorId"])
+
+
+async def so(page: Page, expression: str) -> None:
+    """Wait until something holds on the page, whose CSP forbids Playwright's own way of waiting."""
+    async with asyncio.timeout(10):
+        while not await page.evaluate(expression):
+            await page.evaluate("new Promise((done) => setTimeout(done, 20))")
+
+
+async def test_an_approval_takes_the_touch_of_a_key(tmp_path: Path, context: BrowserContext, page: Page) -> None:
+    """Without a key nothing is approved; one is added on the page, and touched; the record says that it was."""
+    async with needing_touch(tmp_path) as world, asked(world) as question:
+        await authenticator(context, page)
+        await page.goto(question.link)
+        await expect(page.get_by_test_id("add-key")).to_be_visible()
+        await shot(page, "no-key")
+        await expect(page.get_by_test_id("approve")).to_be_enabled()
+        await page.get_by_test_id("approve").click()
+        await expect(page.get_by_text("add yours on the console first")).to_be_visible()
+        assert deleted(world) == 0
+        await page.get_by_test_id("add-key").click()
+        await expect(page.get_by_test_id("key")).to_have_count(1)
+        await shot(page, "key")
+        await expect(page.get_by_test_id("approve")).to_be_enabled()
+        await page.get_by_test_id("approve").click()
+        await expect(page.get_by_text("The call goes on")).to_be_visible()
+        async with asyncio.timeout(10):
+            assert "gateway-reason" not in (await question.answer)["headers"]
+        assert deleted(world) == 1
+        records = {line["fields"]["kind"]: line["fields"] for line in world.records() if "kind" in line["fields"]}
+        assert (records["key"]["decision"], records["approval"]["present"]) == ("added", True)
+
+
+async def test_a_click_alone_or_an_old_touch_approves_nothing(
+    tmp_path: Path, context: BrowserContext, page: Page
+) -> None:
+    """The assertion is of one question: without it, with garbage, and with that of another question it is refused."""
+    async with needing_touch(tmp_path) as world, person(world) as ann:
+        async with asked(world) as first:
+            await authenticator(context, page)
+            used: list[Any] = []
+
+            def keep(request: Any) -> None:
+                body = json.loads(request.post_data or "null")
+                if isinstance(body, dict) and "assertion" in body and "answer" in body:
+                    used.append(body)
+
+            page.on("request", keep)
+            await page.goto(first.link)
+            await page.get_by_test_id("add-key").click()
+            await expect(page.get_by_test_id("key")).to_have_count(1)
+            await expect(page.get_by_test_id("approve")).to_be_enabled()
+            await page.get_by_test_id("approve").click()
+            await first.answer
+        (stale,) = used
+        async with asked(world, {"url": "/api/cart/bowl", "method": "DELETE", "_initiator": "model"}) as second:
+            id = second.link.rpartition("/")[2]
+            forged = {**stale, "assertion": {**stale["assertion"], "id": "AAAA"}}
+            for body in ({"answer": "approve"}, stale, forged, {**stale, "assertion": 7}, {**stale, "assertion": {}}):
+                async with ann.post(f"{world.console}/api/approvals/{id}", json=body) as refused:
+                    assert refused.status == 403, await refused.text()
+            assert deleted(world) == 1
+            await answer_next(ann, world, "decline")
+
+
+async def test_a_second_key_takes_a_touch_of_the_first(tmp_path: Path, context: BrowserContext, page: Page) -> None:
+    """Whoever is in the session alone adds none and removes none."""
+    async with needing_touch(tmp_path) as world, person(world) as ann:
+        await authenticator(context, page)
+        async with asked(world) as question:
+            await page.goto(question.link)
+            await page.get_by_test_id("add-key").click()
+            await expect(page.get_by_test_id("key")).to_have_count(1)
+            async with ann.get(f"{world.console}/api/keys") as listed:
+                (key,) = (await listed.json())["keys"]
+            for path, body in (("", {"name": "Mallory's"}), (f"/{key['id']}/remove", {})):
+                async with ann.post(f"{world.console}/api/keys{path}", json=body) as refused:
+                    assert refused.status == 403
+            async with ann.post(f"{world.console}/api/keys/begin", json={}) as begun:
+                assert (await begun.json())["touch"] is not None
+            async with ann.post(f"{world.console}/api/keys", json={"name": "Mallory's", "credential": {}}) as refused:
+                assert refused.status == 403
+            await page.get_by_role("button", name="Remove").click()
+            await expect(page.get_by_test_id("key")).to_have_count(0)
+            await answer_next(ann, world, "decline")
+
+
+async def test_a_grant_is_given_listed_and_revoked(tmp_path: Path, page: Page) -> None:
+    """The card offers it where the policy does; the console shows it until it is ended there."""
+    async with running(tmp_path, policy=GRANTS) as world:
+        await page.goto(f"{world.console}/")
+        async with asked(world) as question:
+            lasting = page.get_by_test_id("grant").filter(has_text="10 minutes")
+            await expect(lasting).to_be_enabled()
+            await shot(page, "grant-offered")
+            await lasting.click()
+            async with asyncio.timeout(10):
+                assert "gateway-reason" not in (await question.answer)["headers"]
+        await expect(page.get_by_test_id("revoke")).to_be_visible()
+        await expect(page.get_by_text("DELETE /api/cart/{item}")).to_be_visible()
+        await shot(page, "grant-held")
+        await page.get_by_test_id("revoke").click()
+        await expect(page.get_by_test_id("revoke")).to_have_count(0)
+
+
+async def test_a_notification_is_shown_only_after_a_click_allowed_it(
+    world: World, context: BrowserContext, page: Page
+) -> None:
+    """The page asks for nothing by itself; a notification says what is asked, and goes when that is over."""
+    await page.add_init_script(
+        """
+        globalThis.notes = [];
+        globalThis.Notification = class {
+          static permission = 'default';
+          static requestPermission = async () => (Notification.permission = 'granted');
+          constructor(title, { body }) { this.said = `${title}: ${body}`; notes.push(this); }
+          close() { this.closed = true; }
+        };
+        document.hasFocus = () => false;
+        """
+    )
+    await page.goto(f"{world.console}/")
+    await expect(page.get_by_test_id("notify")).to_be_visible()
+    assert await page.evaluate("Notification.permission") == "default"
+    await page.get_by_test_id("notify").click()
+    async with person(world) as ann, asked(world):
+        await so(page, "notes.length === 1")
+        assert await page.evaluate("notes[0].said") == "Approval needed: Remove mug from the cart?"
+        await answer_next(ann, world, "decline")
+        await so(page, "notes[0].closed === true")
+
+
+async def test_an_approval_page_in_a_frame_shows_nothing(world: World, page: Page) -> None:
+    """Of this site or another: the browser refuses to show it."""
+    async with asked(world) as question, person(world) as ann:
+        async with ann.get(question.link) as answer:
+            assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+            assert answer.headers["cross-origin-opener-policy"] == "same-origin"
+        await page.goto(f"{world.site}/")
+        await page.set_content(f"<iframe src='{question.link}'></iframe>")
+        await page.wait_for_timeout(0)
+        assert await page.frame_locator("iframe").get_by_test_id("approve").count() == 0
+        await answer_next(ann, world, "decline")
