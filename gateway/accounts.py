@@ -14,6 +14,7 @@ from gateway.config.secrets import PendingSecret
 from gateway.credentials import AuthorizationCode, Basic, Fixed, OAuth, Plugged, Spec
 from gateway.doors.access import CALLBACK
 from gateway.errors import StartError
+from gateway.exchange.absent import Absences
 from gateway.exchange.authenticate import Authenticator, OfPlugin, Source, Unchanging
 from gateway.exchange.connecting import Connecting
 from gateway.exchange.cookies import CookieJars
@@ -46,8 +47,9 @@ class Accounts:
             if isinstance(spec, OAuth):
                 self.fetched[name] = self._fetched(spec)
         self.jars = CookieJars()
+        self.absences = Absences()
         self.connecting = Connecting(
-            self.specs, self.servers, self.fetched, self.store, self.jars, f"{self.console}{CALLBACK}"
+            self.specs, self.servers, self.fetched, self.store, self.jars, f"{self.console}{CALLBACK}", self.absences
         )
         types = hooks.credential_types()
         self.authenticator = Authenticator({name: self._source(spec, types) for name, spec in self.specs.items()})

@@ -115,7 +115,9 @@ class _Gateway:
             idempotency=Idempotency(IdempotencyKeys(self._database)),
             waiting=Waiting(self._approvals, self._approving.page, self._approving.grants),
             recorder=self._recorder,
-            sender=Sender(self._accounts.authenticator, self._accounts.jars, circuits),
+            sender=Sender(
+                self._accounts.authenticator, self._accounts.jars, circuits, absences=self._accounts.absences
+            ),
             streams=self._streams,
             hooks=hooks,
         )
@@ -149,6 +151,7 @@ class _Gateway:
             recorder=self._recorder,
             approval_url=self._approving.page,
             grants=self._approving.grants,
+            absences=self._accounts.absences,
         )
         self._runtime = (static / "view" / "runtime.js").read_text("utf-8")
         self._forms = (static / "forms" / "forms.js").read_text("utf-8")

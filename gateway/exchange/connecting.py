@@ -24,6 +24,7 @@ from gateway.credentials import (
     revoke,
 )
 from gateway.errors import Reason, Refusal, StartError
+from gateway.exchange.absent import Absences
 from gateway.exchange.cookies import CookieJars
 from gateway.exchange.drive import drive
 from gateway.exchange.fetched import Fetched
@@ -67,6 +68,7 @@ class Connecting:
         store: TokenStore,
         jars: CookieJars,
         redirect_uri: str,
+        absences: Absences,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._specs = {
@@ -84,6 +86,7 @@ class Connecting:
         self._store = store
         self._jars = jars
         self._redirect_uri = redirect_uri
+        self._absences = absences
         self._now = now
 
     async def list(self, principal: Principal) -> list[Connection]:
@@ -123,6 +126,7 @@ class Connecting:
         before = await self._connected(spec.name, principal)
         kept = await self._store.put(spec.name, principal.person, token, secrets.token_urlsafe(9), self._now())
         await self._changed(spec.name, principal, before)
+        self._absences.connected(spec.name, principal.person)
         return Connection(spec.name, spec.title, spec.scope, kept.changed, token.account)
 
     async def disconnect(self, credential: str, principal: Principal) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 
 from gateway.errors import Reason, Refusal
+from gateway.exchange.absent import Absences
 from gateway.exchange.answer import Answer
 from gateway.exchange.authenticate import Authenticator
 from gateway.exchange.circuit import FAILING_REASONS, FAILING_STATUSES, Circuits, State
@@ -40,11 +41,13 @@ class Sender:
         jars: CookieJars | None = None,
         circuits: Circuits | None = None,
         retries: Retries | None = None,
+        absences: Absences | None = None,
     ) -> None:
         self._authenticator = authenticator
         self._jars = jars or CookieJars()
         self._circuits = circuits or Circuits()
         self._retries = retries or Retries()
+        self._absences = absences or Absences()
 
     async def send(
         self, leg: Leg, backend: Backend, spec: BackendSpec, caller: Caller, record: Record, held: AsyncExitStack
@@ -53,7 +56,7 @@ class Sender:
         if leg.request.anonymous:
             spec = replace(spec, credential=None)
         record.note(credential=spec.credential)
-        version = await self._authenticator.version(spec.credential, caller.principal)
+        version = await self._account(spec.credential, caller)
         jar = jar_key(leg, caller, spec, version)
         way = Way(leg, backend, spec, caller.principal, jar, held)
         place = (caller.app, spec.name)
@@ -75,6 +78,19 @@ class Sender:
         except Refusal as refusal:
             if refusal.reason is Reason.BACKEND_UNAVAILABLE:
                 record.note(circuit=State.OPEN)
+            raise
+
+    async def _account(self, name: str | None, caller: Caller) -> str:
+        """Which account is used; where its person has to connect it first, and can be sent there, after they did."""
+        try:
+            return await self._authenticator.version(name, caller.principal)
+        except Refusal as refusal:
+            if name is None or refusal.connect_url is None:
+                raise
+            with self._absences.needed(caller, name, refusal.connect_url) as need:
+                while need is not None and await need.again():
+                    with suppress(Refusal):  # not there yet; the last word is the one above
+                        return await self._authenticator.version(name, caller.principal)
             raise
 
     async def _authenticated(self, way: Way, timeout: float, record: Record) -> Answer:

@@ -15,6 +15,7 @@ from mcp import MCPError
 from mcp import types as mcp
 
 from gateway.errors import Reason, Refusal
+from gateway.exchange.absent import Absences
 from gateway.exchange.approve import Approvals, Ask, Parked, State
 from gateway.exchange.grants import Grants
 from gateway.exchange.limit import Limiter
@@ -47,8 +48,10 @@ class Forwarder:
         recorder: Recorder,
         approval_url: str = "",
         grants: Grants | None = None,
+        absences: Absences | None = None,
     ) -> None:
         self._grants = grants if grants is not None else Grants()
+        self._absences = absences if absences is not None else Absences()
         self._views = views
         self._approvals = approvals
         self._approval_url = approval_url
@@ -79,7 +82,7 @@ class Forwarder:
         caller = Caller(principal, target.app, Door.MCP, Initiator.MODEL, "model-call", target.id, cause=taint.id)
         record = self._recorder.start("tool", replace(caller, cause=None), safe=False)
         record.note(method="tools/call", tool=tool.page_name, request_size=len(json.dumps(arguments)))
-        with self._telling(tell, record.id):
+        with self._telling(tell, record.id), self._absences.telling(record.id, tell):
             refused = await self._closed(record, self._admitted(target, tool, arguments, caller, record, tell))
             if refused is not None:
                 return refused
@@ -167,11 +170,13 @@ class Forwarder:
             limit = await stack.enter_async_context(asyncio.timeout(None))
 
             def adjust() -> None:
-                limit.reschedule(None if self._approvals.asks_about(view.id) else clock() + DEADLINE)
+                asked = self._approvals.asks_about(view.id) or self._absences.asks_about(view.id)
+                limit.reschedule(None if asked else clock() + DEADLINE)
 
             def begin() -> None:
                 adjust()
                 stack.callback(self._approvals.watch(adjust))
+                stack.callback(self._absences.watch(adjust))
 
             yield begin
 

@@ -1,0 +1,98 @@
+"""Accounts that a model's call needs and its person has not connected: the client sends them there, the call waits."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from gateway.model import Caller, Tell, Visit
+
+PATIENCE: Final = 50.0
+"""Seconds for which a request waits; after these its caller is told what is missing."""
+
+LOOK: Final = 2.0
+"""Seconds after which it is looked whether the account was connected in another process."""
+
+
+@dataclass(slots=True, eq=False)
+class Need:
+    """One request that waits. `again` says when to look."""
+
+    view: str | None
+    credential: str
+    person: str
+    end: float
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def again(self) -> bool:
+        """Wait until the account may be there; False when the time is over."""
+        left = self.end - asyncio.get_running_loop().time()
+        if left <= 0:
+            return False
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.news.wait(), min(LOOK, left))
+        self.news.clear()
+        return True
+
+
+class Absences:
+    """The requests of this process that wait for an account."""
+
+    def __init__(self) -> None:
+        self._tells: dict[str, Tell] = {}
+        self._needs: set[Need] = set()
+        self._watchers: set[Callable[[], None]] = set()
+
+    @contextmanager
+    def telling(self, cause: str, tell: Tell | None) -> Iterator[None]:
+        """What the model's call `cause` leads to may wait: `tell` tells its client where the person goes."""
+        if tell is None:
+            yield
+            return
+        self._tells[cause] = tell
+        try:
+            yield
+        finally:
+            del self._tells[cause]
+
+    @contextmanager
+    def needed(self, caller: Caller, credential: str, url: str) -> Iterator[Need | None]:
+        """A request that waits for an account, which `url` connects; None where no client can be told."""
+        tell = self._tells.get(caller.cause) if caller.cause is not None else None
+        if tell is None:
+            yield None
+            return
+        need = Need(caller.view, credential, caller.principal.person, asyncio.get_running_loop().time() + PATIENCE)
+        visit = Visit(secrets.token_urlsafe(16), url, f"Connect an account for {credential}: the call waits for it.")
+        self._needs.add(need)
+        self._changed()
+        tell(visit)
+        try:
+            yield need
+        finally:
+            self._needs.discard(need)
+            tell(replace(visit, over=True))
+            self._changed()
+
+    def connected(self, credential: str, person: str) -> None:
+        """Somebody connected an account: who waits for it looks now."""
+        for need in self._needs:
+            if (need.credential, need.person) == (credential, person):
+                need.news.set()
+
+    def asks_about(self, view: str) -> bool:
+        """Whether a request of this view waits."""
+        return any(need.view == view for need in self._needs)
+
+    def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` whenever one begins or ends to wait; the result ends that."""
+        self._watchers.add(callback)
+        return lambda: self._watchers.discard(callback)
+
+    def _changed(self) -> None:
+        for callback in list(self._watchers):
+            callback()
