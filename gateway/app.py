@@ -46,6 +46,7 @@ from gateway.exchange.wait import Waiting
 from gateway.gauges import watched
 from gateway.hooks import Hooks
 from gateway.mcp.server import Before, Face
+from gateway.mcp.upstreams.merged import Merged
 from gateway.mcp.upstreams.room import Upstreams
 from gateway.recording import Recording
 from gateway.reload import Reloader
@@ -170,7 +171,9 @@ class _Gateway:
             tasks=self._tasks,
             face=self._face,
         )
-        self._everything = self._face(None)
+        merged = Merged(lambda: self._upstreams.proxies)
+        self._everything = self._face(None, merged)
+        merged.changed, merged.taken = self._everything.tools_changed, self._everything.catalog.owns
         for app in self._apps.values():
             app.face.renew()
         self._held = Held()

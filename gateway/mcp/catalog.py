@@ -97,6 +97,10 @@ class Catalog:
         live = self._views.tools(principal, self._app)
         return next((define.input_schema(tool) for tool in live if tool.name == name), None)
 
+    def owns(self, name: str) -> bool:
+        """Whether a tool's name is the gateway's own, or may become one of a live view."""
+        return name in self._own or any(name.startswith(f"{app}_") for app in self._apps)
+
     def open_to_apps(self, name: str) -> bool:
         """Whether an app may call the tool `name`; the model's tools, live ones among them, are closed to it."""
         return name in self._own and "app" in self._own[name].visibility

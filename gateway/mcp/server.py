@@ -184,6 +184,10 @@ class Face:
         self.catalog.renew()
         self._changes.changed_for_all()
 
+    def tools_changed(self) -> None:
+        """What `before` offers changed: say so."""
+        self._changes.changed_for_all()
+
     def drain(self) -> None:
         """End the streams that would stay open for ever; calls in flight go on."""
         if self._before is not None:

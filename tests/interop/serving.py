@@ -46,13 +46,16 @@ class Events(EventStore):
 
 
 @asynccontextmanager
-async def over_http(server: McpServer[Any], *, json_response: bool = False) -> AsyncIterator[str]:
-    """`server` by Streamable HTTP, in both eras; its URL."""
+async def over_http(server: McpServer[Any], *, json_response: bool = False, only: str = "") -> AsyncIterator[str]:
+    """`server` by Streamable HTTP, in both eras or `only` one of `MODES`; its URL."""
     manager = StreamableHTTPSessionManager(
         server, event_store=Events(), retry_interval=50, security_settings=SECURITY, json_response=json_response
     )
 
     async def handle(request: web.Request) -> web.StreamResponse:
+        modern = request.headers.get("mcp-protocol-version", "").startswith("2026")
+        if only and modern is (only == "legacy"):
+            return web.Response(status=400)
         return await serve(manager.handle_request, request, User(LOCAL), Ending())
 
     async with manager.run():

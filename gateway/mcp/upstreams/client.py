@@ -23,6 +23,9 @@ from gateway.model import Caller, Door, Initiator, Principal
 
 Context = ServerRequestContext[Any, Any]
 
+NEEDED = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
+"""What an upstream may ask of a client, and the capability by which the client says that it takes it."""
+
 LONGEST_CAPABILITIES = 16 * 1024
 _LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
@@ -80,8 +83,14 @@ class UpstreamClient:
             return self.level is not None or not self.modern
         return _LEVELS.index(level) >= _LEVELS.index(self.level)
 
+    def check_askable(self, method: str) -> None:
+        """Raises `MCPError` for a request that the client did not say it takes."""
+        if NEEDED.get(method) not in self.capabilities:
+            raise MCPError(types.METHOD_NOT_FOUND, f"This client takes no {method[:64]}.")
+
     async def ask(self, method: str, params: Message) -> Message:
         """The client's answer to a request of the upstream. Raises `MCPError`."""
+        self.check_askable(method)
         if self.session is None:
             raise MCPError(types.INVALID_REQUEST, "This client cannot be asked.")
         request = cast(types.ServerRequest, _Words(method=method, params=params))

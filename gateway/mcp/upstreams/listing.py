@@ -95,4 +95,5 @@ def _is_tool(tool: object) -> bool:
     schema, output = tool.get("inputSchema"), tool.get("outputSchema", {})
     if not isinstance(schema, dict) or schema.get("type") != "object" or not isinstance(output, dict):
         return False
-    return isinstance(tool.get("_meta", {}), dict) and isinstance(tool.get("description", ""), str)
+    objects = all(isinstance(tool.get(key, {}), dict) for key in ("_meta", "annotations"))
+    return objects and all(isinstance(tool.get(key, ""), str) for key in ("description", "title"))

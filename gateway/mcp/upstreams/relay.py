@@ -49,12 +49,14 @@ class _ParkingAsker:
     """Keeps what an upstream asks until the client comes back with the answers."""
 
     who: str
+    asked_of: UpstreamClient
     client: UpstreamClient | None
     news: asyncio.Event = field(default_factory=asyncio.Event)
     open: dict[str, tuple[str, Message, asyncio.Future[Message]]] = field(default_factory=dict)
     count: int = 0
 
     async def ask(self, method: str, params: Message) -> Message:
+        self.asked_of.check_askable(method)
         self.count += 1
         if self.count > ROUNDS:
             raise MCPError(types.INVALID_REQUEST, f"A call may ask {ROUNDS} times.")
@@ -169,7 +171,7 @@ class Relay:
         self, session: Session, client: UpstreamClient, method: str, params: Mapping[str, Any]
     ) -> Message:
         """A call of a modern client: what the upstream asks is answered when the client calls again."""
-        asker = _ParkingAsker(client.who, client)
+        asker = _ParkingAsker(client.who, client, client)
         call = asyncio.create_task(self._legacy(session, asker, method, params))  # `_until` ends it, or parks it
         parked = _Parked(secrets.token_urlsafe(32), client.principal.id, _bound(method, params), call, asker)
         return await self._until(parked, client, method)

@@ -68,6 +68,11 @@ class Upstreams:
         """The mounts by name, as they are now."""
         return {name: one.face for name, one in self.mounted.items()}
 
+    @property
+    def proxies(self) -> Mapping[str, Proxy]:
+        """What stands before each mount, in the order of the configuration."""
+        return {name: one.proxy for name, one in self.mounted.items()}
+
     def get(self, name: str) -> Face | None:
         """The mount of the upstream `name`."""
         one = self.mounted.get(name)

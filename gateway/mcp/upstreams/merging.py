@@ -1,0 +1,105 @@
+"""Names and addresses of upstreams where all of them stand side by side, the same every time."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.config import Upstream
+from gateway.mcp.upstreams.conversation import Message
+from gateway.mcp.upstreams.listing import APP_SCHEMES, MODEL, RESOURCE_URI, app_of, ui_of, visibility
+from gateway.views.names import model_name
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A thing of an upstream under the name that clients of `/mcp` know."""
+
+    upstream: str
+    original: str
+    thing: Message
+
+
+def public_names(
+    offered: Iterable[tuple[Upstream, Sequence[Message]]], taken: Callable[[str], bool]
+) -> dict[str, Named]:
+    """The things by their public names. Who comes first in the configuration keeps a name that two have.
+
+    `taken` says which names are the gateway's own.
+    """
+    found: dict[str, Named] = {}
+    for spec, things in offered:
+        for thing in things:
+            name = str(thing["name"])
+            public = model_name(spec.prefix, name) if spec.prefix is not None else name
+            if taken(public) or public in found:
+                public = model_name(spec.name, name)
+            if taken(public) or public in found:
+                mark = hashlib.sha256(f"{spec.name}\0{name}".encode("utf-8", "surrogatepass")).hexdigest()[:6]
+                public = f"{public[:57]}_{mark}"
+            if not taken(public):
+                found.setdefault(public, Named(spec.name, name, thing))
+    return found
+
+
+def public_uri(upstream: str, uri: str) -> str:
+    """The address of an app where several stand side by side; other addresses stay."""
+    scheme, separator, rest = uri.partition("://")
+    return f"{scheme}://{upstream}/{rest}" if scheme + separator in APP_SCHEMES else uri
+
+
+def original_uri(uri: str, upstreams: Iterable[str]) -> tuple[str, str] | None:
+    """The upstream and its own address of an app; None for any other address."""
+    scheme, separator, rest = uri.partition("://")
+    name, slash, path = rest.partition("/")
+    if scheme + separator not in APP_SCHEMES or not slash or name not in upstreams:
+        return None
+    return name, f"{scheme}://{path}"
+
+
+def apps_may_stand(specs: Iterable[Upstream]) -> bool:
+    """Whether the apps of these upstreams may stand beside each other: one alone, or all of one trust group."""
+    groups = [spec.trust for spec in specs]
+    return len(groups) < 2 or (None not in groups and len(set(groups)) == 1)
+
+
+def public_tool(name: str, named: Named, *, apps: bool) -> Message:
+    """A tool as it stands on `/mcp`; where it says nothing of apps, it is for the model alone."""
+    tool, meta = named.thing, dict(named.thing.get("_meta") or {})
+    ui, uri = dict(ui_of(tool)), app_of(tool)
+    ui.pop("resourceUri", None)
+    meta.pop(RESOURCE_URI, None)
+    if uri is not None and apps:
+        ui["resourceUri"] = meta[RESOURCE_URI] = public_uri(named.upstream, uri)
+    seen = visibility(tool, MODEL) if apps else visibility(tool, MODEL) & MODEL
+    if ui or uri is not None:
+        meta["ui"] = {**ui, "visibility": sorted(seen, reverse=True)}
+    return {**tool, "name": name, **({"_meta": meta} if meta else {})}
+
+
+def public_content(upstream: str, result: Message) -> Message:
+    """A result in which the addresses of apps are those of `/mcp`."""
+    made = dict(result)
+    for key in ("content", "contents"):
+        blocks = result.get(key)
+        if isinstance(blocks, list):
+            made[key] = [_readdressed(upstream, block) for block in blocks]
+    return made
+
+
+def bears_apps(tools: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether some tool shows an app."""
+    return any(app_of(tool) is not None for tool in tools)
+
+
+def _readdressed(upstream: str, block: object) -> object:
+    if not isinstance(block, dict):
+        return block
+    made = dict(block)
+    if isinstance(uri := block.get("uri"), str):
+        made["uri"] = public_uri(upstream, uri)
+    if isinstance(inner := block.get("resource"), dict):
+        made["resource"] = _readdressed(upstream, inner)
+    return made

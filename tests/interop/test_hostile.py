@@ -1,0 +1,122 @@
+"""Upstreams that send garbage, flood, lie, fall silent or die: their calls end with words, and others go on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import mcp_types as types
+import pytest
+from mcp import Client
+
+from gateway.mcp.upstreams.listing import pin_of
+from tests.interop.serving import gateway
+
+MODES = ["legacy", "2026-07-28"]
+
+
+def hostile(*modes: str, **more: Any) -> str:
+    """One upstream for each mode, named after it, and an ordinary one."""
+    lines = []
+    for mode in (*modes, "good"):
+        spec = {"command": [sys.executable, str(Path(__file__).with_name("hostile.py")), mode], **more}
+        lines.append(f"{mode}: {json.dumps(spec)}")
+    return "\n".join(lines)
+
+
+def text(result: types.CallToolResult) -> str:
+    """The text of a result."""
+    return "".join(block.text for block in result.content if isinstance(block, types.TextContent))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("way", ["garbage", "asking", "nested", "surrogate", "lies", "loop"])
+async def test_a_good_answer_is_found_among_bad_ones(tmp_path: Path, way: str, mode: str) -> None:
+    """What is no answer is passed over."""
+    async with gateway(tmp_path, hostile(way)) as mcp, Client(f"{mcp}/{way}", mode=mode) as client:
+        names = {tool.name for tool in (await client.list_tools()).tools}
+        assert "ok" in names
+        assert names <= {"ok", "t", "deep"}
+        assert "fine" in text(await client.call_tool("ok"))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("way", "why"),
+    [
+        ("flood", "nobody asked for"),
+        ("never", "did not answer within"),
+        ("torn", "status 3"),
+        ("huge", "more than 1048576 bytes"),
+        ("noresult", "no JSON-RPC answer"),
+    ],
+)
+async def test_a_call_that_cannot_be_answered_says_why(tmp_path: Path, way: str, why: str, mode: str) -> None:
+    """The call ends with a reason, and the neighbour of that upstream never noticed."""
+    lines = hostile(way, timeout="1s" if way == "never" else "20s", message="1MiB")
+    async with (
+        gateway(tmp_path, lines) as mcp,
+        Client(f"{mcp}/{way}", mode=mode) as client,
+        Client(f"{mcp}/good", mode=mode) as other,
+    ):
+        bad, good = await asyncio.gather(_said(client), other.call_tool("ok"))
+        assert why in bad
+        assert text(good) == "fine"
+
+
+async def _said(client: Client) -> str:
+    try:
+        return text(await client.call_tool("ok"))
+    except Exception as error:  # noqa: BLE001  # either way of saying no is good, if it says why
+        return str(error)
+
+
+async def test_one_hundred_thousand_tools_are_cut(tmp_path: Path) -> None:
+    """A list stays one that a client can read."""
+    async with gateway(tmp_path, hostile("many")) as mcp, Client(f"{mcp}/many") as client:
+        assert len((await client.list_tools()).tools) == 5000
+        assert text(await client.call_tool("tool_7")) == "fine"
+
+
+async def test_a_tool_that_changes_is_recorded_and_held_where_it_is_pinned(tmp_path: Path) -> None:
+    """The change stands in the record; under a pin the tool is no longer offered, nor called."""
+    pin = pin_of({"name": "ok", "description": "Does it.", "inputSchema": {"type": "object"}})
+    (tmp_path / "policy.yaml").write_text(f'version: 1\ntools:\n  ok: {{pin: "{pin}"}}\n', "utf-8")
+    async with (
+        gateway(tmp_path, hostile("changing", policy="policy.yaml")) as mcp,
+        Client(f"{mcp}/changing", cache=None) as client,
+    ):
+        assert [tool.name for tool in (await client.list_tools()).tools] == ["ok"]
+        assert text(await client.call_tool("ok")) == "fine"
+        assert not (await client.list_tools()).tools
+        refused = await client.call_tool("ok")
+        assert refused.is_error
+        assert "pins the tool ok" in text(refused)
+    lines = [json.loads(line) for line in (tmp_path / "gateway.journal").read_text("utf-8").splitlines()]
+    assert any("the tool changed" in json.dumps(line) for line in lines)
+
+
+async def test_the_policy_decides_on_arguments_and_counts(tmp_path: Path) -> None:
+    """`when`, a quota and a missing rule refuse with reasons, which stand in the record."""
+    policy = 'version: 1\ntools:\n  ok: {when: "arguments.n < 3", quota: 2/day per principal}\n'
+    (tmp_path / "policy.yaml").write_text(policy, "utf-8")
+    async with gateway(tmp_path, hostile(policy="policy.yaml")) as mcp, Client(f"{mcp}/good") as client:
+        said = [text(await client.call_tool("ok", {"n": n})) for n in (1, 5, 2, 1)]
+        assert said[0] == said[2] == "fine"
+        assert "policy-denied" in said[1]
+        assert "quota-exceeded" in said[3]
+        assert "policy-denied" in text(await client.call_tool("other"))
+    lines = [json.loads(line) for line in (tmp_path / "gateway.journal").read_text("utf-8").splitlines()]
+    kinds = [(line["phase"], line["fields"].get("tool")) for line in lines]
+    assert kinds.count(("intent", "ok")) == 2
+    assert kinds.count(("outcome", "ok")) == 4
+
+
+async def test_include_and_exclude(tmp_path: Path) -> None:
+    """What is left out is not listed, and not called."""
+    async with gateway(tmp_path, hostile(exclude=["o*"])) as mcp, Client(f"{mcp}/good") as client:
+        assert not (await client.list_tools()).tools
+        assert (await client.call_tool("ok")).is_error

@@ -1,0 +1,150 @@
+"""Upstreams side by side on `/mcp`: names, clashes, apps, and one that is dead or slow."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import mcp_types as types
+import pytest
+from mcp import Client
+from mcp.client import advertise
+from mcp.server import Server
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+
+from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
+from tests.interop.everything import Everything
+from tests.interop.serving import gateway, over_http
+
+MODES = ["legacy", "2026-07-28"]
+UI = [advertise(UI_EXTENSION, {"mimeTypes": [APP_MIME_TYPE]})]
+Context = ServerRequestContext[Any, Any]
+
+
+def clock(name: str) -> Server[Any]:
+    """A server with an app: tools for the model, for the app, for both and for whom nothing is said."""
+    uri = f"ui://{name}/app.html"
+    ui = {"resourceUri": uri}
+    tools = [
+        _tool("show", {"ui": ui, "ui/resourceUri": uri}),
+        _tool("tick", {"ui": {**ui, "visibility": ["app"]}}),
+        _tool("both", {"ui": {**ui, "visibility": ["model", "app"]}}),
+    ]
+
+    async def list_tools(_: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=tools)
+
+    async def call_tool(_: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        return types.CallToolResult(content=[types.TextContent(type="text", text=f"{name} {params.name}")])
+
+    async def list_resources(_: Context, __: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
+        return types.ListResourcesResult(resources=[types.Resource(uri=uri, name=name, mime_type=APP_MIME_TYPE)])
+
+    async def read_resource(_: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        text = types.TextResourceContents(uri=params.uri, mime_type=APP_MIME_TYPE, text=f"<p>{name}</p>")
+        return types.ReadResourceResult(contents=[text])
+
+    return Server[Any](
+        name,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_resources=list_resources,
+        on_read_resource=read_resource,
+    )
+
+
+def one() -> Server[Any]:
+    """The first of two that are alike."""
+    return clock("clock")
+
+
+def _tool(name: str, meta: dict[str, Any]) -> types.Tool:
+    return types.Tool(name=name, input_schema={"type": "object"}, _meta=meta)
+
+
+def inside(name: str, more: str = "") -> str:
+    """An upstream of this module."""
+    return f'{name}: {{server: "tests.interop.test_merged:one"{more}}}'
+
+
+def text(result: types.CallToolResult) -> str:
+    """The text of a result."""
+    return "".join(block.text for block in result.content if isinstance(block, types.TextContent))
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_names_carry_the_prefix_of_their_upstream(tmp_path: Path, mode: str) -> None:
+    """Each tool and prompt of `/mcp` leads to its own upstream, and to no other."""
+    async with over_http(Everything().server) as url:
+        lines = f'e: {{url: "{url}", network: private}}\n{inside("two", ", prefix: clock")}'
+        async with gateway(tmp_path, lines) as mcp, Client(mcp, mode=mode) as client:
+            names = {tool.name for tool in (await client.list_tools()).tools}
+            assert {"e_test_simple_text", "clock_show"} <= names
+            assert text(await client.call_tool("clock_show")) == "clock show"
+            assert "simple text" in text(await client.call_tool("e_test_simple_text"))
+            prompts = {prompt.name for prompt in (await client.list_prompts()).prompts}
+            assert "e_test_simple_prompt" in prompts
+            assert (await client.get_prompt("e_test_simple_prompt")).messages
+            read = await client.read_resource("test://static-text")
+            assert isinstance(read.contents[0], types.TextResourceContents)
+            with pytest.raises(MCPError):
+                await client.call_tool("test_simple_text")
+
+
+async def test_who_comes_first_keeps_a_name_that_two_have(tmp_path: Path) -> None:
+    """Without prefixes the second of two equal servers gets its own name before its tools."""
+    lines = inside("a", ", prefix: null") + "\n" + inside("b", ", prefix: null")
+    async with gateway(tmp_path, lines) as mcp:
+        for _ in range(2):
+            async with Client(mcp) as client:
+                names = [tool.name for tool in (await client.list_tools()).tools]
+                assert [name for name in names if name.endswith("show")] == ["show", "b_show"]
+
+
+async def test_two_upstreams_with_apps_need_a_trust_group(tmp_path: Path) -> None:
+    """Apps of strangers do not stand beside each other; a tool that says nothing is for the model alone."""
+    lines = inside("a") + "\n" + inside("b")
+    async with gateway(tmp_path, lines) as mcp, Client(mcp, extensions=UI) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert not any("resourceUri" in (tool.meta or {}).get("ui", {}) for n, tool in tools.items() if n[0] in "ab")
+        assert "a_tick" not in tools
+        assert (tools["a_show"].meta or {})["ui"]["visibility"] == ["model"]
+        with pytest.raises(MCPError):
+            await client.read_resource("ui://a/clock/app.html")
+    trusted = inside("a", ", trust: us") + "\n" + inside("b", ", trust: us")
+    async with gateway(tmp_path, trusted) as mcp, Client(mcp, extensions=UI) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert (tools["b_show"].meta or {})["ui/resourceUri"] == "ui://b/clock/app.html"
+        assert "a_tick" in tools
+        listed = {str(resource.uri) for resource in (await client.list_resources()).resources}
+        assert {"ui://a/clock/app.html", "ui://b/clock/app.html"} <= listed
+        read = (await client.read_resource("ui://b/clock/app.html")).contents[0]
+        assert str(read.uri) == "ui://b/clock/app.html"
+
+
+async def test_tools_of_apps_are_not_for_clients_that_show_none(tmp_path: Path) -> None:
+    """On a mount of its own, too: the default is model and app, and `app` alone is hidden from models."""
+    async with gateway(tmp_path, inside("a")) as mcp:
+        async with Client(f"{mcp}/a") as client:
+            assert {tool.name for tool in (await client.list_tools()).tools} == {"show", "both"}
+            refused = await client.call_tool("tick")
+            assert refused.is_error
+            assert "not-an-app" in text(refused)
+        async with Client(f"{mcp}/a", extensions=UI) as client:
+            assert {tool.name for tool in (await client.list_tools()).tools} == {"show", "both", "tick"}
+            assert text(await client.call_tool("tick")) == "clock tick"
+
+
+async def test_a_dead_and_a_silent_upstream_delay_nobody(tmp_path: Path) -> None:
+    """What answers is there; what does not is left out, and said so when it is called."""
+    silent = f'{{command: ["{sys.executable}", "-c", "import time; time.sleep(600)"]}}'
+    dead = f'{{command: ["{sys.executable}", "-c", "raise SystemExit(3)"]}}'
+    async with gateway(tmp_path, f"dead: {dead}\nsilent: {silent}\n{inside('a')}") as mcp:
+        async with Client(mcp) as client:
+            assert "a_show" in {tool.name for tool in (await client.list_tools()).tools}
+            assert text(await client.call_tool("a_show")) == "clock show"
+        with pytest.raises((MCPError, ExceptionGroup), match=r"status 3|unhandled"):
+            async with Client(f"{mcp}/dead", mode="legacy"):
+                pass

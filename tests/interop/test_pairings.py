@@ -1,0 +1,167 @@
+"""Clients and upstreams of either era: everything that one asks reaches the other, and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import mcp_types as types
+import pytest
+from mcp import Client
+from mcp.client.session import ClientRequestContext
+from pydantic import FileUrl
+
+from tests.interop.everything import SCHEMA_2020_12, Everything
+from tests.interop.serving import gateway, over_http
+
+MODES = ["legacy", "2026-07-28"]
+
+
+async def elicit(_: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
+    """A person who is called Ada."""
+    return types.ElicitResult(action="accept", content={"name": "Ada", "username": "ada", "email": "a@b.example"})
+
+
+async def sample(_: ClientRequestContext, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
+    """A model that says Paris."""
+    content = types.TextContent(type="text", text="Paris")
+    return types.CreateMessageResult(role="assistant", content=content, model="m")
+
+
+async def roots(_: ClientRequestContext) -> types.ListRootsResult:
+    """One folder."""
+    return types.ListRootsResult(roots=[types.Root(uri=FileUrl("file:///home"))])
+
+
+@asynccontextmanager
+async def only(era: str) -> AsyncIterator[tuple[str, Everything]]:
+    """The everything server over HTTP, refusing what is not of `era`."""
+    everything = Everything()
+    async with over_http(everything.server, only=era) as url:
+        yield url, everything
+
+
+@asynccontextmanager
+async def paired(
+    folder: Path, client_era: str, upstream_era: str, **options: Any
+) -> AsyncIterator[tuple[Client, Everything]]:
+    """A client of one era in front of a gateway in front of an upstream of another."""
+    async with AsyncExitStack() as stack:
+        url, everything = await stack.enter_async_context(only(upstream_era))
+        mcp = await stack.enter_async_context(gateway(folder, f'up: {{url: "{url}", network: private}}'))
+        callbacks = {"elicitation_callback": elicit, "sampling_callback": sample, "list_roots_callback": roots}
+        client = Client(f"{mcp}/up", mode=client_era, **callbacks, **options)  # type: ignore[arg-type]  # by name
+        yield await stack.enter_async_context(client), everything
+
+
+def text(result: types.CallToolResult) -> str:
+    """The text of a result."""
+    return "".join(block.text for block in result.content if isinstance(block, types.TextContent))
+
+
+@pytest.mark.parametrize("upstream", MODES)
+@pytest.mark.parametrize("client", MODES)
+async def test_lists_and_reads(tmp_path: Path, client: str, upstream: str) -> None:
+    """Tools with every keyword of their schemas, resources, templates, prompts and completions."""
+    async with paired(tmp_path, client, upstream) as (one, _):
+        tools = {tool.name: tool for tool in (await one.list_tools()).tools}
+        assert tools["json_schema_2020_12_tool"].input_schema == SCHEMA_2020_12
+        assert text(await one.call_tool("test_simple_text")) == "This is a simple text response for testing."
+        assert (await one.call_tool("test_error_handling")).is_error
+        assert text(await one.call_tool("test_x_mcp_header", {"region": "eu"})) == "region=eu"
+        assert {str(r.uri) for r in (await one.list_resources()).resources} >= {"test://static-text"}
+        assert (await one.list_resource_templates()).resource_templates[0].uri_template == "test://template/{id}/data"
+        read = (await one.read_resource("test://template/7/data")).contents[0]
+        assert isinstance(read, types.TextResourceContents)
+        assert '"id": "7"' in read.text
+        assert len((await one.list_prompts()).prompts) == 5
+        assert (await one.get_prompt("test_simple_prompt")).messages[0].content.type == "text"
+        reference = types.PromptReference(type="ref/prompt", name="test_prompt_with_arguments")
+        completed = await one.complete(reference, {"name": "arg1", "value": "par"})
+        assert completed.completion.values == ["paris", "park", "party"]
+
+
+@pytest.mark.parametrize("client", MODES)
+async def test_a_legacy_upstream_asks_clients_of_both_eras(tmp_path: Path, client: str) -> None:
+    """Elicitation and sampling of the handshake era."""
+    async with paired(tmp_path, client, "legacy") as (one, _):
+        asked = await one.call_tool("test_elicitation", {"message": "Who?"})
+        assert "action=accept" in text(asked)
+        assert '"username": "ada"' in text(asked)
+        assert text(await one.call_tool("test_sampling", {"prompt": "Capital?"})) == "LLM response: Paris"
+
+
+@pytest.mark.parametrize("client", MODES)
+async def test_a_modern_upstream_asks_clients_of_both_eras(tmp_path: Path, client: str) -> None:
+    """Elicitation, sampling and roots as rounds of one call."""
+    async with paired(tmp_path, client, "2026-07-28") as (one, _):
+        assert text(await one.call_tool("test_input_required_result_elicitation")) == "Hello, Ada!"
+        assert text(await one.call_tool("test_input_required_result_sampling")) == "Paris"
+        assert text(await one.call_tool("test_input_required_result_list_roots")) == "1 roots"
+        assert text(await one.call_tool("test_input_required_result_multiple_inputs")) == "All inputs received."
+        prompt = await one.get_prompt("test_input_required_result_prompt")
+        assert prompt.messages[0].content.type == "text"
+
+
+@pytest.mark.parametrize("upstream", MODES)
+@pytest.mark.parametrize("client", MODES)
+async def test_progress_arrives_in_order_before_the_answer(tmp_path: Path, client: str, upstream: str) -> None:
+    """A call tells its own client how far it is."""
+    seen: list[float] = []
+
+    async def heard(progress: float, total: float | None, message: str | None) -> None:
+        seen.append(progress)
+
+    async with paired(tmp_path, client, upstream) as (one, _):
+        await one.call_tool("test_tool_with_progress", progress_callback=heard)
+    assert seen == [0, 50, 100]
+
+
+@pytest.mark.parametrize("upstream", MODES)
+@pytest.mark.parametrize("client", MODES)
+async def test_log_messages_reach_who_wants_them(tmp_path: Path, client: str, upstream: str) -> None:
+    """A client hears what a tool logs, if it said that it wants to."""
+    heard: list[Any] = []
+
+    async def log(params: types.LoggingMessageNotificationParams) -> None:
+        heard.append(params.data)
+
+    async with paired(tmp_path, client, upstream, logging_callback=log, log_level="info") as (one, _):
+        if client == "legacy":
+            await one.session.send_request(
+                types.SetLevelRequest(params=types.SetLevelRequestParams(level="info")), types.EmptyResult
+            )
+        await one.call_tool("test_logging_tool")
+    assert heard == ["Logged"]
+
+
+@pytest.mark.parametrize("upstream", MODES)
+async def test_a_modern_client_hears_of_changes(tmp_path: Path, upstream: str) -> None:
+    """The stream of a modern client tells of changes of upstreams of both eras."""
+    async with paired(tmp_path, "2026-07-28", upstream) as (one, _):
+        uri = "test://watched-resource"
+        async with one.listen(tools_list_changed=True, resource_subscriptions=[uri]) as changes:
+            await one.call_tool("test_trigger_resource_change")
+            event = await asyncio.wait_for(anext(aiter(changes)), 10)
+            assert getattr(event, "uri", None) == uri
+
+
+@pytest.mark.parametrize("upstream", MODES)
+async def test_a_legacy_client_hears_of_changes(tmp_path: Path, upstream: str) -> None:
+    """A session hears of list changes, and of the resources that it subscribed to."""
+    heard: asyncio.Queue[str] = asyncio.Queue()
+
+    async def message(item: Any) -> None:
+        if not isinstance(item, Exception):
+            heard.put_nowait(item.method)
+
+    async with paired(tmp_path, "legacy", upstream, message_handler=message) as (one, _):
+        params = types.SubscribeRequestParams(uri="test://watched-resource")
+        await one.session.send_request(types.SubscribeRequest(params=params), types.EmptyResult)
+        await one.call_tool("test_trigger_resource_change")
+        assert await asyncio.wait_for(heard.get(), 10) == "notifications/resources/updated"
+        await one.call_tool("test_trigger_tool_change")
+        assert await asyncio.wait_for(heard.get(), 10) == "notifications/tools/list_changed"
