@@ -304,7 +304,14 @@ class _Gateway:
         if before is not None and _page(app) == _page(before.config):
             packed, site, card = before.packed, before.site, before.card
         else:
-            resource = pack(app.source, app=app.id, title=app.title, runtime=self._runtime, forms=self._forms)
+            resource = pack(
+                app.source,
+                app=app.id,
+                title=app.title,
+                runtime=self._runtime,
+                forms=self._forms,
+                permissions=app.permissions,
+            )
             packed = Packed(app.id, app.title, resource, self._snapshot(app.id))
             patience = self._config.approvals.timeout
             site = SiteDoor(app.id, app.source, self._exchange, patience=patience, largest=BODY)
@@ -418,7 +425,7 @@ def _entrances(console: str) -> list[web.RouteDef]:
 
 def _page(app: AppConfig) -> tuple[object, ...]:
     """What the packed page of an app depends on."""
-    return app.source, app.title, app.stamp
+    return app.source, app.title, app.stamp, app.permissions
 
 
 def _netloc(origin: str) -> str:

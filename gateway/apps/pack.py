@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import html
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from gateway.apps.elements import Packing
 from gateway.apps.files import Folder
 from gateway.apps.markup import Page, parse
+from gateway.apps.permissions import granted, notes
 from gateway.apps.places import Splice, splice
 from gateway.apps.scripts import as_element_text
 from gateway.errors import DocumentError, Problem
@@ -25,13 +26,22 @@ DECLARED = "toolname"
 _OURS = '<meta name="webmcp-gateway"'
 
 
-def pack(source: Path, *, app: str, title: str, runtime: str, forms: str = "", base: str = "/") -> Resource:
+def pack(
+    source: Path,
+    *,
+    app: str,
+    title: str,
+    runtime: str,
+    forms: str = "",
+    base: str = "/",
+    permissions: Collection[str] = (),
+) -> Resource:
     """The web app in the folder (or HTML file) `source` in one HTML file.
 
     `runtime` is the view runtime's JavaScript, `forms` its part for pages with declarative forms. `base` is what the
     app's relative URLs are relative to: a path, or the absolute URL of its own site; a `<base href>` of the page goes
-    before its path. Only what is not changed keeps its bytes. Raises `DocumentError` with everything that cannot be
-    packed.
+    before its path. `permissions` are those that the page may have where it uses them. Only what is not changed keeps
+    its bytes. Raises `DocumentError` with everything that cannot be packed.
     """
     path = source / "index.html" if source.is_dir() else source
     if not path.is_file():
@@ -50,8 +60,12 @@ def pack(source: Path, *, app: str, title: str, runtime: str, forms: str = "", b
     size = f"{len(packed.encode()):,} bytes, of which {len(head.encode()):,} are the view runtime"
     if "data:font/" in packed:
         packing.notes.append("its fonts are embedded; hosts whose policy names no font source show others")
-    csp: dict[str, list[str]] = {"connectDomains": [], "resourceDomains": []}
-    return Resource(f"ui://{app}/{digest[:12]}.html", packed, {"csp": csp}, (size, *packing.notes), _ours(packed))
+    meta: dict[str, Json] = {"csp": {"connectDomains": [], "resourceDomains": []}}
+    own = packed.replace(head, "")
+    if wanted := granted(own, permissions):
+        meta["permissions"] = wanted
+    said = (size, *packing.notes, *notes(own, permissions))
+    return Resource(f"ui://{app}/{digest[:12]}.html", packed, meta, said, _ours(packed))
 
 
 def with_snapshot(resource: Resource, responses: Mapping[str, Json]) -> str:

@@ -40,6 +40,9 @@ SECRETS = (
 )
 """The keys whose values may come from the environment or a file."""
 
+PERMISSIONS = ("camera", "microphone", "geolocation", "clipboard-write")
+"""What a page may ask of the browser, as the permissions policy names it."""
+
 RESERVED = ("http", "open", "list", "call", "webmcp")
 """Not an app's id: its tools could not be told from the gateway's own."""
 
@@ -166,10 +169,11 @@ class _Reader:
         unproven = Unproven(section.choice("unproven", list(Unproven), DEFAULTS["apps.<name>.unproven"]))
         title = section.text("title", name[:1].upper() + name[1:])
         trusted = section.flag("trust_view_gestures")
+        permissions = _permissions(section)
         if policy is None:
             self.broken.add(name)
             return None
-        return App(name, source, policy, unproven, title, trusted, stamp(source))
+        return App(name, source, policy, unproven, title, trusted, stamp(source), permissions)
 
     def _upstream(self, name: str, section: Section, credentials: Mapping[str, Spec]) -> Upstream | None:
         if problem := app_id_problem(name):
@@ -220,6 +224,13 @@ class _Reader:
         if not journal.parent.is_dir():
             section.problem(f"there is no folder {journal.parent}", "journal")
         return journal
+
+
+def _permissions(section: Section) -> tuple[str, ...]:
+    for name in section.texts("permissions"):
+        if name not in PERMISSIONS:
+            section.problem(f"{name!r} is none of {', '.join(PERMISSIONS)}", "permissions")
+    return section.texts("permissions")
 
 
 def _server(section: Section) -> Server:

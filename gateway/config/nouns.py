@@ -59,6 +59,7 @@ class App:
     title: str
     trust_view_gestures: bool
     stamp: str = ""
+    permissions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,11 @@ SETTINGS: Final = (
     Setting("apps.<name>.policy", None, "The policy file of the app."),
     Setting("apps.<name>.title", "", "The name that people see; left out, the id with a capital letter."),
     Setting("apps.<name>.unproven", "as-model", "What a call without view proof is worth: as-model, or deny."),
+    Setting(
+        "apps.<name>.permissions",
+        "[]",
+        "What the page may have where it uses it: camera, microphone, geolocation, clipboard-write.",
+    ),
     Setting("apps.<name>.trust_view_gestures", "false", "Whether the view's own word on a person's gesture is taken."),
     Setting("upstreams.<name>.command", "", "An MCP server as a process: a list of the program and its arguments."),
     Setting("upstreams.<name>.cwd", ".", "The folder in which the command runs."),

@@ -9,6 +9,7 @@ import type {
 import type { JsonObject } from "../mux";
 import type { BridgeView, ViewEvents } from "./bridge-view";
 import { answerPage, type PersonAnswers } from "./answers";
+import { allowOf } from "./sandbox/rules";
 import { PageLink } from "./page-link";
 
 const TEARDOWN_TIMEOUT = 1000;
@@ -175,6 +176,7 @@ export class MountedApp {
     frame.style.cssText = "display:block;width:100%;border:0";
     // The proxy needs its own origin; it is never this page's, and its inner frame is opaque.
     frame.setAttribute("sandbox", "allow-scripts allow-same-origin allow-forms");
+    frame.allow = allowOf(meta.permissions);
     this.frame = frame;
     this.options.container.append(frame);
     const page = frame.contentWindow;
@@ -213,7 +215,7 @@ export class MountedApp {
     if (html !== null) {
       const loadOnce = (): void => {
         apps.removeEventListener("sandboxready", loadOnce);
-        void apps.sendSandboxResourceReady({ html });
+        void apps.sendSandboxResourceReady({ html, ...(this.meta.permissions && { permissions: this.meta.permissions }) });
       };
       apps.addEventListener("sandboxready", loadOnce);
     }

@@ -5,7 +5,7 @@
  * serves it with the app's content security policy, which the inner frame inherits, and with `frame-ancestors`.
  */
 import { Gestures } from "./gesture";
-import { hostOrigin, isOwn, methodOf, notice, resourceOf } from "./rules";
+import { hostOrigin, isOwn, methodOf, notice, resourceOf, type Shown } from "./rules";
 
 const LOOK_EVERY = 200;
 /** What a person may have caused: the host is told of the gesture first. */
@@ -19,7 +19,7 @@ function start(host: string): void {
 
   function fromHost(data: unknown): void {
     const resource = inner === null ? resourceOf(data) : null;
-    if (resource) inner = show(resource.html, resource.sandbox);
+    if (resource) inner = show(resource);
     // An opaque frame has no origin that could be named; the window is the very one that was made here, and the
     // content security policy keeps it from going elsewhere.
     else if (!isOwn(data)) inner?.contentWindow?.postMessage(data, "*");
@@ -41,11 +41,12 @@ function start(host: string): void {
   toHost(notice("proxy-ready", {}));
 }
 
-function show(html: string, sandbox: string): HTMLIFrameElement {
+function show({ html, sandbox, allow }: Shown): HTMLIFrameElement {
   const frame = document.createElement("iframe");
   // Set from here, since the app's policy may forbid inline styles.
   frame.style.cssText = "position:fixed;inset:0;width:100%;height:100%;border:0";
   frame.setAttribute("sandbox", sandbox);
+  frame.allow = allow;
   frame.srcdoc = html;
   document.body.append(frame);
   return frame;

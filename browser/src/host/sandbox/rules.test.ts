@@ -35,7 +35,15 @@ test.each([
 
 test("a resource is HTML with its wish", () => {
   const resource = resourceOf(ready({ html: "x", sandbox: "allow-scripts allow-same-origin" }));
-  expect(resource).toEqual({ html: "x", sandbox: "allow-scripts" });
+  expect(resource).toEqual({ html: "x", sandbox: "allow-scripts", allow: "" });
+});
+
+test.each([
+  [{ camera: {}, clipboardWrite: {} }, "camera *; clipboard-write *"],
+  [{ "camera *; fullscreen": {}, fullscreen: {}, toString: {} }, ""],
+  ["camera", ""],
+])("the permissions %j are those that there are", (permissions, allow) => {
+  expect(resourceOf(ready({ html: "x", permissions }))?.allow).toBe(allow);
 });
 
 const NO_PAGES = [null, "x", ready(undefined), ready({}), ready({ html: 1 }), { method: "ui/initialize", params: { html: "x" } }];

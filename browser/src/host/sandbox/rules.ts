@@ -33,11 +33,30 @@ export function isOwn(data: unknown): boolean {
   return methodOf(data)?.startsWith(OWN) ?? false;
 }
 
-/** The HTML that a first `sandbox-resource-ready` brings, with its wish; null for anything else. */
-export function resourceOf(data: unknown): { html: string; sandbox: string } | null {
+/** What a page may be allowed to ask of the browser, as MCP Apps and as the permissions policy call it. */
+const FEATURES = { camera: "camera", microphone: "microphone", geolocation: "geolocation", clipboardWrite: "clipboard-write" };
+
+/** The `allow` of a frame for the permissions of a resource; what is unknown is left out. */
+export function allowOf(permissions: unknown): string {
+  if (typeof permissions !== "object" || permissions === null) return "";
+  const names = Object.entries(FEATURES).filter(([name]) => Object.hasOwn(permissions, name));
+  // The frames in between have one origin each, and the innermost has none that could be named.
+  return names.map(([, feature]) => `${feature} *`).join("; ");
+}
+
+/** A page to show. */
+export interface Shown {
+  html: string;
+  sandbox: string;
+  allow: string;
+}
+
+/** The HTML that a first `sandbox-resource-ready` brings, with its wishes; null for anything else. */
+export function resourceOf(data: unknown): Shown | null {
   if (methodOf(data) !== `${OWN}resource-ready`) return null;
-  const { params } = data as { params?: { html?: unknown; sandbox?: unknown } };
-  return typeof params?.html === "string" ? { html: params.html, sandbox: narrowed(params.sandbox) } : null;
+  const { params } = data as { params?: { html?: unknown; sandbox?: unknown; permissions?: unknown } };
+  if (typeof params?.html !== "string") return null;
+  return { html: params.html, sandbox: narrowed(params.sandbox), allow: allowOf(params.permissions) };
 }
 
 /** A word of the proxy to its host. */

@@ -1,0 +1,38 @@
+"""What a page may ask of the browser: no more than it uses, and no more than it is given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.apps import PERMISSIONS, pack
+from gateway.config.load import PERMISSIONS as KNOWN
+from tests.apps.test_pack import write
+
+PAGE = "<script>navigator.clipboard?.writeText('a'); navigator.geolocation.getCurrentPosition(show)</script>"
+
+
+@pytest.mark.parametrize(
+    ("allowed", "granted", "noted"),
+    [
+        ((), None, ["it asks for geolocation, clipboard-write, which the app's `permissions` do not name"]),
+        (("clipboard-write", "camera"), {"clipboardWrite": {}}, ["it asks for geolocation, which"]),
+        (("geolocation", "clipboard-write"), {"geolocation": {}, "clipboardWrite": {}}, []),
+    ],
+)
+def test_permissions_are_used_and_allowed(
+    tmp_path: Path, allowed: tuple[str, ...], granted: object, noted: list[str]
+) -> None:
+    """The runtime's own code counts for nothing; what is missing is said."""
+    runtime = "navigator.mediaDevices.getUserMedia()"
+    folder = write(tmp_path, index__html=PAGE)
+    resource = pack(folder, app="cart", title="Cart", runtime=runtime, permissions=allowed)
+    assert resource.meta.get("permissions") == granted
+    assert len(resource.notes) == 1 + len(noted)
+    assert all(text.startswith(start) for text, start in zip(resource.notes[1:], noted, strict=True))
+
+
+def test_the_configuration_knows_the_same_names() -> None:
+    """Neither more nor fewer."""
+    assert set(PERMISSIONS) == set(KNOWN)
