@@ -1,0 +1,98 @@
+"""A real PostgreSQL for tests: started on a free port with a data folder of its own, stopped and started at will."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tests.world import bound
+
+WAIT = 20.0
+
+
+def programs() -> Path | None:
+    """The folder of the newest version that is installed, None where there is none."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
+    return found[-1] if found else None
+
+
+class PostgreSQL:
+    """One server; `folder` holds its data."""
+
+    def __init__(self, folder: Path) -> None:
+        home = programs()
+        assert home is not None
+        self._programs = home
+        self._folder = folder
+        # It refuses to run as root.
+        self._as: dict[str, Any] = {"user": "postgres", "group": "postgres", "extra_groups": []}
+        if os.getuid() != 0:
+            self._as = {}
+        sock = bound()
+        self.port = int(sock.getsockname()[1])
+        sock.close()
+        self._process: subprocess.Popen[bytes] | None = None
+        if self._as:
+            shutil.chown(folder, "postgres", "postgres")
+        self._run("initdb", "-A", "trust", "--no-sync", "-U", "postgres", "-D", str(folder / "data"))
+
+    @property
+    def url(self) -> str:
+        """Of the database that is always there."""
+        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+
+    def start(self) -> None:
+        """It answers when this returns."""
+        settings = (
+            "fsync=off",
+            f"port={self.port}",
+            "listen_addresses=127.0.0.1",
+            f"unix_socket_directories={self._folder}",
+        )
+        options = [word for setting in settings for word in ("-c", setting)]
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [str(self._programs / "postgres"), "-D", str(self._folder / "data"), *options],
+                stdout=log, stderr=log, cwd=self._folder, **self._as,
+            )  # fmt: skip
+        end = time.monotonic() + WAIT
+        while time.monotonic() < end:
+            ready = [self._programs / "pg_isready", "-h", "127.0.0.1", "-p", str(self.port), "-q"]
+            if subprocess.run(ready, check=False).returncode == 0:
+                return
+            time.sleep(0.05)
+        raise TimeoutError("PostgreSQL does not answer")
+
+    def stop(self) -> None:
+        """At once, with its connections."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(2)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(WAIT)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        subprocess.run(
+            [str(self._programs / program), *arguments],
+            check=True, stdout=subprocess.DEVNULL, cwd=self._folder, **self._as,
+        )  # fmt: skip
+
+
+@contextmanager
+def postgresql() -> Iterator[PostgreSQL]:
+    """It runs, in a folder of its own: pytest's are closed to the user that it runs as."""
+    with TemporaryDirectory(prefix="postgresql-") as folder:
+        server = PostgreSQL(Path(folder))
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
