@@ -65,7 +65,7 @@ class PostgreSQL:
             )  # fmt: skip
         end = time.monotonic() + WAIT
         while time.monotonic() < end:
-            ready = [self._programs / "pg_isready", "-h", "127.0.0.1", "-p", str(self.port), "-q"]
+            ready = [str(self._programs / "pg_isready"), "-h", "127.0.0.1", "-p", str(self.port), "-q"]
             if subprocess.run(ready, check=False).returncode == 0:
                 return
             time.sleep(0.05)
@@ -80,8 +80,9 @@ class PostgreSQL:
                 process.wait(WAIT)
 
     def _run(self, program: str, *arguments: str) -> None:
+        command: list[str] = [str(self._programs / program), *arguments]
         subprocess.run(
-            [str(self._programs / program), *arguments],
+            command,
             check=True, stdout=subprocess.DEVNULL, cwd=self._folder, **self._as,
         )  # fmt: skip
 

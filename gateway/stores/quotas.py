@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import logging
+import time
+from collections.abc import Callable, Sequence
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -14,15 +16,28 @@ from gateway.stores.sql import Database
 from gateway.stores.upsert import insert
 from gateway.stores.whole import whole
 
+log = logging.getLogger(__name__)
+
 SWEEP_SECONDS = 3600.0
 """How often windows that have ended are forgotten."""
+
+KEPT_SECONDS = 2 * 86400.0
+"""For how long after its end a window is still known: a clock that is set back must not open it anew."""
+
+JUMP_SECONDS = 60.0
+"""A clock that leaves the steady one by more than this was set, or is wrong."""
+
+CALM_SECONDS = 86400.0
+"""For how long after such a jump nothing is forgotten: the clock may be set right again."""
 
 
 class Quotas:
     """The counts of all quotas, in `database`."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, steady: Callable[[], float] = time.monotonic) -> None:
         self._database = database
+        self._steady = steady
+        self._ahead: float | None = None
         self._writing = asyncio.Lock()  # SQLite lets one write at a time, and makes the others sleep
         self._next_sweep = 0.0
 
@@ -33,15 +48,26 @@ class Quotas:
         """
         return await whole(self._take(quotas, caller, now))
 
+    def _may_sweep(self, now: float) -> bool:
+        """Whether it is time to forget what is over, and the clock can be believed."""
+        steady = self._steady()
+        before, self._ahead = self._ahead, now - steady
+        if before is not None and abs(self._ahead - before) > JUMP_SECONDS:
+            log.warning("the clock was set by %+.0f s: quotas of windows that are over are kept", self._ahead - before)
+            self._next_sweep = steady + CALM_SECONDS
+        if steady < self._next_sweep:
+            return False
+        self._next_sweep = steady + SWEEP_SECONDS
+        return True
+
     async def _take(self, quotas: Sequence[Quota], caller: Caller, now: float) -> Quota | None:
         async with self._writing, self._database.connect() as connection:
             for quota in sorted(quotas, key=lambda quota: quota.key(caller, now)):  # one order: no deadlock
                 if await _count(connection, quota, caller, now) > quota.count:
                     await connection.rollback()
                     return quota
-            if now >= self._next_sweep:
-                await connection.execute(QUOTAS.delete().where(QUOTAS.c.ends <= now))
-                self._next_sweep = now + SWEEP_SECONDS
+            if self._may_sweep(now):
+                await connection.execute(QUOTAS.delete().where(QUOTAS.c.ends <= now - KEPT_SECONDS))
             await connection.commit()
             return None
 

@@ -9,8 +9,6 @@ import pytest
 from gateway.errors import Reason
 from gateway.model import LOCAL, Outbound, Request, Response
 from gateway.policy import Limit, Per, Quota, Rate, Window
-from gateway.stores.quotas import Quotas
-from gateway.stores.sql import Database
 from tests.exchange.house import JSON, PAGE, House, built, reason
 
 TWO_A_DAY = Quota(2, Window.DAY, Per.PRINCIPAL, "test")
@@ -105,17 +103,6 @@ async def test_report_mode_only_writes_it_down(tmp_path: Path) -> None:
         assert await statuses(house, 3) == [200, 200, 200]
         (reported,) = house.outcome()["reported"]
         assert reported.startswith("quota-exceeded")
-
-
-async def test_windows_that_have_ended_are_forgotten(tmp_path: Path) -> None:
-    """The table holds what can still be asked for."""
-    async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
-        quotas = Quotas(database)
-        for day in range(3):
-            assert await quotas.take([TWO_A_DAY], PAGE, NOON + day * 86400) is None
-        async with database.connect() as connection:
-            rows = (await connection.exec_driver_sql("SELECT bucket FROM quotas")).all()
-        assert len(rows) == 1
 
 
 @pytest.mark.parametrize("answer", [500, 200])

@@ -1,0 +1,61 @@
+"""Quotas outlive what happens to the clock, and what is over is forgotten in the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.model import LOCAL, Caller, Door, Initiator
+from gateway.policy import Quota, parse_policy
+from gateway.stores.quotas import Quotas
+from gateway.stores.sql import Database
+
+CALLER = Caller(LOCAL, "cart", Door.SITE, Initiator.PAGE, "app-origin")
+POLICY = """
+version: 1
+backends: {shop: {url: "http://shop.test"}}
+routes: [{path: /api, methods: [GET], quota: 1/day per principal}]
+"""
+NOON = 1_790_000_000.0 - 1_790_000_000.0 % 86400 + 43200
+DAY = 86400.0
+
+
+@pytest.fixture
+def quota() -> tuple[Quota, ...]:
+    return parse_policy(POLICY, "p").routes.all[0].decided.obligations.quotas
+
+
+@pytest.mark.parametrize("days", [1, 5, 400, -1])
+async def test_a_clock_that_jumps_and_comes_back(tmp_path: Path, quota: tuple[Quota, ...], days: int) -> None:
+    """What was used of today is used when the clock is right again."""
+    steady = [0.0]
+    async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
+        quotas = Quotas(database, lambda: steady[0])
+        assert await quotas.take(quota, CALLER, NOON) is None
+        for seconds in (4000, 8000, 12000):
+            steady[0] = seconds
+            await quotas.take(quota, CALLER, NOON + days * DAY + seconds)
+        steady[0] = 12010
+        assert await quotas.take(quota, CALLER, NOON + 12010) is not None
+
+
+async def test_a_process_that_starts_under_a_wrong_clock(tmp_path: Path, quota: tuple[Quota, ...]) -> None:
+    """By a day or two, as far as it can know."""
+    async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
+        assert await Quotas(database).take(quota, CALLER, NOON) is None
+        assert await Quotas(database).take(quota, CALLER, NOON + 2 * DAY) is None
+        assert await Quotas(database).take(quota, CALLER, NOON) is not None
+
+
+async def test_what_is_over_is_forgotten(tmp_path: Path, quota: tuple[Quota, ...]) -> None:
+    """After some days of a clock that can be believed."""
+    steady = [0.0]
+    async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
+        quotas = Quotas(database, lambda: steady[0])
+        for day in range(10):
+            steady[0] = day * DAY
+            assert await quotas.take(quota, CALLER, NOON + day * DAY) is None
+        async with database.connect() as connection:
+            left = (await connection.exec_driver_sql("SELECT count(*) FROM quotas")).scalar()
+    assert left == 3
