@@ -50,7 +50,7 @@ def create(
     need_tokens(config)
     wanted = _for_apps(capabilities or ("mcp",), apps)
     owner = None if shared else person
-    for problem in (name_problem(name), name_problem(owner) if owner else None, capability_problem(wanted)):
+    for problem in (name_problem(name), name_problem(owner) if owner is not None else None, capability_problem(wanted)):
         if problem is not None:
             raise Unusable(problem)
     for app in apps:

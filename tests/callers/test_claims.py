@@ -1,0 +1,134 @@
+"""Claims and logins, without a network: what a principal is made of, and what binds a login to its browser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.callers.claims import of_access_token, of_id_token, roles_in
+from gateway.callers.freshness import FRESH, PAUSE, STALE, SURPRISES, WINDOW, Freshness
+from gateway.callers.login import Attempt, attempt
+from gateway.callers.nouns import ALGORITHMS, OAuth, Roles
+from gateway.callers.people import as_client, on_console
+from gateway.errors import Unidentified
+from gateway.model import LOCAL, Principal
+from gateway.policy import Network
+
+KEY = b"k" * 32
+SPEC = OAuth(
+    issuer="https://i.test",
+    audience=("https://g.test",),
+    algorithms=ALGORITHMS,
+    scope=(),
+    roles_claim="realm_access.roles",
+    client_id="console",
+    client_secret=None,
+    login_scope=("openid",),
+    introspection=False,
+    skew=30.0,
+    session=3600.0,
+    network=Network(public=True),
+)
+ROLES = Roles(user=frozenset({"staff"}), approver=frozenset({"ops"}), admin=frozenset({"root"}))
+GOOD: dict[str, Any] = {"iss": "https://i.test", "aud": "https://g.test", "sub": "a", "client_id": "c", "exp": 1000}
+LOGIN: dict[str, Any] = {"iss": "https://i.test", "aud": "console", "sub": "a", "exp": 1000, "nonce": "n"}
+
+
+def test_roles_lie_where_the_claim_says() -> None:
+    """Whole names win over dots; a text is parted at spaces; what is none is none."""
+    assert roles_in({"realm_access": {"roles": ["a", 1, "b"]}}, "realm_access.roles") == {"a", "b"}
+    assert roles_in({"realm_access.roles": ["c"], "realm_access": {"roles": ["a"]}}, "realm_access.roles") == {"c"}
+    assert roles_in({"roles": "a b"}, "roles") == {"a", "b"}
+    assert roles_in({"realm_access": ["roles"]}, "realm_access.roles") == frozenset()
+
+
+def test_a_token_of_its_own_client_has_nobody_behind_it() -> None:
+    """RFC 9068 2.2: the subject is the client then."""
+    found = of_access_token(SPEC, Roles(), {**GOOD, "sub": "c"}, frozenset(), 0.0)
+    assert (found.shared, found.subject, found.client) == (True, "", "c")
+
+
+def test_access_tokens_never_answer_or_administer() -> None:
+    """Whatever roles they carry; on the console the same roles do."""
+    claims = {**GOOD, "realm_access": {"roles": ["staff", "ops", "root"]}}
+    token = of_access_token(SPEC, ROLES, claims, frozenset(), 0.0)
+    assert token.capabilities == {"mcp", "bridge", "app", "audit:read"}
+    person = on_console(
+        of_id_token(SPEC, {**LOGIN, **{"realm_access": claims["realm_access"]}}, "n", 0.0), [SPEC], ROLES
+    )
+    assert person.capabilities == {"bridge", "app", "audit:read", "approve", "admin"}
+    assert as_client(person).capabilities == {"bridge", "app", "audit:read"}
+    assert not as_client(LOCAL).may("approve")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"aud": "other"},
+        {"aud": ["console", "other"]},
+        {"aud": ["console"], "azp": "other"},
+        {"nonce": "m"},
+        {"nonce": None},
+        {"iss": "https://j.test"},
+        {"exp": -31},
+        {"sub": ""},
+        {"sub": None},
+        {"iat": 31},
+    ],
+)
+def test_an_id_token_is_for_this_login_alone(wrong: dict[str, Any]) -> None:
+    """OpenID Connect Core 3.1.3.7."""
+    with pytest.raises(Unidentified):
+        of_id_token(SPEC, {**LOGIN, **wrong}, "n", 0.0)
+
+
+def test_a_login_of_a_method_that_is_gone_is_none() -> None:
+    """After the configuration changed."""
+    with pytest.raises(Unidentified):
+        on_console(Principal("https://old.test", "console", "a", session=True), [SPEC], ROLES)
+
+
+def test_an_attempt_is_read_back_from_its_cookie_alone() -> None:
+    """Altered, too old, of the future, or of another gateway it is none."""
+    begun = attempt(KEY, "0", "/#/apps/cart", 1000.0)
+    again = Attempt.of(begun.cookie, KEY, 1300.0, 600.0)
+    assert again is not None
+    assert (again.to, again.state, again.nonce, again.verifier) == (begun.to, begun.state, begun.nonce, begun.verifier)
+    assert len({begun.state, begun.nonce, begun.verifier}) == 3
+    assert 43 <= len(begun.verifier) <= 128
+    changed = begun.cookie.replace(".0.", ".1.")
+    for cookie, key, now in (
+        (changed, KEY, 1300.0),
+        (begun.cookie, b"x" * 32, 1300.0),
+        (begun.cookie, KEY, 1601.0),
+        (begun.cookie, KEY, 900.0),
+        ("", KEY, 1300.0),
+        (None, KEY, 1300.0),
+        ("a.b.c.d.e", KEY, 1300.0),
+    ):
+        assert Attempt.of(cookie, key, now, 600.0) is None
+
+
+def test_nobody_else_can_make_the_state() -> None:
+    """It needs the cookie and the key."""
+    begun = attempt(KEY, "0", "/", 0.0)
+    assert begun.has_state(begun.state)
+    assert not begun.has_state("")
+    assert not begun.has_state(attempt(KEY, "0", "/", 0.0).state)
+
+
+def test_an_issuer_is_asked_seldom() -> None:
+    """Every ten minutes, three surprises a minute, and not at once again while it is down."""
+    fresh = Freshness()
+    assert fresh.due(0.0)
+    fresh.got(0.0)
+    assert not fresh.due(FRESH - 1)
+    assert fresh.due(FRESH)
+    assert [fresh.surprised(1.0) for _ in range(SURPRISES + 1)] == [True] * SURPRISES + [False]
+    assert fresh.surprised(1.0 + WINDOW)
+    fresh.failed(FRESH)
+    assert not fresh.due(FRESH + PAUSE - 1)
+    assert not fresh.surprised(FRESH + PAUSE - 1)
+    assert fresh.usable(STALE - 1)
+    assert not fresh.usable(STALE)

@@ -1,0 +1,48 @@
+"""Whom a request comes from: only what trusted proxies say of it, each of the one before."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address, ip_network
+
+import pytest
+
+from gateway.callers.proxies import address_of, client_of, within
+
+TRUSTED = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"), ip_network("127.0.0.0/8"))
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "listed", "client"),
+    [
+        ("203.0.113.1", [], ["127.0.0.1"], "203.0.113.1"),
+        ("203.0.113.1", ["for=127.0.0.1"], [], "203.0.113.1"),
+        ("10.0.0.1", [], [], "10.0.0.1"),
+        ("10.0.0.1", [], ["198.51.100.7"], "198.51.100.7"),
+        ("10.0.0.1", [], ["127.0.0.1, 198.51.100.7"], "198.51.100.7"),
+        ("10.0.0.1", [], ["127.0.0.1", "198.51.100.7, 10.0.0.2"], "198.51.100.7"),
+        ("10.0.0.1", [], ["10.0.0.3, 10.0.0.2"], None),
+        ("10.0.0.1", [], ["unknown"], None),
+        ("10.0.0.1", [], ["198.51.100.7, evil"], None),
+        ("10.0.0.1", [], ["198.51.100.7:5000"], "198.51.100.7"),
+        ("10.0.0.1", ['for="[2001:db8::7]:4711"'], [], "2001:db8::7"),
+        ("10.0.0.1", ["for=192.0.2.60;proto=http;by=203.0.113.43"], [], "192.0.2.60"),
+        ("10.0.0.1", ["for=127.0.0.1, for=198.51.100.17"], ["127.0.0.1"], "198.51.100.17"),
+        ("10.0.0.1", ["for=_hidden"], [], None),
+        ("10.0.0.1", ['for="unknown, for=127.0.0.1"'], [], None),
+        ("10.0.0.1", [], [", ".join(["10.0.0.9"] * 1000)], None),
+        ("::ffff:10.0.0.1", [], ["198.51.100.7"], "198.51.100.7"),
+        ("10.0.0.1", [], ["::ffff:127.0.0.1"], None),
+    ],
+)
+def test_the_client_is_the_last_that_no_trusted_proxy_has(
+    peer: str, forwarded: list[str], listed: list[str], client: str | None
+) -> None:
+    """What the client itself wrote stands before it, and is not believed."""
+    found = client_of(address_of(peer), forwarded, listed, TRUSTED)
+    assert found == (ip_address(client) if client is not None else None)
+
+
+def test_what_is_no_address_is_in_no_block() -> None:
+    """A socket without one, a name, an address with a port."""
+    for text in (None, "", "localhost", "10.0.0.1:80", "[::1]"):
+        assert not within(address_of(text), (ip_network("0.0.0.0/0"), ip_network("::/0")))
