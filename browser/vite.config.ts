@@ -19,6 +19,16 @@ const bundles: Record<string, UserConfig> = {
       lib: { entry: "src/view/form-tools.ts", formats: ["iife"], name: "webmcpGatewayForms", fileName: () => "forms.js" },
     },
   },
+  /** The npm module `webmcp-gateway-view`; its runtime is the view's, for apps that are not packed. */
+  module: {
+    build: {
+      outDir: "dist",
+      target: "es2022",
+      lib: { entry: { index: "src/module/index.ts", react: "src/module/react.ts", runtime: "src/module/runtime.ts" }, formats: ["es"] },
+      rolldownOptions: { external: ["react"] },
+    },
+    plugins: [{ name: "with-css", closeBundle: () => cpSync("src/module/fallback.css", "dist/fallback.css") }],
+  },
   /** For host pages of others: one module with `connectBridge` and `mountApp`. */
   host: {
     build: {

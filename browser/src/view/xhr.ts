@@ -31,7 +31,7 @@ interface Ends {
   cancel(timer: number): void;
 }
 
-export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof XMLHttpRequest {
+export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globalThis.XMLHttpRequest {
   class XMLHttpRequest extends Progressing {
     readonly upload = new Progressing();
     withCredentials = false;

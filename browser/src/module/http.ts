@@ -1,0 +1,224 @@
+/** `fetch` and `XMLHttpRequest` over the tool calls of an app's own `App`: the published names, options and handles. */
+
+import { createAddresses } from "../view/addresses";
+import { NoHost, type Calls } from "../view/calls";
+import { createFetch } from "../view/fetch";
+import { watchBlobs } from "../view/local";
+import { createNotice } from "../view/notice";
+import { settle, type Ends as PendingEnds } from "../view/pending";
+import { rebasedRequest } from "../view/request";
+import { readAnswer } from "../view/response";
+import { createXhr } from "../view/xhr";
+
+type Values = { [name: string]: unknown };
+
+/** What is used of ext-apps' `App`. */
+export interface McpApp {
+  callServerTool(params: { name: string; arguments?: Values }, options?: { signal?: AbortSignal; timeout?: number }): Promise<unknown>;
+  getHostCapabilities?(): object | undefined;
+  openLink?(params: { url: string }): Promise<unknown>;
+}
+
+export interface McpHttpOptions {
+  /** Paths that are carried, with all below them; `["/"]` by default. */
+  interceptPaths?: string[];
+  /** Whether URLs of other origins are carried too; false by default. */
+  allowAbsoluteUrls?: boolean;
+  /** Whether what is not carried, or cannot be as there is no host, goes to the browser's own; true by default. */
+  fallbackToNative?: boolean;
+  /** The last word on whether a request is carried. */
+  shouldIntercept?: (request: Request) => boolean;
+  /** Whether anything is carried at all, now; true by default. */
+  interceptEnabled?: boolean | (() => boolean);
+  /** Whether there is a host that carries; by default, whether the `App` found one with `serverTools`. */
+  isMcpApp?: () => boolean;
+  /** Whether `window.fetch` and `window.XMLHttpRequest` are replaced; true by default. */
+  installGlobal?: boolean;
+  /** `http_request` by default. */
+  toolName?: string;
+  /** The longest that the server may take for an answer, in milliseconds. */
+  timeoutMs?: number;
+  /** Writes a line for each request, on the console or where you say; false by default. */
+  debug?: boolean | ((line: string) => void);
+  /** What stands for the browser's own `fetch`. */
+  fetch?: typeof fetch;
+}
+
+export interface McpHandle {
+  /** Carries nothing until `start`. */
+  stop(): void;
+  start(): void;
+  isActive(): boolean;
+  /** Ends, and puts back what was replaced. */
+  restore(): void;
+}
+
+export interface McpFetchHandle extends McpHandle {
+  fetch: typeof fetch;
+}
+
+export interface McpXhrHandle extends McpHandle {
+  XMLHttpRequest: typeof XMLHttpRequest;
+}
+
+export type McpHttpHandle = McpFetchHandle & McpXhrHandle;
+
+/** A tool that holds on to an answer must not be ended by the client's own clock before the gateway's. */
+const PATIENCE = 300000;
+
+function createCalls(app: McpApp, { toolName = "http_request", timeoutMs }: McpHttpOptions): Calls {
+  const later = (run: () => void, milliseconds: number): number => window.setTimeout(run, milliseconds);
+  const call = async (name: string, args: Values, signal?: AbortSignal): Promise<Values> => {
+    const options = { timeout: PATIENCE, ...(signal && { signal }) };
+    return (await app.callServerTool({ name, arguments: args }, options)) as Values;
+  };
+  const notice = createNotice(async (url) => {
+    const result = await app.openLink?.({ url });
+    return result !== undefined && !(result as { isError?: boolean }).isError;
+  });
+  const ends: PendingEnds = { stream: (args, signal) => call("http_stream", args, signal), notice, later };
+  return {
+    http: async (args, signal) => settle(await call(toolName, timeoutMs ? { ...args, timeoutMs } : args, signal), ends, signal),
+    stream: ends.stream,
+  } as Partial<Calls> as Calls;
+}
+
+function matches(path: string, prefix: string): boolean {
+  return path === prefix || path.startsWith(prefix.endsWith("/") ? prefix : `${prefix}/`);
+}
+
+interface Carrier {
+  fetch: typeof fetch;
+  native: typeof fetch;
+  /** Whether `request` is carried; throws where it may go nowhere. */
+  carries(request: Request): boolean;
+  resolve(url: string): string;
+  active: boolean;
+}
+
+function createCarrier(app: McpApp, options: McpHttpOptions): Carrier {
+  const { interceptPaths = ["/"], allowAbsoluteUrls = false, fallbackToNative = true, interceptEnabled = true, debug } = options;
+  const native = options.fetch ?? window.fetch.bind(window);
+  const served = /^https?:$/.test(location.protocol);
+  const addresses = createAddresses("app", served ? location.href : "/", served ? "" : document.baseURI);
+  const NativeRequest = window.Request;
+  const Rebased = rebasedRequest(NativeRequest, addresses.resolve);
+  // The page keeps its own class.
+  Object.defineProperty(NativeRequest.prototype, "constructor", { value: NativeRequest, configurable: true, writable: true });
+  const say = typeof debug === "function" ? debug : debug ? (line: string) => console.debug(line) : undefined;
+  const hasHost = options.isMcpApp ?? (() => !!(app.getHostCapabilities?.() as Values | undefined)?.["serverTools"]);
+  const calls = createCalls(app, options);
+
+  const carried = createFetch({
+    addresses,
+    calls: {
+      ...calls,
+      http: (args, signal) => (hasHost() ? calls.http(args, signal) : Promise.reject(new NoHost("no host carries tool calls (serverTools)"))),
+    },
+    offline: async ({ url }, detail) =>
+      readAnswer({
+        status: 503,
+        statusText: "Service Unavailable",
+        url,
+        headers: { "content-type": "application/problem+json", "gateway-reason": "no-host" },
+        bodyType: "json",
+        body: { type: "about:blank", title: "Service Unavailable", status: 503, detail },
+      }),
+    Request: Rebased,
+    blobs: watchBlobs(URL),
+    digest: window.crypto.subtle?.digest.bind(window.crypto.subtle),
+    warn: (line) => console.warn(line),
+  });
+
+  const carrier: Carrier = {
+    active: true,
+    native,
+    resolve: addresses.resolve,
+    carries(request) {
+      const enabled = typeof interceptEnabled === "function" ? interceptEnabled() : interceptEnabled;
+      if (!carrier.active || !enabled) return false;
+      const address = addresses.wire(addresses.resolve(request.url));
+      const own = address.startsWith("/");
+      const { pathname, protocol } = new URL(address, "http://app.invalid");
+      if (!/^https?:$/.test(protocol)) return false;
+      const wanted = (own || allowAbsoluteUrls) && (!own || interceptPaths.some((prefix) => matches(pathname, prefix)));
+      if (!wanted || options.shouldIntercept?.(request) === false) return false;
+      // Without a host the answer is the browser's, or that there is none.
+      return hasHost() || !fallbackToNative;
+    },
+    fetch: Object.defineProperty(
+      async (input: RequestInfo | URL, ...rest: [RequestInit?]): Promise<Response> => {
+        const request = new Rebased(input, ...rest);
+        const mine = carrier.carries(request);
+        say?.(`webmcp-gateway-view: ${request.method} ${request.url}: ${mine ? "carried" : "the browser's own"}`);
+        if (mine) return carried(request);
+        if (!fallbackToNative && carrier.active) throw new TypeError("Failed to fetch", { cause: "this request is not carried, and fallbackToNative is false" });
+        // A `Request` was given up to the new one with its body.
+        return input instanceof NativeRequest ? native(request) : native(input, ...rest);
+      },
+      "name",
+      { value: "fetch" },
+    ),
+  };
+  return carrier;
+}
+
+function handle(carrier: Carrier, putBack: () => void): McpHandle {
+  let over = false;
+  return {
+    stop: () => void (carrier.active = false),
+    start: () => void (carrier.active = !over),
+    isActive: () => carrier.active,
+    restore() {
+      if (over) return;
+      over = true;
+      carrier.active = false;
+      putBack();
+    },
+  };
+}
+
+/** Puts `value` in place of a global; gives what puts the former one back, unless another came since. */
+function install<Name extends "fetch" | "XMLHttpRequest">(name: Name, value: (typeof window)[Name], options: McpHttpOptions): () => void {
+  if (options.installGlobal === false) return () => undefined;
+  const before = window[name];
+  window[name] = value;
+  return () => {
+    if (window[name] === value) window[name] = before;
+  };
+}
+
+function createXhrOf(carrier: Carrier): typeof XMLHttpRequest {
+  const Native = window.XMLHttpRequest;
+  const Carried = createXhr({
+    fetch: carrier.fetch,
+    resolve: carrier.resolve,
+    later: (run, milliseconds) => window.setTimeout(run, milliseconds),
+    cancel: (timer) => window.clearTimeout(timer),
+  });
+  return new Proxy(Carried, {
+    construct: (target, args: unknown[], made: Function) => (carrier.active ? Reflect.construct(target, args, made) : new Native()) as object,
+  });
+}
+
+/** `fetch` of the page, carried by `app`. Call it before or after `app.connect()`. */
+export function initMcpFetch(app: McpApp, options: McpHttpOptions = {}): McpFetchHandle {
+  const carrier = createCarrier(app, options);
+  const putBack = install("fetch", carrier.fetch, options);
+  return { fetch: carrier.fetch, ...handle(carrier, putBack) };
+}
+
+/** `XMLHttpRequest` of the page, carried by `app`. */
+export function initMcpXhr(app: McpApp, options: McpHttpOptions = {}): McpXhrHandle {
+  const carrier = createCarrier(app, options);
+  const made = createXhrOf(carrier);
+  return { XMLHttpRequest: made, ...handle(carrier, install("XMLHttpRequest", made, options)) };
+}
+
+/** Both. */
+export function initMcpHttp(app: McpApp, options: McpHttpOptions = {}): McpHttpHandle {
+  const carrier = createCarrier(app, options);
+  const made = createXhrOf(carrier);
+  const putBack = [install("fetch", carrier.fetch, options), install("XMLHttpRequest", made, options)];
+  return { fetch: carrier.fetch, XMLHttpRequest: made, ...handle(carrier, () => putBack.forEach((undo) => undo())) };
+}

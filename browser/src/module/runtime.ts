@@ -1,0 +1,4 @@
+/** `webmcp-gateway-view/runtime`: the whole view runtime, for a page that no gateway packed. Import it before anything else. */
+
+import "../view/index";
+import "../view/form-tools";

@@ -1,0 +1,57 @@
+/** An app of somebody: its own `App`, React, and what it installed from npm. */
+import { App } from "@modelcontextprotocol/ext-apps";
+import { createElement, useState } from "react";
+import { createRoot } from "react-dom/client";
+import { initMcpHttp, onTierChange, reportInteraction, safeCallTool, type McpHttpHandle, type Tier } from "webmcp-gateway-view";
+import { InteractiveGate, useHostTier, useReportInteraction, useWebMCP } from "webmcp-gateway-view/react";
+
+declare global {
+  interface Window {
+    app: App;
+    handle: McpHttpHandle;
+    init: typeof initMcpHttp;
+    tiers: (Tier | undefined)[];
+    safeCallTool: typeof safeCallTool;
+    report: typeof reportInteraction;
+    root: { unmount(): void };
+    ready: boolean;
+  }
+}
+
+function Counter() {
+  const [count, setCount] = useState(0);
+  const tier = useHostTier();
+  const report = useReportInteraction({ component: "counter" });
+  useWebMCP<{ by: number }>({
+    name: "count",
+    description: `Counts on from ${count > 1 ? "many" : "few"}.`,
+    inputSchema: { type: "object", properties: { by: { type: "number" } } },
+    execute({ by }) {
+      setCount(count + by);
+      return `${count} + ${by}`;
+    },
+  });
+  return createElement(
+    "div",
+    {},
+    createElement("p", { id: "tier" }, String(tier)),
+    createElement("p", { id: "count" }, String(count)),
+    createElement(InteractiveGate, { fallback: createElement("i", {}, "not here") }, createElement("button", {
+      onClick: async () => setCount((await report({ action: "more" })) ? 100 : -1),
+    }, "More")),
+  );
+}
+
+window.tiers = [];
+onTierChange((tier) => window.tiers.push(tier));
+window.safeCallTool = safeCallTool;
+window.report = reportInteraction;
+window.init = initMcpHttp;
+const element = document.createElement("div");
+document.body.append(element);
+window.root = createRoot(element);
+(window.root as ReturnType<typeof createRoot>).render(createElement(Counter));
+window.app = new App({ name: "mini", version: "1" }, {}, { autoResize: false });
+window.handle = initMcpHttp(window.app, { interceptPaths: ["/api"], timeoutMs: 9000 });
+await window.app.connect();
+window.ready = true;

@@ -1,0 +1,221 @@
+"""The module that apps install from npm: packed, installed into a small Vite app, typed, and run in a host."""
+
+import json
+import os
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Frame, Page, expect
+
+from tests.browser.runtime_host import ROOT, Host, host_server, packed
+
+BROWSER = ROOT / "browser"
+LINKED = ["react", "react-dom", "scheduler", "@types/react", "@types/react-dom", "csstype", "@modelcontextprotocol", "zod"]
+TSCONFIG = {
+    "compilerOptions": {
+        "strict": True, "noEmit": True, "target": "ES2022", "module": "ESNext", "moduleResolution": "bundler",
+        "lib": ["ES2022", "DOM", "DOM.Iterable"], "skipLibCheck": False, "exactOptionalPropertyTypes": True, "types": [],
+        "preserveSymlinks": True,
+    },
+    "include": ["main.ts"],
+}  # fmt: skip
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """What a command prints; what goes wrong is shown."""
+    done = subprocess.run([*map(str, command)], cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Vite app that has installed the tarball."""
+    folder = tmp_path_factory.mktemp("npm")
+    run("npm", "pack", "--pack-destination", folder, cwd=BROWSER)
+    (tarball,) = folder.glob("*.tgz")
+    (folder / "package.json").write_text(json.dumps({"name": "mini", "private": True, "type": "module"}), "utf-8")
+    run("npm", "install", "--offline", "--no-audit", "--no-fund", "--legacy-peer-deps", tarball, cwd=folder)
+    for name in LINKED:
+        place, source = folder / "node_modules" / name, BROWSER / "node_modules" / name
+        place.parent.mkdir(exist_ok=True)
+        if source.exists() and not place.exists():
+            os.symlink(source, place)
+    (folder / "main.ts").write_text((Path(__file__).parent / "module" / "main.ts").read_text("utf-8"), "utf-8")
+    (folder / "index.html").write_text("<!doctype html><body><script type=module src=/main.ts></script></body>", "utf-8")
+    (folder / "tsconfig.json").write_text(json.dumps(TSCONFIG), "utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def script(project: Path) -> str:
+    """The script that Vite builds of it."""
+    run(BROWSER / "node_modules" / ".bin" / "vite", "build", "--logLevel", "error", cwd=project)
+    (built,) = (project / "dist" / "assets").glob("*.js")
+    return built.read_text("utf-8").replace("</script", "<\\/script")
+
+
+@pytest.fixture
+async def host(page: Page) -> AsyncIterator[Host]:
+    """A plain host on a real server."""
+    async with host_server() as url:
+        await page.goto(url)
+        yield Host(page)
+
+
+async def ready(host: Host, html: str) -> Frame:
+    """The app, connected."""
+    frame = await host.show(html)
+    await frame.wait_for_function("window.ready")
+    return frame
+
+
+def bare(script: str) -> str:
+    """The app in a page without the view runtime."""
+    return f"<!doctype html><body><script type=module>{script}</script></body>"
+
+
+async def sent(host: Host) -> list[dict[str, Any]]:
+    """The arguments of the calls of `http_request`."""
+    found: list[dict[str, Any]] = await host.run("() => host.calls('http_request')")
+    return found
+
+
+def test_its_types_are_right_for_strict_apps(project: Path) -> None:
+    """With ext-apps' own `App`, React, and exact optional properties."""
+    command = [str(BROWSER / "node_modules" / ".bin" / "tsc"), "-p", "."]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    # ext-apps' own declarations want packages that only some of its users have.
+    others = "node_modules/@modelcontextprotocol/"
+    assert [line for line in done.stdout.splitlines() if line and not line.startswith(others)] == []
+
+
+def test_it_holds_what_it_promises_and_nothing_else(project: Path) -> None:
+    """The built files, the types, the README; no source, no test."""
+    installed = project / "node_modules" / "webmcp-gateway-view"
+    exports = json.loads((installed / "package.json").read_text("utf-8"))["exports"]
+    named = [place for one in exports.values() for place in (one.values() if isinstance(one, dict) else [one])]
+    assert [place for place in named if not (installed / place).is_file()] == []
+    assert sorted(path.name for path in installed.iterdir()) == ["README.md", "dist", "package.json"]
+
+
+async def test_fetch_and_xhr_are_carried_by_the_apps_own_client(host: Host, script: str) -> None:
+    """Without the view runtime: calls of the `App`, under the published options."""
+    await host.answers("return { bodyType: 'json', body: { url: args.url, got: args.body } };")
+    frame = await ready(host, bare(script))
+    fetched = await frame.evaluate(
+        "async () => (await fetch('/api/x?a=1', {method: 'POST', body: JSON.stringify({n: 1}),"
+        " headers: {'content-type': 'application/json'}})).json()"
+    )
+    assert fetched["url"] == "/api/x?a=1"
+    asked = await frame.evaluate(
+        "() => new Promise((resolve) => { const xhr = new XMLHttpRequest(); xhr.open('GET', '/api/y');"
+        " xhr.onload = () => resolve([xhr.status, JSON.parse(xhr.responseText).url]); xhr.send(); })"
+    )
+    assert asked == [200, "/api/y"]
+    assert [(args["method"], args["timeoutMs"]) for args in await sent(host)] == [("POST", 9000), ("GET", 9000)]
+
+
+async def test_what_is_not_to_be_carried_is_the_browsers(host: Host, script: str) -> None:
+    """Other paths, other origins, a stopped handle; here the content policy refuses them all."""
+    await host.answers("return { bodyType: 'text', body: 'carried' };")
+    frame = await ready(host, bare(script))
+    tried = "async (url) => fetch(url).then((r) => r.text(), (error) => error.name)"
+    for url in ("/apiadmin", "/other", "https://api.example/api/x"):
+        assert await frame.evaluate(tried, url) == "TypeError"
+    await frame.evaluate("handle.stop()")
+    assert [await frame.evaluate("handle.isActive()"), await frame.evaluate(tried, "/api/x")] == [False, "TypeError"]
+    await frame.evaluate("handle.start()")
+    assert await frame.evaluate(tried, "/api/x") == "carried"
+    await frame.evaluate("handle.restore()")
+    assert await frame.evaluate("[/native code/.test(fetch), /native code/.test(XMLHttpRequest)]") == [True, True]
+    assert len(await sent(host)) == 1
+
+
+async def test_the_options_decide(host: Host, script: str) -> None:
+    """`shouldIntercept`, `interceptEnabled`, `allowAbsoluteUrls`, `isMcpApp`, `fallbackToNative`, `toolName`, `debug`."""
+    await host.answers("return { bodyType: 'text', body: args.url };")
+    await host.run("() => { host.tools.other_request = host.tools.http_request; }")
+    frame = await ready(host, bare(script))
+    seen = await frame.evaluate(
+        """async () => {
+          handle.restore();
+          const before = window.fetch;
+          const tried = async (options, url = "/api/x") => {
+            const made = init(app, {installGlobal: false, ...options});
+            return made.fetch(url).then(async (r) => r.status === 200 ? r.text() : r.headers.get("gateway-reason"), (error) => error.name);
+          };
+          const lines = [];
+          const all = [
+            await tried({shouldIntercept: (request) => request.method === "POST"}),
+            await tried({interceptEnabled: () => false}),
+            await tried({allowAbsoluteUrls: true}, "https://api.example/z"),
+            await tried({isMcpApp: () => false, fallbackToNative: false}),
+            await tried({interceptPaths: ["/other"], fallbackToNative: false}),
+            await tried({toolName: "other_request", debug: (line) => lines.push(line)}),
+            await tried({isMcpApp: () => false, fetch: async () => new Response("native")}),
+          ];
+          return [all, lines.length, window.fetch === before];
+        }"""
+    )
+    assert seen == [
+        ["TypeError", "TypeError", "https://api.example/z", "no-host", "TypeError", "/api/x", "native"],
+        1,
+        True,
+    ]
+    assert await host.run("() => host.calls('other_request').length") == 1
+
+
+async def test_with_the_view_runtime_its_calls_are_proven(host: Host, script: str, tmp_path: Path) -> None:
+    """One `App`, one initialize; the runtime proves what the module sends."""
+    await host.attaches(held=[])
+    await host.answers("return { bodyType: 'text', body: 'ok' };")
+    frame = await ready(host, packed(tmp_path, bare(script)))
+    await host.until("host.calls('webmcp_attach').length")
+    assert await frame.evaluate("fetch('/api/x').then((r) => r.text())") == "ok"
+    assert [("_view" in args, args["timeoutMs"]) for args in await sent(host)] == [(True, 9000)]
+    assert await host.run("() => host.of('ui/initialize').length") == 1
+
+
+async def test_react_follows_the_tier(host: Host, script: str, tmp_path: Path) -> None:
+    """The gate is shut where nothing can be done; what a person does is reported with the component's name."""
+    await host.run("() => { host.capabilities = { updateModelContext: {} }; }")
+    frame = await ready(host, packed(tmp_path, bare(script)))
+    await expect(frame.locator("#tier")).to_have_text("context-synced")
+    await frame.locator("button").click()
+    await expect(frame.locator("#count")).to_have_text("100")
+    report = await host.run("() => host.of('ui/update-model-context').at(-1).params.content[0].text")
+    assert 'component: "counter"' in report
+    await host.run("() => { host.capabilities = {}; }")
+    static = await ready(host, packed(tmp_path, bare(script)))
+    await expect(static.locator("i")).to_have_text("not here")
+    await expect(static.locator("button")).to_have_count(0)
+    assert await static.evaluate("tiers") == ["static"]
+
+
+async def test_react_offers_tools_while_mounted(host: Host, script: str, tmp_path: Path) -> None:
+    """With the newest closure, registered anew only when its description changes."""
+    await host.attaches(held=[])
+    frame = await ready(host, packed(tmp_path, bare(script)))
+    await host.until("host.calls('webmcp_attach').length")
+    call = "([id, by]) => host.ask(id, 'tools/call', {name: 'count', arguments: {by}})"
+    texts = []
+    for number in (1, 2):
+        texts.append((await host.run(call, [number, 1]))["result"]["content"][0]["text"])
+        await expect(frame.locator("#count")).to_have_text(str(number))
+    assert texts == ["0 + 1", "1 + 1"]
+    listed = await host.run("() => host.ask(9, 'tools/list')")
+    assert [tool["description"] for tool in listed["result"]["tools"]] == ["Counts on from many."]
+    await frame.evaluate("root.unmount()")
+    assert (await host.run("() => host.ask(10, 'tools/list')"))["result"]["tools"] == []
+
+
+async def test_without_the_runtime_the_rest_says_that_nobody_is_there(host: Host, script: str) -> None:
+    """Nothing throws."""
+    frame = await ready(host, bare(script))
+    await expect(frame.locator("#tier")).to_have_text("standalone")
+    assert (await frame.evaluate("safeCallTool('x')"))["isError"]
+    assert await frame.evaluate("report({action: 'x'})") is False
