@@ -134,7 +134,12 @@ class _Gateway:
             )
         )
         self._reloader = Reloader(
-            config, reread=reread, take=self._take, notices=self._notices, recorder=self._recorder
+            config,
+            reread=reread,
+            take=self._take,
+            notices=self._notices,
+            recorder=self._recorder,
+            asking=self._approving.asked_of_policies,
         )
         self._events = Events(
             self._journal,

@@ -42,6 +42,11 @@ class Approving:
         self.door = ApprovalDoor(self.answers, settings.ask, settings.webhook)
         self.ways = Ways(self.questions, self.answers, self._ways())
 
+    @property
+    def asked_of_policies(self) -> Approvals | None:
+        """Where people are asked before a loosened policy takes effect; None where they are not."""
+        return self.questions if self.presence is not None else None
+
     def elicitation(self) -> Asking:
         """What MCP clients may do for a question."""
         asks = Named.ELICITATION in self._settings.ask

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from gateway.config import App, Config, Kind, Notice, Notices, Reading, Watch, restart_problems, watched
 from gateway.errors import DocumentError, Problem, Refusal, StartError
+from gateway.exchange.approve import Approvals
+from gateway.exchange.loosen import Loosening
 from gateway.exchange.record import Record, Recorder
 from gateway.model import Caller, Door, Initiator, Json, Principal
 from gateway.policy import Policy, parse_policy
@@ -36,7 +38,7 @@ class Reloader:
     """Keeps the running configuration the one of its files.
 
     `reread` reads them again; without it nothing changes. `take` puts other apps into effect, all at once; where it
-    raises `StartError` or `DocumentError` nothing changed.
+    raises `StartError` or `DocumentError` nothing changed. With `asking` a person approves first what a policy opens.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Reloader:
         take: Callable[[Mapping[str, App]], Awaitable[None]],
         notices: Notices,
         recorder: Recorder,
+        asking: Approvals | None = None,
     ) -> None:
         self._running = config
         self._reread = reread
@@ -57,6 +60,7 @@ class Reloader:
         self._asked = asyncio.Event()
         self._problems: tuple[Notice, ...] = ()
         self._next = 0.0
+        self._loosening = Loosening(asking, self.at_once) if asking is not None else None
 
     def at_once(self) -> None:
         """Read the files now, as after SIGHUP."""
@@ -111,12 +115,34 @@ class Reloader:
                 waiting.append(missing)
                 apps |= {name: old[name]} if name in old else {}
         notices = [Notice(Kind.RESTART, problem) for problem in waiting]
+        notices += await self._held_back(apps)
         try:
             await self._put(apps)
         except (StartError, Refusal) as error:
             notices.append(Notice(Kind.BROKEN, Problem(reading.file, 1, 1, f"not taken: {error}")))
         except DocumentError as error:
             notices += [Notice(Kind.BROKEN, problem) for problem in error.problems]
+        return notices
+
+    async def _held_back(self, apps: dict[str, App]) -> list[Notice]:
+        """Take out of `apps` what opens something that no person has approved yet; what is to be said of it."""
+        if self._loosening is None:
+            return []
+        old, notices = self._running.apps, []
+        for name, app in list(apps.items()):
+            if name in old and app.policy is old[name].policy:
+                continue
+            before = _policy(old.get(name), name)
+            changes = await asyncio.to_thread(diff, before, app.policy)
+            try:
+                why = self._loosening.verdict(_caller(name), before, app.policy, changes)
+            except Refusal as refusal:
+                why = refusal.detail
+            if why is None:
+                continue
+            del apps[name]
+            apps |= {name: old[name]} if name in old else {}
+            notices.append(Notice(Kind.BROKEN, Problem(app.policy.file, 1, 1, f"not taken: {why}")))
         return notices
 
     def _needs_restart(self, app: App) -> Problem | None:

@@ -118,6 +118,7 @@ async def test_a_second_key_takes_a_touch_of_the_first(tmp_path: Path, context: 
             await page.goto(question.link)
             await page.get_by_test_id("add-key").click()
             await expect(page.get_by_test_id("key")).to_have_count(1)
+            await page.get_by_test_id("keys").click()
             async with ann.get(f"{world.console}/api/keys") as listed:
                 (key,) = (await listed.json())["keys"]
             for path, body in (("", {"name": "Mallory's"}), (f"/{key['id']}/remove", {})):
@@ -130,6 +131,47 @@ async def test_a_second_key_takes_a_touch_of_the_first(tmp_path: Path, context: 
             await page.get_by_role("button", name="Remove").click()
             await expect(page.get_by_test_id("key")).to_have_count(0)
             await answer_next(ann, world, "decline")
+
+
+async def test_a_loosened_policy_waits_for_a_touch(tmp_path: Path, context: BrowserContext, page: Page) -> None:
+    """What it opens is shown; until it is approved the policy of before holds. A tightened one asks nobody."""
+    async with needing_touch(tmp_path) as world, person(world) as ann:
+        file = world.folder / "policy.yaml"
+        rules = file.read_text("utf-8")
+        opened = rules.replace("/api/admin/**", "/api/secret/**").replace(
+            "{request: GET /api/admin/users, expect: deny}", "{request: GET /api/secret/users, expect: deny}"
+        )
+        opened = opened.replace(
+            "  - {path: /api/cart, methods: [GET]}", "  - {path: /api/cart, methods: [GET]}\n  - {path: /api/x, methods: [GET]}"
+        )
+        await authenticator(context, page)
+        await page.goto(f"{world.console}/")
+        file.write_text(opened, "utf-8")
+        await expect(page.get_by_role("heading", name="Let the changed policy take effect?")).to_be_visible(timeout=15000)
+        await page.get_by_text("Raw request").click()
+        await expect(page.get_by_text("/api/x").first).to_be_visible()
+        await shot(page, "policy")
+        await page.get_by_text("Raw request").click()
+        assert await status(world, "/api/x") == 403
+        await page.get_by_test_id("add-key").click()
+        await expect(page.get_by_test_id("key")).to_have_count(1)
+        await page.get_by_test_id("approve").click()
+        async with asyncio.timeout(15):
+            while await status(world, "/api/x") != 404:  # the shop has no such thing, which it says itself
+                await asyncio.sleep(0.1)
+        file.write_text(rules, "utf-8")
+        async with asyncio.timeout(15):
+            while await status(world, "/api/x") != 403:
+                await asyncio.sleep(0.1)
+        async with ann.get(f"{world.console}/api/approvals") as listed:
+            assert (await listed.json())["approvals"] == []
+
+
+async def status(world: World, path: str) -> int:
+    """What a request of the cart's own page gets."""
+    headers = {"origin": world.site, "sec-fetch-site": "same-origin"}
+    async with world.client(headers=headers) as client, client.get(f"{world.site}{path}") as answer:
+        return answer.status
 
 
 async def test_a_grant_is_given_listed_and_revoked(tmp_path: Path, page: Page) -> None:

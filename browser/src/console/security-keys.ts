@@ -31,6 +31,23 @@ export class SecurityKeys extends LitElement {
         min-width: 0;
         overflow-wrap: anywhere;
       }
+      summary {
+        display: flex;
+        align-items: center;
+        gap: 6px;
+        padding: 10px 16px;
+        border-top: 1px solid var(--line);
+        font-size: 12.5px;
+        cursor: pointer;
+        list-style: none;
+      }
+      summary::-webkit-details-marker {
+        display: none;
+      }
+      .more {
+        margin-left: auto;
+        white-space: nowrap;
+      }
       .bad {
         color: var(--bad);
       }
@@ -50,22 +67,31 @@ export class SecurityKeys extends LitElement {
 
   protected override render(): TemplateResult | typeof nothing {
     if (!this.needed) return nothing;
-    return html`<section aria-label="Your security keys">
-      <p class="muted">
-        ${this.keys.length
-          ? "You approve by touching one of your security keys."
-          : "Here you approve by touching a security key. Add yours first: a key on your key ring, or this device."}
-      </p>
-      <ul>
-        ${this.keys.map((key) => this.line(key))}
-      </ul>
-      <div class="add">
-        <button class=${this.keys.length ? "" : "primary"} data-testid="add-key" ?disabled=${this.busy} @click=${this.add}>
-          ${icon("shield")} ${this.busy ? "Touch the key…" : "Add a security key"}
-        </button>
-      </div>
-      ${this.problem ? html`<p class="bad" role="status">${this.problem}</p>` : nothing}
-    </section>`;
+    const problem = this.problem ? html`<p class="bad" role="status">${this.problem}</p>` : nothing;
+    if (!this.keys.length)
+      return html`<section aria-label="Your security keys">
+        <p class="muted">Here you approve by touching a security key. Add yours first.</p>
+        ${this.adding("primary")} ${problem}
+      </section>`;
+    return html`<details>
+      <summary class="muted" data-testid="keys">
+        ${icon("shield")} You approve by touching your security key <span class="more">Manage ${icon("chevron")}</span>
+      </summary>
+      <section aria-label="Your security keys">
+        <ul>
+          ${this.keys.map((key) => this.line(key))}
+        </ul>
+        ${this.adding("")} ${problem}
+      </section>
+    </details>`;
+  }
+
+  private adding(kind: string): TemplateResult {
+    return html`<div class="add">
+      <button class=${kind} data-testid="add-key" ?disabled=${this.busy} @click=${this.add}>
+        ${icon("shield")} ${this.busy ? "Touch the key…" : "Add a security key"}
+      </button>
+    </div>`;
   }
 
   private line(key: TouchKey): TemplateResult {

@@ -1,0 +1,61 @@
+"""A policy that is loosened while the gateway runs takes effect once a person has approved what it opens."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+from gateway.exchange.approve import Approvals, Ask, Parked, State
+from gateway.model import Caller
+from gateway.policy import Policy
+from gateway.policy.diff import Change, Turn
+
+WAITS = "waits for a person's approval, on the console: until then the policy of before holds"
+DECLINED = "a person declined what it opens: the policy of before holds until the file changes"
+
+
+class Loosening:
+    """Asks about policies. Who waits asks again and again (`verdict`); `changed` is called when an answer is there."""
+
+    def __init__(self, approvals: Approvals, changed: Callable[[], None]) -> None:
+        self._approvals = approvals
+        self._changed = changed
+        self._asked: dict[tuple[str, str], Parked] = {}
+        self._stop = approvals.watch(self._look)
+
+    def verdict(self, caller: Caller, old: Policy, new: Policy, changes: Sequence[Change]) -> str | None:
+        """None where `new` may take effect now; else why not. Raises `Refusal` where nobody can be asked."""
+        opened = [change for change in changes if change.turn is Turn.OPENED]
+        if not opened:
+            return None
+        key = (caller.app, new.version)
+        known = self._asked.get(key)
+        if known is not None and known.state is State.DECLINED:
+            return DECLINED
+        ask = _ask(old, new, opened)
+        if known is not None and known.state is State.APPROVED:
+            del self._asked[key]
+            self._approvals.dispatch(known, ask.digest, ask.policy_version)
+            return None
+        pending = self._approvals.park(ask, caller)
+        self._asked[key] = self._approvals.find(pending.question.id, caller)
+        return WAITS
+
+    def _look(self) -> None:
+        if any(parked.state is State.APPROVED for parked in self._asked.values()):
+            self._changed()
+
+
+def _ask(old: Policy, new: Policy, opened: Sequence[Change]) -> Ask:
+    lines = [f"{change.kind} {' '.join(change.subjects)}: {change.detail}" for change in opened]
+    body = "\n".join(lines).encode()
+    digest = hashlib.sha256(b"\n".join((b"policy", old.version.encode(), new.version.encode(), body))).hexdigest()
+    things = "1 thing" if len(opened) == 1 else f"{len(opened)} things"
+    return Ask(
+        message=f"Let the changed policy take effect? It opens {things}.",
+        method="policy",
+        target=new.file,
+        digest=digest,
+        policy_version=old.version,
+        body=body,
+    )
