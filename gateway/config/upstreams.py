@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from gateway.config import addresses
 from gateway.config.secrets import secret
-from gateway.credentials import Basic, ClientCredentials, Fixed, Spec
+from gateway.credentials import OAuth, Plugged, Spec
 from gateway.documents import Node, Section, parse_duration
 from gateway.documents.units import parse_size
 from gateway.model import Secret
@@ -25,10 +25,6 @@ MESSAGE = "16MiB"
 
 _PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
 _PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,23}", re.ASCII)
-
-
-SHARED = (Basic, ClientCredentials, Fixed)
-"""Credentials that are the gateway's own, whoever calls."""
 
 
 class Kind(StrEnum):
@@ -103,7 +99,7 @@ def read_upstream(
         cwd=_cwd(section, kind, folder),
         env=_env(section, kind, folder, environ),
         credential=credential,
-        personal=credential is not None and not isinstance(credentials.get(credential), SHARED),
+        personal=credential is not None and _personal(credentials.get(credential)),
         network=_network(section, kind),
         prefix=_prefix(section, name),
         include=section.texts("include") if lists else ("*",),
@@ -195,6 +191,11 @@ def _env(section: Section, kind: Kind, folder: Path, environ: Mapping[str, str])
         section.problem("is for a command alone", "env")
     values = section.section("env")
     return {name: secret(values, name, folder, environ) for name in values}
+
+
+def _personal(credential: Spec | None) -> bool:
+    """Whether it may be another account for each caller."""
+    return isinstance(credential, Plugged) or (isinstance(credential, OAuth) and credential.per_person)
 
 
 def _credential(section: Section, kind: Kind, credentials: Mapping[str, Spec]) -> str | None:

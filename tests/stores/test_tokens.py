@@ -1,0 +1,224 @@
+"""Tests of `gateway.stores.tokens` and `sealing`: tokens at rest, and one renewal at a time, on both databases."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gateway.credentials import Account, Token
+from gateway.errors import GrantEnded, Reason, Refusal, StartError
+from gateway.exchange.fetched import Fetched, Ownership
+from gateway.model import LOCAL, Principal, Secret
+from gateway.stores.sealing import GivenKeys, KeyFile, KeyRing, Unreadable, new_key, parse_keys
+from gateway.stores.sql import Database
+from gateway.stores.tokens import TokenStore
+from tests.postgres import postgres
+
+TOKEN = Token(
+    Secret("the-access-token"),
+    "DPoP",
+    2000.0,
+    refresh=Secret("the-refresh-token"),
+    scope="a b",
+    key=Secret('{"kty": "EC"}'),
+    account=Account("17", "ann@example.com"),
+)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/gateway.db"
+    else:
+        async with postgres() as place:
+            yield place
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> KeyRing:
+    return KeyRing(KeyFile(tmp_path / "gateway.key"))
+
+
+async def test_a_token_is_kept_as_it_is(url: str, ring: KeyRing) -> None:
+    """With everything that belongs to it; a later version replaces the one that it knows, and no other."""
+    async with Database(url) as database:
+        store = TokenStore(database, ring)
+        first = await store.save("shop", "ann", TOKEN, "c", before=None, now=1.0)
+        found = await store.load("shop", "ann")
+        assert first is not None
+        assert found is not None
+        assert found.token.value.reveal() == "the-access-token"
+        assert found.token.key is not None
+        assert (found.token.account, found.connection, found.version) == (TOKEN.account, "c", first.version)
+        assert await store.save("shop", "ann", TOKEN, "c", before=None, now=2.0) is None
+        second = await store.save("shop", "ann", TOKEN, "c", before=first.version, now=2.0)
+        assert second is not None
+        assert await store.save("shop", "ann", TOKEN, "c", before=first.version, now=3.0) is None
+        assert await store.delete("shop", "ann", first.version) is False
+        assert await store.delete("shop", "ann", second.version) is True
+        assert await store.load("shop", "ann") is None
+
+
+async def test_a_lease_has_one_holder_and_outlives_nobody(url: str, ring: KeyRing) -> None:
+    """It ends when it is released, when its time is over, and when the clock went back."""
+    async with Database(url) as database:
+        store = TokenStore(database, ring)
+        claims = await asyncio.gather(*(store.claim("shop", "ann", f"h{n}", 100.0, 60.0) for n in range(10)))
+        assert sum(claims) == 1
+        holder = f"h{claims.index(True)}"
+        assert not await store.claim("shop", "ann", "other", 159.0, 60.0)
+        assert await store.claim("shop", "bob", "other", 159.0, 60.0)
+        assert await store.claim("shop", "ann", "after", 160.0, 60.0)
+        await store.release("shop", "ann", holder)
+        assert not await store.claim("shop", "ann", "other", 161.0, 60.0)
+        await store.release("shop", "ann", "after")
+        assert await store.claim("shop", "ann", "other", 161.0, 60.0)
+        assert await store.claim("shop", "ann", "clock went back", 1.0, 60.0)
+
+
+async def test_two_processes_renew_once(url: str, ring: KeyRing) -> None:
+    """Each with connections of its own; whoever is slower uses what the other got."""
+    asked: list[str] = []
+
+    async def obtain(principal: Principal, before: Token | None, now: float) -> Token:
+        assert before is not None
+        assert before.refresh is not None
+        asked.append(before.refresh.reveal())
+        await asyncio.sleep(0.05)
+        return Token(Secret(f"token-{len(asked)}"), "Bearer", 5000.0, refresh=Secret(f"refresh-{len(asked)}"))
+
+    ownership = Ownership(per_person=True, connect_url=lambda _: "http://console.test/")
+    async with Database(url) as one, Database(url) as other:
+        await TokenStore(one, ring).put("shop", LOCAL.person, TOKEN, "c", 1.0)
+        stores = [TokenStore(database, ring) for database in (one, other)]
+        sources = [Fetched("shop", obtain, store, ownership, now=lambda: 3000.0) for store in stores]
+        tokens = await asyncio.gather(*(source.token(LOCAL) for source in sources for _ in range(50)))
+    assert asked == ["the-refresh-token"]
+    assert {token.value.reveal() for token in tokens} == {"token-1"}
+
+
+async def test_who_gives_up_in_the_middle_loses_no_rotated_token(url: str, ring: KeyRing) -> None:
+    """The server has used the old refresh token up: the answer is kept, though nobody waits for it any more."""
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def obtain(principal: Principal, before: Token | None, now: float) -> Token:
+        begun.set()
+        await go_on.wait()
+        return Token(Secret("new"), "Bearer", 5000.0, refresh=Secret("rotated"))
+
+    ownership = Ownership(per_person=True, connect_url=lambda _: "http://console.test/")
+    async with Database(url) as database:
+        store = TokenStore(database, ring)
+        await store.put("shop", LOCAL.person, TOKEN, "c", 1.0)
+        source = Fetched("shop", obtain, store, ownership, now=lambda: 3000.0)
+        calling = asyncio.ensure_future(source.token(LOCAL))
+        await begun.wait()
+        calling.cancel()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        kept = await store.load("shop", LOCAL.person)
+    assert kept is not None
+    assert kept.token.refresh is not None
+    assert kept.token.refresh.reveal() == "rotated"
+
+
+async def test_a_grant_that_ended_is_forgotten_but_not_its_successor(tmp_path: Path, ring: KeyRing) -> None:
+    """While one process hears that the old refresh token is used up, the person connects anew."""
+    async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
+        store = TokenStore(database, ring)
+        await store.put("shop", LOCAL.person, TOKEN, "old", 1.0)
+
+        async def obtain(principal: Principal, before: Token | None, now: float) -> Token:
+            await store.put("shop", LOCAL.person, TOKEN, "new", 2.0)
+            raise GrantEnded("credential 'shop': over")
+
+        ownership = Ownership(per_person=True, connect_url=lambda _: "http://console.test/")
+        source = Fetched("shop", obtain, store, ownership, now=lambda: 3000.0)
+        with pytest.raises(Refusal) as refused:
+            await source.token(LOCAL)
+        assert refused.value.reason is Reason.CREDENTIAL_NEEDED
+        kept = await store.load("shop", LOCAL.person)
+        assert kept is not None
+        assert kept.connection == "new"
+
+
+async def test_shared_principals_get_no_account_of_a_person(tmp_path: Path, ring: KeyRing) -> None:
+    """Not even one that is stored under their name."""
+
+    async def obtain(principal: Principal, before: Token | None, now: float) -> Token:
+        raise AssertionError
+
+    shared = Principal("issuer", "client", "robot", shared=True)
+    async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
+        store = TokenStore(database, ring)
+        await store.put("shop", shared.person, TOKEN, "c", 1.0)
+        source = Fetched("shop", obtain, store, Ownership(per_person=True, connect_url=lambda _: ""), now=lambda: 1.0)
+        with pytest.raises(Refusal) as refused:
+            await source.token(shared)
+    assert refused.value.reason is Reason.CREDENTIAL_FAILED
+
+
+async def test_nothing_readable_is_in_the_file_and_rows_cannot_be_swapped(tmp_path: Path, ring: KeyRing) -> None:
+    """Whoever can write the database cannot give one person the token of another."""
+    path = tmp_path / "gateway.db"
+    async with Database(f"sqlite:///{path}") as database:
+        store = TokenStore(database, ring)
+        await store.put("shop", "ann", TOKEN, "c", 1.0)
+        await store.put("shop", "bob", TOKEN, "c", 1.0)
+        await store.remember("state", '{"verifier": "the-verifier"}', 1.0, 100.0)
+    written = b"".join(file.read_bytes() for file in tmp_path.glob("gateway.db*"))
+    for secret in (b"the-access-token", b"the-refresh-token", b"ann@example.com", b"the-verifier"):
+        assert secret not in written
+    with sqlite3.connect(path) as connection:
+        connection.execute(
+            "UPDATE credential_tokens SET sealed = (SELECT sealed FROM credential_tokens WHERE principal = 'ann')"
+            " WHERE principal = 'bob'"
+        )
+    connection.close()
+    async with Database(f"sqlite:///{path}") as database:
+        with pytest.raises(Unreadable):
+            await TokenStore(database, ring).load("shop", "bob")
+
+
+async def test_a_login_is_recalled_once_and_in_time(url: str, ring: KeyRing) -> None:
+    """By one of many who ask at once."""
+    async with Database(url) as database:
+        store = TokenStore(database, ring)
+        await store.remember("state", "text", 1.0, 100.0)
+        found = await asyncio.gather(*(store.recall("state", 50.0) for _ in range(5)))
+        assert sorted(found, key=str) == [None, None, None, None, "text"]
+        await store.remember("late", "text", 1.0, 100.0)
+        assert await store.recall("late", 100.0) is None
+
+
+@pytest.mark.parametrize("text", ["", "short", "a" * 44 + "!", "é" * 32])
+def test_what_is_no_key_is_refused_without_a_word_of_it(text: str) -> None:
+    """With the remedy."""
+    with pytest.raises(StartError) as refused:
+        parse_keys(text)
+    assert "rotate-key --print" in str(refused.value)
+    assert not text or text not in str(refused.value)
+
+
+def test_keys_of_the_environment_rotate_by_order() -> None:
+    """The first seals, all open; the gateway cannot write there."""
+    old, new = new_key(), new_key()
+    id, sealed = KeyRing(GivenKeys("KEY", Secret(old))).seal("text", "place")
+    both = KeyRing(GivenKeys("KEY", Secret(f"{new} {old}")))
+    assert both.open(id, sealed, "place") == "text"
+    assert both.seal("text", "place")[0] != id
+    with pytest.raises(StartError, match="in front of the old ones"):
+        both.rotate()
+
+
+def test_two_processes_make_one_key(tmp_path: Path) -> None:
+    """Whoever is slower takes the one that is there."""
+    file = KeyFile(tmp_path / "gateway.key")
+    assert KeyRing(file).ids == KeyRing(file).ids
+    assert (tmp_path / "gateway.key").stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["gateway.key"]
