@@ -14,7 +14,7 @@ PYTHON = $(shell for p in python3.13 python3.12 python3.11 python3; do \
   "$$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 
 ROOMS = $(wildcard gateway plugins examples tests benchmarks scripts)
-BROWSER_SOURCES = $(shell find browser -path browser/node_modules -prune -o -type f -print 2>/dev/null)
+BROWSER_SOURCES = $(shell find browser \( -path browser/node_modules -o -path browser/dist \) -prune -o -type f -print 2>/dev/null)
 
 .PHONY: help demo test test-oidc test-interop lint lock bench fuzz clean chromium
 
@@ -101,4 +101,4 @@ lock: $(VENV)/.made
 	@if grep -nE '^-|https?://' requirements.lock requirements-dev.lock; then echo "A lock file names an index." >&2; exit 1; fi
 
 clean:
-	rm -rf $(VENV) .fuzz browser/node_modules tests/oidc/node_modules tests/interop/node_modules gateway/static dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .fuzz browser/node_modules browser/dist tests/oidc/node_modules tests/interop/node_modules gateway/static dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
