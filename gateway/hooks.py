@@ -73,6 +73,11 @@ class Hooks:
             if answer is not None:
                 raise Refusal(Reason.PLUGIN_REFUSED, f"{implementation.plugin_name}: {answer}")
 
+    @property
+    def hear_records(self) -> bool:
+        """Whether a plugin is handed records."""
+        return bool(self._audits)
+
     async def audit_record(self, record: AuditRecord) -> None:
         """Hand a record to every plugin. Raises `Refusal` (`audit-unavailable`) if one fails at an intent."""
         for implementation in self._audits:

@@ -144,7 +144,7 @@ class Exchange:
                     await record.close(status=STATUS[Reason.REPORTED_TO_MODEL], detail="waits for a person")
                     return pending
                 await self._hooks.check_request(leg.canonical, caller)
-                await record.open()
+                await record.open(lasting=leg.streams)
                 last, answer = await self._send(app, leg, caller, record, held)
                 answer = filtered(policy, last, answer, redirected=last is not leg)
                 if answer.parts is not None:

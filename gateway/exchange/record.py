@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from gateway.errors import Reason, Refusal
-from gateway.exchange.measure import measure
+from gateway.exchange.measure import Measure
 from gateway.hooks import Hooks
 from gateway.model import AuditRecord, Caller, Json
 from gateway.telemetry import Metrics
@@ -94,9 +94,14 @@ class Record:
         self.span.step(step, now - self._since)
         self._since = now
 
-    async def open(self) -> None:
-        """Write the intent. Raises `Refusal` (`audit-unavailable`) where the configuration says that this refuses."""
-        await self._recorder.write(self, "intent")
+    async def open(self, *, lasting: bool = True) -> None:
+        """Write the intent. Raises `Refusal` (`audit-unavailable`) where the configuration says that this refuses.
+
+        What changes nothing and is not `lasting` needs none: its outcome stands in the record before its answer leaves,
+        and there is no change whose result could stay unknown.
+        """
+        if lasting or not self.safe or self._recorder.tells_all:
+            await self._recorder.write(self, "intent")
 
     async def close(self, *, status: int, reason: Reason | None = None, detail: str | None = None) -> None:
         """Write the outcome, once."""
@@ -105,7 +110,7 @@ class Record:
         self._closed = True
         self.note(status=status, reason=reason, detail=detail, timing={**self._timing})
         seconds = time.perf_counter() - self._began
-        measure(self._recorder.metrics, self.kind, self.fields, self._timing, seconds)
+        self._recorder.measure.closed(self.kind, self.fields, self._timing, seconds)
         self.span.note({f"gateway.{name}": self.fields.get(name) for name in TRACED} | {"gateway.record": self.id})
         self.span.end(failed=status >= 500)
         await self._recorder.write(self, "outcome")
@@ -124,6 +129,7 @@ class Recorder:
         tell: Callable[[str | None], None] = lambda _: None,
     ) -> None:
         self.metrics = metrics or Metrics()
+        self.measure = Measure(self.metrics)
         self._tracer = tracer or Tracer()
         self._tell = tell
         self._failing = False
@@ -131,6 +137,11 @@ class Recorder:
         self._journal = journal
         self._hooks = hooks
         self._on_failure = on_failure
+
+    @property
+    def tells_all(self) -> bool:
+        """Whether every intent is written: where none may be missing, or a plugin is told of it."""
+        return self._on_failure is OnFailure.REFUSE or self._hooks.hear_records
 
     def start(self, kind: str, caller: Caller, *, safe: bool, came: Trace | None = None) -> Record:
         """A record of which nothing is written yet. `safe` says that the call changes nothing (RFC 9110, 9.2.1).
@@ -150,7 +161,7 @@ class Recorder:
         line = AuditRecord(id=record.id, phase=phase, time=time.time(), fields=dict(record.fields))
         try:
             self._journal.append(line)
-            self.metrics.journal_lines.labels(record.kind, phase).inc()
+            self.measure.line(record.kind, phase)
             self._works()
         except OSError as error:
             refuses = phase == "intent" and self._refuses(record.safe)

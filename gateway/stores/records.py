@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, FromClause, Row, Select, and_, func, or_, select, tuple_
@@ -131,9 +132,23 @@ async def _insert(connection: AsyncConnection, chain: str, placed: Sequence[Plac
         known.update((writer, seq) for seq in await connection.scalars(wanted))
     new = [one for one in placed if (one.line.writer, one.line.seq) not in known]
     if new:
-        outcomes = [one.line.record.id for one in new if one.line.record.phase == "outcome"]
-        opened = set(await connection.scalars(select(AUDIT.c.id).where(AUDIT.c.id.in_(outcomes))))
-        await connection.execute(AUDIT.insert(), list(_rows(chain, new, opened)))
+        records = [one.line.record for one in new]
+        here = {record.id for record in records if record.phase == "intent"}
+        elsewhere = [record.id for record in records if record.phase == "outcome" and record.id not in here]
+        opened = set(await connection.scalars(select(AUDIT.c.id).where(AUDIT.c.id.in_(elsewhere))))
+        rows = list(_rows(chain, new, opened))
+        if connection.dialect.name == "sqlite":
+            # One step for all: for each step SQLite's thread and that of the exchanges wait for each other.
+            values = tuple(value for row in rows for value in row.values())
+            await connection.exec_driver_sql(_sqlite_insert(tuple(rows[0]), len(rows)), values)
+        else:
+            await connection.execute(AUDIT.insert(), rows)
+
+
+@lru_cache(maxsize=16)
+def _sqlite_insert(columns: tuple[str, ...], rows: int) -> str:
+    places = f"({', '.join('?' * len(columns))})"
+    return f"INSERT INTO {AUDIT.name} ({', '.join(columns)}) VALUES {', '.join([places] * rows)}"  # noqa: S608  # names of ours
 
 
 def _rows(chain: str, placed: Sequence[Placed], opened: set[str]) -> Iterator[dict[str, object]]:

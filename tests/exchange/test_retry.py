@@ -60,7 +60,7 @@ async def test_the_record_has_every_attempt(tmp_path: Path) -> None:
         house.shop.answer = answers(NO, 503, 200)
         await asked(house)
         assert house.outcome()["attempts"] == ["backend-unreachable", 503, 200]
-        assert [line["phase"] for line in house.lines()] == ["intent", "outcome"]
+        assert [line["phase"] for line in house.lines()] == ["outcome"]
 
 
 async def test_pauses_grow(tmp_path: Path) -> None:
