@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 from gateway.exchange.answer import Answer
 from gateway.exchange.echo import Echo
@@ -33,7 +32,7 @@ def filtered(policy: Policy, leg: Leg, answer: Answer, *, redirected: bool) -> A
     if echo.heard:
         _warn(leg)
     parts = _masked_parts(answer.parts, echo, leg) if answer.parts is not None else None
-    return replace(answer, response=masked(response, leg.obligations.mask), parts=parts)
+    return Answer(masked(response, leg.obligations.mask), parts, answer.close, answer.credentialed, answer.secrets)
 
 
 async def _masked_parts(parts: AsyncIterator[bytes], echo: Echo, leg: Leg) -> AsyncIterator[bytes]:

@@ -116,7 +116,7 @@ class Sender:
         status, headers = answer.response.status, answer.response.headers
         changed = await self._authenticator.answered(name, way.principal, injected, url, status, headers)
         credentialed = bool(injected.headers) or way.jar is not None
-        return replace(answer, credentialed=credentialed, secrets=secrets), changed
+        return Answer(answer.response, answer.parts, answer.close, credentialed, secrets), changed
 
 
 def outbound(spec: BackendSpec, leg: Leg, injected: Headers, timeout: float, trace: Headers = ()) -> Outbound:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
+from typing import Final, Protocol
 
 from gateway.stores.followers import Follower
 from gateway.stores.journal import Journal
@@ -17,9 +17,12 @@ from gateway.telemetry import Metrics
 
 log = logging.getLogger(__name__)
 
-BATCH = 250
+BATCH = 500
 BUFFER = 5000
 LINGER_SECONDS = 0.25
+REST: Final = 4.0
+"""How many times as long as it took to store lines the sink is left alone after that."""
+
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 10.0
 
@@ -102,12 +105,16 @@ class Filler:
 
     async def _follow(self, follower: Follower) -> None:
         """Copy lines as they are written: the next one begins at the byte `_end`."""
+        loop = asyncio.get_running_loop()
         while lines := await follower.batch(BATCH):
             end = self._end
             placed = [Placed(line, end := end + len(line.text) + 1) for line in lines]
+            began = loop.time()
             await self._store(placed)
-            if len(lines) < BATCH:
-                await asyncio.sleep(LINGER_SECONDS)  # lines come in pairs and bursts: one transaction for many
+            # Lines come in bursts: one transaction for many. And exchanges come first: what they do not leave time for
+            # is read from the journal when they do.
+            linger = LINGER_SECONDS if len(lines) < BATCH else 0.0
+            await asyncio.sleep(max(linger, REST * (loop.time() - began)))
 
     async def _left_off(self) -> int:
         """The byte from which to go on; 0 where the journal is not the one of before up to there."""

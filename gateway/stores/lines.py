@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from json.encoder import encode_basestring_ascii
 from typing import BinaryIO, Final
 
 from gateway.model import AuditRecord, Json
@@ -18,6 +19,7 @@ NO_HASH = "0" * 64
 LINE_START = b'{"v":1,"writer":"'
 """How every line begins."""
 
+_text: Final = encode_basestring_ascii
 _encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 _BLOCK = 256 * 1024
@@ -70,7 +72,7 @@ def write_line(writer: str, seq: int, prev: str, record: AuditRecord) -> Line:
     """
     try:
         fields = _encode(dict(record.fields))
-        words = f'"id":{_encode(record.id)},"phase":{_encode(record.phase)},"time":{_encode(record.time)}'
+        words = f'"id":{_text(record.id)},"phase":{_text(record.phase)},"time":{_encode(record.time)}'
     except (TypeError, RecursionError) as error:
         raise ValueError(str(error)) from error
     salt = os.urandom(_SALT_LENGTH // 2).hex()
