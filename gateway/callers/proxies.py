@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TypeAlias
 
@@ -18,6 +19,7 @@ _FOR = re.compile(r"""(?:^|[;,])\s*for=("(?:[^"\\]|\\.)*"|[^;,\s]*)""", re.IGNOR
 _PORT = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::\d{1,5})?|([0-9.]+)(?::\d{1,5})?|([0-9A-Fa-f:]+)", re.ASCII)
 
 
+@lru_cache(maxsize=1024)
 def address_of(text: str | None) -> Address | None:
     """The address of a peer; None for a socket that has none, or what is no address."""
     try:
