@@ -23,7 +23,6 @@ from gateway.mcp.ports import Client
 from gateway.mcp.results import values_of
 from gateway.model import Json, Principal
 from gateway.traces import arriving
-from gateway.traces import arriving
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +67,6 @@ class FastPath:
         silence = _Silence(request, self._silence)
         try:
             with arriving(call.trace or request.headers):
-                with arriving(_said(call, request)):
                 text = await self._carried(call, Client(principal, is_app=True))
         finally:
             stream = await silence.end()
@@ -99,13 +97,6 @@ class FastPath:
             f'"type":"text"}}],"isError":{"true" if is_error else "false"},"resultType":"complete",'
             f'"structuredContent":{structured},{self._end}'
         )
-
-
-def _said(call: Call, request: web.Request) -> Mapping[str, object] | None:
-    """Where the trace of the call is said: in its `_meta`, else in the header fields of its request."""
-    if "traceparent" in call.trace:
-        return call.trace
-    return request.headers if "traceparent" in request.headers else None
 
 
 class _Silence:
