@@ -34,6 +34,7 @@ from gateway.doors.links import LinkDoor
 from gateway.doors.metrics import MetricsDoor
 from gateway.doors.sandbox import SandboxDoor
 from gateway.doors.site import ANY_PATH, SiteDoor
+from gateway.doors.standing import Standing
 from gateway.errors import StartError
 from gateway.exchange.circuit import Circuits
 from gateway.exchange.idempotency import Idempotency
@@ -51,9 +52,11 @@ from gateway.mcp.upstreams.room import Upstreams
 from gateway.recording import Recording
 from gateway.reload import Reloader
 from gateway.running import Apps, Backends, Held, Packed, Running
+from gateway.stores.issued import IssuedTokens
 from gateway.stores.keys import IdempotencyKeys
 from gateway.stores.quotas import Quotas
 from gateway.stores.records import Records
+from gateway.stores.sessions import Sessions
 from gateway.stores.sql import Database
 from gateway.telemetry import Metrics
 from gateway.views.forward import Forwarder
@@ -108,6 +111,7 @@ class _Gateway:
         self._approvals = self._approving.questions
         circuits = Circuits()
         self._streams = Streams()
+        self._standing = Standing(IssuedTokens(self._database), Sessions(self._database))
         limiter = Limiter(Quotas(self._database))
         self._apps = Apps()
         self._exchange = Exchange(
@@ -189,7 +193,7 @@ class _Gateway:
         origins = self._config.server.origins
         faces = self._apps.part(lambda app: app.face)
         resources = self._apps.part(lambda app: app.packed.resource)
-        bridge = BridgeDoor(self._views, self._approvals, faces, resources, self._streams)
+        bridge = BridgeDoor(self._views, self._approvals, faces, resources, self._streams, self._standing)
         admitted = admission(
             self._config,
             self._database,
@@ -197,7 +201,14 @@ class _Gateway:
             lambda name: name in faces or name in self._upstreams.faces,
             self._connections,
         )
-        guard = Guard(self._listener, admitted.identify, admitted.challenges, admitted.apps, origins.console)
+        guard = Guard(
+            self._listener,
+            admitted.identify,
+            admitted.challenges,
+            self._standing,
+            apps=admitted.apps,
+            console=origins.console,
+        )
         root = web.Application(middlewares=[guard.middleware()], client_max_size=BODY)
         mcp_routes = [*mcp_door.routes(self._everything, faces, self._upstreams), *admitted.challenges.routes()]
         mcp_routes += self._approving.door.signed()
@@ -398,6 +409,7 @@ class _Gateway:
                 await self._held.enter(tasks, face)
             self._upstreams.start()
             stack.callback(tasks.create_task(self._reloader.run()).cancel)
+            stack.callback(tasks.create_task(self._standing.run()).cancel)
             yield
 
     async def _leave_faces(self) -> None:

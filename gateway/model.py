@@ -89,7 +89,7 @@ class Principal:
     """Who calls: (issuer, client, subject); what else is known of it may change from one call to the next.
 
     `shared` means that no person stands behind it, `session` that a person's own browser does, logged in to the
-    console. `expires` is when the proof of it ends, in seconds since the epoch.
+    console. `expires` is when the proof of it ends, in seconds since the epoch; `proof` names what can end before.
     """
 
     issuer: str
@@ -101,6 +101,7 @@ class Principal:
     shared: bool = field(default=False, compare=False)
     session: bool = field(default=False, compare=False)
     expires: float | None = field(default=None, compare=False)
+    proof: str = field(default="", compare=False)
 
     @property
     def id(self) -> str:

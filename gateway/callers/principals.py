@@ -23,8 +23,8 @@ def told(principal: Principal) -> dict[str, Json]:
     }
 
 
-def principal_of(kept: Mapping[str, Json], expires: float) -> Principal:
-    """The principal of a login that ends at `expires`."""
+def principal_of(kept: Mapping[str, Json], expires: float, proof: str = "") -> Principal:
+    """The principal of a login that ends at `expires`, or when `proof` does."""
     return Principal(
         issuer=str(kept["issuer"]),
         client=str(kept["client"]),
@@ -33,6 +33,7 @@ def principal_of(kept: Mapping[str, Json], expires: float) -> Principal:
         claims=claims if isinstance(claims := kept["claims"], dict) else {},
         session=True,
         expires=expires,
+        proof=proof,
     )
 
 

@@ -60,6 +60,7 @@ def principal(presented: Presented, grant: TokenGrant | None, now: float) -> Pri
         capabilities=grant.capabilities,
         shared=grant.person is None,
         expires=grant.expires,
+        proof=f"token:{grant.id}",
     )
 
 

@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import hmac
 import secrets
-import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from gateway import mux
 from gateway.doors.answers import SECURE, refused
 from gateway.doors.bodies import LARGEST, Bodies
 from gateway.doors.guard import PRINCIPAL
+from gateway.doors.standing import Standing
 from gateway.doors.tickets import Ticket, Tickets
 from gateway.errors import MuxError, Refusal
 from gateway.exchange.approve import Approvals
@@ -64,6 +64,7 @@ class BridgeDoor:
     faces: Mapping[str, Face]
     resources: Mapping[str, Resource]
     streams: Streams
+    standing: Standing
     tickets: Tickets = field(default_factory=Tickets)
     bodies: Bodies = field(default_factory=Bodies)
     lost: dict[str, _Lost] = field(default_factory=dict)
@@ -110,7 +111,7 @@ class BridgeDoor:
         if not socket.can_prepare(request).ok:
             return refused(426, "websocket-needed", "The bridge is a WebSocket.", {"upgrade": "websocket"})
         await socket.prepare(request)
-        connection = self.connections[socket] = _Connection(self, socket, request.headers.get("origin"))
+        connection = self.connections[socket] = _Connection(self, socket, request)
         try:
             await connection.run()
         finally:
@@ -140,10 +141,11 @@ class BridgeDoor:
 class _Connection:
     """One WebSocket."""
 
-    def __init__(self, door: BridgeDoor, socket: web.WebSocketResponse, origin: str | None) -> None:
+    def __init__(self, door: BridgeDoor, socket: web.WebSocketResponse, request: web.Request) -> None:
         self._door = door
         self._socket = socket
-        self._origin = origin
+        self._origin = request.headers.get("origin")
+        self._transport = request.transport
         self._mux = mux.ServerConnection()
         self._seats: dict[str, _Seat] = {}
         self._ticket: Ticket | None = None
@@ -157,14 +159,21 @@ class _Connection:
     async def run(self) -> None:
         try:
             await self._receive(GREETING)
-            while self._ticket is not None and await self._receive(_left(self._ticket.principal)):
-                pass
+            if self._ticket is not None:
+                with self._door.standing.held(self._ticket.principal, self._cut_off):
+                    while await self._receive(None):
+                        pass
         except MuxError:
             await self._flush()
         finally:
             await self._leave()
             with suppress(ConnectionError):
                 await self._socket.close()
+
+    def _cut_off(self) -> None:
+        """The caller is nobody any more."""
+        if self._transport is not None:
+            self._transport.abort()
 
     async def _receive(self, seconds: float | None) -> bool:
         """Take one frame. False when the socket is closed. Raises `MuxError`."""
@@ -321,11 +330,6 @@ class _Connection:
             for text in self._mux.pending_output():
                 with suppress(ConnectionError):
                     await self._socket.send_str(text)
-
-
-def _left(principal: Principal) -> float | None:
-    """Seconds until the login of a principal ends; None where it does not."""
-    return None if principal.expires is None else max(0.0, principal.expires - time.time())
 
 
 def _digest(token: str) -> bytes:

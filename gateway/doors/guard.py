@@ -17,9 +17,10 @@ from gateway.doors.access import SIGNED, Access, Site, access, is_metadata
 from gateway.doors.answers import refused
 from gateway.doors.challenge import Challenges
 from gateway.doors.identify import Identify, Place
+from gateway.doors.standing import Standing
 from gateway.doors.visit import is_navigation, to_console
 from gateway.errors import Unidentified
-from gateway.model import Principal
+from gateway.model import LOCAL, Principal
 
 PRINCIPAL = web.RequestKey("principal", Principal)
 """Who calls, for the handlers behind the guard; not there on routes that are open to anybody."""
@@ -43,13 +44,21 @@ class Guard:
     """Refuses what a browser-facing door must not take; marks the rest with its principal."""
 
     def __init__(
-        self, listener: Listener, identify: Identify, challenges: Challenges, apps: Mapping[str, str], console: str
+        self,
+        listener: Listener,
+        identify: Identify,
+        challenges: Challenges,
+        standing: Standing,
+        *,
+        apps: Mapping[str, str],
+        console: str,
     ) -> None:
         self._listener = listener
         self._identify = identify
         self._challenges = challenges
         self._apps = apps
         self._console = console
+        self._standing = standing
 
     def middleware(self) -> Middleware:
         """The aiohttp middleware."""
@@ -68,7 +77,8 @@ class Guard:
             if refusal is not None:
                 return refusal
             try:
-                return await handler(request)
+                with self._standing.held(request.get(PRINCIPAL, LOCAL), lambda: _cut_off(request)):
+                    return await handler(request)
             except OSError as error:  # a path that no file can have, which aiohttp's static files do not expect
                 if error.errno != errno.ENAMETOOLONG:
                     raise
@@ -124,6 +134,12 @@ def _route(request: web.Request) -> str:
     """The route that the request will take, not the path that it claims; empty where there is none."""
     resource = request.match_info.route.resource
     return resource.canonical if resource is not None else ""
+
+
+def _cut_off(request: web.Request) -> None:
+    """The handler is cancelled with its connection, and what waits for a person with it."""
+    if request.transport is not None:
+        request.transport.abort()
 
 
 def _is_client(request: web.Request) -> bool:

@@ -79,6 +79,10 @@ class Sessions:
         """The same, once: of all that ask, one gets it."""
         return await whole(self._take(kind, shown, now))
 
+    async def lives(self, family: str, now: float) -> bool:
+        """Whether a login has not ended yet."""
+        return await whole(self._lives(family, now))
+
     async def end(self, family: str) -> None:
         """End a login and what came of it."""
         await whole(self._end(family))
@@ -102,6 +106,11 @@ class Sessions:
             await connection.commit()
             return _kept(row) if row is not None else None
 
+    async def _lives(self, family: str, now: float) -> bool:
+        wanted = select(SESSIONS.c.key).where(SESSIONS.c.family == family, SESSIONS.c.expires > now).limit(1)
+        async with self._database.connect() as connection:
+            return (await connection.execute(wanted)).first() is not None
+
     async def _end(self, family: str) -> None:
         async with self._database.connect() as connection:
             await connection.execute(delete(SESSIONS).where(SESSIONS.c.family == family))
@@ -122,4 +131,5 @@ def _key(kind: Kind, shown: str) -> str:
 
 def _kept(row: Row[Any]) -> Kept:
     value = json.loads(row.value)
-    return Kept(principal_of(value["principal"], row.expires), row.family, row.expires, value["more"])
+    principal = principal_of(value["principal"], row.expires, proof=f"session:{row.family}")
+    return Kept(principal, row.family, row.expires, value["more"])

@@ -11,6 +11,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from gateway.stores.schema import SESSIONS
+from gateway.stores.sql import Database
 from tests.callers.doors import Knock, answer, knocks, mcp_call, statuses
 from tests.callers.tokens import link, revoke, token
 from tests.world import World, running
@@ -319,3 +321,53 @@ async def test_holders_of_a_shared_token_do_not_find_each_others_views(guarded: 
     assert (await call("list_view_tools"))["structuredContent"] == {"views": []}
     found = (await call("list_view_tools", view=attached["view"]))["structuredContent"]["views"]
     assert [view["view"] for view in found] == [attached["view"]]
+
+
+async def test_what_is_open_ends_with_its_token(guarded: World) -> None:
+    """A stream of the console, one of MCP, a socket of the bridge, and a call that waits for a person."""
+    shown = await token(guarded, "gone", "mcp", "bridge", "app")
+    call = mcp_call(
+        f"{guarded.url}/mcp/cart",
+        "tools/call",
+        {"name": "http_request", "arguments": {"url": "/api/cart/mug", "method": "DELETE"}},
+        "http_request",
+    )
+    async with guarded.client(headers=shown) as client:
+        _, state = await get(client, f"{guarded.console}/api/state")
+        csrf = {**OWN, "origin": guarded.console, "webmcp-gateway-csrf": state["csrf"]}
+        async with client.post(f"{guarded.console}/bridge/tickets", json={"apps": ["cart"]}, headers=csrf) as got:
+            ticket = (await got.json())["ticket"]
+        events = await client.get(f"{guarded.console}/api/events", headers=OWN)
+        socket = await client.ws_connect(
+            f"{guarded.console}/bridge", headers={**OWN, "origin": guarded.console}, protocols=("webmcp-gateway.v1",)
+        )
+        await socket.send_str(json.dumps({"hello": {"ticket": ticket}}))
+        await socket.send_str(json.dumps({"open": {"ref": "1", "app": "cart"}}))
+        assert "opened" in await socket.receive_str()
+        waiting = asyncio.ensure_future(answer(call, shown))
+        async for line in events.content:  # until the call waits for a person
+            if b'"target"' in line:
+                break
+        await revoke(guarded, "gone")
+        async with asyncio.timeout(20):
+            with pytest.raises(aiohttp.ClientError):
+                await waiting
+            with pytest.raises(aiohttp.ClientError):
+                await events.content.read()
+            while (received := await socket.receive()).type is aiohttp.WSMsgType.TEXT:
+                pass
+            assert received.type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR)
+    assert guarded.arrived() == []
+
+
+async def test_what_is_open_ends_with_its_login(guarded: World) -> None:
+    """Also where the login was ended by another process of the gateway."""
+    async with guarded.client() as client:
+        await log_in(client, guarded)
+        events = await client.get(f"{guarded.console}/api/events", headers=OWN)
+        async with Database(guarded.config.database.reveal()) as database, database.connect() as connection:
+            await connection.execute(SESSIONS.delete())
+            await connection.commit()
+        async with asyncio.timeout(20):
+            with pytest.raises(aiohttp.ClientError):
+                await events.content.read()
