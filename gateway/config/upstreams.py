@@ -173,7 +173,7 @@ def _command(section: Section, folder: Path) -> tuple[str, ...]:
     elif shutil.which(command[0]) is None and shutil.which(str(folder / command[0])) is None:
         section.problem(f"there is no program {command[0]!r}: install it, or write its path", Kind.COMMAND)
     elif "/" in command[0] and (folder / command[0]).is_file():
-        command = (str((folder / command[0]).resolve()), *command[1:])
+        command = (str(folder / command[0]), *command[1:])  # unresolved: a virtual environment is a link
     return command
 
 

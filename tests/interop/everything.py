@@ -537,3 +537,11 @@ def prompt(*parts: types.ContentBlock | str) -> types.GetPromptResult:
 def server() -> Server[Any]:
     """A new one, for `server:` of an upstream and for tests."""
     return Everything().server
+
+
+if __name__ == "__main__":
+    import anyio
+
+    from tests.interop.serving import on_standard_streams
+
+    anyio.run(on_standard_streams, server())

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
 from aiohttp import web
 from mcp.server import Server as McpServer
+from mcp.server.runner import serve_dual_era_loop
+from mcp.server.sse import SseServerTransport
+from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http import EventCallback, EventMessage, EventStore
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
+from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCMessage
+from mcp_types.jsonrpc import jsonrpc_message_adapter
+from starlette.types import Receive, Scope, Send
 
 from gateway.app import build_app
 from gateway.config import load_config
@@ -70,6 +78,69 @@ async def over_http(server: McpServer[Any], *, json_response: bool = False, only
 
 
 @asynccontextmanager
+async def over_sse(server: McpServer[Any]) -> AsyncIterator[str]:
+    """`server` by the older HTTP with SSE; its URL."""
+    transport = SseServerTransport("/messages/", security_settings=SECURITY)
+
+    async def connect(scope: Scope, receive: Receive, send: Send) -> None:
+        async with transport.connect_sse(scope, receive, send) as (read, write), server.lifespan(server) as state:
+            await serve_dual_era_loop(server, read, write, lifespan_state=state)
+
+    async def standing(request: web.Request) -> web.StreamResponse:
+        return await serve(connect, request, User(LOCAL), Ending())
+
+    async def message(request: web.Request) -> web.StreamResponse:
+        return await serve(transport.handle_post_message, request, User(LOCAL), Ending())
+
+    app = web.Application()
+    app.router.add_get("/sse", standing)
+    app.router.add_post("/messages/", message)
+    http = Server(bound())
+    await http.start(app)
+    try:
+        yield f"http://localhost:{http.port}/sse"
+    finally:
+        await http.stop()
+
+
+@asynccontextmanager
+async def over_websocket(server: McpServer[Any]) -> AsyncIterator[str]:
+    """`server` by WebSocket, one message in each text frame; its URL."""
+
+    async def handle(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse(protocols=("mcp",))
+        await socket.prepare(request)
+        to_server, from_us = anyio.create_memory_object_stream[SessionMessage | Exception](16)
+        to_us, from_server = anyio.create_memory_object_stream[SessionMessage](16)
+
+        async def write() -> None:
+            async for item in from_server:
+                await socket.send_str(item.message.model_dump_json(by_alias=True, exclude_unset=True))
+
+        streams = (to_server, from_us, to_us, from_server)
+        async with AsyncExitStack() as stack:
+            for stream in streams:
+                await stack.enter_async_context(stream)
+            tasks = await stack.enter_async_context(anyio.create_task_group())
+            state = await stack.enter_async_context(server.lifespan(server))
+            tasks.start_soon(partial(serve_dual_era_loop, server, from_us, to_us, lifespan_state=state))
+            tasks.start_soon(write)
+            async for frame in socket:
+                await to_server.send(SessionMessage(jsonrpc_message_adapter.validate_json(frame.data)))
+            tasks.cancel_scope.cancel()
+        return socket
+
+    app = web.Application()
+    app.router.add_get("/mcp", handle)
+    http = Server(bound())
+    await http.start(app)
+    try:
+        yield f"ws://localhost:{http.port}/mcp"
+    finally:
+        await http.stop()
+
+
+@asynccontextmanager
 async def gateway(folder: Path, upstreams: str) -> AsyncIterator[str]:
     """A gateway with these lines under `upstreams`; the URL of its `/mcp`."""
     door = Server(bound())
@@ -80,3 +151,9 @@ async def gateway(folder: Path, upstreams: str) -> AsyncIterator[str]:
         yield f"http://localhost:{door.port}/mcp"
     finally:
         await door.stop()
+
+
+async def on_standard_streams(made: McpServer[Any]) -> None:
+    """`made` on the standard input and output of this process."""
+    async with stdio_server() as (read, write), made.lifespan(made) as state:
+        await serve_dual_era_loop(made, read, write, lifespan_state=state)
