@@ -96,6 +96,9 @@ def _endpoints(spec: OAuth, metadata: dict[str, Json]) -> Endpoints:
     token = _url(metadata, "token_endpoint")
     if token is None:
         raise ValueError("name no token_endpoint that is an https URL")
+    aliases = metadata.get("mtls_endpoint_aliases")
+    if spec.server.certificate is not None and isinstance(aliases, dict):  # RFC 8705 5
+        token = _url(aliases, "token_endpoint") or token
     found = Endpoints(
         token=token,
         authorization=spec.server.authorization_endpoint or _url(metadata, "authorization_endpoint"),
