@@ -21,6 +21,7 @@ BROWSER_SOURCES = $(shell find browser \( -path browser/node_modules -o -path br
 help:
 	@echo "make demo   install, start the cart example with its gateway, print the page to open"
 	@echo "make test   lint, types, layers, unit, integration and Chromium tests"
+	@echo "make soak   what takes minutes: many kills under load, records of a million lines"
 	@echo "make lint   ruff, mypy, import-linter, tsc"
 	@echo "make bench  measure the gateway beside a bare proxy"
 	@echo "make fuzz   throw made-up inputs at the pure rooms for TIME=60 seconds, at TARGETS (all)"
@@ -77,6 +78,9 @@ tests/interop/node_modules/.made: tests/interop/package-lock.json $(VENV)/.insta
 test: chromium lint test-oidc test-interop
 	npm --prefix browser run --silent test
 	pytest
+
+soak: $(VENV)/.built
+	pytest -m soak
 
 bench: $(VENV)/.built
 	@exec $(BIN)/python -m benchmarks

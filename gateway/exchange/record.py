@@ -177,7 +177,7 @@ class Recorder:
             self._tell(None)
 
     def _fails(self, record: Record, error: OSError, consequence: str) -> None:
-        log.error("the record of %s cannot be written, it is %s: %s", record.id, consequence, error)
+        log.error("the record of %s cannot be written (%s): %s", record.id, consequence, error)
         self.metrics.journal_failures.labels(consequence).inc()
         self._failing = True
         self._tell(f"the record cannot be written ({error.strerror or error}): {CONSEQUENCES[self._on_failure]}")

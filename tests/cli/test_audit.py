@@ -6,6 +6,7 @@ import asyncio
 import csv
 import io
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -229,3 +230,28 @@ def test_what_cannot_be_used(tmp_path: Path, arguments: list[str]) -> None:
     result = run(tmp_path, *arguments)
     assert result.exit_code == 2
     assert "Traceback" not in result.output
+
+
+@pytest.mark.soak
+async def test_a_million_lines_are_verified_within_a_minute(tmp_path: Path) -> None:
+    """In one process; a change in the last of them is found."""
+    path = tmp_path / "gateway.journal"
+    async with Journal(path, key=key_in(tmp_path / "gateway.journal.key")) as journal:
+        said: dict[str, Json] = {**fields(1), "status": 200, "timing": {"decide": 0.02, "limit": 0.01, "send": 1.5}}
+        for number in range(500_000):
+            for phase in ("intent", "outcome"):
+                journal.append(AuditRecord(f"r{number}", phase, time.time(), said))
+            if number % 5000 == 0:
+                journal.seal()
+    began = time.process_time()
+    result = await asyncio.to_thread(run, tmp_path, "verify", "--record", str(path))
+    took = time.process_time() - began
+    assert result.exit_code == 0, result.output
+    assert "1,000,102 lines" in result.stdout
+    assert took < 60
+    with path.open("r+b") as file:
+        file.seek(-3000, 2)
+        at = file.tell() + file.read().rindex(b'"app":"cart"') + len(b'"app":"')
+        file.seek(at)
+        file.write(b"t")
+    assert "was altered" in (await asyncio.to_thread(run, tmp_path, "verify", "--record", str(path))).stdout

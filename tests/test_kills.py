@@ -1,0 +1,124 @@
+"""A gateway that is killed under load: what was answered stands in the record, what was sent has its intent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from contextlib import suppress
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from gateway.stores.heads import key_in
+from gateway.stores.journal import UNKNOWN, Journal
+from gateway.stores.segments import lines_from
+from gateway.stores.verify import found_in, verified
+from tests.cli.test_serve import free_port, process, ready
+from tests.world import Loopback, Server, bound
+
+WORKERS = 8
+CLIENT = {"webmcp-gateway-client": "1"}
+
+
+def write(folder: Path, port: int, backend: int) -> None:
+    """A configuration for one page, whose journal goes on in a new file now and then."""
+    (folder / "index.html").write_text("<!doctype html><title>one page</title>")
+    (folder / "policy.yaml").write_text(
+        f"version: 1\nbackends: {{api: {{url: 'http://127.0.0.1:{backend}', network: private}}}}\n"
+        'routes: [{path: "/api/{number}", methods: [GET, POST]}]\n'
+    )
+    (folder / "gateway.yaml").write_text(
+        f"server: {{listen: 127.0.0.1:{port}}}\napps: {{page: {{source: index.html, policy: policy.yaml}}}}\n"
+        "audit: {rotate: {size: 100kB}}\n"
+    )
+
+
+class Load:
+    """Asks without end, each with a number of its own, and remembers what was answered."""
+
+    def __init__(self, port: int, life: int) -> None:
+        self._life = life
+        self._site = f"http://page.localhost:{port}"
+        self.asked = 0
+        self.answered: set[str] = set()
+        self.enough = asyncio.Event()
+
+    async def run(self, wanted: int) -> None:
+        """Until the gateway is gone."""
+        async with (
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback()), headers=CLIENT) as client,
+            asyncio.TaskGroup() as tasks,
+        ):
+            for _ in range(WORKERS):
+                tasks.create_task(self._work(client, wanted))
+
+    async def _work(self, client: aiohttp.ClientSession, wanted: int) -> None:
+        with suppress(aiohttp.ClientError, ConnectionError):
+            while True:
+                self.asked += 1
+                number = f"/api/{self._life}-{self.asked}"
+                method = "POST" if self.asked % 2 else "GET"
+                async with client.request(method, self._site + number) as answer:
+                    assert answer.status == 200
+                    self.answered.add(number)
+                if len(self.answered) >= wanted:
+                    self.enough.set()
+
+
+async def killed(folder: Path, life: int, wanted: int) -> None:
+    """One life and death of a gateway in `folder`; raises AssertionError where the record lacks something."""
+    sent: set[str] = set()
+
+    async def handle(request: web.Request) -> web.Response:
+        if request.method == "POST":
+            sent.add(request.path)
+        return web.json_response({"n": request.path})
+
+    backend, port = Server(bound()), free_port()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handle)
+    await backend.start(app)
+    write(folder, port, backend.port)
+    load = Load(port, life)
+    try:
+        async with process(folder) as running:
+            await ready(running, 3)
+            loading = asyncio.ensure_future(load.run(wanted))
+            async with asyncio.timeout(60):
+                await load.enough.wait()
+            running.kill()
+            await loading
+    finally:
+        await backend.stop()
+    lines = [json.loads(raw) for _, raw in lines_from(folder / "gateway.journal")]
+    outcomes = {line["fields"]["url"] for line in lines if line["phase"] == "outcome"}
+    intents = {line["fields"]["url"] for line in lines if line["phase"] == "intent"}
+    assert load.answered <= outcomes
+    assert sent <= intents
+
+
+async def reported(folder: Path) -> None:
+    """The next start reports what nobody lived to record, and the chain is whole."""
+    key = key_in(folder / "gateway.journal.key")
+    async with Journal(folder / "gateway.journal", key=key):
+        pass
+    lines = [json.loads(raw) for _, raw in lines_from(folder / "gateway.journal")]
+    closed = [line["id"] for line in lines if line["phase"] == "outcome"]
+    opened = [line["id"] for line in lines if line["phase"] == "intent"]
+    assert set(opened) <= set(closed)
+    assert len(closed) == len(set(closed))
+    unknown = [line for line in lines if line["phase"] == "outcome" and line["fields"].get("reason") == UNKNOWN]
+    assert len(unknown) <= WORKERS * 25
+    verdict = verified(found_in(folder / "gateway.journal"), [key.public])
+    assert verdict.sound, verdict.problems
+
+
+@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.soak)])
+async def test_killed_under_load(tmp_path: Path, times: int) -> None:
+    """Again and again, on one journal."""
+    for life in range(times):
+        await killed(tmp_path, life, random.randint(50, 400))
+    await reported(tmp_path)
