@@ -94,7 +94,7 @@ class _Ask:
 @dataclass(slots=True, eq=False)
 class _Run:
     """A call that is carried out. `untold` are the pages that its client has not been told of, `over` those that
-    nobody needs any more."""
+    nobody needs any more; `handed` that the client was given its id, to come again."""
 
     principal: Principal
     id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
@@ -106,6 +106,7 @@ class _Run:
     error: MCPError | None = None
     task: asyncio.Task[None] | None = None
     waiting: int = 0
+    handed: bool = False
     away: asyncio.TimerHandle | None = None
 
     def outcome(self) -> types.CallToolResult | None:
@@ -194,7 +195,10 @@ class Calls:
             run.error = error
         finally:
             run.end()
-            asyncio.get_running_loop().call_later(KEPT, self._runs.pop, run.id, None)
+            if run.handed:
+                asyncio.get_running_loop().call_later(KEPT, self._runs.pop, run.id, None)
+            else:  # its client knows of no state with which it could come again
+                self._runs.pop(run.id, None)
 
     async def _round(self, run: _Run) -> Result:
         """Wait until the call ends, or has something to ask, or its client must repeat it once more."""
@@ -218,6 +222,7 @@ class Calls:
         asks: dict[str, types.InputRequest] = {
             ask.visit.id: types.ElicitRequest(params=ask.params()) for ask in _drained(run)
         }
+        run.handed = True
         if not run.waiting:
             gone = Refusal(Reason.APPROVAL_EXPIRED, "The client did not come back for this call in time.")
             run.away = asyncio.get_running_loop().call_later(AWAY, run.end, gone)

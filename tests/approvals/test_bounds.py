@@ -1,0 +1,212 @@
+"""The bounds of approvals at the doors: floods, silence, other people, shared principals, typed codes, no touch."""
+
+import asyncio
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+from mcp.client import ClientRequestContext
+from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult
+
+from gateway.errors import Refusal
+from gateway.exchange.answers import Answers, NotAllowed
+from gateway.exchange.approve import Approvals, Ask, State
+from gateway.exchange.grants import Grants
+from gateway.exchange.record import OnFailure, Recorder
+from gateway.hooks import Hooks
+from gateway.model import Caller, Door, Initiator, Principal
+from gateway.stores.journal import Journal
+from gateway.telemetry import Metrics
+from tests.approvals.page import shown
+from tests.approvals.test_ways import command, removed, sent
+from tests.clock import Clock
+from tests.mcp.fakes import said
+from tests.test_main_job import answer_next, person, questions
+from tests.world import World, running
+
+MODES = ["legacy", "2026-07-28"]
+ANN = Principal("https://login.test", "chat", "ann", capabilities=frozenset({"mcp"}))
+ANN_THERE = Principal("https://login.test", "console", "ann", session=True)
+BOB_THERE = replace(ANN_THERE, subject="bob")
+APPROVER = replace(ANN_THERE, subject="olga", capabilities=frozenset({"approve"}))
+TOKEN = replace(ANN, client="script")
+TEAM = Principal("gateway", "tokens", "team", shared=True)
+ASK = Ask("Remove tea?", "DELETE", "/api/cart/tea", "digest", "sha256:1", grant=600.0, rule="DELETE /api/cart/{item}")
+
+
+async def test_a_page_that_floods_is_asked_about_twice(world: World) -> None:
+    """Eight wishes at once: two questions, six refusals; after three refusals nobody is asked any more."""
+    async with person(world) as ann, shown(world, ann) as page, asyncio.TaskGroup() as tasks:
+        wishes = [
+            tasks.create_task(page.fetch(url="/api/checkout", method="POST", body={"number": number}))
+            for number in range(8)
+        ]
+        while len([one for one in wishes if one.done()]) < 6:
+            await asyncio.sleep(0.01)
+        assert len(await questions(ann, world)) == 2
+        for _ in range(2):
+            await answer_next(ann, world, "decline")
+        reasons = [(await wish)["headers"]["gateway-reason"] for wish in wishes]
+        assert sorted(set(reasons)) == ["approval-declined", "approval-unavailable"]
+        third = tasks.create_task(page.fetch(url="/api/checkout", method="POST", body={"number": 9}))
+        await answer_next(ann, world, "decline")
+        await third
+        assert (await page.fetch(url="/api/checkout", method="POST", body={}))["headers"]["gateway-reason"] == (
+            "approval-declined"
+        )
+        async with ann.get(f"{world.console}/api/approvals") as listed:
+            assert (await listed.json())["approvals"] == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_call_that_is_given_up_leaves_no_question(world: World, mode: Any) -> None:
+    """The principal disconnects while it waits: an answer comes too late, and nothing is sent."""
+    async with person(world) as ann, shown(world, ann):
+        async with Client(f"{world.url}/mcp", mode=mode) as client:
+            calling = asyncio.create_task(client.call_tool("cart_checkout", {}))
+            (question,) = await questions(ann, world)
+            calling.cancel()
+            await asyncio.wait({calling})
+        async with asyncio.timeout(15):
+            while True:
+                async with ann.get(f"{world.console}/api/approvals") as listed:
+                    if not (await listed.json())["approvals"]:
+                        break
+                await asyncio.sleep(0.05)
+        url = f"{world.console}/api/approvals/{question['id']}"
+        async with ann.post(url, json={"answer": "approve"}) as late:
+            assert late.status == 410
+    assert [line for line in world.arrived() if line["path"] == "/api/checkout"] == []
+
+
+class Typing:
+    """A person who types what `code` makes of the message of a form."""
+
+    def __init__(self, code: Any) -> None:
+        self.code = code
+        self.forms: list[ElicitRequestFormParams] = []
+
+    async def __call__(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        """Read the code, and type it."""
+        assert isinstance(params, ElicitRequestFormParams)
+        self.forms.append(params)
+        found = re.search(r"code ([0-9A-Z]{4})\.", params.message)
+        assert found is not None
+        return ElicitResult(action="accept", content={"code": self.code(found[1], len(self.forms))})
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_trusted_client_has_a_code_typed(tmp_path: Path, mode: Any) -> None:
+    """Mistyped once, then right: the new code counts, the old one does not."""
+    async with running(tmp_path, extra="approvals: {interactive: [local]}") as world:
+        typing = Typing(lambda code, turn: "0000" if turn == 1 else code.lower())
+        async with (
+            person(world) as ann,
+            shown(world, ann) as page,
+            Client(f"{world.url}/mcp", mode=mode, elicitation_callback=typing) as client,
+        ):
+            result = await client.call_tool("cart_checkout", {})
+            assert page.ran == ["checkout"]
+        assert "approval" not in said(result)
+        assert len(typing.forms) == 2
+        assert typing.forms[0].message.startswith("Order what is in the cart, and pay for it?")
+        assert typing.forms[0].message != typing.forms[1].message
+        record = next(line["fields"] for line in world.records() if line["fields"].get("kind") == "approval")
+        assert record["door"] == "elicitation"
+
+
+async def test_wrong_codes_approve_nothing(tmp_path: Path) -> None:
+    """After three the client is not asked again; the other ways go on."""
+    async with running(tmp_path, extra="approvals: {interactive: [local]}") as world:
+        typing = Typing(lambda code, turn: [None, "AAAA ", ""][turn - 1])
+        async with (
+            person(world) as ann,
+            shown(world, ann),
+            Client(f"{world.url}/mcp", mode="legacy", elicitation_callback=typing) as client,
+            asyncio.TaskGroup() as tasks,
+        ):
+            calling = tasks.create_task(client.call_tool("cart_checkout", {}))
+            while len(typing.forms) < 3:
+                await asyncio.sleep(0.01)
+            await answer_next(ann, world, "decline")
+        assert "approval-declined" in said(calling.result())
+        assert len(typing.forms) == 3
+
+
+async def test_without_a_touch_the_command_line_only_declines(tmp_path: Path) -> None:
+    """`presence` holds for every way."""
+    async with running(tmp_path, extra="approvals: {presence: webauthn}") as world, person(world) as ann:
+        async with asyncio.TaskGroup() as tasks:
+            removing = tasks.create_task(removed(world))
+            (question,) = await questions(ann, world)
+            refused = await command(world, "answer", question["id"], "--approve")
+            assert "touch of a key" in refused.output
+            assert sent(world) == 0
+            assert "declined" in (await command(world, "answer", question["id"], "--decline")).output
+        assert removing.result()["headers"]["gateway-reason"] == "approval-declined"
+
+
+class Room:
+    """Questions and who may answer them."""
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        self.approvals = Approvals(120.0, clock)
+        self.grants = Grants(clock)
+        self.journal = Journal(folder / "journal")
+        recorder = Recorder(self.journal, Hooks([], folder), OnFailure.CONTINUE, Metrics())
+        self.answers = Answers(self.approvals, self.grants, recorder)
+
+    def asked(self, principal: Principal) -> str:
+        """A question of `principal`."""
+        caller = Caller(principal, "cart", Door.MCP, Initiator.MODEL, "model-call", view="v1")
+        return self.approvals.park(ASK, caller).question.id
+
+
+@pytest.mark.parametrize(
+    ("asker", "by", "may"),
+    [
+        (ANN, ANN_THERE, True),
+        (ANN, BOB_THERE, None),
+        (ANN, APPROVER, True),
+        (ANN, TOKEN, False),
+        (ANN, TEAM, None),
+        (TEAM, APPROVER, True),
+        (TEAM, ANN_THERE, None),
+        (TEAM, TEAM, None),
+    ],
+)
+async def test_who_may_answer(tmp_path: Path, asker: Principal, by: Principal, may: bool | None) -> None:
+    """Oneself in a browser, and approvers; others do not even learn that there is such a question."""
+    room = Room(tmp_path, Clock())
+    async with room.journal:
+        id = room.asked(asker)
+        assert bool(room.answers.questions(by)) == (may is not None)
+        if may:
+            assert await room.answers.give(id, True, by, "console") is State.APPROVED
+            return
+        with pytest.raises(Refusal if may is None else NotAllowed):
+            await room.answers.give(id, True, by, "console")
+        assert room.approvals.state(id) is State.OPEN
+
+
+async def test_a_grant_ends_in_time_and_is_its_principals_alone(tmp_path: Path) -> None:
+    """Another principal, app, rule or version is not covered; another person revokes nothing."""
+    clock = Clock()
+    room = Room(tmp_path, clock)
+    async with room.journal:
+        await room.answers.give(room.asked(ANN), True, ANN_THERE, "console", grant=True)
+        caller = Caller(ANN, "cart", Door.MCP, Initiator.MODEL, "model-call", view="v2")
+        (grant,) = room.answers.grants(ANN_THERE)
+        assert room.grants.covering(caller, ASK.rule, ASK.policy_version) is grant
+        for other in (replace(caller, principal=TOKEN), replace(caller, app="notes")):
+            assert room.grants.covering(other, ASK.rule, ASK.policy_version) is None
+        assert room.grants.covering(caller, "DELETE /api/cart", ASK.policy_version) is None
+        assert room.grants.covering(caller, ASK.rule, "sha256:2") is None
+        with pytest.raises(KeyError):
+            await room.answers.revoke(grant.id, BOB_THERE)
+        clock.now += 601
+        assert room.grants.covering(caller, ASK.rule, ASK.policy_version) is None
+        assert room.answers.grants(ANN_THERE) == []
