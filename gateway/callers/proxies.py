@@ -20,6 +20,7 @@ _PORT = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::\d{1,5})?|([0-9.]+)(?::\d{1,5})?|([
 
 
 @lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def address_of(text: str | None) -> Address | None:
     """The address of a peer; None for a socket that has none, or what is no address."""
     try:

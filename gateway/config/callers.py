@@ -55,7 +55,10 @@ def blocks(section: Section, key: str) -> Blocks:
     found = []
     for text in section.texts(key):
         try:
-            found.append(ip_network(text))
+            block = ip_network(text)
+            if not block.prefixlen:
+                section.problem(f"{text} is every address: whoever comes would be believed", key)
+            found.append(block)
         except ValueError:
             section.problem(f"{text!r} is no address or CIDR block such as 10.0.0.7 or 10.0.0.0/8", key)
     return tuple(found)

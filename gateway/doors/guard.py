@@ -71,7 +71,7 @@ class Guard:
                 return refused(421, "unknown-host", f"This gateway does not answer as {host[:100]!r}.")
             objection = self._objection(request, host, site)
             if objection is not None:
-                log.info("refused %r at %r: %r", request.method, host + request.raw_path, objection)
+                log.info("refused %r at %r: %r", request.method, host + _shown(request), objection)
                 return refused(403, "foreign-page", objection)
             refusal = await self._identified(request, host, site)
             if refusal is not None:
@@ -100,7 +100,7 @@ class Guard:
         except Unidentified as error:
             if wanted is Access.SHOWN:
                 return None
-            log.info("refused %r at %r: %r", request.method, host + request.raw_path, error.detail)
+            log.info("refused %r at %r: %r", request.method, host + _shown(request), error.detail)
             if site is Site.APP and app is not None and is_navigation(request):
                 return to_console(request, origin, app, self._console)
             return self._challenges.unidentified(error, mount)
@@ -134,6 +134,11 @@ def _route(request: web.Request) -> str:
     """The route that the request will take, not the path that it claims; empty where there is none."""
     resource = request.match_info.route.resource
     return resource.canonical if resource is not None else ""
+
+
+def _shown(request: web.Request) -> str:
+    """The path as the log has it: a query may hold the code of a login."""
+    return request.raw_path.partition("?")[0]
 
 
 def _cut_off(request: web.Request) -> None:

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from gateway.doors.answers import SECURE
 
-_LOCAL = re.compile(r"/(?![/\\])[!-~]{0,2047}", re.ASCII)
+_LOCAL = re.compile(r"/(?![/\\])[!-~]{0,8000}", re.ASCII)
 _HEADERS = {
     **SECURE,
     "cache-control": "no-store",
