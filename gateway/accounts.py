@@ -19,21 +19,30 @@ from gateway.exchange.authenticate import Authenticator, OfPlugin, Source, Uncha
 from gateway.exchange.connecting import Connecting
 from gateway.exchange.cookies import CookieJars
 from gateway.exchange.fetched import Fetched, Ownership
-from gateway.exchange.obtain import Obtaining
+from gateway.exchange.obtain import Obtaining, counted
 from gateway.hooks import Hooks
 from gateway.hookspecs import CredentialFactory
 from gateway.model import Backend, Principal
 from gateway.stores.sealing import GivenKeys, KeyFile, KeyRing, KeySource, SystemKeyring
 from gateway.stores.sql import Database
 from gateway.stores.tokens import TokenStore
+from gateway.telemetry import Metrics
 
 
 class Accounts:
     """All credentials of a configuration. `servers` are the authorization servers of those that have one."""
 
-    def __init__(self, config: Config, connections: Connections, database: Database, hooks: Hooks) -> None:
+    def __init__(
+        self,
+        config: Config,
+        connections: Connections,
+        database: Database,
+        hooks: Hooks,
+        metrics: Metrics | None = None,
+    ) -> None:
         self._config = config
         self._hooks = hooks
+        self._metrics = metrics or Metrics()
         self.path = config.path
         self.console = config.server.origins.console
         self.ring = KeyRing(key_source(config.encryption_key))
@@ -72,7 +81,7 @@ class Accounts:
             connect_url=(lambda principal: self.connect_url(spec.name, principal)) if personal else None,
             account=spec.client.id,
         )
-        obtain = Obtaining(spec, self.servers[spec.name], self.fetched)
+        obtain = counted(Obtaining(spec, self.servers[spec.name], self.fetched), spec.name, self._metrics)
         return Fetched(spec.name, obtain, self.store, ownership)
 
     def _source(self, spec: Spec, types: Mapping[str, CredentialFactory]) -> Source:

@@ -104,7 +104,7 @@ class _Gateway:
         )
         self._journal = self._recording.journal
         hooks = Hooks(config.plugins, config.path.parent)
-        self._accounts = Accounts(config, self._connections, self._database, hooks)
+        self._accounts = Accounts(config, self._connections, self._database, hooks, self._metrics)
         self._backends = Backends(self._connections, hooks.backend_types())
         self._recorder = self._recording.recorder(hooks)
         self._approving = Approving(config, self._recorder, hooks, self._connections, self._database)

@@ -20,6 +20,7 @@ from gateway.credentials import (
 from gateway.errors import GrantEnded, Reason, Refusal
 from gateway.exchange.drive import drive
 from gateway.model import Backend, Principal
+from gateway.telemetry import Metrics
 
 
 class Holder(Protocol):
@@ -60,6 +61,24 @@ class Obtaining:
                 given = await self._others[grant.assertion].token(principal) if grant.assertion is not None else None
                 flow = jwt_bearer(spec, grant, _subject(spec, grant, principal), given, now)
         return await drive(flow, self._server)
+
+
+def counted(obtain: Obtain, credential: str, metrics: Metrics) -> Obtain:
+    """The same, counted by what came of it: `ok`, `refused`, or `ended` where a person has to connect anew."""
+
+    async def call(principal: Principal, before: Token | None, now: float) -> Token:
+        outcome = "refused"
+        try:
+            token = await obtain(principal, before, now)
+            outcome = "ok"
+        except GrantEnded:
+            outcome = "ended"
+            raise
+        finally:
+            metrics.token_requests.labels(credential, outcome).inc()
+        return token
+
+    return call
 
 
 def _subject(spec: OAuth, grant: JwtBearer, principal: Principal) -> str:

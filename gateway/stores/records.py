@@ -86,8 +86,9 @@ class Records:
         async with self.database.connect() as connection:
             edge: Any = None
             if before is not None:
-                wanted = select(AUDIT.c.time, AUDIT.c.writer, AUDIT.c.seq).where(AUDIT.c.id == before, AUDIT.c.opens)
-                edge = (await connection.execute(wanted)).first()
+                # By the id alone: with `opens` beside it SQLite walks the index of the newest instead.
+                wanted = select(AUDIT.c.time, AUDIT.c.writer, AUDIT.c.seq, AUDIT.c.opens).where(AUDIT.c.id == before)
+                edge = next((row for row in await connection.execute(wanted) if row.opens), None)
                 if edge is None:
                     return []
             return [_record(row) for row in await connection.execute(_newest(limit, filter, edge))]

@@ -46,6 +46,7 @@ async def test_requests_and_refusals_are_counted(world: World) -> None:
     assert more("step_seconds_count", kind="http", step="send") == 2
     assert more("request_seconds_count", app="cart", kind="http") == 3
     assert more("journal_lines_total", kind="http", phase="outcome") == 3
+    assert total(after, "token_requests_total", credential="shop-service", outcome="ok") == 1
     assert total(after, "journal_bytes") > 0
     assert ("configuration_problems", (("kind", "broken"),)) in after
     assert "8351" not in str(list(after))
