@@ -189,6 +189,10 @@ class Approvals:
                 raise Refusal(Reason.APPROVAL_DECLINED, "A person declined this call.")
             case State.OPEN | State.EXPIRED | State.VOID | State.DISPATCHED:
                 raise Refusal(Reason.APPROVAL_EXPIRED, "Nobody approved this call in time.")
+        expires = parked.caller.principal.expires
+        if expires is not None and self._clock() >= expires:
+            self._move(parked, State.VOID)
+            raise Refusal(Reason.APPROVAL_EXPIRED, "The login or token of the caller ended while a person was asked.")
         if (parked.question.digest, parked.question.policy_version) != (digest, policy_version):
             self._move(parked, State.VOID)
             raise Refusal(Reason.APPROVAL_EXPIRED, "The call or its policy changed after it was approved.")

@@ -146,10 +146,11 @@ class Calls:
         work: Work,
     ) -> Result:
         """The result of `work`, or what the client has to ask its person first. Raises `MCPError`, as `work` does."""
+        opens = _opens_pages(context.session.client_capabilities)
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            return await self._within(context, principal, work)
+            return await self._within(context, self._begin(principal, work, opens=opens))
         if params.request_state is None:
-            run = self._begin(principal, work)
+            run = self._begin(principal, work, opens=opens)
         else:
             found = self._runs.get(params.request_state)
             if found is None or found.principal.id != principal.id:
@@ -166,22 +167,24 @@ class Calls:
         modes = capabilities.elicitation if capabilities is not None else None
         if modes is None or not self._asking.visits:
             return False
-        return modes.url is not None or principal.client in self._asking.interactive
+        return _opens_pages(capabilities) or principal.client in self._asking.interactive
 
     def close(self) -> None:
         """Give up what still runs."""
         for run in list(self._runs.values()):
             run.end()
 
-    def _begin(self, principal: Principal, work: Work) -> _Run:
+    def _begin(self, principal: Principal, work: Work, *, opens: bool) -> _Run:
+        """Carry `work` out; `opens` says that its client can open pages."""
         run = _Run(principal)
 
         def tell(visit: Visit) -> None:
+            takes = self._asking.of(visit, principal)
             if visit.over:
                 run.over.add(visit.id)
                 run.news.set()
-            elif visit.id not in run.told:
-                run.ask(_Ask(visit, self._asking.of(visit, principal)))
+            elif visit.id not in run.told and (opens or takes is not None):
+                run.ask(_Ask(visit, takes))
 
         self._runs[run.id] = run
         run.task = self._tasks.create_task(self._carry_out(run, work, tell))
@@ -228,9 +231,8 @@ class Calls:
             run.away = asyncio.get_running_loop().call_later(AWAY, run.end, gone)
         return types.InputRequiredResult(input_requests=asks or None, request_state=run.id)
 
-    async def _within(self, context: Context, principal: Principal, work: Work) -> types.CallToolResult:
+    async def _within(self, context: Context, run: _Run) -> types.CallToolResult:
         """The whole call of a client whose connection carries questions back."""
-        run = self._begin(principal, work)
         asked: dict[str, asyncio.Task[None]] = {}
         try:
             while (result := run.outcome()) is None:
@@ -251,6 +253,11 @@ class Calls:
         """The client need not ask any more."""
         asking.cancel()
         self._tasks.create_task(_complete(context, id))
+
+
+def _opens_pages(capabilities: types.ClientCapabilities | None) -> bool:
+    modes = capabilities.elicitation if capabilities is not None else None
+    return modes is not None and modes.url is not None
 
 
 async def _elicit(context: Context, run: _Run, ask: _Ask) -> None:
@@ -287,7 +294,7 @@ async def _answered(run: _Run, ask: _Ask, said: object) -> _Ask | None:
         return None  # nobody has answered: the other ways to ask go on
     if said.action == "decline":
         if ask.takes is not None:
-            await ask.takes.typed(ask.visit.id, False, run.principal)
+            await _typed(run, ask, ask.takes, approve=False)
         else:
             run.end(Refusal(Reason.APPROVAL_DECLINED, "The person did not want to be asked about this call."))
         return None
@@ -296,9 +303,16 @@ async def _answered(run: _Run, ask: _Ask, said: object) -> _Ask | None:
     code = (said.content or {}).get("code")
     typed = code.strip().upper() if isinstance(code, str) else ""
     if hmac.compare_digest(typed.encode(), ask.code.encode()):
-        await ask.takes.typed(ask.visit.id, True, run.principal)
+        await _typed(run, ask, ask.takes, approve=True)
         return None
     return _Ask(ask.visit, ask.takes, tries=ask.tries - 1) if ask.tries > 1 else None
+
+
+async def _typed(run: _Run, ask: _Ask, takes: Typed, *, approve: bool) -> None:
+    try:
+        await takes.typed(ask.visit.id, approve, run.principal)
+    except Refusal as refusal:
+        log.info("a typed answer came too late: %s", refusal.detail)
 
 
 def _drained(run: _Run) -> list[_Ask]:

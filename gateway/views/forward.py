@@ -32,6 +32,9 @@ DEADLINE = 30.0
 PATIENCE = 50.0
 """Seconds that a model's call waits for a person before it says that it waits; repeating the call goes on waiting."""
 
+UNPROVEN = "unproven-view"
+"""Evidence of a request whose view has not proved itself: a client's word counts nothing about it."""
+
 Arguments = Mapping[str, Any]
 T = TypeVar("T")
 
@@ -256,7 +259,9 @@ class Forwarder:
             stop()
 
     def _visit(self, question: Question) -> Visit:
-        return Visit(question.id, self._approval_url + question.id, question.message, typed=True)
+        return Visit(
+            question.id, self._approval_url + question.id, question.message, typed=question.evidence != UNPROVEN
+        )
 
     def _find(self, principal: Principal, name: str, app: str | None, handle: str | None) -> tuple[View, ViewTool]:
         if handle is not None:

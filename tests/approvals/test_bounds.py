@@ -136,6 +136,27 @@ async def test_wrong_codes_approve_nothing(tmp_path: Path) -> None:
         assert len(typing.forms) == 3
 
 
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_code_that_comes_too_late_changes_nothing(tmp_path: Path, mode: Any) -> None:
+    """Someone at the console was quicker; the gateway and its other calls go on."""
+    async with running(tmp_path, extra="approvals: {interactive: [local]}") as world, person(world) as ann:
+
+        class Slow(Typing):
+            async def __call__(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+                typed = await super().__call__(context, params)
+                await answer_next(ann, world, "decline")
+                return typed
+
+        slow = Slow(lambda code, _: code)
+        async with (
+            shown(world, ann) as page,
+            Client(f"{world.url}/mcp", mode=mode, elicitation_callback=slow) as client,
+        ):
+            assert "approval-declined" in said(await client.call_tool("cart_checkout", {}))
+            assert not (await client.call_tool("cart_get_cart", {})).is_error
+            assert page.ran == ["checkout", "get_cart"]
+
+
 async def test_without_a_touch_the_command_line_only_declines(tmp_path: Path) -> None:
     """`presence` holds for every way."""
     async with running(tmp_path, extra="approvals: {presence: webauthn}") as world, person(world) as ann:

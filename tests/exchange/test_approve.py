@@ -186,3 +186,14 @@ def test_nobody_approves_what_cannot_be_shown(approvals: Approvals) -> None:
     with pytest.raises(Refusal) as refused:
         approvals.park(replace(ASK, digest="large", body=b"x" * (SHOWN + 1)), CALLER)
     assert reason(refused) is Reason.APPROVAL_UNAVAILABLE
+
+
+def test_a_caller_whose_login_has_ended_sends_nothing(approvals: Approvals, clock: Clock) -> None:
+    """The caller is looked at again immediately before."""
+    caller = replace(CALLER, principal=replace(LOCAL, expires=clock.now + 5))
+    call = parked(approvals, caller)
+    clock.now += 6
+    approvals.answer(call.question.id, True, "ann")
+    with pytest.raises(Refusal) as refused:
+        approvals.dispatch(call, ASK.digest, ASK.policy_version)
+    assert reason(refused) is Reason.APPROVAL_EXPIRED
