@@ -9,21 +9,26 @@ import { readConfig, type Config } from "./config";
 import { createBeacon } from "./beacon";
 import { createEnvelope } from "./envelope";
 import { createEventSource } from "./event-source";
+import { watchElements } from "./elements";
 import { createFetch } from "./fetch";
+import { watchForms } from "./forms";
 import { createGestures } from "./gesture";
 import { createHandshake, type Host } from "./handshake";
+import { watchLinks } from "./links";
 import { watchBlobs } from "./local";
 import { createModelContext, installModelContext } from "./model-context";
 import { mirrorNatively, type NativeContext } from "./native-mirror";
 import { takeNatives, type Natives } from "./natives";
 import { createNotice } from "./notice";
 import { createPageTools } from "./page-tools";
+import { createFiles } from "./page-files";
 import { createProof } from "./proof";
 import { createRegistry, type Registry } from "./registry";
 import { rebasedRequest } from "./request";
 import { createRelay } from "./relay";
 import { createReports } from "./reports";
 import { createRequests } from "./requests";
+import { installShims } from "./shims";
 import { watchSize } from "./size";
 import { explainSockets } from "./sockets";
 import { createTiers, standalone } from "./tiers";
@@ -164,6 +169,9 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   window.EventSource = createEventSource({ fetch, resolve, later });
   Navigator.prototype.sendBeacon = createBeacon(fetch, resolve);
   explainSockets(warn);
+  watchElements(createFiles(fetch, resolve), resolve);
+  watchForms({ fetch, resolve, later, warn });
+  watchLinks({ fetch, resolve, open, download: (params) => requests.send("ui/download-file", params), later, warn });
   return createUi(wire, { appTools, calls, envelope, handshake, pageTools, proof, relay, reports, requests });
 }
 
@@ -177,6 +185,7 @@ function start(): void {
     return;
   }
   const natives = takeNatives(window);
+  installShims();
   const config = readConfig(document);
   installModelContext(createModelContext(registry, window));
   openWire(window, natives, (wire) => connect(wire, natives, config, registry, native));

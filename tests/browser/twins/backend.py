@@ -26,7 +26,7 @@ class Backend:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.beacon: dict[str, str] = {}
-        self.navigated: list[str] = []
+        self.sunk = web.json_response({})
         self.next = asyncio.Event()
         self.gone = 0
 
@@ -39,6 +39,8 @@ class Backend:
         app.router.add_route("*", "/api/redirect", self.redirect)
         app.router.add_route("*", "/api/slow", self.slow)
         app.router.add_route("*", "/api/beacon", self.take_beacon)
+        app.router.add_route("*", "/api/sink", self.sink)
+        app.router.add_get("/api/sunk", self.tell_sunk)
         app.router.add_get("/api/loop", self.loop)
         app.router.add_get("/api/lines", self.lines)
         app.router.add_post("/api/lines/next", self.go_on)
@@ -65,7 +67,7 @@ class Backend:
                     data = base64.b64encode(value.file.read()).decode()
                     fields.append([name, value.filename, value.content_type, data])
                 else:
-                    fields.append([name, value])
+                    fields.append([name, value if isinstance(value, str) else value.decode()])
             body = ""
         else:
             body = base64.b64encode(await request.read()).decode()
@@ -83,6 +85,16 @@ class Backend:
                 "body": body,
             }
         )
+
+    async def sink(self, request: web.Request) -> web.Response:
+        """Keep what a form sent."""
+        self.sunk = await self.echo(request)
+        return web.Response(text="thanks", content_type="text/html")
+
+    async def tell_sunk(self, _: web.Request) -> web.Response:
+        """That, once."""
+        sunk, self.sunk = self.sunk, web.json_response({})
+        return web.Response(body=sunk.body, content_type="application/json")
 
     async def status(self, request: web.Request) -> web.Response:
         """This status."""

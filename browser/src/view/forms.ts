@@ -1,0 +1,73 @@
+/** Forms are submitted through `fetch` (HTML, 4.10.21.3): a view has no permission to, or would be gone with its answer. */
+
+import { insteadOfDefault, type Later } from "./default";
+
+type Submitter = HTMLButtonElement | HTMLInputElement;
+
+interface Ends {
+  fetch: typeof fetch;
+  resolve(url: string): string;
+  later: Later;
+  warn(line: string): void;
+}
+
+const TEXT_FIELDS = "input:not([type=button],[type=checkbox],[type=color],[type=file],[type=hidden],[type=image],[type=radio],[type=range],[type=reset],[type=submit])";
+
+function submits(element: unknown): element is Submitter {
+  return (element instanceof HTMLButtonElement || element instanceof HTMLInputElement) && /^(submit|image)$/.test(element.type);
+}
+
+function bodyOf(data: FormData, type: string): BodyInit {
+  if (type === "multipart/form-data") return data;
+  const text = (value: string): string => value.replace(/\r\n?|\n/g, "\r\n");
+  const pairs = [...data].map(([name, value]) => [text(name), typeof value === "string" ? text(value) : value.name] as [string, string]);
+  if (type !== "text/plain") return new Blob([String(new URLSearchParams(pairs))], { type: "application/x-www-form-urlencoded" });
+  return new Blob(pairs.map(([name, value]) => `${name}=${value}\r\n`), { type });
+}
+
+export function watchForms({ fetch, resolve, later, warn }: Ends): void {
+  const { prototype } = HTMLFormElement;
+
+  async function send(form: HTMLFormElement, submitter: Submitter | null): Promise<void> {
+    const said = (name: string): string => submitter?.getAttribute(`form${name}`) ?? form.getAttribute(name) ?? "";
+    const data = new FormData(form, submitter);
+    const method = said("method").toLowerCase();
+    if (method === "dialog") return form.closest("dialog")?.close(submitter?.value);
+    const url = new URL(resolve(said("action")));
+    const body = bodyOf(data, said("enctype").toLowerCase());
+    if (method !== "post") url.search = await new Response(bodyOf(data, "")).text();
+    try {
+      const response = await fetch(url, method === "post" ? { method, body } : {});
+      // What a browser would show in place of the page. A form whose page does not listen has done its work.
+      form.dispatchEvent(new CustomEvent("webmcp-gateway-response", { bubbles: true, detail: response }));
+    } catch (error) {
+      warn(`webmcp-gateway: a form could not be sent: ${String(error)}`);
+    }
+  }
+
+  function submit(form: HTMLFormElement, submitter: Submitter | null): void {
+    if (!form.isConnected || (!(form.noValidate || submitter?.formNoValidate) && !form.reportValidity())) return;
+    if (form.dispatchEvent(new SubmitEvent("submit", { bubbles: true, cancelable: true, submitter }))) void send(form, submitter);
+  }
+
+  addEventListener("click", (event) => {
+    const target = event.composedPath().find(submits);
+    const form = target?.form;
+    if (form && !target.disabled) insteadOfDefault(event, later, () => submit(form, target));
+  }, true);
+  addEventListener("keydown", (event) => {
+    const [target] = event.composedPath();
+    if (event.key !== "Enter" || event.isComposing || !(target instanceof HTMLInputElement) || !target.matches(TEXT_FIELDS)) return;
+    const { form } = target;
+    if (!form || [...form.elements].some(submits) || [...form.elements].filter((field) => field.matches(TEXT_FIELDS)).length > 1) return;
+    insteadOfDefault(event, later, () => submit(form, null));
+  }, true);
+  prototype.requestSubmit = function (submitter = null) {
+    if (submitter && !submits(submitter)) throw new TypeError("The specified element is not a submit button.");
+    if (submitter && submitter.form !== this) throw new DOMException("The specified element is not owned by this form element.", "NotFoundError");
+    submit(this, submitter);
+  };
+  prototype.submit = function () {
+    void send(this, null);
+  };
+}

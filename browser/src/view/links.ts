@@ -1,0 +1,88 @@
+/** Where the page leads: to other places through the host, to files by downloads of the host; it never leaves itself. */
+
+import { insteadOfDefault, type Later } from "./default";
+import type { Params } from "./json-rpc";
+
+interface Ends {
+  fetch: typeof fetch;
+  resolve(url: string): string;
+  /** Opens a URL outside; false where the host cannot. */
+  open(url: string): Promise<boolean>;
+  /** `ui/download-file`. Rejects where the host refuses. */
+  download(params: Params): Promise<unknown>;
+  later: Later;
+  warn(line: string): void;
+}
+
+function nameIn(header: string | null): string | undefined {
+  const [, plain] = /filename="?([^";]+)/i.exec(header ?? "") ?? [];
+  const [, coded] = /filename\*=utf-8''([^;]+)/i.exec(header ?? "") ?? [];
+  return coded ? decodeURIComponent(coded) : plain;
+}
+
+export function watchLinks({ fetch, resolve, open, download, later, warn }: Ends): void {
+  const { click } = HTMLElement.prototype;
+  const { dispatchEvent } = EventTarget.prototype;
+
+  async function save(response: Response, given: string): Promise<void> {
+    const blob = await response.blob();
+    const reader = new FileReader();
+    reader.readAsDataURL(blob);
+    await new Promise((done) => (reader.onloadend = done));
+    const name = given || nameIn(response.headers.get("content-disposition")) || new URL(response.url, "x:/").pathname.split("/").pop() || "download";
+    const resource = { uri: `file:///${encodeURIComponent(name)}`, mimeType: blob.type || "application/octet-stream", blob: String(reader.result).replace(/^.*?,/s, "") };
+    await download({ contents: [{ type: "resource", resource }] });
+  }
+
+  async function follow(link: HTMLAnchorElement): Promise<void> {
+    const written = link.getAttribute("href") ?? "";
+    try {
+      const url = resolve(written);
+      if (link.hasAttribute("download")) return await save(await fetch(url), link.download);
+      const outside = !/^https?:/.test(url) || new URL(url).origin !== new URL(resolve("/")).origin;
+      if (outside || /^_?blank$/.test(link.target)) {
+        if (!(await open(url))) warn(`webmcp-gateway: the host does not open ${url}`);
+        return;
+      }
+      const response = await fetch(url);
+      if (/^\s*attachment/i.test(response.headers.get("content-disposition") ?? "")) await save(response, "");
+      else warn(`webmcp-gateway: ${written} is another page; a view stays at its own. Let the app's router take the click`);
+    } catch (error) {
+      warn(`webmcp-gateway: ${written}: ${String(error)}`);
+    }
+  }
+
+  function linkOf(event: Event): HTMLAnchorElement | undefined {
+    return event.composedPath().find((one): one is HTMLAnchorElement => one instanceof HTMLAnchorElement && /^(?!\s*(javascript|mailto|tel):)/i.test(one.getAttribute("href") ?? "tel:"));
+  }
+
+  function go(link: HTMLAnchorElement): void {
+    const href = link.getAttribute("href")?.trim() ?? "";
+    if (href[0] !== "#") void follow(link);
+    else if (location.hash !== href) location.hash = href;
+    else document.getElementById(href.slice(1))?.scrollIntoView();
+  }
+
+  addEventListener("click", (event) => {
+    const link = linkOf(event);
+    if (link) insteadOfDefault(event, later, () => go(link));
+  }, true);
+  // Links outside of the document are how pages save files.
+  HTMLAnchorElement.prototype.click = function () {
+    if (this.isConnected) click.call(this);
+    else this.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true }));
+  };
+  HTMLAnchorElement.prototype.dispatchEvent = function (event) {
+    const end = (): void => {
+      if (event.defaultPrevented || !linkOf(event)) return;
+      event.preventDefault();
+      go(this);
+    };
+    if (!this.isConnected && event.type === "click") this.addEventListener("click", end, { once: true });
+    return dispatchEvent.call(this, event);
+  };
+  window.open = (url) => {
+    if (url) open(resolve(String(url))).then((opened) => opened || warn(`webmcp-gateway: the host does not open ${url}`));
+    return null;
+  };
+}

@@ -1,0 +1,56 @@
+/** Files of the backend for elements of the page: the content policy of hosts lets them load `data:` URLs alone. */
+
+/** How many files are kept for elements that name them again, as browsers do. */
+const KEPT = 64;
+/** What a style names with `url(…)`. */
+const NAMED = /url\(\s*(["']?)((?!["']?(?:data:|blob:|#))[^)"']+)\1\s*\)/gi;
+
+export interface Files {
+  /** Whether an element that names `url` needs a file of the backend. */
+  remote(url: string): boolean;
+  /** The file as a `data:` URL. Rejects where there is none. */
+  data(url: string): Promise<string>;
+  text(url: string): Promise<string>;
+  /** `css` with the files that it names, relative to `base`; undefined where it names none. */
+  styled(css: string, base?: string): Promise<string> | undefined;
+}
+
+export function createFiles(fetch: typeof globalThis.fetch, resolve: (url: string) => string): Files {
+  const kept = new Map<string, Promise<string>>();
+
+  async function load(url: string): Promise<Response> {
+    const response = await fetch(url);
+    if (!response.ok) throw new Error(`${url}: ${response.status}`);
+    return response;
+  }
+
+  async function read(url: string): Promise<string> {
+    const reader = new FileReader();
+    reader.readAsDataURL(await (await load(url)).blob());
+    await new Promise((done) => (reader.onloadend = done));
+    return String(reader.result);
+  }
+
+  function data(given: string): Promise<string> {
+    const url = resolve(given);
+    const file = kept.get(url) ?? read(url);
+    kept.delete(url);
+    kept.set(url, file);
+    file.catch(() => kept.delete(url));
+    for (const oldest of kept.keys()) if (kept.size > KEPT) kept.delete(oldest);
+    return file;
+  }
+
+  async function filled(css: string, base: string): Promise<string> {
+    const found = [...css.matchAll(NAMED)];
+    const files = await Promise.all(found.map(([, , url = ""]) => data(base ? new URL(url, base).href : url).catch(() => url)));
+    return css.replace(NAMED, () => `url("${files.shift()}")`);
+  }
+
+  return {
+    remote: (url) => /\S/.test(url) && !/^\s*(data:|blob:|about:|#|javascript:)/i.test(url),
+    data,
+    text: async (url) => (await load(url)).text(),
+    styled: (css, base = "") => (css.search(NAMED) < 0 ? undefined : filled(css, base)),
+  };
+}

@@ -1,0 +1,147 @@
+"""What a page does besides requests, in an opaque frame that may neither navigate, open, save nor store."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Frame, Page
+
+from tests.browser.runtime_host import Host, host_server, shown
+
+PAGE = """<!doctype html><html><body>
+<a id="out" href="https://elsewhere.example/x">out</a>
+<a id="blank" href="/help" target="_blank">help</a>
+<a id="save" href="/api/report" download="märz.csv">save</a>
+<a id="attached" href="/api/report">attached</a>
+<a id="page" href="/other.html">page</a>
+<a id="taken" href="/routed">routed</a>
+<a id="stopped" href="https://stopped.example/">stopped</a>
+<a id="hash" href="#below">hash</a><p id="below">below</p>
+<script>
+  document.getElementById("taken").addEventListener("click", (event) => event.preventDefault());
+  document.getElementById("stopped").addEventListener("click", (event) => event.stopPropagation());
+</script></body></html>"""
+
+REPORT = (
+    "if (args.url !== '/api/report') return { bodyType: 'text', body: 'page' };"
+    "return { bodyType: 'text', body: 'a,b', headers: { 'content-type': 'text/csv',"
+    " 'content-disposition': 'attachment; filename=\"report.csv\"' } };"
+)
+
+
+@pytest.fixture
+async def host(page: Page) -> AsyncIterator[Host]:
+    """A plain host that opens links and saves files."""
+    async with host_server() as url:
+        await page.goto(url)
+        await page.evaluate("() => { host.capabilities.downloadFile = {}; }")
+        yield Host(page)
+
+
+async def asked(host: Host, method: str) -> list[Any]:
+    """The parameters of every request of the view with this method."""
+    found: list[Any] = await host.run(f"host.of('{method}').map(({{ params }}) => params)")
+    return found
+
+
+async def click(frame: Frame, id: str) -> None:
+    """As a person does."""
+    await frame.locator(f"#{id}").click()
+
+
+async def test_links_that_lead_outside_are_opened_by_the_host(host: Host, tmp_path: Path) -> None:
+    """Other origins, new windows, and clicks that the page stopped on their way; what its router takes stays."""
+    await host.answers(REPORT)
+    frame = await shown(host, tmp_path, PAGE)
+    for id in ("out", "blank", "stopped", "taken"):
+        await click(frame, id)
+    assert await frame.evaluate("() => window.open('/popup')") is None
+    await host.until("host.of('ui/open-link').length > 3")
+    urls = [params["url"] for params in await asked(host, "ui/open-link")]
+    assert urls == [
+        "https://elsewhere.example/x",
+        "https://cart.invalid/help",
+        "https://stopped.example/",
+        "https://cart.invalid/popup",
+    ]
+    assert frame.url == "about:srcdoc"
+
+
+async def test_files_are_saved_by_the_host(host: Host, tmp_path: Path) -> None:
+    """A link with `download`, one whose answer is an attachment, and the ways in which pages save what they made."""
+    await host.answers(REPORT)
+    frame = await shown(host, tmp_path, PAGE)
+    await click(frame, "save")
+    await host.until("host.of('ui/download-file').length > 0")
+    await click(frame, "attached")
+    await host.until("host.of('ui/download-file').length > 1")
+    await frame.evaluate(
+        """() => {
+          for (const name of ["one.txt", "two.txt"]) {
+            const link = document.createElement("a");
+            link.href = URL.createObjectURL(new Blob([name], { type: "text/plain" }));
+            link.download = name;
+            name === "one.txt" ? link.click() : link.dispatchEvent(new MouseEvent("click"));
+          }
+        }"""
+    )
+    await host.until("host.of('ui/download-file').length > 3")
+    saved = [params["contents"][0]["resource"] for params in await asked(host, "ui/download-file")]
+    assert [(one["uri"], one["mimeType"], one["blob"]) for one in saved] == [
+        ("file:///m%C3%A4rz.csv", "text/csv", "YSxi"),
+        ("file:///report.csv", "text/csv", "YSxi"),
+        ("file:///one.txt", "text/plain", "b25lLnR4dA=="),
+        ("file:///two.txt", "text/plain", "dHdvLnR4dA=="),
+    ]
+
+
+async def test_a_view_stays_at_its_page(host: Host, tmp_path: Path) -> None:
+    """Another page of the app is named on the console; a fragment is gone to."""
+    await host.answers(REPORT)
+    frame = await shown(host, tmp_path, PAGE)
+    async with host.page.expect_console_message(lambda message: "/other.html is another page" in message.text):
+        await click(frame, "page")
+    await click(frame, "hash")
+    assert await frame.evaluate("() => location.href") == "about:srcdoc#below"
+
+
+async def test_a_web_socket_says_why_it_fails(host: Host, tmp_path: Path) -> None:
+    """It fails as the browser's own does."""
+    frame = await shown(host, tmp_path, PAGE)
+    async with host.page.expect_console_message(lambda message: "no WebSocket" in message.text):
+        failed = await frame.evaluate(
+            "() => new Promise((done) => { const socket = new WebSocket('wss://cart.example/live');"
+            " socket.onerror = ({ type }) => done([type, socket.readyState]); })"
+        )
+    assert failed == ["error", 3]
+
+
+async def test_enter_in_a_form_without_a_button_sends_it(host: Host, tmp_path: Path) -> None:
+    """Where only one field asks for text; else nothing, as in a browser."""
+    await host.answers("return { status: 204 };")
+    html = '<form action="/one" method="post"><input id="a" name="a"></form>'
+    frame = await shown(
+        host, tmp_path, f'{html}<form action="/two" method="post"><input id="b" name="b"><input></form>'
+    )
+    await frame.locator("#b").press("Enter")
+    await frame.locator("#a").fill("tea")
+    await frame.locator("#a").press("Enter")
+    await host.until("host.calls('http_request').length")
+    calls = await host.run("host.calls('http_request').map(({ url, body }) => [url, body])")
+    assert calls == [["/one", "a=tea"]]
+
+
+async def test_what_opaque_origins_refuse_is_there(host: Host, tmp_path: Path) -> None:
+    """Scripts that take it for granted run."""
+    frame = await shown(host, tmp_path, PAGE)
+    seen = await frame.evaluate(
+        """async () => {
+          localStorage.theme = "dark";
+          document.cookie = "a=1";
+          history.pushState(null, "", "/deep/link");
+          const refused = await navigator.serviceWorker.register("/sw.js").catch(({ name }) => name);
+          return [localStorage.theme, sessionStorage.length, document.cookie, typeof caches, refused, location.href];
+        }"""
+    )
+    assert seen == ["dark", 0, "a=1", "undefined", "SecurityError", "about:srcdoc"]

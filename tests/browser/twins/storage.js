@@ -1,0 +1,43 @@
+for (const name of ["localStorage", "sessionStorage"]) {
+  twins[`storage: ${name}`] = async (see) => {
+    const storage = window[name];
+    storage.clear();
+    storage.setItem("a", 1);
+    storage.b = { toString: () => "two" };
+    storage["c d"] = "3";
+    see(storage.length, storage.getItem("a"), storage.getItem("none"), storage.b, storage["c d"], storage.none, "a" in storage, "none" in storage);
+    see(Object.keys(storage).sort(), JSON.parse(JSON.stringify(storage)), storage.key(99), storage instanceof Storage, String(storage));
+    delete storage.b;
+    storage.removeItem("a");
+    see(storage.length, storage.hasOwnProperty("c d"), typeof storage.getItem);
+    see(await failure(() => storage.setItem("big", "x".repeat(6 * 1024 * 1024))), storage.getItem("big"));
+    storage.clear();
+    see(storage.length);
+  };
+}
+
+twin("storage: localStorage", twins["storage: localStorage"]);
+twin("storage: sessionStorage", twins["storage: sessionStorage"]);
+
+twin("storage: cookies", async (see) => {
+  document.cookie = "one=1";
+  document.cookie = "two = 2; path=/; SameSite=Lax";
+  document.cookie = "one=uno";
+  document.cookie = "gone=1";
+  document.cookie = "gone=; max-age=0";
+  document.cookie = "old=1; expires=Thu, 01 Jan 1970 00:00:00 GMT";
+  document.cookie = "hidden=1; HttpOnly";
+  see(document.cookie.split("; ").filter((one) => /^(one|two|gone|old|hidden)/.test(one)).sort());
+});
+
+twin("storage: history", async (see) => {
+  history.replaceState({ at: 0 }, "");
+  history.pushState({ at: 1 }, "", "/elsewhere?x#top");
+  see(history.state, location.hash);
+  history.pushState({ at: 2 }, "", "#two");
+  see(history.state, location.hash);
+  const popped = once(window, "popstate");
+  history.back();
+  see((await popped).state, location.hash);
+  see(await failure(() => history.pushState(() => 0, "", "/x")));
+});
