@@ -42,3 +42,11 @@ export function fromBase64(text: string): Uint8Array<ArrayBuffer> {
   }
   return bytes;
 }
+
+/** A `data:` URL of it, made by the browser beside the page's thread. */
+export async function dataUrlOf(blob: Blob): Promise<string> {
+  const reader = new FileReader();
+  reader.readAsDataURL(blob);
+  await new Promise((done) => (reader.onloadend = done));
+  return String(reader.result);
+}

@@ -57,7 +57,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
   }
 
   const sheets = new WeakMap<Element, Element>();
-  const waiting = new Map<Element, () => void>();
+  const waiting = new WeakMap<Element, () => void>();
 
   /** Takes what `element` names into our hands; false where the browser can load it. */
   function take(element: Element, attribute: string, value: string): boolean {

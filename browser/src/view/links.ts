@@ -1,5 +1,6 @@
 /** Where the page leads: to other places through the host, to files by downloads of the host; it never leaves itself. */
 
+import { dataUrlOf } from "./base64";
 import { insteadOfDefault, type Later } from "./default";
 import type { Params } from "./json-rpc";
 
@@ -26,11 +27,8 @@ export function watchLinks({ fetch, resolve, open, download, later, warn }: Ends
 
   async function save(response: Response, given: string): Promise<void> {
     const blob = await response.blob();
-    const reader = new FileReader();
-    reader.readAsDataURL(blob);
-    await new Promise((done) => (reader.onloadend = done));
     const name = given || nameIn(response.headers.get("content-disposition")) || new URL(response.url, "x:/").pathname.split("/").pop() || "download";
-    const resource = { uri: `file:///${encodeURIComponent(name)}`, mimeType: blob.type || "application/octet-stream", blob: String(reader.result).replace(/^.*?,/s, "") };
+    const resource = { uri: `file:///${encodeURIComponent(name)}`, mimeType: blob.type || "application/octet-stream", blob: (await dataUrlOf(blob)).replace(/^.*?,/s, "") };
     await download({ contents: [{ type: "resource", resource }] });
   }
 

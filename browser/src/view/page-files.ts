@@ -1,5 +1,7 @@
 /** Files of the backend for elements of the page: the content policy of hosts lets them load `data:` URLs alone. */
 
+import { dataUrlOf } from "./base64";
+
 /** How many files are kept for elements that name them again, as browsers do. */
 const KEPT = 64;
 /** What a style names with `url(…)`. */
@@ -24,16 +26,9 @@ export function createFiles(fetch: typeof globalThis.fetch, resolve: (url: strin
     return response;
   }
 
-  async function read(url: string): Promise<string> {
-    const reader = new FileReader();
-    reader.readAsDataURL(await (await load(url)).blob());
-    await new Promise((done) => (reader.onloadend = done));
-    return String(reader.result);
-  }
-
   function data(given: string): Promise<string> {
     const url = resolve(given);
-    const file = kept.get(url) ?? read(url);
+    const file = kept.get(url) ?? load(url).then((response) => response.blob()).then(dataUrlOf);
     kept.delete(url);
     kept.set(url, file);
     file.catch(() => kept.delete(url));

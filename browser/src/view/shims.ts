@@ -12,31 +12,34 @@ function refused(get: () => unknown): boolean {
 }
 
 /** A `Storage` of the page's life. */
-export function createStorage(changed: () => void = () => undefined, items = new Map<string, string>()): Storage {
-  const size = (): number => [...items].reduce((sum, [key, value]) => sum + key.length + value.length, 0);
-  const methods: { [name: string]: unknown } = {
-    getItem: (key: string) => items.get(String(key)) ?? null,
+export function createStorage(): Storage {
+  const items = new Map<string, string>();
+  const storage = Object.create(Storage.prototype) as Storage;
+  const methods: { [name: string | symbol]: unknown } = Object.assign(Object.create(null), {
+    getItem: (key: string) => items.get(`${key}`) ?? null,
     setItem(key: string, value: string) {
-      const old = items.get(String(key));
-      items.set(String(key), String(value));
-      if (size() <= QUOTA) return changed();
-      if (old === undefined) items.delete(String(key));
-      else items.set(String(key), old);
-      throw new DOMException(`Setting the value of '${key}' exceeded the quota.`, "QuotaExceededError");
+      let size = 0;
+      for (const [name, held] of items) if (name !== `${key}`) size += name.length + held.length;
+      if (size + `${key}${value}`.length > QUOTA) throw new DOMException(`Setting '${key}' exceeds the quota.`, "QuotaExceededError");
+      items.set(`${key}`, `${value}`);
     },
-    removeItem: (key: string) => void (items.delete(String(key)) && changed()),
-    clear: () => (items.clear(), changed()),
+    removeItem: (key: string) => void items.delete(`${key}`),
+    clear: () => items.clear(),
     key: (index: number) => [...items.keys()][index] ?? null,
-  };
-  const own = (key: string | symbol): key is string => typeof key === "string" && items.has(key);
-  return new Proxy(Object.create(Storage.prototype) as Storage, {
-    get: (target, key) => (key === "length" ? items.size : (methods[key as string] ?? (own(key) ? items.get(key) : key === Symbol.toStringTag ? "Storage" : key in Object.prototype ? Reflect.get(target, key) : undefined))),
-    set: (_, key, value) => ((methods["setItem"] as (key: unknown, value: unknown) => void)(key, value), true),
-    has: (target, key) => own(key) || key in target,
-    deleteProperty: (_, key) => ((methods["removeItem"] as (key: unknown) => void)(key), true),
-    ownKeys: () => [...items.keys()],
-    getOwnPropertyDescriptor: (_, key) => (own(key) ? { value: items.get(key), writable: true, enumerable: true, configurable: true } : undefined),
+    [Symbol.toStringTag]: "Storage",
   });
+  const held = (key: string | symbol) => items.get(key as string);
+  return new Proxy(storage, {
+    get: (_, key) => (key === "length" ? items.size : (methods[key] ?? held(key) ?? (key in Object.prototype ? Reflect.get(storage, key) : undefined))),
+    set: (_, key, value) => (storageSet(key, value), true),
+    has: (_, key) => held(key) !== undefined || key in storage,
+    deleteProperty: (_, key) => (items.delete(key as string), true),
+    ownKeys: () => [...items.keys()],
+    getOwnPropertyDescriptor: (_, key) => (held(key) === undefined ? undefined : { value: held(key), writable: true, enumerable: true, configurable: true }),
+  });
+  function storageSet(key: string | symbol, value: unknown): void {
+    (methods["setItem"] as (key: unknown, value: unknown) => void)(key, value);
+  }
 }
 
 /** `document.cookie` of the page's own making: it never leaves the page, as the gateway keeps those of the backend. */
@@ -59,18 +62,19 @@ function createCookies(now: () => number): { get(): string; set(text: string): v
   };
 }
 
-export function installShims(local?: Storage): void {
-  const put = (owner: object, name: string, value: unknown): unknown => Object.defineProperty(owner, name, { configurable: true, enumerable: true, value });
-  if (local || refused(() => window.localStorage)) {
-    put(window, "localStorage", local ?? createStorage());
-    if (refused(() => window.sessionStorage)) put(window, "sessionStorage", createStorage());
-  }
-  if (refused(() => document.cookie)) Object.defineProperty(document, "cookie", { configurable: true, ...createCookies(Date.now) });
-  if (refused(() => window.caches)) put(window, "caches", undefined);
-  if (refused(() => navigator.serviceWorker)) {
-    const none = async (): Promise<never> => { throw new DOMException("A view has no service workers.", "SecurityError"); };
-    put(navigator, "serviceWorker", Object.assign(new EventTarget(), { controller: null, register: none, getRegistrations: async () => [], getRegistration: async () => undefined, ready: new Promise(() => undefined) }));
-  }
+export function installShims(): void {
+  const put = (owner: object, name: string, what: PropertyDescriptor): void => {
+    if (refused(() => Reflect.get(owner, name))) Object.defineProperty(owner, name, { configurable: true, ...what });
+  };
+  for (const name of ["localStorage", "sessionStorage"]) put(window, name, { value: createStorage() });
+  put(document, "cookie", createCookies(Date.now));
+  put(window, "caches", { value: undefined });
+  const none = async (): Promise<never> => {
+    throw new DOMException("A view has no service workers.", "SecurityError");
+  };
+  put(navigator, "serviceWorker", {
+    value: Object.assign(new EventTarget(), { register: none, getRegistration: none, getRegistrations: none, ready: new Promise(() => 0) }),
+  });
   for (const name of ["pushState", "replaceState"] as const) {
     const native = History.prototype[name];
     History.prototype[name] = function (state, unused, url) {

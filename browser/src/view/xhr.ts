@@ -9,15 +9,16 @@ const TOKEN = /^[\w!#$%&'*+.^`|~-]+$/;
 const FORBIDDEN = /^(connect|trac[ek])$/i;
 const TYPES = ["", "arraybuffer", "blob", "document", "json", "text"];
 
-function problem(message: string, name: string): DOMException {
-  return new DOMException(message, name);
+function refuse(name: string, why = "The object's state does not allow it."): never {
+  throw new DOMException(why, name);
 }
 
 function tell(target: EventTarget, type: string, loaded = 0, total = 0): void {
   target.dispatchEvent(new ProgressEvent(type, { lengthComputable: total > 0, loaded, total }));
 }
 
-function sizeOf(body: unknown): number {
+/** Bytes of a body, about. */
+export function sizeOf(body: unknown): number {
   if (body instanceof Blob) return body.size;
   if (body instanceof ArrayBuffer || ArrayBuffer.isView(body)) return body.byteLength;
   if (body instanceof FormData) return [...body].reduce((sum, [name, value]) => sum + name.length + sizeOf(value), 0);
@@ -58,22 +59,22 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
     get responseURL() { return this.#response?.url.replace(/#.*/s, "") ?? ""; }
     get responseType() { return this.#type; }
     set responseType(type) {
-      if (this.#state > 2) throw problem("The response is loading or done", "InvalidStateError");
-      if (!this.#async) throw problem("A synchronous request has no responseType", "InvalidAccessError");
+      if (this.#state > 2) refuse("InvalidStateError");
+      if (!this.#async) refuse("InvalidAccessError");
       if (TYPES.includes(type)) this.#type = type;
     }
     get timeout() { return this.#timeout; }
     set timeout(milliseconds) {
-      if (!this.#async) throw problem("A synchronous request has no timeout", "InvalidAccessError");
+      if (!this.#async) refuse("InvalidAccessError");
       this.#timeout = milliseconds;
       if (this.#sent) this.#watch();
     }
     get responseText() {
-      if (this.#type && this.#type !== "text") throw problem(`responseType is ${this.#type}`, "InvalidStateError");
+      if (this.#type && this.#type !== "text") refuse("InvalidStateError");
       return this.#state < 3 ? "" : this.#text();
     }
     get responseXML() {
-      if (this.#type && this.#type !== "document") throw problem(`responseType is ${this.#type}`, "InvalidStateError");
+      if (this.#type && this.#type !== "document") refuse("InvalidStateError");
       return this.#whole(() => this.#document());
     }
     get response() {
@@ -81,17 +82,16 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
       return this.#whole(() => this.#object());
     }
 
-    open(method: string, url: string | URL, async = true, user?: string | null, password?: string | null) {
+    open(method: string, url: string | URL, async = true) {
       method = String(method);
-      if (!TOKEN.test(method)) throw problem(`'${method}' is not a valid HTTP method.`, "SyntaxError");
-      if (FORBIDDEN.test(method)) throw problem(`'${method}' HTTP method is unsupported.`, "SecurityError");
+      if (!TOKEN.test(method)) refuse("SyntaxError", `This is no method: ${method}`);
+      if (FORBIDDEN.test(method)) refuse("SecurityError", `This method is forbidden: ${method}`);
       try {
         this.#url = resolve(String(url));
       } catch {
-        throw problem("Invalid URL", "SyntaxError");
+        refuse("SyntaxError", `This is no URL: ${url}`);
       }
-      if (!async && (this.#timeout || this.#type)) throw problem("Synchronous requests must not set responseType or timeout", "InvalidAccessError");
-      void user, password; // credentials in URLs are the gateway's to give
+      if (!async && (this.#timeout || this.#type)) refuse("InvalidAccessError");
       this.#end();
       this.#method = /^(get|head|options|post|put|delete)$/i.test(method) ? method.toUpperCase() : method;
       this.#async = async;
@@ -104,12 +104,12 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
       try {
         this.#headers.append(name, value);
       } catch {
-        throw problem(`'${name}' or '${value}' is not a valid HTTP header`, "SyntaxError");
+        refuse("SyntaxError", `This is no header: ${name}`);
       }
     }
 
     overrideMimeType(mime: string) {
-      if (this.#state > 2) throw problem("The response is loading or done", "InvalidStateError");
+      if (this.#state > 2) refuse("InvalidStateError");
       this.#mime = mime;
     }
 
@@ -127,7 +127,7 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
 
     send(given?: Document | XMLHttpRequestBodyInit | null) {
       this.#mustBeOpen();
-      if (!this.#async) throw problem("A view has no synchronous requests: the host answers in its own time", "NetworkError");
+      if (!this.#async) refuse("NetworkError", "A view has no synchronous requests.");
       let body = /^(GET|HEAD)$/.test(this.#method) ? null : given ?? null;
       if (body instanceof Document) {
         if (!this.#headers.has("content-type")) this.#headers.set("content-type", `${body.contentType};charset=UTF-8`);
@@ -158,7 +158,7 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
     }
 
     #mustBeOpen() {
-      if (this.#state !== 1 || this.#sent) throw problem("The object's state must be OPENED.", "InvalidStateError");
+      if (this.#state !== 1 || this.#sent) refuse("InvalidStateError");
     }
 
     #enter(state: number) {
