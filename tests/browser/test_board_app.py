@@ -52,7 +52,6 @@ async def test_a_person_works_on_the_board(shown: Page | FrameLocator) -> None:
     await expect(shown.locator("li", has_text="Oolong night")).to_have_count(0)
 
 
-@pytest.mark.parametrize("shown", ["site"], indirect=True)
 async def test_a_picture_is_sent_and_shown(shown: Page | FrameLocator) -> None:
     """A form with a file goes out, and an image of the backend comes in."""
     card = shown.locator("[data-card=card-1]")
