@@ -187,7 +187,7 @@ def _client(
         ClientAuthentication.TLS: ("certificate", certificate),
         ClientAuthentication.SELF_SIGNED_TLS: ("certificate", certificate),
     }
-    if method is ClientAuthentication.NONE and not named and type != "authorization_code":
+    if method is ClientAuthentication.NONE and not named and type not in ("authorization_code", "jwt_bearer"):
         section.problem(
             "how does the gateway prove who it is? give client_secret, private_key or certificate, or client_auth: none"
         )

@@ -101,7 +101,7 @@ class Fetched:
         self._sleep = sleep
         self._held: OrderedDict[str, _Held] = OrderedDict()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._failures: dict[str, tuple[float, Refusal]] = {}
+        self._failures: OrderedDict[str, tuple[float, Refusal]] = OrderedDict()
         self._refused: OrderedDict[str, tuple[str, float]] = OrderedDict()
         self._nonces: OrderedDict[str, str] = OrderedDict()
 
@@ -174,7 +174,7 @@ class Fetched:
             try:
                 kept = await whole(self._current(principal, key))
             except Refusal as refusal:
-                self._failures[key] = (time.monotonic(), refusal)
+                _remember(self._failures, key, (time.monotonic(), refusal))
                 raise
             self._failures.pop(key, None)
             return kept
