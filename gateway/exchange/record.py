@@ -48,6 +48,10 @@ class Writer(Protocol):
         """Write one line."""
         ...
 
+    def redacted(self, record: AuditRecord) -> AuditRecord:
+        """The record as it may be written, here and elsewhere."""
+        ...
+
 
 class Record:
     """What is known so far of one exchange; `mark` ends a step and notes how long it took, in milliseconds.
@@ -158,7 +162,7 @@ class Recorder:
 
     async def write(self, record: Record, phase: str) -> None:
         """Write one line of `record`."""
-        line = AuditRecord(id=record.id, phase=phase, time=time.time(), fields=dict(record.fields))
+        line = self._journal.redacted(AuditRecord(record.id, phase, time.time(), dict(record.fields)))
         try:
             self._journal.append(line)
             self.measure.line(record.kind, phase)

@@ -125,8 +125,7 @@ class Journal:
 
     def append(self, record: AuditRecord) -> None:
         """Write one line. Raises OSError, and then nothing of it is in the file."""
-        if self._redact.any and record.phase != NOTE:
-            record = AuditRecord(record.id, record.phase, record.time, self._redact(record.fields))
+        record = self.redacted(record)
         try:
             line = write_line(self.writer, self.seq + 1, self._hash, record)
         except ValueError as error:
@@ -139,6 +138,12 @@ class Journal:
             self._intents.pop(record.id, None)
         for follower in tuple(self._followers):
             follower.offer(line)
+
+    def redacted(self, record: AuditRecord) -> AuditRecord:
+        """The record as it is written; what the journal says of itself stays as it is, since it is signed."""
+        if not self._redact.any or record.phase == NOTE:
+            return record
+        return AuditRecord(record.id, record.phase, record.time, self._redact(record.fields))
 
     def seal(self) -> None:
         """Sign what was written since the last head, if anything was. Raises OSError."""

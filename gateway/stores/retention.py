@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import glob
 import logging
 import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 from sqlalchemy import and_, select, tuple_, update
 
@@ -57,9 +59,17 @@ class Retention:
         deleted = 0
         for segment in segments:
             deleted += await asyncio.to_thread(_blank, segment, before)
+        await asyncio.to_thread(_forget_torn, self._journal.path, before)
         if self._database is not None:
             await _shorten(self._database, before)
         return deleted
+
+
+def _forget_torn(journal: Path, before: float) -> None:
+    """What was set aside because it was no line may hold values as well."""
+    for path in journal.parent.glob(f"{glob.escape(journal.name)}.torn-*"):
+        if path.stat().st_mtime < before:
+            path.unlink()
 
 
 def _has_old(segments: list[Segment], before: float) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,18 @@ async def test_old_values_are_deleted_and_the_chain_holds(tmp_path: Path, size: 
     verdict = verified(found, [key.public])
     assert verdict.sound, verdict.problems
     assert verdict.deleted == 6
+
+
+async def test_what_was_set_aside_goes_too(tmp_path: Path) -> None:
+    """When it is old enough."""
+    path = tmp_path / "journal"
+    old, young = tmp_path / "journal.torn-1-aa", tmp_path / "journal.torn-2-bb"
+    for file in (old, young):
+        file.write_text("private")
+    os.utime(old, (START, START))
+    async with Journal(path) as journal:
+        await Retention(journal, None, DAY).delete()
+    assert (old.exists(), young.exists()) == (False, True)
 
 
 async def test_a_journal_with_deleted_values_is_taken_up(tmp_path: Path) -> None:
