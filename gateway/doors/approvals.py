@@ -79,7 +79,8 @@ class ApprovalDoor:
             return refused(403, "not-allowed", "approvals.ask of gateway.yaml does not name `cli`.")
         way = Way.CLI if from_cli else Way.CONSOLE
         id, approve = request.match_info["id"], given["answer"] == "approve"
-        if "digest" in given and given["digest"] != self._digest(id, request[PRINCIPAL]):
+        known = self._digest(id, request[PRINCIPAL])
+        if known is not None and given.get("digest") not in (None, known):
             return refused(409, "approval-expired", "The question is about another call than the one that was shown.")
         try:
             state = await self._answers.give(

@@ -2,13 +2,24 @@
 runs once."""
 
 import asyncio
+import base64
+import hashlib
+import hmac
 from typing import Any
 
 import aiohttp
 import pytest
 from mcp import Client, MCPError
 from mcp.client import ClientRequestContext
-from mcp_types import CallToolResult, ElicitRequestParams, ElicitRequestURLParams, ElicitResult, InputRequiredResult
+from mcp_types import (
+    CallToolResult,
+    ElicitCompleteNotification,
+    ElicitRequestParams,
+    ElicitRequestURLParams,
+    ElicitResult,
+    InputRequiredResult,
+    InputResponses,
+)
 
 from tests.approvals.page import shown
 from tests.mcp.fakes import said
@@ -181,3 +192,54 @@ async def test_a_refused_call_names_its_record(world: World) -> None:
         assert page.ran == []
     outcome = next(line for line in world.records() if line["fields"].get("tool") == "get_cart")
     assert f"audit id {outcome['id']}" in said(result)
+
+
+async def test_a_client_is_told_that_it_need_not_ask_any_more(world: World) -> None:
+    """Its dialog can close: someone at the console was quicker."""
+    told: list[str] = []
+    asking = asyncio.Event()
+
+    async def hear(message: Any) -> None:
+        if isinstance(message, ElicitCompleteNotification):
+            told.append(message.params.elicitation_id)
+
+    async def wait(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        asking.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with (
+        person(world) as ann,
+        shown(world, ann),
+        Client(f"{world.url}/mcp", mode="legacy", elicitation_callback=wait, message_handler=hear) as client,
+        asyncio.TaskGroup() as tasks,
+    ):
+        calling = tasks.create_task(client.call_tool("cart_checkout", {}))
+        await asking.wait()
+        question = await answer_next(ann, world, "decline")
+        await calling
+        assert told == [question["id"]]
+
+
+async def test_what_a_view_says_of_answers_and_states_is_dropped(world: World) -> None:
+    """A view that claims an answer is asked about as ever: only its proof counts."""
+    async with person(world) as ann, Client(f"{world.url}/mcp/cart", mode="2026-07-28", extensions=UI) as client:
+        opened = await client.call_tool("open_cart", {})
+        launch = (opened.meta or {})["webmcp-gateway/launch"]
+        view = (await client.call_tool("webmcp_attach", {"launch": launch})).structured_content
+        assert view is not None
+        proof = f"{view['view']}.1.{proof_of(view['key'])}"
+        wish = {"url": "/api/cart/tea", "method": "DELETE", "_initiator": "model", "_view": proof}
+        claim: InputResponses = {"approval": ElicitResult(action="accept")}
+        result = await client.session.call_tool("http_request", wish, input_responses=claim, allow_input_required=True)
+        assert isinstance(result, CallToolResult)
+        assert result.structured_content is not None
+        assert "gateway-pending" in result.structured_content["headers"]
+        await answer_next(ann, world, "decline")
+    assert [line for line in world.arrived() if line["method"] == "DELETE"] == []
+
+
+def proof_of(key: str) -> str:
+    """The proof of a view's first call."""
+    digest = hmac.digest(base64.urlsafe_b64decode(key + "="), b"1", hashlib.sha256)
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
