@@ -168,7 +168,9 @@ class Views:
     ) -> Attached:
         """A view says that it runs. Without a launch value it is unproven. Raises `Refusal` (`view-unproven`)."""
         if launch is None:
-            view = self._add(View(secrets.token_urlsafe(16), principal, self._only_app(app), proven=False))
+            app = self._only_app(app)
+            self._admit_unproven(app)
+            view = self._add(View(secrets.token_urlsafe(16), principal, app, proven=False))
         else:
             waiting = self._launches.get(launch)
             known = waiting is not None and waiting.principal == principal and waiting.app in self.apps
@@ -252,8 +254,7 @@ class Views:
         """
         if proof is None:
             app = self._only_app(app)
-            if self.apps[app].unproven == "deny":
-                raise Refusal(Reason.VIEW_UNPROVEN, "This call does not prove which view makes it.")
+            self._admit_unproven(app)
             return Caller(principal, app, Door.MCP, Initiator.MODEL, "no-view-proof")
         view = self.speaker(principal, app, proof)
         if gesture is not None and not reported_model and view.proven and self.apps[view.app].trust_view_gestures:
@@ -268,6 +269,8 @@ class Views:
             raise Refusal(Reason.VIEW_UNPROVEN, "This view is not open here. Open the app again.")
         if not view.key.accepts(parts[1], parts[2]):
             raise Refusal(Reason.VIEW_UNPROVEN, "The proof of this call is wrong or was used before.")
+        if not view.proven:
+            self._admit_unproven(view.app)
         view.used = self._clock()
         if view.relay is not None:
             view.relay.seen()
@@ -375,6 +378,10 @@ class Views:
         if not spare:
             raise Refusal(Reason.RATE_LIMITED, f"{LIVE} views are open already. Close one of them.")
         self.close(min(spare, key=lambda view: view.used))
+
+    def _admit_unproven(self, app: str) -> None:
+        if self.apps[app].unproven == "deny":
+            raise Refusal(Reason.VIEW_UNPROVEN, "This call does not prove which view makes it.")
 
     def _only_app(self, app: str | None) -> str:
         if app is not None:

@@ -113,6 +113,20 @@ async def test_a_view_without_launch_value_stays_unproven(views: Views) -> None:
     assert (attached.proven, caller.proven, caller.initiator) == (False, False, Initiator.MODEL)
 
 
+async def test_where_unproven_views_are_denied_none_gets_in(clock: Clock) -> None:
+    """Neither by attaching without a launch value, nor with a key of before, for requests and for calls alike."""
+    rules = {"cart": AppRules("Cart", POLICY)}
+    async with Views(rules, clock) as views:
+        before = views.attach(LOCAL, "cart", None, {})
+        rules["cart"] = AppRules("Cart", POLICY, unproven="deny")
+        with pytest.raises(Refusal, match="does not prove"):
+            views.attach(LOCAL, "cart", None, {})
+        with pytest.raises(Refusal, match="does not prove"):
+            views.caller(LOCAL, "cart", proof(before, 1))
+        with pytest.raises(Refusal, match="does not prove"):
+            views.relayed(LOCAL, "cart", proof(before, 2))
+
+
 async def test_a_report_of_the_model_is_believed(views: Views) -> None:
     """And stays: a later call without the report is tainted too."""
     attached = views.attach(LOCAL, "cart", views.open(LOCAL, "cart").launch.reveal(), {})

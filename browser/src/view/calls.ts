@@ -107,7 +107,8 @@ export function createCalls({ handshake, proof, activity, gestures, requests, pe
   async function call(name: string, args: Promise<Params>, signal?: AbortSignal): Promise<Params> {
     const params = { name, arguments: await unlessAborted(args, signal) };
     return requests.send("tools/call", params, signal && { signal }).catch((error: unknown) => {
-      if (!(error instanceof PeerError) || error.code !== METHOD_NOT_FOUND) throw error;
+      // Of another tool it may only say that this server has none of that name.
+      if (name !== TOOL || !(error instanceof PeerError) || error.code !== METHOD_NOT_FOUND) throw error;
       handshake.withdrew("serverTools");
       throw new NoHost("the host carries no tool calls any more");
     });

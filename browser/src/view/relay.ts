@@ -12,7 +12,7 @@ const LONG = 20000;
 const PROBE = 100;
 const BEHIND = 20;
 /** Between two polls of a host that runs one call at a time: while a model is at work, later, and in a hidden tab. */
-const BRISK = 50;
+const BRISK = 25;
 const IDLE = 250;
 const HIDDEN = 1000;
 const AT_WORK = 60000;
