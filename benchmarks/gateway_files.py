@@ -21,7 +21,14 @@ credentials:
     client_id: bench
     client_secret: "${{env:BENCH_SECRET}}"
     network: private
-{more}"""
+{upstream}{more}"""
+
+_UPSTREAM = """\
+upstreams:
+  sdk:
+    url: {url}
+    network: [127.0.0.0/8]
+"""
 
 # The limits are taken for every request, and never reached.
 _POLICY = """\
@@ -51,10 +58,11 @@ def policy_text(routes: int, backend: str = "http://127.0.0.1:9", credential: st
     )
 
 
-def write(folder: Path, *, port: int, backend: str, routes: int, more: str = "") -> Path:
+def write(folder: Path, *, port: int, backend: str, routes: int, more: str = "", upstream: str = "") -> Path:
     """Write all into `folder`, with `more` in gateway.yaml, whose path it gives; the journal comes beside it."""
     config = folder / "gateway.yaml"
-    config.write_text(_CONFIG.format(port=port, app=APP, backend=backend, more=more), "utf-8")
+    behind = _UPSTREAM.format(url=upstream) if upstream else ""
+    config.write_text(_CONFIG.format(port=port, app=APP, backend=backend, upstream=behind, more=more), "utf-8")
     (folder / "policy.yaml").write_text(policy_text(routes, backend, "bench"), "utf-8")
     (folder / "web").mkdir()
     (folder / "web" / "index.html").write_text("<!doctype html><title>Bench</title><p>Bench</p>", "utf-8")

@@ -18,6 +18,10 @@ from benchmarks.processes import Processes
 BARE = "bare proxy"
 BARE_POST = "bare proxy, POST"
 MCP_POST = "gateway, /mcp door, POST"
+PROXIED = "gateway, an upstream's tool"
+"""The tool of `DIRECT` with the gateway in front of it."""
+
+DIRECT = "MCP SDK + uvicorn + httpx"
 ITEM = {"title": "a new one", "count": 3, "tags": ["a", "b"], "note": "x" * 40}
 VERSION = "2026-07-28"
 _UI = {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}}
@@ -45,8 +49,9 @@ def start(processes: Processes, folder: Path, routes: int, more: str = "") -> li
     origin = f"http://127.0.0.1:{backend.port}"
     bare = processes.start("bare proxy", [*_module("benchmarks.bare_proxy"), "--backend", origin])
     sdk = processes.start("sdk", [*_module("benchmarks.sdk_server"), "--backend", origin])
+    mcp = f"http://127.0.0.1:{sdk.port}/mcp"
     port = processes.free_port()
-    config = gateway_files.write(folder, port=port, backend=origin, routes=routes, more=more)
+    config = gateway_files.write(folder, port=port, backend=origin, routes=routes, more=more, upstream=mcp)
     os.environ["BENCH_SECRET"] = "bench"
     gateway = processes.start("gateway", [sys.executable, "-c", _SERVE, "serve", "--config", str(config)], port=port)
     site = f"{gateway_files.APP}.localhost:{port}"
@@ -57,7 +62,8 @@ def start(processes: Processes, folder: Path, routes: int, more: str = "") -> li
         Target("gateway, site door", gateway.pid, port, _get(site, "webmcp-gateway-client: 1")),
         Target("gateway, /mcp door", gateway.pid, port, _request(port, {"url": PATH, "method": "GET"}), view, key),
         Target(MCP_POST, gateway.pid, port, _request(port, {"url": PATH, "method": "POST", "body": ITEM}), view, key),
-        Target("MCP SDK + uvicorn + httpx", sdk.pid, sdk.port, _call(f"127.0.0.1:{sdk.port}", "/mcp", {"url": PATH})),
+        Target(PROXIED, gateway.pid, port, _call(f"127.0.0.1:{port}", "/mcp/sdk", {"url": PATH})),
+        Target(DIRECT, sdk.pid, sdk.port, _call(f"127.0.0.1:{sdk.port}", "/mcp", {"url": PATH})),
     ]
 
 

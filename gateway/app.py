@@ -178,8 +178,11 @@ class _Gateway:
             recorder=self._recorder,
             runtime=self._runtime,
             tasks=self._tasks,
+            notices=self._notices,
+            file=str(config.path),
             face=self._face,
         )
+        self._metrics.look(self._upstreams.look)
         merged = Merged(lambda: self._upstreams.proxies)
         self._everything = self._face(None, merged)
         merged.changed, merged.taken = self._everything.tools_changed, self._everything.catalog.owns
@@ -408,6 +411,7 @@ class _Gateway:
             for face in (self._everything, *(app.face for app in self._apps.values()), *self._upstreams.faces.values()):
                 await self._held.enter(tasks, face)
             self._upstreams.start()
+            stack.callback(tasks.create_task(self._upstreams.keep()).cancel)
             stack.callback(tasks.create_task(self._reloader.run()).cancel)
             stack.callback(tasks.create_task(self._standing.run()).cancel)
             yield

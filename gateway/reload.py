@@ -209,7 +209,8 @@ def _files(config: Config) -> list[Path]:
     """Every file that a configuration was read from, but for those of secrets, and those of the apps themselves."""
     apps = config.apps.values()
     policies = (Path(source) for app in apps for source in app.policy.sources)
-    return [config.path, *policies, *(path for app in apps for path in watched(app.source))]
+    behind = (Path(source) for one in config.upstreams.values() if one.policy for source in one.policy.sources)
+    return [config.path, *policies, *behind, *(path for app in apps for path in watched(app.source))]
 
 
 def _reports(config: Config, now: float) -> Iterator[Notice]:

@@ -50,6 +50,8 @@ class Metrics:
         self.sink_lag_bytes = gauge("sink_lag_bytes", "What of the journal a sink does not have yet.", "sink")
         self.sink_failures = counter("sink_failures", "Times that a sink did not take lines; they are kept.", "sink")
         self.spans_dropped = counter("spans_dropped", "Spans that no collector took in time.")
+        self.upstream_changes = counter("upstream_tool_changes", "Tools that are not what they were.", "upstream")
+        self.upstreams = gauge("upstream_up", "Whether a connection to an upstream stands.", "upstream")
         self.problems = gauge("configuration_problems", "What is wrong with the files at present.", "kind")
         self.reloads = counter("reloads", "Times that changed files were read.", "result")
         self.circuits = gauge("circuit_open", "Backends that are left alone at present.", "app", "backend")

@@ -11,10 +11,11 @@ from gateway.errors import Problem
 
 class Kind(StrEnum):
     """Of what a notice tells: of a file that was not taken, of a change that waits for a restart, of report mode, of a
-    record that cannot be kept as it should be."""
+    record that cannot be kept as it should be, of an upstream that fails or is not what it was."""
 
     RECORD = "record"
     BROKEN = "broken"
+    UPSTREAM = "upstream"
     RESTART = "restart"
     REPORT = "report"
 

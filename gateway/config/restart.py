@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 
 from gateway.config.nouns import Config
 from gateway.config.secrets import PendingSecret
@@ -29,6 +29,7 @@ def _changed(running: Config, found: Config) -> Iterator[tuple[str, str]]:
         "server": (running.server, found.server),
         "auth": (_comparable(running.auth), _comparable(found.auth)),
         "roles": (running.roles, found.roles),
+        "upstreams": (_upstreams(running), _upstreams(found)),
         "credentials": (_comparable(running.credentials), _comparable(found.credentials)),
         "stores": (_stores(running), _stores(found)),
         "approvals": (running.approvals, found.approvals),
@@ -39,6 +40,14 @@ def _changed(running: Config, found: Config) -> Iterator[tuple[str, str]]:
         "plugins": (running.plugins, found.plugins),
     }
     yield from ((key, "was changed") for key, (old, new) in pairs.items() if old != new)
+
+
+def _upstreams(config: Config) -> object:
+    """The upstreams, each with the version of its policy in its place."""
+    return {
+        name: (_comparable(replace(one, policy=None)), one.policy and (one.policy.file, one.policy.version))
+        for name, one in config.upstreams.items()
+    }
 
 
 def _stores(config: Config) -> object:

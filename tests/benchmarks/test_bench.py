@@ -29,6 +29,7 @@ SERVERS = [
     "gateway, site door",
     "gateway, /mcp door",
     "gateway, /mcp door, POST",
+    "gateway, an upstream's tool",
     "MCP SDK + uvicorn + httpx",
 ]
 TINY = ["--rounds", "2", "--requests", "50", "--warm-up", "0", "--seconds", "20", "--routes", "20", "--decide", "10,20"]

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import mcp_types as types
 import pytest
 from mcp import Client
@@ -95,6 +96,9 @@ async def test_a_tool_that_changes_is_recorded_and_held_where_it_is_pinned(tmp_p
         refused = await client.call_tool("ok")
         assert refused.is_error
         assert "pins the tool ok" in text(refused)
+        headers = {"webmcp-gateway-client": "1"}
+        async with aiohttp.ClientSession() as session, session.get(f"{mcp[:-4]}/metrics", headers=headers) as answer:
+            assert 'upstream_tool_changes_total{upstream="changing"} 1.0' in await answer.text()
     lines = [json.loads(line) for line in (tmp_path / "gateway.journal").read_text("utf-8").splitlines()]
     assert any("the tool changed" in json.dumps(line) for line in lines)
 

@@ -33,7 +33,7 @@ export interface GatewayState {
 
 /** What is to be said of the gateway's configuration: a file that was not taken, a restart to do, report mode. */
 export interface Problem {
-  kind: "record" | "broken" | "restart" | "report";
+  kind: "record" | "broken" | "upstream" | "restart" | "report";
   file: string;
   line: number;
   column: number;

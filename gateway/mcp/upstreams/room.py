@@ -8,19 +8,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gateway.backends.connect import Connections
+from gateway.config import Kind, Notice, Notices
 from gateway.config import Upstream as Spec
+from gateway.errors import Problem
 from gateway.exchange.approve import Approvals
 from gateway.exchange.authenticate import Authenticator
 from gateway.exchange.limit import Limiter
 from gateway.exchange.record import Recorder
 from gateway.mcp.server import Face
 from gateway.mcp.upstreams.client import UpstreamClient
-from gateway.mcp.upstreams.fingerprints import Fingerprints
+from gateway.mcp.upstreams.fingerprints import MAX_TOOLS, Fingerprints
 from gateway.mcp.upstreams.gate import Gate
 from gateway.mcp.upstreams.link import State
 from gateway.mcp.upstreams.proxy import Proxy
 from gateway.mcp.upstreams.upstream import Upstream
 from gateway.model import Caller, Door, Initiator, Principal
+from gateway.telemetry import level
 
 GATEWAY = Principal(issuer="gateway", client="gateway", subject="upstreams")
 """Who is behind what the gateway asks of upstreams for itself."""
@@ -51,6 +54,8 @@ class Upstreams:
         recorder: Recorder,
         runtime: str,
         tasks: asyncio.TaskGroup,
+        notices: Notices,
+        file: str,
         face: Callable[[str, Proxy], Face],
     ) -> None:
         self._connections = connections
@@ -59,8 +64,10 @@ class Upstreams:
         self._runtime = runtime
         self._tasks = tasks
         self._face = face
+        self._notices = notices
+        self._file = file
         self._gate = Gate(approvals=approvals, limiter=limiter, recorder=recorder, spec_now=self._spec)
-        self.changes: dict[str, str] = {}
+        self._changes: dict[str, str] = {}
         self.mounted: dict[str, Mounted] = {name: self._mount(spec) for name, spec in specs.items()}
 
     @property
@@ -81,6 +88,28 @@ class Upstreams:
     def states(self) -> Mapping[str, tuple[State, str | None]]:
         """How each stands, and what is wrong."""
         return {name: one.upstream.state for name, one in self.mounted.items()}
+
+    def say(self) -> None:
+        """Tell the console which upstreams fail, and which tools are not what they were."""
+        failed = [
+            f"{name}: {problem}"
+            for name, (state, problem) in self.states().items()
+            if state is State.FAILED and problem
+        ]
+        changed = [f"{tool} {what}: look at it, and pin it in its policy" for tool, what in self._changes.items()]
+        problems = [Problem(self._file, 1, 1, text[:500]) for text in (*failed, *changed)]
+        self._notices.say([Notice(Kind.UPSTREAM, problem) for problem in problems], "upstreams")
+
+    def look(self) -> None:
+        """Set the gauge of each upstream."""
+        states = self.states()
+        level(self._recorder.metrics.upstreams, {(name,): state is State.READY for name, (state, _) in states.items()})
+
+    async def keep(self) -> None:
+        """Look at them every second, so that the console knows; runs until cancelled."""
+        while True:
+            await asyncio.sleep(1)
+            self.say()
 
     def start(self) -> None:
         """Start those that are not lazy."""
@@ -105,7 +134,10 @@ class Upstreams:
         upstream = Upstream(spec, connections=self._connections, authenticator=self._authenticator, tasks=self._tasks)
 
         def changed(tool: str, before: str, now: str) -> None:
-            self.changes[f"{spec.name}/{tool}"] = now
+            if len(self._changes) < MAX_TOOLS:
+                self._changes[f"{spec.name}: the tool {tool[:128]}"] = f"changed from {before} to {now}"
+            self._recorder.metrics.upstream_changes.labels(spec.name).inc()
+            self.say()
             log.warning("upstream %s: the tool %s is not what it was: %s, now %s", spec.name, tool, before, now)
             upstream.spawn(self._record_change(spec.name, tool, before, now))
 
