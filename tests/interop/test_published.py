@@ -83,20 +83,21 @@ async def test_two_servers_with_the_same_names_stand_side_by_side(tmp_path: Path
         assert pages["basic-react"].model_dump()["text"] != pages["basic-vanillajs"].model_dump()["text"]
 
 
-async def test_the_inspector_lists_and_calls(tmp_path: Path) -> None:
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_the_inspector_lists_and_calls(tmp_path: Path, era: str) -> None:
     """The inspector's command line, which is neither our client nor our server."""
     async with gateway(tmp_path, upstream("system-monitor")) as mcp:
-        said = json.loads(await inspect(f"{mcp}/system-monitor", "--method", "tools/list"))
+        said = json.loads(await inspect(f"{mcp}/system-monitor", era, "--method", "tools/list"))
         names = [tool["name"] for tool in said["tools"]]
         assert names
-        called = await inspect(f"{mcp}/system-monitor", "--method", "tools/call", "--tool-name", names[0])
+        called = await inspect(f"{mcp}/system-monitor", era, "--method", "tools/call", "--tool-name", names[0])
         assert "content" in json.loads(called)
 
 
-async def inspect(url: str, *arguments: str) -> str:
+async def inspect(url: str, era: str, *arguments: str) -> str:
     """What the inspector prints."""
     process = await asyncio.create_subprocess_exec(
-        str(INSPECTOR), "--cli", url, "--transport", "http", *arguments,
+        str(INSPECTOR), "--cli", url, "--transport", "http", "--protocol-era", era, *arguments,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     said, complaint = await process.communicate()
