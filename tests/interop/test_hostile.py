@@ -12,6 +12,7 @@ import aiohttp
 import mcp_types as types
 import pytest
 from mcp import Client
+from mcp.shared.exceptions import MCPError
 
 from gateway.mcp.upstreams.listing import pin_of
 from tests.interop.serving import gateway
@@ -66,6 +67,25 @@ async def test_a_call_that_cannot_be_answered_says_why(tmp_path: Path, way: str,
         bad, good = await asyncio.gather(_said(client), other.call_tool("ok"))
         assert why in bad
         assert text(good) == "fine"
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_process_that_died_is_started_anew(tmp_path: Path, mode: str) -> None:
+    """After a short rest the upstream answers again, to a client that stayed connected."""
+    async with gateway(tmp_path, hostile("torn")) as mcp, Client(f"{mcp}/torn", mode=mode, cache=None) as client:
+        for _ in range(2):
+            assert "status 3" in await _said(client)
+            assert await _back(client) == ["ok"]
+
+
+async def _back(client: Client) -> list[str]:
+    """The tools, once the upstream lists them again; until then it says at once that it cannot be reached."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                return [tool.name for tool in (await client.list_tools()).tools]
+            except MCPError:
+                await asyncio.sleep(0.1)
 
 
 async def _said(client: Client) -> str:
