@@ -132,7 +132,7 @@ twin("fetch: headers", async (see) => {
 });
 
 twin("fetch: many at once", async (see) => {
-  const all = await Promise.all(Array.from({ length: 200 }, async (_, n) => (await (await fetch(`/api/echo?n=${n}`)).json()).query));
+  const all = await Promise.all(Array.from({ length: 1000 }, async (_, n) => (await (await fetch(`/api/echo?n=${n}`)).json()).query));
   see(all.every((query, n) => query === `n=${n}`), all.length);
 });
 

@@ -11,7 +11,7 @@ async function observe(name) {
   const seen = [];
   document.getElementById("stage").replaceChildren();
   try {
-    const hangs = new Promise((_, reject) => setTimeout(reject, 8000, new Error("it hangs")));
+    const hangs = new Promise((_, reject) => setTimeout(reject, 20000, new Error("it hangs")));
     await Promise.race([hangs, twins[name]((...values) => seen.push(values.length === 1 ? values[0] : values))]);
   } catch (error) {
     seen.push(["threw", error.name, error.message]);

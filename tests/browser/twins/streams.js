@@ -29,6 +29,13 @@ twin("stream: large, and exactly the bytes", async (see) => {
   see(bytes.length, bytes.every((byte, at) => byte === at % 251));
 });
 
+twin("stream: fifty megabytes, piece by piece", async (see) => {
+  const response = await fetch("/api/large?size=52428800");
+  let size = 0;
+  for await (const part of response.body) size += part.length;
+  see(size);
+});
+
 twin("stream: one that breaks off", async (see) => {
   const response = await fetch("/api/broken");
   see(response.status, await failure(response.text()));
