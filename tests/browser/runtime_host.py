@@ -33,7 +33,9 @@ def packed(folder: Path, html: str) -> str:
     """`html` as the packer makes an app of it."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "index.html").write_text(html, "utf-8")
-    return pack(folder, app="cart", title="Cart", runtime=RUNTIME.read_text("utf-8"), forms=FORMS.read_text("utf-8")).html
+    return pack(
+        folder, app="cart", title="Cart", runtime=RUNTIME.read_text("utf-8"), forms=FORMS.read_text("utf-8")
+    ).html
 
 
 @asynccontextmanager

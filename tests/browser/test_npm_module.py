@@ -13,7 +13,16 @@ from playwright.async_api import Frame, Page, expect
 from tests.browser.runtime_host import ROOT, Host, host_server, packed
 
 BROWSER = ROOT / "browser"
-LINKED = ["react", "react-dom", "scheduler", "@types/react", "@types/react-dom", "csstype", "@modelcontextprotocol", "zod"]
+LINKED = [
+    "react",
+    "react-dom",
+    "scheduler",
+    "@types/react",
+    "@types/react-dom",
+    "csstype",
+    "@modelcontextprotocol",
+    "zod",
+]
 TSCONFIG = {
     "compilerOptions": {
         "strict": True, "noEmit": True, "target": "ES2022", "module": "ESNext", "moduleResolution": "bundler",
@@ -45,7 +54,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if source.exists() and not place.exists():
             os.symlink(source, place)
     (folder / "main.ts").write_text((Path(__file__).parent / "module" / "main.ts").read_text("utf-8"), "utf-8")
-    (folder / "index.html").write_text("<!doctype html><body><script type=module src=/main.ts></script></body>", "utf-8")
+    (folder / "index.html").write_text(
+        "<!doctype html><body><script type=module src=/main.ts></script></body>", "utf-8"
+    )
     (folder / "tsconfig.json").write_text(json.dumps(TSCONFIG), "utf-8")
     return folder
 

@@ -142,12 +142,15 @@ async def test_a_loosened_policy_waits_for_a_touch(tmp_path: Path, context: Brow
             "{request: GET /api/admin/users, expect: deny}", "{request: GET /api/secret/users, expect: deny}"
         )
         opened = opened.replace(
-            "  - {path: /api/cart, methods: [GET]}", "  - {path: /api/cart, methods: [GET]}\n  - {path: /api/x, methods: [GET]}"
+            "  - {path: /api/cart, methods: [GET]}",
+            "  - {path: /api/cart, methods: [GET]}\n  - {path: /api/x, methods: [GET]}",
         )
         await authenticator(context, page)
         await page.goto(f"{world.console}/")
         file.write_text(opened, "utf-8")
-        await expect(page.get_by_role("heading", name="Let the changed policy take effect?")).to_be_visible(timeout=15000)
+        await expect(page.get_by_role("heading", name="Let the changed policy take effect?")).to_be_visible(
+            timeout=15000
+        )
         await page.get_by_text("Raw request").click()
         await expect(page.get_by_text("/api/x").first).to_be_visible()
         await shot(page, "policy")

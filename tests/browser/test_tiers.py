@@ -15,10 +15,13 @@ from tests.browser.stock_host import bundled
 from tests.browser.stock_host import shown as shown_in_stock_host
 from tests.world import EXAMPLE, World
 
-PRODUCTS = {"currency": "EUR", "products": [
-    {"item_id": "bowl", "name": "Bowl", "description": "A bowl.", "price": 1200},
-    {"item_id": "honey", "name": "Honey", "description": "Honey.", "price": 700},
-]}
+PRODUCTS = {
+    "currency": "EUR",
+    "products": [
+        {"item_id": "bowl", "name": "Bowl", "description": "A bowl.", "price": 1200},
+        {"item_id": "honey", "name": "Honey", "description": "Honey.", "price": 700},
+    ],
+}
 CART = {"items": [{"item_id": "bowl", "name": "Bowl", "price": 1200, "quantity": 2}], "total": 2400}
 PAGE = """<!doctype html><p>page</p><script>
   window.tiers = [];
@@ -98,11 +101,10 @@ async def reported(host: Host, count: int = 1) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("capabilities", "wanted"), [(FULL, "full"), (FULL | SYNCED, "full"), (SYNCED, "context-synced"), (STATIC, "static")]
+    ("capabilities", "wanted"),
+    [(FULL, "full"), (FULL | SYNCED, "full"), (SYNCED, "context-synced"), (STATIC, "static")],
 )
-async def test_the_host_decides_the_tier(
-    host: Host, tmp_path: Path, capabilities: dict[str, Any], wanted: str
-) -> None:
+async def test_the_host_decides_the_tier(host: Host, tmp_path: Path, capabilities: dict[str, Any], wanted: str) -> None:
     """The page is told once, on `<html>`, by an event, and by `webmcpGateway.tier`."""
     frame = await shown(host, page_of(tmp_path), capabilities)
     await tier(frame, wanted)
@@ -225,7 +227,10 @@ async def test_a_page_reports_in_its_own_words(host: Host, tmp_path: Path) -> No
     assert done is True
     (action,) = await reported(host)
     assert (action["component"], action["action"], action["data"], action["suggestion"]) == (
-        "chart", "zoom", {"to": 2}, "Explain it.",
+        "chart",
+        "zoom",
+        {"to": 2},
+        "Explain it.",
     )
     await expect(frame.locator("webmcp-gateway-notice")).to_be_attached()
     await expect(frame.locator("webmcp-gateway-notice")).to_have_count(0, timeout=10_000)

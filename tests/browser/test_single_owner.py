@@ -1,0 +1,100 @@
+"""One speaker for a page: whatever clients it brings along, and in whatever frame a host shows it."""
+
+import re
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Frame, Page
+
+from tests.browser.runtime_host import CSP, ROOT, Host, host_server, packed
+
+MODULES = ROOT / "browser" / "node_modules"
+
+FRAMES = {
+    "srcdoc": "frame.sandbox = 'allow-scripts'; frame.srcdoc = html;",
+    "src": "frame.sandbox = 'allow-scripts'; frame.src = '/sub/app.html';",
+    "blob": "frame.sandbox = 'allow-scripts'; frame.src = URL.createObjectURL(new Blob([html], {type: 'text/html'}));",
+    "write": "",
+}
+"""How hosts show a page; `write`: into an empty document of an origin that the page can read."""
+
+
+@pytest.fixture
+async def host(page: Page) -> AsyncIterator[Host]:
+    """A plain host on a real server."""
+    async with host_server(CSP.replace("frame-src", "frame-src 'self'")) as url:
+        await page.goto(url)
+        yield Host(page)
+
+
+def client(package: str) -> str:
+    """The published client of MCP Apps of this package, connected as its documentation says."""
+    code = (MODULES / package / "dist/src/app-with-deps.js").read_text("utf-8").replace("</script", "<\\/script")
+    name = re.search(r"([\w$]+) as App\b", code)
+    assert name is not None
+    connect = f"window.app = new {name[1]}({{name: 'own', version: '1'}}, {{}}, {{autoResize: false}});"
+    return f'<script type="module">{code}\n{connect} await app.connect(); window.connected = true;</script>'
+
+
+def polyfill() -> str:
+    """@mcp-b/global, with a tool."""
+    code = (MODULES / "@mcp-b/global/dist/index.iife.js").read_text("utf-8").replace("</script", "<\\/script")
+    tool = "{name: 'add', description: 'd', inputSchema: {type: 'object'}, execute: async () => 'added'}"
+    return f"<script>{code}</script><script>document.modelContext.registerTool({tool});</script>"
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "neither": lambda: "",
+    "app-1": lambda: client("ext-apps-1"),
+    "app-2": lambda: client("@modelcontextprotocol/ext-apps"),
+    "mcp-b": polyfill,
+    "both": lambda: polyfill() + client("@modelcontextprotocol/ext-apps"),
+}
+
+
+async def shown(host: Host, kind: str, html: str) -> Frame:
+    """The page in such a frame."""
+    await host.page.route("**/sub/app.html", lambda route: route.fulfill(body=html, content_type="text/html"))
+    await host.run(
+        "([html, kind, how]) => { const frame = document.createElement('iframe'); host.frame = frame;"
+        " if (kind !== 'write') new Function('frame', 'html', how)(frame, html); document.body.append(frame);"
+        " if (kind === 'write') { frame.contentDocument.open(); frame.contentDocument.write(html);"
+        " frame.contentDocument.close(); } }",
+        [html, kind, FRAMES[kind]],
+    )
+    await host.until("host.of('ui/notifications/initialized').length")
+    return host.page.frames[-1]
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("page_kind", PAGES)
+async def test_a_page_has_one_speaker(host: Host, tmp_path: Path, page_kind: str, frame: str) -> None:
+    """One `ui/initialize`, each call its own answer, and no error on a console."""
+    if frame == "blob" and page_kind != "neither":
+        pytest.skip("the published clients throw by themselves in a blob: document")
+    errors: list[str] = []
+    host.page.on("pageerror", lambda error: errors.append(str(error)))
+    host.page.on("console", lambda line: errors.append(line.text) if line.type == "error" else None)
+    await host.in_our_host()
+    await host.answers("return { bodyType: 'text', body: args.url };")
+    await host.run("() => { host.tools.other = async () => ({ content: [{ type: 'text', text: 'other' }] }); }")
+    view = await shown(host, frame, packed(tmp_path, f"<!doctype html><p>page</p>{PAGES[page_kind]()}"))
+    with_client = page_kind in ("app-1", "app-2", "both")
+    if with_client:
+        await view.wait_for_function("() => window.connected")
+    seen = await view.evaluate(
+        """async (withClient) => Promise.all([
+          fetch("/one").then((response) => response.text()),
+          withClient ? app.callServerTool({name: "other", arguments: {}}).then(({content}) => content[0].text)
+            : "other",
+          withClient ? app.callServerTool({name: "http_request", arguments: {url: "/two"}})
+            .then(({structuredContent}) => structuredContent.body) : "/two",
+          fetch("/three").then((response) => response.text()),
+        ])""",
+        with_client,
+    )
+    assert seen == ["/one", "other", "/two", "/three"]
+    assert await host.run("host.of('ui/initialize').length") == 1
+    assert await host.run("host.of('ui/notifications/initialized').length") == 1
+    assert [error for error in errors if "favicon" not in error and "404" not in error] == []
