@@ -13,6 +13,7 @@ from gateway.config import Way, Webhook
 from gateway.doors.access import SIGNED
 from gateway.doors.answers import refused
 from gateway.doors.guard import CLIENT_HEADER, PRINCIPAL
+from gateway.doors.sight import is_own, name_in
 from gateway.errors import Reason, Refusal
 from gateway.exchange.answers import Answers, NotAllowed
 from gateway.exchange.grants import Grant
@@ -55,7 +56,7 @@ class ApprovalDoor:
 
     def asked(self, by: Principal) -> list[Json]:
         """The open questions that `by` may answer."""
-        return [shown(question) for question in self._answers.questions(by)]
+        return [shown(question, by) for question in self._answers.questions(by)]
 
     def granted(self, by: Principal) -> list[Json]:
         """The grants that `by` may revoke."""
@@ -131,12 +132,13 @@ class ApprovalDoor:
         return _json({"status": state.value})
 
 
-def shown(question: Question) -> dict[str, Json]:
-    """A question as a person is shown it."""
+def shown(question: Question, by: Principal) -> dict[str, Json]:
+    """A question as a person is shown it; `whose` names who asks, where that is somebody else."""
     values = asdict(question)
     for hidden in ("principal", "policy_version", "rule"):
         del values[hidden]
-    return {**values, "headers": [list(pair) for pair in question.headers]}
+    whose = None if is_own(by, question.principal) else name_in(question.principal)
+    return {**values, "whose": whose, "headers": [list(pair) for pair in question.headers]}
 
 
 def _granted(grant: Grant) -> dict[str, Json]:

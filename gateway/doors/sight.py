@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import unquote
+
 from gateway.model import AuditRecord, Json, Principal, person_of
 from gateway.stores.lines import Line
 
@@ -12,6 +14,12 @@ KNOWN = 4096
 def is_own(principal: Principal, owner: str) -> bool:
     """Whether what belongs to the principal with the id `owner` is this person's, at whatever client of theirs."""
     return not principal.shared and person_of(owner) == principal.person
+
+
+def name_in(owner: str) -> str:
+    """What a person is shown of the principal with this id: its subject, or of a shared one its client."""
+    _, client, subject = (*owner.split("|", 2), "", "")[:3]
+    return subject or f"{unquote(client)} (shared)"
 
 
 def sees_view(principal: Principal, owner: Principal) -> bool:

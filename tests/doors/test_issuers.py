@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
+import hmac
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -241,3 +244,36 @@ async def test_a_session_of_mcp_is_its_principals_alone(guarded: World, evil: Is
         for shown, expected in ((mallory, 404), ({}, 401), (alice, 200)):
             async with client.post(f"{guarded.url}/mcp", json=listed, headers={**headers, **session, **shown}) as got:
                 assert got.status == expected, shown
+
+
+async def test_a_view_is_its_principals_alone(guarded: World, evil: Issuer) -> None:
+    """Another person with its handle, its proof, or the launch value of it gets nothing; nor does their own client."""
+
+    async def call(shown: dict[str, str], tool: str, /, **arguments: Any) -> dict[str, Any]:
+        params = {"name": tool, "arguments": arguments}
+        _, _, body = await answer(mcp_call(f"{guarded.url}/mcp/cart", "tools/call", params, tool), shown)
+        found: dict[str, Any] = json.loads(body)["result"]
+        return found
+
+    alice = bearer(evil.sign(evil.claims(guarded.url, scope="mcp:use")))
+    others = [
+        bearer(evil.sign(evil.claims(guarded.url, scope="mcp:use", sub="mallory"))),
+        bearer(evil.sign(evil.claims(guarded.url, scope="mcp:use", client_id="tablet"))),
+    ]
+    launch = (await call(alice, "open_cart"))["_meta"]["webmcp-gateway/launch"]
+    for other in others:
+        taken = (await call(other, "webmcp_attach", launch=launch)).get("structuredContent", {})
+        assert taken.get("proven") is not True
+    attached = (await call(alice, "webmcp_attach", launch=launch))["structuredContent"]
+    assert attached["proven"] is True
+    key = base64.urlsafe_b64decode(attached["key"] + "=")
+    signature = base64.urlsafe_b64encode(hmac.digest(key, b"1", hashlib.sha256)).rstrip(b"=").decode()
+    for other in others:
+        listed = (await call(other, "list_view_tools", view=attached["view"]))["structuredContent"]
+        assert listed == {"views": []}
+        gone = await call(other, "call_view_tool", view=attached["view"], tool="add_to_cart", arguments={})
+        assert gone["isError"] is True
+        proof = f"{attached['view']}.1.{signature}"
+        stolen = (await call(other, "http_request", url="/api/cart", _view=proof))["structuredContent"]
+        assert (stolen["status"], stolen["headers"]["gateway-reason"]) == (403, "view-unproven")
+    assert guarded.arrived() == []

@@ -150,6 +150,7 @@ async def test_a_person_answers_for_their_own_clients(place: Town, who: str) -> 
         async with asyncio.timeout(20):
             while not (asked := await questions(person, place)):
                 await asyncio.sleep(0.05)
+        assert asked[0]["whose"] == (None if who == "alice" else "alice")
         assert await questions(bob, place) == []
         assert await answered(bob, place, asked[0]["id"]) == 410
         # the client itself cannot, with the token that it holds

@@ -178,10 +178,10 @@ export class ApprovalCard extends LitElement {
   }
 
   protected override render(): TemplateResult {
-    const { message, method, target, initiator, evidence } = this.question;
+    const { message, method, target, initiator, evidence, whose } = this.question;
     return html`<article data-testid="approval" data-id=${this.question.id} aria-label="Approval needed">
       <div class="top">
-        ${initiatorMark(initiator, evidence)}<span>in ${this.appTitle}</span>
+        ${initiatorMark(initiator, evidence)}<span>in ${this.appTitle}${whose ? html`, for ${visible(whose)}` : nothing}</span>
         <span class="time ${this.left < 20 ? "short" : ""}">${icon("clock")} ${countdown(this.left)} left</span>
       </div>
       <h3>${visible(message)}</h3>

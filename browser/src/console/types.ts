@@ -44,6 +44,8 @@ export interface Problem {
 export interface Question {
   id: string;
   app: string;
+  /** Who asks, where that is somebody else than who looks. */
+  whose?: string | null;
   view: string | null;
   message: string;
   method: string;
