@@ -7,6 +7,8 @@ import logging
 from datetime import UTC, datetime
 from typing import Final
 
+from aiohttp.http_exceptions import HttpProcessingError
+
 FORMATS: Final = ("text", "json")
 
 
@@ -33,10 +35,26 @@ class JsonLines(logging.Formatter):
         return json.dumps(said)
 
 
+class NoHttp(logging.Filter):
+    """Bytes of a client that are no HTTP make one line, without the way on which that was found."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError):
+            record.msg, record.args = "a client sent what is no HTTP: %s", (str(error.message).splitlines()[0][:200],)
+            record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
+            record.exc_info = record.exc_text = None
+        return True
+
+
 def set_up(format: str, verbose: bool) -> None:
     """Write the log to standard error in one of `FORMATS`; called again, it replaces what was set up."""
     handler = logging.StreamHandler()
     handler.setFormatter(
         JsonLines() if format == "json" else OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s")
     )
+    server = logging.getLogger("aiohttp.server")
+    for found in [found for found in server.filters if isinstance(found, NoHttp)]:
+        server.removeFilter(found)
+    server.addFilter(NoHttp())
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler], force=True)

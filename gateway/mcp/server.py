@@ -17,7 +17,6 @@ from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, REQUEST_CANCELLED
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.subscriptions import ListenHandler, ServerEvent, ToolsListChanged
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
@@ -29,6 +28,7 @@ from gateway.mcp.elicit import Asking, Calls, Result
 from gateway.mcp.fast import SILENCE, FastPath
 from gateway.mcp.identity import User, current_principal, principal_of
 from gateway.mcp.ports import Client, Exchange, Forwarder, PackedApp, Views
+from gateway.mcp.resume import Sessions
 from gateway.mcp.tools import UI_EXTENSION, shows_apps
 from gateway.model import LOCAL, Principal, Tell
 from gateway.traces import arriving
@@ -136,7 +136,7 @@ class Face:
             server.middleware.insert(0, before)
         if before is None or not before.follows:
             server.add_notification_handler("notifications/initialized", types.NotificationParams, self._follow)
-        self._manager = StreamableHTTPSessionManager(
+        self._manager = Sessions(
             server,
             security_settings=TransportSecuritySettings(allowed_hosts=list(hosts), allowed_origins=list(origins)),
             max_request_body_size=body_limit,

@@ -4,7 +4,9 @@ import json
 import logging
 import sys
 
-from gateway.cli.logs import JsonLines, OneLine
+from aiohttp.http_exceptions import BadHttpMessage
+
+from gateway.cli.logs import JsonLines, NoHttp, OneLine
 
 
 def test_control_characters_are_escaped() -> None:
@@ -24,3 +26,18 @@ def test_json_lines() -> None:
     assert "\n" not in text
     assert (said["level"], said["logger"], said["message"]) == ("error", "x", "a\né\x1b")
     assert "ValueError: no" in said["exception"]
+
+
+def test_what_is_no_http_makes_one_line() -> None:
+    """A warning without the way on which it was found; every other error keeps its own."""
+    try:
+        raise BadHttpMessage("Invalid header\nvalue")
+    except BadHttpMessage:
+        record = logging.LogRecord("aiohttp.server", logging.ERROR, "", 0, "Error handling request", (), sys.exc_info())
+    assert NoHttp().filter(record)
+    assert (
+        OneLine("%(levelname)s %(message)s").format(record) == "WARNING a client sent what is no HTTP: Invalid header"
+    )
+    other = logging.LogRecord("aiohttp.server", logging.ERROR, "", 0, "x", (), (ValueError, ValueError(), None))
+    assert NoHttp().filter(other)
+    assert other.exc_info is not None

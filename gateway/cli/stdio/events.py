@@ -33,7 +33,7 @@ class EventReader:
         for raw in lines:
             line = raw.removesuffix(b"\r").decode("utf-8", "replace")
             if not line:
-                if self._data:
+                if any(self._data):  # an event that only says where its stream can be taken up has no data
                     yield "\n".join(self._data)
                 self._data, self._size = [], 0
             elif line.startswith("data:"):

@@ -1,0 +1,95 @@
+"""The events of a session of the handshake protocols, kept a while for a client whose stream breaks, within bounds."""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+from mcp.server.streamable_http import EventCallback, EventMessage, EventStore
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types import JSONRPCMessage
+
+EVENTS = 128
+"""Events that one session keeps."""
+
+SESSION_BYTES = 512 * 1024
+"""Bytes of them; a larger event is not kept, and its stream cannot be taken up before it."""
+
+ALL_BYTES = 64 * 1024 * 1024
+"""Bytes of the events of all sessions of one mount."""
+
+
+@dataclass(slots=True)
+class Room:
+    """What the sessions of a mount share: `used` bytes."""
+
+    limit: int = ALL_BYTES
+    used: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    stream: str
+    message: JSONRPCMessage | None
+    size: int
+
+
+class SessionEvents(EventStore):
+    """The newest events of one session. Streams have the ids of its calls, so each session needs a store of its own."""
+
+    def __init__(self, room: Room, events: int = EVENTS, size: int = SESSION_BYTES) -> None:
+        self._room = room
+        self._most = events
+        self._largest = size
+        self._events: OrderedDict[str, _Event] = OrderedDict()
+        self._size = 0
+
+    def __del__(self) -> None:
+        self._room.used -= self._size
+
+    async def store_event(self, stream_id: str, message: JSONRPCMessage | None) -> str:
+        """Keep an event, and give it an id that nobody else can guess."""
+        id = secrets.token_urlsafe(12)
+        size = 64 + (len(message.model_dump_json(by_alias=True, exclude_none=True)) if message is not None else 0)
+        self._events[id] = _Event(stream_id, message, size)
+        self._count(size)
+        while self._events and (
+            len(self._events) > self._most or self._size > self._largest or self._room.used > self._room.limit
+        ):
+            self._count(-self._events.popitem(last=False)[1].size)
+        return id
+
+    async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
+        """Send what came after that event on its stream; None where it is not known here (any more)."""
+        last = self._events.get(last_event_id)
+        if last is None:
+            return None
+        found = False
+        for id, event in list(self._events.items()):
+            if found and event.stream == last.stream and event.message is not None:
+                await send_callback(EventMessage(event.message, id))
+            found = found or id == last_event_id
+        return last.stream
+
+    def _count(self, size: int) -> None:
+        self._size += size
+        self._room.used += size
+
+
+class Sessions(StreamableHTTPSessionManager):
+    """The SDK's manager, which gives each session a store of events of its own."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._room = Room()
+        super().__init__(*arguments, **options)
+
+    @property
+    def event_store(self) -> EventStore:
+        """A new one: the SDK reads this once for each session."""
+        return SessionEvents(self._room)
+
+    @event_store.setter
+    def event_store(self, _: EventStore | None) -> None:
+        """The SDK sets what it was given: nothing."""

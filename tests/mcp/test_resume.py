@@ -1,0 +1,115 @@
+"""Streams of the handshake protocols are taken up where they broke, by their own session alone, within bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import aiohttp
+import pytest
+from mcp.server.streamable_http import EventMessage
+from mcp_types import JSONRPCNotification
+
+from gateway.mcp.resume import Room, SessionEvents
+from tests.mcp.fakes import ADD, LOCAL, Mount, Served
+
+ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+VERSION = "2025-11-25"
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    """A mount of two apps."""
+    async with Mount().serve() as served:
+        yield served
+
+
+async def opened(http: aiohttp.ClientSession, url: str) -> dict[str, str]:
+    """The header fields of a new session."""
+    params = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}}
+    async with http.post(
+        url, json={"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}, headers=ACCEPT
+    ) as answer:
+        await answer.read()
+        fields = {**ACCEPT, "mcp-session-id": answer.headers["mcp-session-id"], "mcp-protocol-version": VERSION}
+    async with http.post(url, json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=fields) as answer:
+        assert answer.status == 202
+    return fields
+
+
+async def event(answer: aiohttp.ClientResponse) -> dict[str, str]:
+    """The next event of a stream."""
+    found: dict[str, str] = {}
+    while True:
+        line = (await answer.content.readline()).decode().strip()
+        if not line and found:
+            return found
+        name, _, value = line.partition(": ")
+        if name in ("id", "data", "event"):
+            found[name] = value
+
+
+async def test_a_stream_is_taken_up_where_it_broke(served: Served) -> None:
+    """What was said while nobody listened is said then; another session learns nothing of it."""
+    async with aiohttp.ClientSession() as http:
+        mine, others = await opened(http, served.url), await opened(http, served.url)
+        async with http.get(served.url, headers=mine) as stream:
+            first: dict[str, str] = {}
+            while json.loads(first.get("data") or "{}").get("method") != "notifications/tools/list_changed":
+                served.views.offer(LOCAL, ADD)  # again, in case that the session did not listen yet
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(0.2):
+                        first = await event(stream)
+        assert first["id"]
+        served.views.offer(LOCAL)
+        async with http.get(served.url, headers={**mine, "last-event-id": first["id"]}) as stream:
+            again = await event(stream)
+            while "list_changed" not in again.get("data", ""):
+                again = await event(stream)
+        assert again["id"] != first["id"]
+        async with http.get(served.url, headers={**others, "last-event-id": first["id"]}) as stream:
+            served.face.drain()
+            assert first["id"].encode() not in await stream.read()
+
+
+def note(number: int, size: int = 0) -> JSONRPCNotification:
+    """A message with a number."""
+    return JSONRPCNotification(jsonrpc="2.0", method=f"n{number}", params={"x": "x" * size})
+
+
+async def replayed(events: SessionEvents, last: str) -> list[str]:
+    """The methods of what came after `last`."""
+    found: list[str] = []
+
+    async def take(message: EventMessage) -> None:
+        found.append(getattr(message.message, "method", ""))
+
+    await events.replay_events_after(last, take)
+    return found
+
+
+async def test_only_the_same_stream_is_said_again() -> None:
+    """In its order, and nothing before the event that the client names."""
+    events = SessionEvents(Room())
+    ids = [await events.store_event("a" if number % 2 else "b", note(number)) for number in range(6)]
+    assert await replayed(events, ids[1]) == ["n3", "n5"]
+    assert await replayed(events, "unknown") == []
+
+
+async def test_a_session_keeps_its_newest_events_alone() -> None:
+    """By number, by size, and by what all sessions of the mount have."""
+    room = Room(limit=4000)
+    few, small = SessionEvents(room, events=2), SessionEvents(room, size=1000)
+    ids = [await few.store_event("a", note(number)) for number in range(4)]
+    assert [await replayed(few, id) for id in ids] == [[], [], ["n3"], []]
+    large = [await small.store_event("a", note(number, 400)) for number in range(4)]
+    assert await replayed(small, large[0]) == []
+    hungry = SessionEvents(room, size=10**6)
+    for number in range(20):
+        await hungry.store_event("a", note(number, 400))
+        assert room.used <= room.limit
+    before = room.used
+    del hungry
+    assert room.used < before
