@@ -178,6 +178,7 @@ class Exchange:
                 record.note(response_size=len(answer.response.body))
                 return leg, answer
             await answer.close()
+            await record.open()  # it names what was asked for first; the outcome will name where that led
             target = decided(app.policy, hop.request, caller, record, self._now(), hop.backend)
             leg = landed(leg, target)
             await self._limit(leg, caller, record, held)

@@ -79,7 +79,7 @@ class Record:
         self.reported: list[str] = []
         self._timing: dict[str, float] = {}
         self._since = self._began = time.perf_counter()
-        self._closed = False
+        self._opened = self._closed = False
 
     def note(self, **fields: Json) -> None:
         """Add to what the next line will say."""
@@ -99,12 +99,13 @@ class Record:
         self._since = now
 
     async def open(self, *, lasting: bool = True) -> None:
-        """Write the intent. Raises `Refusal` (`audit-unavailable`) where the configuration says that this refuses.
+        """Write the intent, once. Raises `Refusal` (`audit-unavailable`) where the configuration wants that.
 
         What changes nothing and is not `lasting` needs none: its outcome stands in the record before its answer leaves,
         and there is no change whose result could stay unknown.
         """
-        if lasting or not self.safe or self._recorder.tells_all:
+        if not self._opened and (lasting or not self.safe or self._recorder.tells_all):
+            self._opened = True
             await self._recorder.write(self, "intent")
 
     async def close(self, *, status: int, reason: Reason | None = None, detail: str | None = None) -> None:
