@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import resource
 import sqlite3
 from collections.abc import Iterator
@@ -131,19 +130,3 @@ async def test_a_database_that_is_locked(tmp_path: Path, monkeypatch: pytest.Mon
     assert 'sink_failures_total{sink="database"}' in metrics
     assert 'sink_lag_bytes{sink="database"}' in metrics
     assert ids
-
-
-async def test_a_call_in_the_middle_of_a_stop(tmp_path: Path) -> None:
-    """Its outcome stands in the record, and the record ends with a head."""
-    async with running(tmp_path) as world:
-        async with world.client(headers=CLIENT) as client:
-            asking = [asyncio.ensure_future(client.get(f"{world.site}/api/products")) for _ in range(5)]
-            while not any('"phase": "intent"' in json.dumps(line) for line in world.records()):
-                await asyncio.sleep(0)
-            await world.gateway.stop()
-            await asyncio.gather(*asking, return_exceptions=True)
-        lines = world.records()
-    opened = {line["id"] for line in lines if line["phase"] == "intent"}
-    closed = {line["id"] for line in lines if line["phase"] == "outcome"}
-    assert opened <= closed
-    assert "signature" in lines[-1]["fields"]
