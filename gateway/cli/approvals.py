@@ -16,6 +16,7 @@ import click
 from gateway.backends.connect import Connections
 from gateway.cli.group import CommandGroup, Unusable
 from gateway.cli.loopback import Loopback
+from gateway.cli.options import config_option
 from gateway.config import load_config
 from gateway.errors import DocumentError
 from gateway.policy import Network
@@ -79,8 +80,7 @@ class Gateway:
 
 def _reaching(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
-        click.option("--config", "-c", "path", type=click.Path(path_type=Path), default=Path("gateway.yaml"),
-                     show_default=True, help="Says where the gateway's console is."),
+        config_option("Says where the gateway's console is."),
         click.option("--url", help="The console's address instead, such as http://gateway.localhost:8080."),
         click.option("--token", envvar="WEBMCP_GATEWAY_TOKEN", help="A token with `approve`, where there is auth."),
     ):  # fmt: skip

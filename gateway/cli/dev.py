@@ -6,19 +6,12 @@ from pathlib import Path
 
 import click
 
+from gateway.cli.options import config_option
 from gateway.cli.serve import run
 
 
 @click.command()
-@click.option(
-    "--config",
-    "-c",
-    "path",
-    type=click.Path(path_type=Path),
-    default=Path("gateway.yaml"),
-    show_default=True,
-    help="The configuration; `init` writes a first one.",
-)
+@config_option("The configuration; `init` writes a first one.")
 def dev(path: Path) -> None:
     """Run the gateway, and show changed apps at once.
 

@@ -19,6 +19,7 @@ import gateway
 from gateway.app import RELOAD, build_app
 from gateway.callers.nouns import TokenAuth
 from gateway.cli import lock, logs
+from gateway.cli.options import config_option
 from gateway.cli.token.link import login_link
 from gateway.config import Config, Reading, load_config, read_config
 from gateway.errors import StartError
@@ -31,15 +32,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @click.command()
-@click.option(
-    "--config",
-    "-c",
-    "path",
-    type=click.Path(path_type=Path),
-    default=Path("gateway.yaml"),
-    show_default=True,
-    help="The configuration.",
-)
+@config_option()
 @click.option("--verbose", "-v", is_flag=True, help="Log what happens, not only what goes wrong.")
 @click.option("--log-format", type=click.Choice(logs.FORMATS), help="How the log is written.  [default: as `log` says]")
 def serve(path: Path, verbose: bool, log_format: str | None) -> None:

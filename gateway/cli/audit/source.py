@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import click
 
 from gateway.cli.group import Unusable
+from gateway.cli.options import config_option
 from gateway.config import Places, record_places
 from gateway.documents import parse_duration
 from gateway.errors import StartError
@@ -48,14 +49,7 @@ def source_options(command: F) -> F:
     record = click.option(
         "--record", help="A journal, an SQLite file or a postgresql:// URL, instead of gateway.yaml's."
     )
-    config = click.option(
-        "--config",
-        "-c",
-        type=click.Path(path_type=Path),
-        default=Path("gateway.yaml"),
-        show_default=True,
-        help="The configuration that says where the record is.",
-    )
+    config = config_option("The configuration that says where the record is.", "config")
     return config(record(command))
 
 

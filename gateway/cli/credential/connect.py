@@ -10,14 +10,14 @@ import click
 from gateway.accounts import Accounts
 from gateway.cli.credential.opened import is_connected, named, run
 from gateway.cli.group import Unusable
+from gateway.cli.options import config_option
 from gateway.cli.policy.output import json_option, write_json
-from gateway.cli.token.database import config_option
 
 
 @click.command()
 @click.argument("name")
 @click.option("--open", "opens", is_flag=True, help="Open it in the browser.")
-@config_option
+@config_option()
 @json_option
 def connect(name: str, opens: bool, path: Path, as_json: bool) -> None:
     """Print the address of the console's page on which a person connects an account for credential NAME.

@@ -10,14 +10,14 @@ from rich.table import Table
 
 from gateway.accounts import Accounts
 from gateway.cli.credential.opened import is_connected, kind, run
+from gateway.cli.options import config_option
 from gateway.cli.policy.output import console, json_option, write_json
-from gateway.cli.token.database import config_option
 from gateway.model import Json
 from gateway.stores.tokens import Listed
 
 
 @click.command("list")
-@config_option
+@config_option()
 @json_option
 def list_credentials(path: Path, as_json: bool) -> None:
     """List the credentials of gateway.yaml, with the tokens that are stored for them; never the tokens themselves.

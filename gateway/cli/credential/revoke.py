@@ -9,8 +9,8 @@ import click
 
 from gateway.accounts import Accounts
 from gateway.cli.credential.opened import named, person_option, run
+from gateway.cli.options import config_option
 from gateway.cli.policy.output import json_option, write_json
-from gateway.cli.token.database import config_option
 from gateway.credentials import OAuth
 from gateway.credentials import revoke as revocation
 from gateway.errors import Refusal
@@ -23,7 +23,7 @@ from gateway.stores.tokens import Listed
 @click.argument("name")
 @person_option
 @click.option("--all", "everybody", is_flag=True, help="The accounts of all persons, and the gateway's own tokens.")
-@config_option
+@config_option()
 @json_option
 def revoke(name: str, person: str, everybody: bool, path: Path, as_json: bool) -> None:
     """Forget the stored tokens of credential NAME, and tell its server that they are no longer wanted.

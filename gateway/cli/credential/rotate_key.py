@@ -8,8 +8,8 @@ import click
 
 from gateway.accounts import Accounts
 from gateway.cli.credential.opened import run
+from gateway.cli.options import config_option
 from gateway.cli.policy.output import json_option, write_json
-from gateway.cli.token.database import config_option
 from gateway.model import Json
 from gateway.stores.sealing import new_key
 
@@ -17,7 +17,7 @@ from gateway.stores.sealing import new_key
 @click.command("rotate-key")
 @click.option("--print", "prints", is_flag=True, help="Print a new key and do nothing else.")
 @click.option("--reseal", is_flag=True, help="Make no new key: seal with the first that there is.")
-@config_option
+@config_option()
 @json_option
 def rotate_key(prints: bool, reseal: bool, path: Path, as_json: bool) -> None:
     """Make a new key for stored tokens, and seal all of them with it. The gateway may be running.

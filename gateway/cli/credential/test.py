@@ -9,8 +9,8 @@ import click
 
 from gateway.accounts import Accounts
 from gateway.cli.credential.opened import is_connected, kind, named, person_option, principal, run
+from gateway.cli.options import config_option
 from gateway.cli.policy.output import FAILED, json_option, write_json
-from gateway.cli.token.database import config_option
 from gateway.credentials import OAuth, Token
 from gateway.errors import Refusal
 from gateway.exchange.obtain import Obtaining
@@ -20,7 +20,7 @@ from gateway.model import Json
 @click.command()
 @click.argument("name")
 @person_option
-@config_option
+@config_option()
 @json_option
 @click.pass_context
 def test(ctx: click.Context, name: str, person: str, path: Path, as_json: bool) -> None:

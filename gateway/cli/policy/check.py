@@ -8,14 +8,14 @@ import click
 from rich.text import Text
 
 from gateway.cli.policy.output import FAILED, console, json_option, problem_json, problems_as_json, write_json
-from gateway.cli.policy.sources import Suite, config_option, suites
+from gateway.cli.policy.sources import Suite, policies_option, suites
 from gateway.model import Json
 from gateway.policy import warnings
 
 
 @click.command()
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
-@config_option
+@policies_option
 @click.option("--strict", is_flag=True, help="Exit code 1 if there is a warning.")
 @json_option
 @click.pass_context

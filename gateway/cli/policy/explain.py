@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.cli.policy.output import FAILED, console, json_option, problems_as_json, write_json
-from gateway.cli.policy.sources import config_option, one_policy
+from gateway.cli.policy.sources import one_policy, policies_option
 from gateway.model import BodyType, Caller, Door, Initiator, Json, Principal, Request
 from gateway.policy import Explanation, Obligations, Policy, explain_tool
 from gateway.policy import explain as explain_request
@@ -36,7 +36,7 @@ class Call:
 @click.option(
     "--policy", "file", type=click.Path(path_type=Path), help="The policy file; left out, gateway.yaml names it."
 )
-@config_option
+@policies_option
 @click.option("--app", metavar="ID", help="The app in gateway.yaml, where there are several.")
 @click.option("--initiator", type=click.Choice([str(one) for one in Initiator]), help="Who caused it.  [default: page]")
 @click.option("--as", "principal", metavar="SUBJECT", default="local", show_default=True, help="Who calls.")

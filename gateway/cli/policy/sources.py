@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
-
-import click
+from typing import TypeVar
 
 from gateway.cli.group import Unusable
+from gateway.cli.options import Command, config_option
 from gateway.config import load_config
 from gateway.errors import DocumentError, Problem
 from gateway.policy import Policy, PolicyTest, TestFile, load_policy, load_tests
 from gateway.policy.expectations import SUFFIX
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 T = TypeVar("T")
 
 CONFIG = Path("gateway.yaml")
@@ -37,17 +35,9 @@ class _Unused(Mapping[str, str]):
 UNUSED = _Unused()
 
 
-def config_option(command: Command) -> Command:
+def policies_option(command: Command) -> Command:
     """`--config`, for a command that reads gateway.yaml where no policy file is named."""
-    option = click.option(
-        "--config",
-        "-c",
-        type=click.Path(path_type=Path),
-        default=CONFIG,
-        show_default=True,
-        help="Where the policies are named, if no file is given.",
-    )
-    return option(command)
+    return config_option("Where the policies are named, if no file is given.", "config")(command)
 
 
 @dataclass(frozen=True, slots=True)

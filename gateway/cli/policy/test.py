@@ -11,7 +11,7 @@ from rich.text import Text
 
 from gateway.cli.policy.junit import write_junit
 from gateway.cli.policy.output import FAILED, console, json_option, problems_as_json, write_json
-from gateway.cli.policy.sources import Suite, config_option, suites
+from gateway.cli.policy.sources import Suite, policies_option, suites
 from gateway.model import Json
 from gateway.policy import Coverage, Route, TestResult, coverage, run_tests
 
@@ -32,7 +32,7 @@ class Ran:
 
 @click.command()
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
-@config_option
+@policies_option
 @click.option("--coverage", "covered", is_flag=True, help="Name the routes and tools that no test tries.")
 @click.option(
     "--fail-under",

@@ -17,6 +17,7 @@ import click
 
 from gateway.backends.connect import Connections
 from gateway.cli import lock
+from gateway.cli.options import config_option
 from gateway.cli.stdio.pipe import LONGEST, Pipe
 from gateway.errors import StartError
 
@@ -34,15 +35,7 @@ class _Anywhere:
 
 @click.command()
 @click.option("--url", help="Where the gateway's MCP endpoint is, such as http://localhost:8080/mcp.")
-@click.option(
-    "--config",
-    "-c",
-    "path",
-    type=click.Path(path_type=Path),
-    default=Path("gateway.yaml"),
-    show_default=True,
-    help="The configuration whose gateway is looked for, and started if it does not run.",
-)
+@config_option("The configuration whose gateway is looked for, and started if it does not run.")
 @click.option("--app", help="Serve this app or upstream alone: /mcp/APP.")
 @click.option("--no-start", is_flag=True, help="Do not start a gateway where none runs.")
 def stdio(url: str | None, path: Path, app: str | None, no_start: bool) -> None:

@@ -9,8 +9,9 @@ import click
 
 from gateway.callers.tokens import capability_problem, name_problem
 from gateway.cli.group import Unusable
+from gateway.cli.options import config_option
 from gateway.cli.policy.output import json_option, write_json
-from gateway.cli.token.database import config_option, need_tokens, read, run
+from gateway.cli.token.database import need_tokens, read, run
 from gateway.documents import parse_duration
 from gateway.model import LOCAL, Secret
 from gateway.stores.issued import IssuedTokens, NameTaken
@@ -28,7 +29,7 @@ LONGEST = 366 * 24 * 3600.0
     "--shared", is_flag=True, help="Nobody stands behind it: no credentials of a person's, no tools of views by name."
 )
 @click.option("--expires", default="90d", show_default=True, help="How long it is good: 12h, 90d; at most 366d.")
-@config_option
+@config_option()
 @json_option
 def create(
     name: str,

@@ -8,24 +8,12 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-import click
-
 from gateway.callers.nouns import TokenAuth
 from gateway.cli.group import Unusable
 from gateway.config import Config, load_config
 from gateway.stores.sql import Database
 
 T = TypeVar("T")
-
-config_option = click.option(
-    "--config",
-    "-c",
-    "path",
-    type=click.Path(path_type=Path),
-    default=Path("gateway.yaml"),
-    show_default=True,
-    help="The configuration.",
-)
 
 
 class _Environment(Mapping[str, str]):

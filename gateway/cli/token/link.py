@@ -9,7 +9,8 @@ import click
 
 from gateway.callers.tokens import ISSUER, name_problem
 from gateway.cli.group import Unusable
-from gateway.cli.token.database import config_option, need_tokens, read, run
+from gateway.cli.options import config_option
+from gateway.cli.token.database import need_tokens, read, run
 from gateway.config import Config
 from gateway.model import LOCAL, Principal
 from gateway.stores.sessions import Kind, Sessions
@@ -21,7 +22,7 @@ LIFE = 600.0
 
 @click.command()
 @click.option("--person", default=LOCAL.subject, show_default=True, help="Who is then logged in.")
-@config_option
+@config_option()
 def link(person: str, path: Path) -> None:
     """Print an address that logs a person in to the console: once, within ten minutes.
 

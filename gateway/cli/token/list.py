@@ -10,8 +10,9 @@ import click
 from rich.table import Table
 
 from gateway.callers.nouns import TokenGrant
+from gateway.cli.options import config_option
 from gateway.cli.policy.output import console, json_option, write_json
-from gateway.cli.token.database import config_option, read, run
+from gateway.cli.token.database import read, run
 from gateway.model import Json
 from gateway.stores.issued import IssuedTokens
 from gateway.stores.sql import Database
@@ -19,7 +20,7 @@ from gateway.stores.sql import Database
 
 @click.command("list")
 @click.option("--all", "also_ended", is_flag=True, help="Those too that are revoked or expired.")
-@config_option
+@config_option()
 @json_option
 def list_tokens(also_ended: bool, path: Path, as_json: bool) -> None:
     """List the tokens that can be used, the newest first.

@@ -8,14 +8,15 @@ from pathlib import Path
 import click
 
 from gateway.cli.group import Unusable
-from gateway.cli.token.database import config_option, read, run
+from gateway.cli.options import config_option
+from gateway.cli.token.database import read, run
 from gateway.stores.issued import IssuedTokens
 from gateway.stores.sql import Database
 
 
 @click.command()
 @click.argument("name")
-@config_option
+@config_option()
 def revoke(name: str, path: Path) -> None:
     """End the token NAME. A running gateway refuses it within five seconds.
 
