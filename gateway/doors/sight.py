@@ -5,6 +5,7 @@ from __future__ import annotations
 from urllib.parse import unquote
 
 from gateway.model import AuditRecord, Json, Principal, person_of
+from gateway.stores.journal import NOTE
 from gateway.stores.lines import Line
 
 KNOWN = 4096
@@ -40,7 +41,9 @@ class Lines:
         self._own: dict[str, None] = {}
 
     def sees(self, line: Line) -> bool:
-        """Whether the line is shown. Ask in the order of the lines."""
+        """Whether the line is shown; what a journal says of itself is not. Ask in the order of the lines."""
+        if line.record.phase == NOTE:
+            return False
         if self._principal.may("audit:read"):
             return True
         record: AuditRecord = line.record
