@@ -55,6 +55,20 @@ def client_of(
     return None if told else peer
 
 
+def is_here(remote: str | None, forwarded: Sequence[str], x_forwarded: Sequence[str]) -> bool:
+    """Whether the caller is on this machine: the peer is, and nothing on the way tells of anybody elsewhere.
+
+    Which of the two fields a proxy writes is not known here, and the other one may be the client's own: both count.
+    A socket that has no address is of this machine.
+    """
+    told = [*_forwarded(forwarded), *_listed(x_forwarded)]
+    if forwarded and not _forwarded(forwarded):
+        return False
+    addresses = [address_of(remote)] if remote else []
+    addresses += [_address(hop) for hop in told]
+    return all(address is not None and address.is_loopback for address in addresses)
+
+
 def _forwarded(values: Iterable[str]) -> list[str]:
     return [match.strip('"') for match in _FOR.findall(",".join(values))]
 

@@ -13,7 +13,7 @@ from aiohttp import web
 from gateway.callers import tokens as own
 from gateway.callers.nouns import Blocks, Method, NoAuth, OAuth, ProxyAuth, Roles, TokenAuth
 from gateway.callers.people import as_client, is_open, on_console, on_site, proxy_issuer
-from gateway.callers.proxies import Address, address_of, client_of, within
+from gateway.callers.proxies import Address, address_of, client_of, is_here, within
 from gateway.doors.access import Access, Site
 from gateway.doors.recent import Recent
 from gateway.doors.session_cookies import SessionCookies
@@ -146,11 +146,13 @@ class Identify:
         return found
 
     def _is_here(self, request: web.Request) -> bool:
-        """Whether the caller is on this machine; a socket that has no address is."""
-        if not request.remote:
-            return True
+        """Whether the caller is on this machine, as far as anything on the way says."""
+        headers = request.headers
+        listed = (*headers.getall("x-forwarded-for", ()), *headers.getall("x-real-ip", ()))
+        if not is_here(request.remote, headers.getall("forwarded", ()), listed):
+            return False
         client = self.client(request)
-        return client is not None and client.is_loopback
+        return not request.remote or (client is not None and client.is_loopback)
 
     def _of_proxy(self, method: ProxyAuth, request: web.Request, peer: Address | None) -> Principal | None:
         if not within(peer, method.proxies):

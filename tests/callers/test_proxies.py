@@ -6,7 +6,7 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from gateway.callers.proxies import address_of, client_of, within
+from gateway.callers.proxies import address_of, client_of, is_here, within
 
 TRUSTED = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"), ip_network("127.0.0.0/8"))
 
@@ -46,3 +46,24 @@ def test_what_is_no_address_is_in_no_block() -> None:
     """A socket without one, a name, an address with a port."""
     for text in (None, "", "localhost", "10.0.0.1:80", "[::1]"):
         assert not within(address_of(text), (ip_network("0.0.0.0/0"), ip_network("::/0")))
+
+
+@pytest.mark.parametrize(
+    ("remote", "forwarded", "listed", "here"),
+    [
+        ("127.0.0.1", [], [], True),
+        ("", [], [], True),
+        ("::1", [], ["127.0.0.1"], True),
+        ("127.0.0.1", ["for=127.0.0.1"], ["203.0.113.5"], False),
+        ("127.0.0.1", ["for=203.0.113.5"], ["127.0.0.1"], False),
+        ("127.0.0.1", [], ["127.0.0.1, 203.0.113.5"], False),
+        ("127.0.0.1", [], ["203.0.113.5, 127.0.0.1"], False),
+        ("127.0.0.1", ["proto=https"], [], False),
+        ("127.0.0.1", ["for=_hidden"], [], False),
+        ("", [], ["203.0.113.5"], False),
+        ("10.0.0.1", [], ["127.0.0.1"], False),
+    ],
+)
+def test_here_is_who_nobody_places_elsewhere(remote: str, forwarded: list[str], listed: list[str], here: bool) -> None:
+    """A client may write one of the fields itself, where its proxy writes the other."""
+    assert is_here(remote, forwarded, listed) is here

@@ -303,6 +303,8 @@ async def test_everybody_on_this_machine_is_local_but_those_of_elsewhere(tmp_pat
         assert (await answer(knock, {}))[0] == 200
         assert (await answer(knock, {"x-forwarded-for": "127.0.0.1, 203.0.113.5"}))[0] == 401
         assert (await answer(knock, {"forwarded": "for=203.0.113.5"}))[0] == 401
+        for lie in ("for=127.0.0.2", 'for="[::1]"'):  # the client's own field, which a proxy of the other kind passes
+            assert (await answer(knock, {"forwarded": lie, "x-forwarded-for": "203.0.113.5"}))[0] == 401
         assert (await answer(knock, {"authorization": "Bearer wrong"}))[0] == 401  # never taken for nothing
 
 

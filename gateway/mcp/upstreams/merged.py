@@ -250,6 +250,8 @@ class Merged:
     async def _read_resource(self, client: UpstreamClient, params: Message) -> Message | None:
         uri = str(params.get("uri"))
         found = merging.original_uri(uri, self._proxies())
+        if found is None and merging.names_app(uri):
+            return None  # an app of the gateway's own: no upstream speaks for it, whatever it lists
         if found is None:
             await self._refresh(client, "resources/list")
             owner = next(

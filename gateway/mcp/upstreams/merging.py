@@ -46,15 +46,20 @@ def public_names(
 
 def public_uri(upstream: str, uri: str) -> str:
     """The address of an app where several stand side by side; other addresses stay."""
-    scheme, separator, rest = uri.partition("://")
-    return f"{scheme}://{upstream}/{rest}" if scheme + separator in APP_SCHEMES else uri
+    scheme, _, rest = uri.partition("://")
+    return f"{scheme}://{upstream}/{rest}" if names_app(uri) else uri
+
+
+def names_app(uri: str) -> bool:
+    """Whether this is the address of an app, an upstream's or one of the gateway's own."""
+    return uri.lower().startswith(APP_SCHEMES)
 
 
 def original_uri(uri: str, upstreams: Iterable[str]) -> tuple[str, str] | None:
     """The upstream and its own address of an app; None for any other address."""
-    scheme, separator, rest = uri.partition("://")
+    scheme, _, rest = uri.partition("://")
     name, slash, path = rest.partition("/")
-    if scheme + separator not in APP_SCHEMES or not slash or name not in upstreams:
+    if not names_app(uri) or not slash or name not in upstreams:
         return None
     return name, f"{scheme}://{path}"
 
