@@ -7,13 +7,16 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 Headers: TypeAlias = tuple[tuple[str, str], ...]
 """Header fields in order, names in lower case, repeated names kept apart."""
 
 Json: TypeAlias = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
 """A JSON value."""
+
+LARGEST_BODY: Final = 64 * 1024 * 1024
+"""Bytes of the largest body of a request that any door takes; policies set lower limits."""
 
 
 class Door(StrEnum):

@@ -1,6 +1,7 @@
 """The `http_request` contract: arguments in, results out, without any I/O."""
 
 from gateway.contract.arguments import parse_arguments
+from gateway.contract.bodies import Handed
 from gateway.contract.exact import NotExact, check_depth, exact_json
 from gateway.contract.results import TEXT_BLOCK_LIMIT, problem, result, text_block, whole_characters
 from gateway.contract.schemas import INPUT_SCHEMA, OUTPUT_SCHEMA
@@ -9,6 +10,7 @@ __all__ = [
     "INPUT_SCHEMA",
     "OUTPUT_SCHEMA",
     "TEXT_BLOCK_LIMIT",
+    "Handed",
     "NotExact",
     "check_depth",
     "exact_json",

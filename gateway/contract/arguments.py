@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from gateway.contract.bodies import WrongBody, encode_body
+from gateway.contract.bodies import Handed, WrongBody, encode_body
 from gateway.errors import Reason, Refusal
-from gateway.model import BodyType, Headers, Redirect, Request
+from gateway.model import LARGEST_BODY, BodyType, Headers, Redirect, Request
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
@@ -86,6 +86,10 @@ def _body_type(arguments: Mapping[str, object]) -> BodyType:
 
 
 def _body(body_type: BodyType, body: object, headers: Headers) -> tuple[bytes, Headers]:
+    if isinstance(body, Handed):
+        if body.data is None:
+            raise Refusal(Reason.REQUEST_TOO_LARGE, f"A body may have {LARGEST_BODY} bytes at most.")
+        return body.data, headers
     try:
         encoded = encode_body(body_type, body)
     except WrongBody as error:

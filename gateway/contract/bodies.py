@@ -7,6 +7,7 @@ import binascii
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, assert_never
 from urllib.parse import quote_plus
 
@@ -24,6 +25,13 @@ class WrongBody(ValueError):
     def __init__(self, field: str, message: str) -> None:
         self.field = field
         super().__init__(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """A body whose bytes came beside the arguments; None where they were too many to be sent at all."""
+
+    data: bytes | None = field(repr=False)
 
 
 class Encoded(NamedTuple):

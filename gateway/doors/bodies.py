@@ -7,26 +7,33 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from aiohttp import web
+
+from gateway.model import LARGEST_BODY
+
 LIFE = 60.0
 """Seconds that a body waits to be taken."""
 
 LARGEST = 16 * 1024 * 1024
-"""Bytes of one body."""
+"""Bytes of one body that is JSON; one of plain bytes may have `LARGEST_BODY`."""
 
 MOST = 1024
 """Bodies that may wait in all."""
 
-TOTAL = 64 * 1024 * 1024
-"""Bytes that may wait for one principal."""
+TOTAL = 4 * LARGEST_BODY
+"""Bytes that may be under way for one principal, from their first one to the answer of the call that took them."""
 
 _ID = re.compile(r"[A-Za-z0-9_-]{22,64}", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Body:
+    """`content` is None before it is there, and after it was taken."""
+
     principal: str
-    text: str
+    size: int
     expires: float
+    content: str | bytes | None = None
 
 
 class Bodies:
@@ -36,23 +43,58 @@ class Bodies:
         self._clock = clock
         self._bodies: dict[str, _Body] = {}
 
-    def put(self, id: str, principal: str, text: str) -> bool:
-        """Keep `text` until it is taken. False if the id is none, or used, or too much waits."""
+    def put(self, id: str, principal: str, content: str | bytes) -> bool:
+        """Keep `content` until it is taken. False if the id is none, or used, or too much waits."""
+        largest = LARGEST if isinstance(content, str) else LARGEST_BODY
+        if len(content) > largest or not self._reserve(id, principal, len(content)):
+            return False
+        self._bodies[id].content = content
+        return True
+
+    async def receive(self, id: str, request: web.Request, principal: str) -> bool:
+        """Keep what `request` sends, as text or, if it says that it sends any bytes, as such.
+
+        False as in `put`. Raises `HTTPRequestEntityTooLarge`, `HTTPLengthRequired`, and `UnicodeDecodeError` for a text
+        that is none.
+        """
+        size, raw = request.content_length, request.content_type == "application/octet-stream"
+        if size is None:
+            raise web.HTTPLengthRequired
+        if size > (LARGEST_BODY if raw else LARGEST):
+            raise web.HTTPRequestEntityTooLarge(LARGEST_BODY, size)
+        if not self._reserve(id, principal, size):
+            return False
+        body, content = self._bodies[id], bytearray()
+        try:
+            async for chunk in request.content.iter_any():
+                content += chunk
+            body.content = bytes(content) if raw else content.decode()
+            body.expires = self._clock() + LIFE
+        finally:
+            if body.content is None:
+                self.release(id)
+        return True
+
+    def take(self, id: str, principal: str) -> str | bytes | None:
+        """The body, once, if it was put for this principal. Bytes count as under way until they are released."""
+        body = self._bodies.get(id)
+        if body is None or body.principal != principal or body.content is None or body.expires < self._clock():
+            return None
+        content, body.content, body.expires = body.content, None, float("inf")
+        if isinstance(content, str):
+            self.release(id)
+        return content
+
+    def release(self, id: str) -> None:
+        """Nobody holds this body any more."""
+        self._bodies.pop(id, None)
+
+    def _reserve(self, id: str, principal: str, size: int) -> bool:
         now = self._clock()
         for old in [old for old, body in self._bodies.items() if body.expires < now]:
             del self._bodies[old]
-        waiting = sum(len(body.text) for body in self._bodies.values() if body.principal == principal)
-        if not _ID.fullmatch(id) or id in self._bodies or len(self._bodies) >= MOST:
+        waiting = sum(body.size for body in self._bodies.values() if body.principal == principal)
+        if not _ID.fullmatch(id) or id in self._bodies or len(self._bodies) >= MOST or waiting + size > TOTAL:
             return False
-        if len(text) > LARGEST or waiting + len(text) > TOTAL:
-            return False
-        self._bodies[id] = _Body(principal, text, now + LIFE)
+        self._bodies[id] = _Body(principal, size, float("inf"))
         return True
-
-    def take(self, id: str, principal: str) -> str | None:
-        """The body, once, if it was put for this principal."""
-        body = self._bodies.get(id)
-        if body is None or body.principal != principal or body.expires < self._clock():
-            return None
-        del self._bodies[id]
-        return body.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import hmac
 import secrets
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from aiohttp import WSMsgType, web
 
 from gateway import mux
+from gateway.contract import Handed
 from gateway.doors.answers import SECURE, refused
 from gateway.doors.bodies import LARGEST, Bodies
 from gateway.doors.guard import PRINCIPAL
@@ -21,12 +23,22 @@ from gateway.doors.tickets import Ticket, Tickets
 from gateway.errors import MuxError, Refusal
 from gateway.exchange.approve import Approvals
 from gateway.exchange.streams import Streams
-from gateway.mcp.peer import UiPeer
+from gateway.mcp.peer import Beside, UiPeer
 from gateway.mcp.server import Face
 from gateway.model import Caller, Channel, Door, Json, Principal, Resource
 from gateway.views.registry import View, Views
 
 PROTOCOL = "webmcp-gateway.v1"
+
+BYTES = "$bytes"
+"""The member of `params` or `result` that names the bytes of the `body` in it; only host pages write it, not apps."""
+
+TOO_LARGE = "too-large"
+"""Stands there for bytes that were too many to be put."""
+
+APART = 64 * 1024
+"""Characters of base64 above which the body of an answer goes as bytes."""
+
 HEARTBEAT = 15.0
 GREETING = 10.0
 """Seconds that a host page has to say hello."""
@@ -120,8 +132,9 @@ class BridgeDoor:
 
     async def _put_body(self, request: web.Request) -> web.Response:
         try:
-            text = (await request.read()).decode()
-            kept = self.bodies.put(request.match_info["id"], request[PRINCIPAL].id, text)
+            kept = await self.bodies.receive(request.match_info["id"], request, request[PRINCIPAL].id)
+        except web.HTTPLengthRequired:
+            return refused(411, "length-required", "A body says its length.")
         except web.HTTPRequestEntityTooLarge:
             return refused(413, "request-too-large", f"A body may have {LARGEST} bytes at most.")
         except UnicodeDecodeError:
@@ -131,11 +144,15 @@ class BridgeDoor:
         return web.Response(status=204, headers=SECURE)
 
     async def _get_body(self, request: web.Request) -> web.Response:
-        text = self.bodies.take(request.match_info["id"], request[PRINCIPAL].id)
-        if text is None:
+        id = request.match_info["id"]
+        content = self.bodies.take(id, request[PRINCIPAL].id)
+        if content is None:
             return refused(404, "unknown-body", "No such body waits; each can be taken once.")
+        self.bodies.release(id)
         headers = {**SECURE, "cache-control": "no-store"}
-        return web.Response(text=text, content_type="application/json", headers=headers)
+        if isinstance(content, bytes):
+            return web.Response(body=content, content_type="application/octet-stream", headers=headers)
+        return web.Response(text=content, content_type="application/json", headers=headers)
 
 
 class _Connection:
@@ -265,12 +282,14 @@ class _Connection:
     async def _route(self, frame: mux.Message) -> None:
         seat = self._seats[frame.view]
         try:
-            message = self._whole(frame.message)
+            message, beside = self._whole(frame.message), None
+            if frame.channel is Channel.UI:
+                message, beside = self._beside(message)
         except MuxError as error:
             await self._refuse(frame, error)
             return
         if frame.channel is Channel.UI:
-            await seat.peer.receive(message)
+            await seat.peer.receive(message, beside)
         elif seat.view.session is not None and not seat.view.session.receive(message):
             self._door.views.disconnect(seat.view)
 
@@ -280,9 +299,23 @@ class _Connection:
         if body is None or self._ticket is None:
             return message
         text = self._door.bodies.take(body, self._ticket.principal.id)
-        if text is None:
+        if not isinstance(text, str):
             raise MuxError("unknown-body", "the message names a body that was not put")
         return mux.join_body(message, text)
+
+    def _beside(self, message: dict[str, Json]) -> tuple[dict[str, Json], Beside | None]:
+        """The message without the name of the bytes that came beside it, and those. Raises `MuxError`."""
+        params = message.get("params")
+        if not isinstance(params, dict) or BYTES not in params or self._ticket is None:
+            return message, None
+        id, bodies = params[BYTES], self._door.bodies
+        message = {**message, "params": {name: value for name, value in params.items() if name != BYTES}}
+        if id == TOO_LARGE:
+            return message, Beside(Handed(None), lambda: None)
+        content = bodies.take(id, self._ticket.principal.id) if isinstance(id, str) else None
+        if not isinstance(id, str) or not isinstance(content, bytes):
+            raise MuxError("unknown-body", "the message names bytes that were not put")
+        return message, Beside(Handed(content), lambda: bodies.release(id))
 
     async def _refuse(self, frame: mux.Message, error: MuxError) -> None:
         """A message whose body cannot be had fails alone."""
@@ -312,10 +345,15 @@ class _Connection:
 
     async def _say_message(self, frame: mux.Message) -> None:
         message = frame.message
-        if mux.is_large(message) and self._ticket is not None:
-            id = secrets.token_urlsafe(24)
+        if self._ticket is None:
+            return
+        id, principal = secrets.token_urlsafe(24), self._ticket.principal.id
+        apart = _bytes_apart(message)
+        if apart is not None and self._door.bodies.put(id, principal, apart.data):
+            frame = mux.Message(frame.view, frame.channel, apart.named(id))
+        elif mux.is_large(message):
             named, text = mux.split_body(message, id)
-            if self._door.bodies.put(id, self._ticket.principal.id, text):
+            if self._door.bodies.put(id, principal, text):
                 frame = mux.Message(frame.view, frame.channel, named)
         await self._say(frame)
 
@@ -330,6 +368,33 @@ class _Connection:
             for text in self._mux.pending_output():
                 with suppress(ConnectionError):
                     await self._socket.send_str(text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Apart:
+    """The answer to an HTTP request, and its body's bytes, which go beside it."""
+
+    message: dict[str, Json]
+    result: dict[str, Json]
+    content: dict[str, Json]
+    data: bytes
+
+    def named(self, id: str) -> dict[str, Json]:
+        """The answer that names its bytes `id`."""
+        content = {name: value for name, value in self.content.items() if name != "body"}
+        return {**self.message, "result": {**self.result, "structuredContent": content, BYTES: id}}
+
+
+def _bytes_apart(message: dict[str, Json]) -> _Apart | None:
+    """A large body in base64, taken out of the answer that holds it."""
+    result = message.get("result")
+    content = result.get("structuredContent") if isinstance(result, dict) else None
+    if not isinstance(result, dict) or not isinstance(content, dict) or content.get("bodyType") != "base64":
+        return None
+    body = content.get("body")
+    if not isinstance(body, str) or len(body) < APART:
+        return None
+    return _Apart(message, result, content, base64.b64decode(body))
 
 
 def _digest(token: str) -> bytes:

@@ -175,10 +175,13 @@ class Catalog:
         caller = self._unknown(client)
         try:
             caller = self._caller(arguments, client)
-            request = parse_arguments({key: arguments[key] for key in arguments if not key.startswith("_")})
+            said: dict[str, object] = {key: arguments[key] for key in arguments if not key.startswith("_")}
+            if client.handed is not None:
+                said |= {"body": client.handed, "bodyType": "base64"}
+            request = parse_arguments(said)
         except Refusal as refusal:
-            said = [str(arguments.get(name, "")) for name in ("method", "url")]
-            return await self._exchange.refuse(refusal, caller, *said)
+            method, url = (str(arguments.get(name, "")) for name in ("method", "url"))
+            return await self._exchange.refuse(refusal, caller, method, url)
         if caller.proven:  # it asks again itself, and its view shows where a person answers
             response = await self._exchange.run(request, caller, wait=0.0)
             return self._relay.noting_calls(response, caller)

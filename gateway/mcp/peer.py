@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Self, TypeGuard
 
 import mcp_types as types
@@ -14,6 +15,7 @@ from mcp_types.methods import serialize_server_result
 from mcp_types.version import LATEST_HANDSHAKE_VERSION
 from pydantic import BaseModel
 
+from gateway.contract import Handed
 from gateway.errors import Refusal
 from gateway.mcp.ports import Client
 from gateway.mcp.server import Face
@@ -30,6 +32,21 @@ BUSY = -32000
 
 Message = Mapping[str, Json]
 Id = str | int
+
+
+@dataclass(slots=True, eq=False)
+class Beside:
+    """What came beside a message, and what to do once nobody needs it any more."""
+
+    handed: Handed
+    release: Callable[[], None]
+    taken: bool = False
+
+    def calling(
+        self, call: Callable[[Message, Handed | None], Awaitable[BaseModel]]
+    ) -> Callable[[Message], Awaitable[BaseModel]]:
+        """`call` with it."""
+        return lambda params: call(params, self.handed)
 
 
 class UiPeer:
@@ -72,8 +89,15 @@ class UiPeer:
         for task in list(self._running):
             task.cancel()
 
-    async def receive(self, message: Message) -> None:
-        """Take one message of the view. Nothing that it says raises."""
+    async def receive(self, message: Message, beside: Beside | None = None) -> None:
+        """Take one message of the view, with what came beside it. Nothing that it says raises."""
+        try:
+            await self._receive(message, beside)
+        finally:
+            if beside is not None and not beside.taken:
+                beside.release()
+
+    async def _receive(self, message: Message, beside: Beside | None) -> None:
         method, id, params = message.get("method"), message.get("id"), message.get("params", {})
         if method is None and ("result" in message or "error" in message):
             return  # the gateway asks nothing on this channel, so this answers nothing
@@ -86,10 +110,12 @@ class UiPeer:
         elif not isinstance(params, dict):
             await self._fail(id, types.INVALID_PARAMS, "`params` must be an object.")
         else:
-            await self._request(id, method, params)
+            await self._request(id, method, params, beside)
 
-    async def _request(self, id: Id, method: str, params: Message) -> None:
+    async def _request(self, id: Id, method: str, params: Message, beside: Beside | None) -> None:
         handler = self._methods.get(method)
+        if beside is not None and method == "tools/call":
+            handler = beside.calling(self._call_tool)
         if id in self._calls:
             await self._fail(id, types.INVALID_REQUEST, "A call with this id is in flight.")
         elif handler is None:
@@ -101,6 +127,9 @@ class UiPeer:
             self._calls[id] = task
             self._running.add(task)
             task.add_done_callback(lambda task: self._ended(id, task))
+            if beside is not None:
+                beside.taken = True
+                task.add_done_callback(lambda _: beside.release())
 
     def _ended(self, id: Id, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
@@ -128,7 +157,7 @@ class UiPeer:
         with suppress(ConnectionError):  # the view is gone, and with it who asked
             await self._send(message)
 
-    async def _call_tool(self, params: Message) -> BaseModel:
+    async def _call_tool(self, params: Message, handed: Handed | None = None) -> BaseModel:
         name, arguments = params.get("name"), params.get("arguments", {})
         if not isinstance(name, str) or not isinstance(arguments, dict):
             raise MCPError(types.INVALID_PARAMS, "`name` must be a string and `arguments` an object.")
@@ -138,7 +167,7 @@ class UiPeer:
             principal = self._caller(False).principal
         except Refusal as refusal:
             raise MCPError(types.INTERNAL_ERROR, refusal.detail) from refusal
-        client = Client(principal, door=Door.BRIDGE, is_app=True, caller=self._caller)
+        client = Client(principal, door=Door.BRIDGE, is_app=True, caller=self._caller, handed=handed)
         meta = params.get("_meta")
         with arriving(meta if isinstance(meta, dict) else None):
             return await self._catalog.call_tool(name, arguments, client)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import mcp_types as types
 
+from gateway.contract import Handed
 from gateway.errors import Refusal
 from gateway.model import Caller, Door, Principal, Request, Resource, Response, Tell, ViewTool
 from gateway.views.registry import Attached, LiveView, Opened
@@ -20,7 +21,8 @@ class Client:
 
     `is_app` says that the client shows MCP Apps, so that its calls may come from one. `caller` gives the view that
     calls, where the connection itself proves it; it is told whether the view reports a model, and raises `Refusal` once
-    that view is gone. `tell` sends its person to a page of the console, where the client can do that.
+    that view is gone. `handed` is the body of its request where that came beside the call. `tell` sends its person to a
+    page of the console, where the client can do that.
     """
 
     principal: Principal
@@ -28,6 +30,7 @@ class Client:
     is_app: bool = False
     caller: Callable[[bool], Caller] | None = None
     tell: Tell | None = None
+    handed: Handed | None = None
 
 
 class PackedApp(Protocol):

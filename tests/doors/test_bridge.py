@@ -154,6 +154,42 @@ async def test_a_body_that_is_not_there_fails_its_call_alone(world: World) -> No
         assert (await host.call(view, url="/api/products"))["status"] == 200
 
 
+@pytest.mark.parametrize("named", ["A" * 22, "short", 7])
+async def test_bytes_that_were_not_put_fail_alone(world: World, named: str | int) -> None:
+    """The call that names them is refused; the view goes on."""
+    async with console(world) as client, connected(world, client) as host:
+        view = (await host.open()).view
+        params: dict[str, Any] = {"name": "http_request", "arguments": {"url": "/x"}, "$bytes": named}
+        message: dict[str, Any] = {"jsonrpc": "2.0", "id": 99, "method": "tools/call", "params": params}
+        await host.say(mux.Message(view, Channel.UI, message))
+        assert "unknown-body" in str(await host.answer(99))
+        assert (await host.call(view, url="/api/products"))["status"] == 200
+
+
+async def test_bytes_are_no_text_and_text_is_no_bytes(world: World) -> None:
+    """What was put as the one can not be named as the other."""
+    async with console(world) as client, connected(world, client) as host:
+        view = (await host.open()).view
+        id, headers = secrets.token_urlsafe(24), {"content-type": "application/octet-stream"}
+        async with client.put(f"{world.console}/bridge/bodies/{id}", data=b"{}", headers=headers) as answer:
+            assert answer.status == 204
+        message: dict[str, Any] = {"jsonrpc": "2.0", "id": 99, "method": "tools/call", "params": {"$body": id}}
+        await host.say(mux.Message(view, Channel.UI, message))
+        assert "unknown-body" in str(await host.answer(99))
+
+
+async def test_bytes_of_unknown_length_are_not_taken(world: World) -> None:
+    """Nobody could say whether there is room for them."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"x"
+
+    async with console(world) as client:
+        url, headers = f"{world.console}/bridge/bodies/{'a' * 22}", {"content-type": "application/octet-stream"}
+        async with client.put(url, data=chunks(), headers=headers) as answer:
+            assert answer.status == 411
+
+
 async def test_a_reload_does_not_wash_the_model_off(world: World) -> None:
     """A view that comes in the place of one that a model worked in is as tainted."""
     async with console(world) as client, connected(world, client) as host:

@@ -1,6 +1,7 @@
 /** One view on the bridge: calls out on ui, messages both ways on webmcp. */
 import { bodyNamed, failure, idOf, isLarge, joinBody, readMessage, splitBody } from "../mux";
 import type { Channel, Frame, Id, JsonObject } from "../mux";
+import { Bulk, bytesNamed, takeBlob, withBytes } from "./bulk";
 import { randomId, type GatewayHttp } from "./gateway-http";
 
 /** A call that failed: refused, busy, or `connection-lost`. `code` is that of JSON-RPC. */
@@ -58,6 +59,7 @@ export class BridgeView {
   /** The token with which the bridge takes this view up again; each is good once. */
   token: string;
   private readonly wire: Wire;
+  private readonly bulk: Bulk;
   private readonly events: ViewEvents;
   private readonly prefix = randomId();
   private readonly waiting = new Map<Id, Waiting>();
@@ -66,6 +68,7 @@ export class BridgeView {
 
   constructor(wire: Wire, events: ViewEvents, opened: Extract<Frame, { type: "opened" }>, app: string) {
     this.wire = wire;
+    this.bulk = new Bulk(wire.http);
     this.events = events;
     this.id = opened.view;
     this.app = app;
@@ -74,14 +77,19 @@ export class BridgeView {
     this.token = opened.resume;
   }
 
-  /** Call the gateway on ui. Rejects with BridgeError, or with the signal's reason. Never sent twice. */
-  call(method: string, params: JsonObject, { signal, onprogress }: CallOptions = {}): Promise<JsonObject> {
+  /**
+   * Call the gateway on ui; a `Blob` as `body` of a tool's arguments goes beside it. Rejects with BridgeError, or with
+   * the signal's reason. Never sent twice.
+   */
+  call(method: string, given: JsonObject, { signal, onprogress }: CallOptions = {}): Promise<JsonObject> {
+    const { params, blob } = takeBlob(given);
     const id = `${this.prefix}-${(this.count += 1)}`;
     const message = { jsonrpc: "2.0", id, method, params: onprogress ? withProgressToken(params, id) : params };
     return new Promise<JsonObject>((resolve, reject) => {
       signal?.throwIfAborted();
       const abort = (): void => this.cancel(id, signal?.reason);
       const settle = (): void => {
+        if (blob) this.bulk.leave(id);
         this.waiting.delete(id);
         signal?.removeEventListener("abort", abort);
       };
@@ -91,7 +99,8 @@ export class BridgeView {
         onprogress,
       });
       signal?.addEventListener("abort", abort);
-      this.post("ui", message, signal);
+      if (blob) void this.postBulk(id, message, blob, signal);
+      else this.post("ui", message, signal);
     });
   }
 
@@ -121,7 +130,10 @@ export class BridgeView {
   /** Bridge: a message of the gateway arrived. */
   async receive(channel: Channel, named: JsonObject): Promise<void> {
     const body = bodyNamed(named);
-    const message = body === null ? named : await this.joined(named, body);
+    const bytes = channel === "ui" ? bytesNamed(named) : null;
+    // What is whole is not held up: an answer must not overtake its call.
+    const message =
+      body !== null ? await this.joined(named, body) : bytes !== null ? await this.filled(named, bytes) : named;
     if (channel === "webmcp") this.receiveWebmcp(message);
     else this.receiveUi(message);
   }
@@ -190,6 +202,19 @@ export class BridgeView {
     else this.wire.send(this.frame(channel, message));
   }
 
+  /** Send a call whose request's body goes as bytes by HTTP; other messages overtake it. */
+  private async postBulk(id: Id, message: JsonObject, blob: Blob, signal?: AbortSignal): Promise<void> {
+    const { connection } = this.wire;
+    try {
+      const $bytes = await this.bulk.put(id, blob, signal);
+      if (signal?.aborted) return;
+      if (this.wire.connection !== connection) return this.failLarge("ui", message, "connection-lost");
+      this.wire.send(this.frame("ui", { ...message, params: { ...(message["params"] as JsonObject), $bytes } }));
+    } catch {
+      this.failLarge("ui", message, "the body could not be handed over");
+    }
+  }
+
   /** Send a message whose body goes by HTTP; other messages overtake it. */
   private async postLarge(channel: Channel, whole: JsonObject, signal?: AbortSignal): Promise<void> {
     const { connection } = this.wire;
@@ -213,6 +238,14 @@ export class BridgeView {
     const error = failure(id, CONNECTION_LOST, text);
     if ("method" in message) this.settle(id, error);
     else this.wire.send(this.frame(channel, error));
+  }
+
+  private async filled(named: JsonObject, bytes: string): Promise<JsonObject> {
+    try {
+      return withBytes(named, await this.wire.http.takeBytes(bytes));
+    } catch {
+      return failure(idOf(named) ?? "", CONNECTION_LOST, "the body of the answer could not be taken");
+    }
   }
 
   private async joined(named: JsonObject, body: string): Promise<JsonObject> {

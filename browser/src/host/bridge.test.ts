@@ -43,6 +43,7 @@ class FakeSocket implements Socket {
 class World {
   readonly sockets: FakeSocket[] = [];
   readonly bodies = new Map<string, string>();
+  readonly bytes = new Map<string, ArrayBuffer>();
   readonly events: string[] = [];
   readonly webmcp: JsonObject[] = [];
   readonly bridge: Bridge;
@@ -57,6 +58,8 @@ class World {
         ticket: async () => "ticket",
         putBody: (id, text) => this.putBody(id, text),
         takeBody: async (id) => this.bodies.get(id) ?? Promise.reject(new Error("no such body")),
+        putBytes: async (id, bytes) => void this.bytes.set(id, await bytes.arrayBuffer()),
+        takeBytes: async (id) => this.bytes.get(id) ?? Promise.reject(new Error("no such bytes")),
       },
       connect: () => {
         const socket = new FakeSocket();
@@ -222,6 +225,27 @@ test("a large call is handed over before its frame, and a large answer is fetche
   world.bodies.set("b".repeat(22), '{"large":true}');
   world.answer({ $body: "b".repeat(22) });
   expect(await call).toEqual({ large: true });
+});
+
+test("a Blob goes beside its call, and the bytes of an answer come into it", async () => {
+  const world = new World();
+  const view = await world.open();
+  const call = view.call("tools/call", { arguments: { url: "/x", body: new Blob(["up"]) }, $bytes: "not the page's" } as unknown as JsonObject);
+  await vi.waitFor(() => expect(world.socket.last()).toMatchObject({ type: "message" }));
+  const [[id, bytes]] = [...world.bytes] as [[string, ArrayBuffer]];
+  expect(world.socket.last()).toMatchObject({ message: { params: { arguments: { url: "/x" }, $bytes: id } } });
+  expect(new TextDecoder().decode(bytes)).toBe("up");
+  const down = new Uint8Array([1, 2]).buffer;
+  world.bytes.set("b".repeat(22), down);
+  world.answer({ structuredContent: { status: 200 }, $bytes: "b".repeat(22) });
+  expect(await call).toEqual({ structuredContent: { status: 200, body: down } });
+});
+
+test("a page can not name bytes that it did not send", async () => {
+  const world = new World();
+  const view = await world.open();
+  void view.call("tools/call", { arguments: {}, $bytes: "b".repeat(22) }).catch(() => undefined);
+  expect(JSON.stringify(world.socket.last())).not.toContain("$bytes");
 });
 
 test("a large call whose connection went while it was handed over is not sent on the next", async () => {

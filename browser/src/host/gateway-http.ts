@@ -1,4 +1,4 @@
-/** The bridge's three HTTP calls: a ticket before it opens, and bodies too large for a frame. */
+/** The bridge's HTTP calls: a ticket before it opens, and bodies too large for a frame, as JSON or as bytes. */
 
 export interface GatewayHttp {
   /** A ticket for one connection that may open views of `apps`. */
@@ -7,13 +7,18 @@ export interface GatewayHttp {
   putBody(id: string, text: string, signal?: AbortSignal): Promise<void>;
   /** Take the text of a body that a message named; it is there once. */
   takeBody(id: string): Promise<string>;
+  /** Hand over the bytes of a request's body. */
+  putBytes(id: string, bytes: Blob, signal?: AbortSignal): Promise<void>;
+  /** Take the bytes of an answer's body; they are there once. */
+  takeBytes(id: string): Promise<ArrayBuffer>;
 }
 
 /** The calls to the gateway at `base`, with the console's CSRF token. */
 export function gatewayHttp(base: URL, csrf: string): GatewayHttp {
   const headers = { "content-type": "application/json", "webmcp-gateway-csrf": csrf };
   async function call(path: string, init: RequestInit): Promise<Response> {
-    const response = await fetch(new URL(path, base), { ...init, headers, cache: "no-store", redirect: "error" });
+    const all = { ...headers, ...init.headers };
+    const response = await fetch(new URL(path, base), { ...init, headers: all, cache: "no-store", redirect: "error" });
     if (!response.ok) throw new Error(`${path}: the gateway answered ${response.status}`);
     return response;
   }
@@ -28,6 +33,13 @@ export function gatewayHttp(base: URL, csrf: string): GatewayHttp {
     },
     async takeBody(id) {
       return (await call(`bridge/bodies/${id}`, { method: "GET" })).text();
+    },
+    async putBytes(id, bytes, signal) {
+      const type = { "content-type": "application/octet-stream" };
+      await call(`bridge/bodies/${id}`, { method: "PUT", body: bytes, headers: type, ...(signal && { signal }) });
+    },
+    async takeBytes(id) {
+      return (await call(`bridge/bodies/${id}`, { method: "GET" })).arrayBuffer();
     },
   };
 }

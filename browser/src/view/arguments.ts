@@ -58,11 +58,18 @@ export async function encodeBody(bytes: Uint8Array<ArrayBuffer>, type: string): 
   return { bodyType: "base64", body: toBase64(bytes) };
 }
 
-/** Reads the body of `request` once. `url` is as the gateway takes it. */
-export async function readArguments(request: Request, url: string): Promise<Params> {
+/** Bytes above which a body goes as it is where the host takes it so. */
+const BULK = 256 * 1024;
+
+/** Reads the body of `request` once. `url` is as the gateway takes it; `bulk` says whether the host takes a `Blob`. */
+export async function readArguments(request: Request, url: string, bulk: () => Promise<boolean>): Promise<Params> {
   const { method, redirect, cache, credentials, body } = request;
   const args: Params = { url, method, headers: Object.fromEntries(request.headers) };
-  if (body) Object.assign(args, await encodeBody(new Uint8Array(await request.arrayBuffer()), request.headers.get("content-type") ?? ""));
+  if (body) {
+    const blob = await request.blob();
+    const whole = blob.size > BULK && (await bulk());
+    Object.assign(args, whole ? { bodyType: "base64", body: blob } : await encodeBody(new Uint8Array(await blob.arrayBuffer()), request.headers.get("content-type") ?? ""));
+  }
   if (redirect !== "follow") args["redirect"] = redirect;
   if (cache !== "default") args["cache"] = cache;
   if (credentials !== "same-origin") args["credentials"] = credentials;

@@ -30,6 +30,8 @@ export interface Calls {
   tool(name: string, args: Params): Promise<Params>;
   /** The requests of `fetch` that the host has, and has not answered. */
   flying: ReadonlySet<unknown>;
+  /** Whether the host takes a body as a `Blob`. */
+  bulk(): Promise<boolean>;
   /** The result of `http_stream`. */
   stream(args: Params, signal?: AbortSignal): Promise<Params>;
   /** Sends the page's own call on its way. */
@@ -156,6 +158,7 @@ export function createCalls({ handshake, proof, activity, gestures, requests, pe
     },
     tool: (name, args) => call(name, Promise.resolve(args)),
     flying,
+    bulk: async () => !!(await handshake.host())?.bridge,
     stream: ends.stream,
     fromPage: (message) => void depart(message),
     cancelled(id) {

@@ -58,7 +58,7 @@ export function createFetch({ addresses, calls, offline, Request, blobs, digest,
   }
 
   async function ask(request: Request, url: string): Promise<Answer> {
-    const args = await readArguments(request, url);
+    const args = await readArguments(request, url, calls.bulk);
     try {
       // Nobody could verify the parts of a body before it is whole.
       return answered(await calls.http(request.integrity ? args : { ...args, stream: true }, request.signal));

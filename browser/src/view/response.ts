@@ -27,6 +27,8 @@ const REASON = /^[\t\x20-\x7e\x80-\xff]*$/;
 function bytesOf(type: unknown, body: unknown): Uint8Array<ArrayBuffer> | null {
   const text = (value: string): Uint8Array<ArrayBuffer> => new TextEncoder().encode(value);
   if (type === "none" || body === undefined) return null;
+  // Our own host hands over what came as bytes.
+  if (body instanceof ArrayBuffer) return new Uint8Array(body);
   if (type === "base64") return fromBase64(String(isObject(body) ? body["data"] : body));
   if (type === "json") return text(JSON.stringify(body));
   if (type === "urlEncoded" && isObject(body)) return text(new URLSearchParams(body as Record<string, string>).toString());

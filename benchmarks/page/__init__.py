@@ -1,0 +1,1 @@
+"""What a page in a view gets: how late its fetches are, and how long large bodies hold others up."""

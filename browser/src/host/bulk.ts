@@ -1,0 +1,75 @@
+/**
+ * Bodies of requests and answers as bytes beside the frames: `$bytes` in `params` or `result` names those of the `body`.
+ *
+ * A page hands over a `Blob` as `body`; what it says under `$bytes` itself goes, so that it can name no other's bytes.
+ */
+import type { Id, JsonObject } from "../mux";
+import { randomId, type GatewayHttp } from "./gateway-http";
+
+/** Bytes of the largest body; what is larger is not sent, and its call named so. */
+const LARGEST = 64 * 1024 * 1024;
+const TOO_LARGE = "too-large";
+
+/** The `params` of a call as they can be written, and the bytes that go beside them. */
+export function takeBlob(given: JsonObject): { params: JsonObject; blob: Blob | null } {
+  const { $bytes: _, ...params } = given;
+  const args = params["arguments"] as { [name: string]: unknown } | undefined;
+  if (!(args?.["body"] instanceof Blob)) return { params, blob: null };
+  const { body, ...rest } = args;
+  return { params: { ...params, arguments: rest as JsonObject }, blob: body as Blob };
+}
+
+/** Whether this answer's body is to be taken as bytes. */
+export function bytesNamed(message: JsonObject): string | null {
+  const result = message["result"] as JsonObject | undefined;
+  return typeof result?.["$bytes"] === "string" ? result["$bytes"] : null;
+}
+
+/** The answer with its bytes. */
+export function withBytes(message: JsonObject, bytes: ArrayBuffer): JsonObject {
+  const { $bytes: _, ...result } = message["result"] as JsonObject;
+  const structuredContent = { ...(result["structuredContent"] as JsonObject), body: bytes };
+  return { ...message, result: { ...result, structuredContent } } as unknown as JsonObject;
+}
+
+/** The bodies of one view that are under way, by call: more than one of the largest do not fit the gateway at a time. */
+export class Bulk {
+  private readonly http: GatewayHttp;
+  private readonly under = new Map<Id, number>();
+  private readonly queue = new Map<Id, { size: number; start(): void }>();
+  private used = 0;
+
+  constructor(http: GatewayHttp) {
+    this.http = http;
+  }
+
+  /** Hand the bytes over once there is room; gives what `$bytes` is then. `leave` when the call is over. */
+  async put(call: Id, blob: Blob, signal?: AbortSignal): Promise<string> {
+    if (blob.size > LARGEST) return TOO_LARGE;
+    await new Promise<void>((start) => {
+      this.queue.set(call, { size: blob.size, start });
+      this.next();
+    });
+    const id = randomId();
+    await this.http.putBytes(id, blob, signal);
+    return id;
+  }
+
+  /** The call is over: what room it had is free, and it waits for none. */
+  leave(call: Id): void {
+    this.queue.delete(call);
+    this.used -= this.under.get(call) ?? 0;
+    this.under.delete(call);
+    this.next();
+  }
+
+  private next(): void {
+    for (const [call, { size, start }] of this.queue) {
+      if (this.used + size > LARGEST) return;
+      this.queue.delete(call);
+      this.under.set(call, size);
+      this.used += size;
+      start();
+    }
+  }
+}

@@ -1,0 +1,91 @@
+"""Large bodies of a page over our own bridge, in Chromium."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Frame, Page, expect
+
+from benchmarks.page.backend import POLICY, SOURCE, build_app
+from tests.browser.test_main_job import app_of, model, tool
+from tests.world import Server, World, bound, running
+
+SIZE = 50 * 1024 * 1024
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    """A gateway for a page that sends and takes large bodies."""
+    server = Server(bound())
+    await server.start(build_app())
+    try:
+        async with running(tmp_path, policy=POLICY.format(port=server.port), source=SOURCE) as world:
+            yield world
+    finally:
+        await server.stop()
+
+
+async def shown(page: Page, world: World) -> Frame:
+    """The page in its view."""
+    await page.goto(world.url)
+    await expect(app_of(page).locator("#ready")).to_be_visible(timeout=15_000)
+    return page.frames[-1]
+
+
+@pytest.mark.parametrize("way", ["up", "upXhr"])
+async def test_fifty_megabytes_go_up_and_a_model_is_answered_meanwhile(page: Page, world: World, way: str) -> None:
+    """The backend gets every byte; the page's tools answer before it is done."""
+    frame = await shown(page, world)
+    async with model(world) as client:
+        await tool(client, "cart_ping")
+        sending = asyncio.create_task(frame.evaluate(f"size => {way}(size)", SIZE))
+        assert not (await client.call_tool("cart_ping", {})).is_error
+        answer = await sending
+    assert (answer["status"], answer["size"]) == (200, SIZE)
+    assert answer["sha256"] == hashlib.sha256(bytes(range(256)) * (SIZE // 256)).hexdigest()
+
+
+async def test_fifty_megabytes_come_down_and_a_model_is_answered_meanwhile(page: Page, world: World) -> None:
+    """Each byte is there, in its place."""
+    frame = await shown(page, world)
+    async with model(world) as client:
+        await tool(client, "cart_ping")
+        taking = asyncio.create_task(frame.evaluate("chunks => down(chunks)", SIZE // 65536))
+        assert not (await client.call_tool("cart_ping", {})).is_error
+        assert await taking == {"status": 200, "size": SIZE, "wrong": 0}
+
+
+async def test_what_is_larger_than_anything_takes_is_refused_as_such(page: Page, world: World) -> None:
+    """It is answered 413 with the reason, and stands in the record; the view goes on."""
+    frame = await shown(page, world)
+    answer = await frame.evaluate("size => up(size)", 64 * 1024 * 1024 + 1)
+    assert (answer["status"], answer["reason"]) == (413, "request-too-large")
+    assert "request-too-large" in {line["fields"].get("reason") for line in world.records()}
+    assert (await frame.evaluate("size => up(size)", 1000))["size"] == 1000
+
+
+async def test_several_large_bodies_wait_for_each_other(page: Page, world: World) -> None:
+    """All of them arrive, though they do not fit the gateway at a time."""
+    frame = await shown(page, world)
+    answers = await frame.evaluate("size => Promise.all([1, 2, 3].map((more) => up(size + more)))", 30 * 1024 * 1024)
+    assert [answer["size"] for answer in answers] == [30 * 1024 * 1024 + more for more in (1, 2, 3)]
+
+
+async def test_an_upload_that_is_given_up_makes_room(page: Page, world: World) -> None:
+    """Its bytes do not hold up the next one."""
+    frame = await shown(page, world)
+    name = await frame.evaluate(
+        """async (size) => {
+          const control = new AbortController();
+          const sent = fetch("/api/up", { method: "POST", body: bytes(size), signal: control.signal });
+          setTimeout(() => control.abort(), 0);
+          return sent.then(() => "sent", (error) => error.name);
+        }""",
+        SIZE,
+    )
+    assert name == "AbortError"
+    assert (await frame.evaluate("size => up(size)", SIZE))["size"] == SIZE
