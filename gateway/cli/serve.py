@@ -18,17 +18,12 @@ from aiohttp import web
 import gateway
 from gateway.app import RELOAD, build_app
 from gateway.callers.nouns import TokenAuth
-from gateway.cli import lock, logs
+from gateway.cli import lock, logs, stopping
 from gateway.cli.options import config_option
 from gateway.cli.token.link import login_link
 from gateway.config import Config, Reading, load_config, read_config
 from gateway.errors import StartError
 from gateway.stores.sql import Database
-
-DRAIN = 10.0
-"""Seconds that running exchanges have after SIGTERM or Ctrl-C."""
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @click.command()
@@ -57,10 +52,11 @@ def run(path: Path, log_format: str | None = None, *, verbose: bool, live: bool 
 
 async def _serve(config: Config, reread: Callable[[], Reading], live: bool, tell: Callable[[str], None]) -> None:
     loop = asyncio.get_running_loop()
-    stop = _stop_on_signals(loop)
+    signals = stopping.Signals(loop)
     app = build_app(config, reread, live=live)
+    patience = stopping.DRAIN + stopping.CLEAN
     runner = web.AppRunner(
-        app, access_log=None, handler_cancellation=True, shutdown_timeout=DRAIN, keepalive_timeout=75
+        app, access_log=None, handler_cancellation=True, shutdown_timeout=patience, keepalive_timeout=75
     )
     try:
         await runner.setup()
@@ -70,10 +66,12 @@ async def _serve(config: Config, reread: Callable[[], Reading], live: bool, tell
         tell(f"http://{_reachable(config.server.host)}:{config.server.port}/mcp")
         click.echo(_ready(config))
         await _offer_login(config)
-        await stop.wait()
-        click.echo("Stopping: running exchanges have 10 seconds; a second signal ends them.")
+        await signals.wait()
+        click.echo(
+            "Stopping: running exchanges have 10 seconds; a second signal cuts them off, a third one ends at once."
+        )
     finally:
-        await runner.cleanup()
+        await signals.end(runner)
 
 
 def _reachable(host: str) -> str:
@@ -94,20 +92,6 @@ async def _offer_login(config: Config) -> None:
         click.echo(f"No login link can be made now: {error}", err=True)
         return
     click.echo(f"Log in to the console, once, within ten minutes:\n  {address}")
-
-
-def _stop_on_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
-    """Set at the first signal; the second one has its usual effect."""
-    stop = asyncio.Event()
-
-    def first() -> None:
-        stop.set()
-        for number in SIGNALS:
-            loop.remove_signal_handler(number)
-
-    for number in SIGNALS:
-        loop.add_signal_handler(number, first)
-    return stop
 
 
 async def _listen(runner: web.AppRunner, host: str, port: int) -> None:

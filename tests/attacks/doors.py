@@ -24,7 +24,7 @@ from gateway import mux
 from gateway.contract.bodies import encode_body
 from gateway.model import BodyType, Channel
 from tests.attacks.wire import WireAnswer, exchange
-from tests.attacks.world import APP, CSRF, AttackWorld, Loopback
+from tests.attacks.world import APP, CSRF, Loopback
 
 UI = {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}}
 MODERN = "2026-07-28"
@@ -50,6 +50,18 @@ class Answer:
     body: Any
     raw: bytes
     error: str | None = None
+
+
+class Place(Protocol):
+    """Where a gateway with the app `target` listens."""
+
+    @property
+    def port(self) -> int: ...
+
+    @property
+    def hosts(self) -> dict[str, str]:
+        """The `Host` of each site."""
+        ...
 
 
 class AttackedDoor(Protocol):
@@ -112,7 +124,7 @@ class Proof:
 class HttpDoor:
     """Streamable HTTP in either era; `session` is that of the handshake protocols."""
 
-    world: AttackWorld
+    world: Place
     client: aiohttp.ClientSession
     modern: bool
     session: str = ""
@@ -207,7 +219,7 @@ def message_of(raw: bytes) -> dict[str, Any] | None:
 class BridgeDoor:
     """The bridge, spoken by the host's end of the mux."""
 
-    world: AttackWorld
+    world: Place
     client: aiohttp.ClientSession
     apps: tuple[str, ...] = (APP,)
     connection: mux.ClientConnection = field(default_factory=mux.ClientConnection)
@@ -351,7 +363,7 @@ class BridgeDoor:
 class SiteDoor:
     """The app's own site, spoken over a bare socket, for what HTTP clients cannot say."""
 
-    world: AttackWorld
+    world: Place
 
     async def ask(self, case: dict[str, Any]) -> Answer:
         said = case.get("site", {})
@@ -388,7 +400,7 @@ def _of_wire(answer: WireAnswer) -> Answer:
 
 
 @asynccontextmanager
-async def http_door(world: AttackWorld, *, modern: bool, app: str = APP) -> AsyncIterator[HttpDoor]:
+async def http_door(world: Place, *, modern: bool, app: str = APP) -> AsyncIterator[HttpDoor]:
     """A client with a proven view."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback())) as client:
         door = HttpDoor(world, client, modern, app=app)
@@ -397,7 +409,7 @@ async def http_door(world: AttackWorld, *, modern: bool, app: str = APP) -> Asyn
 
 
 @asynccontextmanager
-async def bridge_door(world: AttackWorld) -> AsyncIterator[BridgeDoor]:
+async def bridge_door(world: Place) -> AsyncIterator[BridgeDoor]:
     """A host page with a view."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback())) as client:
         door = BridgeDoor(world, client)
@@ -407,19 +419,19 @@ async def bridge_door(world: AttackWorld) -> AsyncIterator[BridgeDoor]:
 
 
 @asynccontextmanager
-async def site_door(world: AttackWorld) -> AsyncIterator[SiteDoor]:
+async def site_door(world: Place) -> AsyncIterator[SiteDoor]:
     """A browser on the app's site."""
     yield SiteDoor(world)
 
 
 @asynccontextmanager
-async def _modern(world: AttackWorld) -> AsyncIterator[HttpDoor]:
+async def _modern(world: Place) -> AsyncIterator[HttpDoor]:
     async with http_door(world, modern=True) as door:
         yield door
 
 
 @asynccontextmanager
-async def _modern_sdk(world: AttackWorld) -> AsyncIterator[HttpDoor]:
+async def _modern_sdk(world: Place) -> AsyncIterator[HttpDoor]:
     """With a header field for which the fast path steps aside."""
     async with http_door(world, modern=True) as door:
         door.more = {"last-event-id": "0"}
@@ -427,7 +439,7 @@ async def _modern_sdk(world: AttackWorld) -> AsyncIterator[HttpDoor]:
 
 
 @asynccontextmanager
-async def _stdio(world: AttackWorld) -> AsyncIterator[StdioDoor]:
+async def _stdio(world: Place) -> AsyncIterator[StdioDoor]:
     """A desktop client behind the pipe."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -452,12 +464,12 @@ async def _stdio(world: AttackWorld) -> AsyncIterator[StdioDoor]:
 
 
 @asynccontextmanager
-async def _legacy(world: AttackWorld) -> AsyncIterator[HttpDoor]:
+async def _legacy(world: Place) -> AsyncIterator[HttpDoor]:
     async with http_door(world, modern=False) as door:
         yield door
 
 
-DOORS: dict[str, Callable[[AttackWorld], AbstractAsyncContextManager[AttackedDoor]]] = {
+DOORS: dict[str, Callable[[Place], AbstractAsyncContextManager[AttackedDoor]]] = {
     "modern": _modern,
     "modern-sdk": _modern_sdk,
     "legacy": _legacy,

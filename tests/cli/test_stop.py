@@ -1,0 +1,201 @@
+"""A gateway that is stopped in the middle of calls, at every door: the record is complete, and nothing holds it up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from gateway.stores.heads import key_in
+from gateway.stores.verify import found_in, verified
+from tests.attacks.doors import DOORS, AttackedDoor, BridgeDoor, http_door
+from tests.attacks.world import APP
+from tests.cli.test_serve import ended, free_port, process, ready
+from tests.world import Loopback, Server, bound
+
+
+@dataclass(slots=True)
+class Backend:
+    """Answers at `/api/held` when it is let go on, and everything else at once; keeps what it was asked to change."""
+
+    server: Server = field(default_factory=lambda: Server(bound()))
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    go_on: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: set[str] = field(default_factory=set)
+
+    async def start(self) -> None:
+        """It listens."""
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        await self.server.start(app)
+
+    async def _handle(self, request: web.Request) -> web.Response:
+        if request.method == "POST":
+            self.changed.add(request.path)
+        if request.path.startswith("/api/held"):
+            self.arrived.set()
+            await self.go_on.wait()
+        return web.json_response({})
+
+
+@dataclass(slots=True)
+class Stopped:
+    """A gateway in a process of its own, and its backend."""
+
+    folder: Path
+    port: int
+    backend: Backend
+    process: asyncio.subprocess.Process
+
+    @property
+    def hosts(self) -> dict[str, str]:
+        """The `Host` of each site."""
+        return {"console": f"gateway.localhost:{self.port}", "app": f"{APP}.localhost:{self.port}"}
+
+    async def stop(self) -> None:
+        """Ask it to end; returns when it has said that it stops."""
+        self.process.terminate()
+        assert (await ready(self.process, 1))[0].startswith("Stopping")
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Every line of the journal, whose chain must be whole and end with a head."""
+        journal = self.folder / "gateway.journal"
+        verdict = verified(found_in(journal), [key_in(self.folder / "gateway.journal.key").public])
+        assert verdict.sound, verdict.problems
+        lines: list[dict[str, Any]] = [json.loads(line) for line in journal.read_text("utf-8").splitlines()]
+        assert "signature" in lines[-1]["fields"]
+        return lines
+
+    def outcomes(self) -> dict[str, dict[str, Any]]:
+        """What became of each request, by its URL; every intent has an outcome, every change had an intent."""
+        lines = self.lines()
+        intents = {line["id"]: line["fields"] for line in lines if line["phase"] == "intent"}
+        closed = {line["id"]: line["fields"] for line in lines if line["phase"] == "outcome"}
+        assert intents.keys() <= closed.keys()
+        assert self.backend.changed <= {fields["url"] for fields in intents.values() if "url" in fields}
+        return {fields["url"]: fields for fields in closed.values() if fields["kind"] == "http"}
+
+
+@asynccontextmanager
+async def serving(folder: Path, extra: str = "") -> AsyncIterator[Stopped]:
+    """A gateway that listens."""
+    backend, port = Backend(), free_port()
+    await backend.start()
+    (folder / "index.html").write_text("<!doctype html><title>one page</title>")
+    (folder / "policy.yaml").write_text(
+        f"version: 1\nbackends: {{api: {{url: 'http://127.0.0.1:{backend.server.port}', network: private}}}}\n"
+        'routes: [{path: "/api/**", methods: [GET, POST]}]\n'
+    )
+    (folder / "gateway.yaml").write_text(
+        f"server: {{listen: 127.0.0.1:{port}}}\napps: {{{APP}: {{source: index.html, policy: policy.yaml}}}}\n{extra}"
+    )
+    try:
+        async with process(folder) as running:
+            lines = await ready(running, 5)
+            assert lines[0].startswith("webmcp-gateway"), await ended(running)
+            yield Stopped(folder, port, backend, running)
+    finally:
+        backend.go_on.set()
+        await backend.server.stop()
+
+
+@asynccontextmanager
+async def reached(gateway: Stopped, door: str) -> AsyncIterator[AttackedDoor]:
+    """A client at a door, whose goodbye may come too late."""
+    with suppress(aiohttp.ClientConnectorError):
+        async with DOORS[door](gateway) as way:
+            yield way
+
+
+@pytest.mark.parametrize("door", ["modern-sdk", "stdio"])
+async def test_what_runs_is_answered_and_recorded(tmp_path: Path, door: str) -> None:
+    """One signal leaves it the time."""
+    async with serving(tmp_path) as gateway, reached(gateway, door) as way:
+        call = asyncio.ensure_future(way.ask({"url": "/api/held", "method": "POST", "body": "{}"}))
+        async with asyncio.timeout(10):
+            await gateway.backend.arrived.wait()
+        await gateway.stop()
+        gateway.backend.go_on.set()
+        assert (await call).status == 200
+        code, output = await ended(gateway.process)
+        assert (code, "Traceback" in output) == (0, False), output
+        assert gateway.outcomes()["/api/held"]["status"] == 200
+
+
+@pytest.mark.parametrize("door", DOORS)
+async def test_a_second_signal_ends_what_runs(tmp_path: Path, door: str) -> None:
+    """What was sent stands in the record, as given up; what was answered, with its answer."""
+    async with serving(tmp_path) as gateway:
+        async with reached(gateway, door) as way:
+            assert (await way.ask({"url": "/api/before", "method": "POST", "body": "{}"})).status == 200
+            call = asyncio.ensure_future(way.ask({"url": "/api/held", "method": "POST", "body": "{}"}))
+            async with asyncio.timeout(10):
+                await gateway.backend.arrived.wait()
+            await gateway.stop()
+            gateway.process.terminate()
+            code, output = await ended(gateway.process)
+            call.cancel()
+            await asyncio.gather(call, return_exceptions=True)
+        assert (code, "Traceback" in output) == (0, False), output
+        outcomes = gateway.outcomes()
+    assert outcomes["/api/before"]["status"] == 200
+    assert outcomes["/api/held"]["reason"] == "cancelled"
+
+
+HANGING = """
+upstreams:
+  deaf:
+    command: ["%s", "-c", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"]
+telemetry: {otlp: "http://127.0.0.1:%d", network: private}
+audit: {sinks: [database, otlp]}
+"""
+
+
+async def test_nothing_that_is_open_holds_the_end_up(tmp_path: Path) -> None:
+    """Streams, sockets, half requests, an upstream that does not listen, a collector that does not answer."""
+    silent = bound()  # the system takes connections, and nobody answers
+    extra = HANGING % (sys.executable, silent.getsockname()[1])
+    async with AsyncExitStack() as held, serving(tmp_path, extra) as gateway:
+        held.callback(silent.close)
+        client = await held.enter_async_context(
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback()))
+        )
+        bridge = BridgeDoor(gateway, client)
+        await bridge.open()
+        events = await client.get(f"{bridge.origin}/api/events", headers=bridge.own)
+        assert events.status == 200
+        legacy = await held.enter_async_context(http_door(gateway, modern=False))
+        session = {"mcp-session-id": legacy.session, "mcp-protocol-version": "2025-11-25"}
+        url = f"http://localhost:{gateway.port}/mcp/{APP}"
+        listening = await client.get(url, headers={**session, "accept": "text/event-stream"})
+        assert listening.status == 200
+        modern = await held.enter_async_context(http_door(gateway, modern=True))
+        subscribing = asyncio.ensure_future(
+            modern.post("subscriptions/listen", '"notifications":{"toolsListChanged":true}')
+        )
+        assert (await modern.ask({"url": "/api/before", "method": "POST", "body": "{}"})).status == 200
+        halves: list[asyncio.StreamWriter] = []
+        for half in ("", "GET /api", f"POST /api/x HTTP/1.1\r\nhost: {gateway.hosts['app']}\r\n"):
+            _, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+            writer.write(half.encode())
+            halves.append(writer)
+        await gateway.stop()
+        code, output = await ended(gateway.process)
+        subscribing.cancel()
+        for stream in (events, listening):
+            stream.close()
+        for writer in halves:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+        assert (code, "Traceback" in output) == (0, False), output
+        assert gateway.outcomes()["/api/before"]["status"] == 200
