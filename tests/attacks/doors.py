@@ -316,8 +316,9 @@ class BridgeDoor:
     async def _split(self, message: dict[str, Any]) -> dict[str, Any]:
         id = secrets.token_urlsafe(24)
         named, text = mux.split_body(message, id)
+        headers = {**self.own, "content-type": "application/json"}
         async with self.client.put(
-            f"{self.origin}/bridge/bodies/{id}", data=io.BytesIO(text.encode()), headers=self.own
+            f"{self.origin}/bridge/bodies/{id}", data=io.BytesIO(text.encode()), headers=headers
         ) as answer:
             assert answer.status == 204, answer.status
         return dict(named)
