@@ -277,7 +277,7 @@ class _Connection:
         peer = UiPeer(self._door.faces[view.app], caller, on_ui)
         await ending.enter_async_context(peer)
         self._seats[view.id] = _Seat(view, peer, ending, _digest(token))
-        views.connect(view, on_webmcp)
+        views.connect(view, on_webmcp, on_ui)
 
     async def _route(self, frame: mux.Message) -> None:
         seat = self._seats[frame.view]

@@ -158,15 +158,18 @@ class Catalog:
 
     def _opening(self, packed: PackedApp) -> Callable[[Arguments, Client], Awaitable[types.CallToolResult]]:
         async def run(arguments: Arguments, client: Client) -> types.CallToolResult:
-            read.refuse_others(arguments)
-            opened = self._views.open(client.principal, packed.id)
-            text = (
-                f"{packed.title} is open as view {opened.view}. Its tools are listed as {packed.id}_… once its page "
-                f"has registered them; list_view_tools and call_view_tool reach this one by its handle."
-            )
+            read.refuse_others(arguments, "input")
+            read.mapping(arguments, "input")
+            # A client that shows apps shows this one itself; that of another may stand in a host page of ours.
+            shown = None if client.is_app else self._views.shown(client.principal, packed.id)
+            if shown is not None:
+                answer = _opened(packed, shown.id, None)
+                await shown.call(arguments, answer.model_dump(by_alias=True, mode="json", exclude_none=True))
+                return answer
+            opened = self._views.open(client.principal, packed.id, chosen=bool(arguments))
             # A client that shows no apps would only show the launch value to its model.
             meta: dict[str, Json] | None = {LAUNCH: opened.launch.reveal()} if client.is_app else None
-            return of_values({"view": opened.view}, text, meta)
+            return _opened(packed, opened.view, meta)
 
         return run
 
@@ -239,6 +242,14 @@ class Catalog:
             proof, age = read.optional_text(arguments, "_view"), _gesture_age(arguments)
             return self._views.caller(client.principal, self._app, proof, reported_model=reported_model, gesture=age)
         return client.caller(reported_model)
+
+
+def _opened(packed: PackedApp, view: str, meta: dict[str, Json] | None) -> types.CallToolResult:
+    text = (
+        f"{packed.title} is open as view {view}. Its tools are listed as {packed.id}_… once its page "
+        f"has registered them; list_view_tools and call_view_tool reach this one by its handle."
+    )
+    return of_values({"view": view}, text, meta)
 
 
 def _answer(response: Response, client: Client) -> types.CallToolResult:

@@ -13,6 +13,7 @@ from gateway.errors import Refusal
 from gateway.model import Caller, Door, Principal, Request, Resource, Response, Tell, ViewTool
 from gateway.views.registry import Attached, LiveView, Opened
 from gateway.views.relay import Relay
+from gateway.views.shown import Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,9 @@ class Views(Protocol):
 
     def live(self, principal: Principal, app: str | None) -> tuple[LiveView, ...]: ...
 
-    def open(self, principal: Principal, app: str) -> Opened: ...
+    def open(self, principal: Principal, app: str, *, chosen: bool) -> Opened: ...
+
+    def shown(self, principal: Principal, app: str) -> Shown | None: ...
 
     def attach(
         self, principal: Principal, app: str | None, launch: str | None, capabilities: Mapping[str, Any]

@@ -28,6 +28,12 @@ def shows_apps(capabilities: types.ClientCapabilities | None) -> bool:
     return isinstance(mime_types, list) and APP_MIME_TYPE in mime_types
 
 
+_INPUT: Mapping[str, Any] = {
+    "type": "object",
+    "description": "What the app is told at its opening, as far as it understands it; leave it out otherwise.",
+}
+
+
 def open_tool(app: PackedApp) -> types.Tool:
     """`open_<app>`. Only the model may call it: its result carries a new launch value."""
     return types.Tool(
@@ -35,7 +41,7 @@ def open_tool(app: PackedApp) -> types.Tool:
         title=f"Open {app.title}",
         description=f"Shows {app.title} to the person and gives the handle of the new view. What the app can do then "
         f"appears as tools named {app.id}_….",
-        input_schema={"type": "object", "properties": {}, "additionalProperties": False},
+        input_schema={"type": "object", "properties": {"input": _INPUT}, "additionalProperties": False},
         output_schema=_object({"view": _VIEW}),
         # Some hosts know only the older flat key.
         _meta={"ui": {"resourceUri": app.resource.uri, "visibility": ["model"]}, "ui/resourceUri": app.resource.uri},

@@ -19,6 +19,7 @@ from gateway.views.initiator import CLAIMED, Cause, Taint
 from gateway.views.proof import ViewKey, encode, split
 from gateway.views.relay import Relay
 from gateway.views.session import JsonObject, PageSession
+from gateway.views.shown import Shown, Tell
 from gateway.views.tools import clean_tools
 
 LIVE = 32
@@ -91,7 +92,8 @@ class View:
     """One live iframe of an app. `used` is when it last spoke, on the clock of its registry.
 
     A `bridged` view ends with its connection; another one when it has not spoken for `IDLE` seconds. `listed` are its
-    tools as its page lists them, `tools` those that its policy offers.
+    tools as its page lists them, `tools` those that its policy offers. Host pages
+    of ours can `tell` it what a model's call says to the app that it opens.
     """
 
     id: str
@@ -107,6 +109,7 @@ class View:
     listed: Sequence[mcp.Tool] = ()
     session: PageSession | None = None
     relay: Relay | None = None
+    tell: Tell | None = None
 
     @property
     def lost(self) -> bool:
@@ -125,6 +128,7 @@ class _Launch:
     principal: Principal
     app: str
     expires: float
+    chosen: bool
 
 
 class Views:
@@ -153,14 +157,17 @@ class Views:
 
     # ── opening ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def open(self, principal: Principal, app: str) -> Opened:
-        """Give out a handle and a launch value for a view that a host will show."""
+    def open(self, principal: Principal, app: str, *, chosen: bool = False) -> Opened:
+        """Give out a handle and a launch value for a view that a host will show.
+
+        `chosen`: it will be shown what a model chose, and is the model's until a person acts in it.
+        """
         now = self._clock()
         mine = [launch for launch, waiting in self._launches.items() if waiting.principal == principal]
         for launch in mine[: max(0, len(mine) - LAUNCHES + 1)]:
             del self._launches[launch]
         opened = Opened(view=secrets.token_urlsafe(16), launch=Secret(encode(secrets.token_bytes(32))))
-        self._launches[opened.launch.reveal()] = _Launch(opened.view, principal, app, now + LAUNCH_LIFE)
+        self._launches[opened.launch.reveal()] = _Launch(opened.view, principal, app, now + LAUNCH_LIFE, chosen)
         return opened
 
     def attach(
@@ -182,15 +189,26 @@ class Views:
             if waiting.view in self._views:
                 self.close(self._views[waiting.view])
             view = self._add(View(waiting.view, principal, waiting.app, proven=True))
+            if waiting.chosen:
+                view.taint.model_reported(self._clock())
         return Attached(view.id, view.key.reveal(), view.proven, self.held(view.app))
 
     def open_bridged(self, principal: Principal, app: str) -> View:
         """A view of a host page of ours, whose socket is its proof. Raises `Refusal` where there are too many."""
         return self._add(View(secrets.token_urlsafe(16), principal, app, proven=True, bridged=True))
 
-    def connect(self, view: View, send: Callable[[JsonObject], Awaitable[None]]) -> None:
+    def shown(self, principal: Principal, app: str) -> Shown | None:
+        """The view of `app` that a host page of ours shows to `principal`, if there is exactly one.
+
+        None for a principal that several share: nothing says whose conversation the view is.
+        """
+        found = [] if principal.shared else [view for view in self.of(principal, app) if view.tell is not None]
+        return Shown(found[0], self._clock) if len(found) == 1 else None
+
+    def connect(self, view: View, send: Callable[[JsonObject], Awaitable[None]], tell: Tell | None = None) -> None:
         """Begin the MCP session with the page of `view`; `send` carries a message on its webmcp channel."""
         self.disconnect(view)
+        view.tell = tell
         session = PageSession(send, lambda listed: self._listed(view, session, listed))
         view.session = session
         self._running[view.id] = self._sessions.create_task(session.run())
@@ -225,6 +243,7 @@ class Views:
         if session is not None and task is not None:
             task.add_done_callback(lambda _: session.close())
             task.cancel()
+        view.tell = None
         view.listed = ()
         self._set_tools(view, ())
 

@@ -296,3 +296,24 @@ async def test_closing_and_reloading_by_the_host(page: Page) -> None:
 def names(calls: list[dict[str, Any]]) -> list[str]:
     """The names of the tools that were called."""
     return [json.loads(json.dumps(call))["params"]["name"] for call in calls]
+
+
+async def test_a_models_call_is_told_to_the_page(page: Page) -> None:
+    """As it is written, when it is given up, and what came of it; unknown notices end in the host page."""
+    script = """addEventListener("message", ({ data }) => {
+      if (/^ui\\/notifications\\/tool-/.test(data.method)) show(data.method.slice(17) + JSON.stringify(data.params));
+    });
+    begin().then(() => show("ready"));"""
+    async with far_end(one=script) as end:
+        await page.goto(end.url("one"))
+        await out(page, 'tool-result{"content":[]}')
+        (view,) = end.resumable
+        for name, params in (
+            ("tool-input-partial", {"arguments": {"a": [1]}}),
+            ("tool-input", {"arguments": {"a": [1, 2]}}),
+            ("tool-cancelled", {"reason": "no more"}),
+            ("tool-result", {"content": [], "structuredContent": {"b": 1}}),
+        ):
+            message = {"jsonrpc": "2.0", "method": f"ui/notifications/{name}", "params": params}
+            await end.say(mux.Message(view, Channel.UI, message))  # type: ignore[arg-type]  # it is JSON
+            await out(page, f"{name}{json.dumps(params, separators=(',', ':'))}")

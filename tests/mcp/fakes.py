@@ -89,7 +89,10 @@ class FakeViews:
         tools = self.tools(principal, app)
         return (LiveView("view-1", "cart", "Cart", 1.0, tools),) if tools else ()
 
-    def open(self, principal: Principal, app: str) -> Opened:
+    def shown(self, principal: Principal, app: str) -> None:
+        return None
+
+    def open(self, principal: Principal, app: str, *, chosen: bool) -> Opened:
         return Opened("view-1", Secret("launch-value"))
 
     def attach(

@@ -1,5 +1,6 @@
 """Live views: opened, attached, proven, listed, closed."""
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -56,6 +57,63 @@ async def test_a_launched_view_is_proven(views: Views) -> None:
     assert (attached.view, attached.proven, attached.held) == (opened.view, True, ("held", "noisy", "closed"))
     caller = views.caller(LOCAL, "cart", proof(attached, 1))
     assert (caller.view, caller.proven, caller.initiator) == (opened.view, True, Initiator.PAGE)
+
+
+async def test_a_view_that_a_model_gave_something_is_the_models(views: Views) -> None:
+    """What it does before a person acts, the model chose."""
+    attached = views.attach(LOCAL, "cart", views.open(LOCAL, "cart", chosen=True).launch.reveal(), {})
+    caller = views.caller(LOCAL, "cart", proof(attached, 1))
+    assert (caller.proven, caller.initiator) == (True, Initiator.MODEL)
+
+
+async def test_one_view_of_ours_shows_an_app(views: Views) -> None:
+    """It is told what a model's call says, which makes it the model's where there is something in it; of two, none."""
+    told: list[str] = []
+
+    async def tell(message: dict[str, object]) -> None:
+        told.append(str(message["method"]))
+
+    async def send(_: dict[str, object]) -> None:
+        """The page's tools are not asked."""
+
+    assert views.shown(LOCAL, "cart") is None
+    view = views.open_bridged(LOCAL, "cart")
+    views.connect(view, send, tell)
+    shown = views.shown(LOCAL, "cart")
+    assert shown is not None
+    await shown.call({}, {"content": []})
+    assert views.caller_of(view, Door.BRIDGE).initiator is Initiator.PAGE
+    await shown.call({"input": {}}, {"content": []})
+    assert views.caller_of(view, Door.BRIDGE).initiator is Initiator.MODEL
+    assert told == ["ui/notifications/tool-input", "ui/notifications/tool-result"] * 2
+    assert views.shown(EVE, "cart") is None
+    views.connect(views.open_bridged(LOCAL, "cart"), send, tell)
+    assert views.shown(LOCAL, "cart") is None
+
+
+async def test_a_call_that_is_given_up_is_told(views: Views) -> None:
+    """The view does not wait for its result."""
+    told: list[str] = []
+    arrived = asyncio.Event()
+
+    async def tell(message: dict[str, object]) -> None:
+        told.append(str(message["method"]))
+        if len(told) == 1:
+            arrived.set()
+            await asyncio.Event().wait()
+
+    async def send(_: dict[str, object]) -> None:
+        """The page's tools are not asked."""
+
+    views.connect(views.open_bridged(LOCAL, "cart"), send, tell)
+    shown = views.shown(LOCAL, "cart")
+    assert shown is not None
+    call = asyncio.ensure_future(shown.call({}, {"content": []}))
+    await arrived.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert told == ["ui/notifications/tool-input", "ui/notifications/tool-cancelled"]
 
 
 async def test_a_proof_is_good_once(views: Views) -> None:

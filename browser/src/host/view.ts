@@ -11,9 +11,12 @@ import type { BridgeView, ViewEvents } from "./bridge-view";
 import { answerPage, type PersonAnswers } from "./answers";
 import { allowOf } from "./sandbox/rules";
 import { PageLink } from "./page-link";
+import { noticeOf, OPENED_BY_PERSON, pass, type ToolNotice } from "./tool-notices";
 
 const TEARDOWN_TIMEOUT = 1000;
 const LARGEST_HEIGHT = 10_000;
+/** Notices that wait for a page. */
+const MOST_CALLS = 64;
 
 /** Why an app is no longer shown; `text` is for the person. */
 export interface Ending {
@@ -62,6 +65,9 @@ export class MountedApp {
   private link: PageLink | null = null;
   /** What the gateway said to the page's tools before there was a page. */
   private early: JsonObject[] = [];
+  /** What a model's call says to a page that is not there yet. */
+  private calls: ToolNotice[] = [];
+  private greeted = false;
   private apps: AppBridge | null = null;
   private meta: McpUiResourceMeta = {};
   private ended = false;
@@ -117,6 +123,12 @@ export class MountedApp {
   setHostContext(context: McpUiHostContext): void {
     this.hostContext = { ...context, "webmcp-gateway": { bridge: true } };
     this.apps?.setHostContext(this.hostContext);
+  }
+
+  /** Tell the page of the model's call that opens it; a page that is not there yet is told when it is. */
+  tell(notice: ToolNotice): void {
+    if (this.apps && this.greeted) void pass(this.apps, notice);
+    else if (this.calls.length < MOST_CALLS) this.calls.push(notice);
   }
 
   /** End at once; a text is left in the iframe's place. */
@@ -220,13 +232,15 @@ export class MountedApp {
       apps.addEventListener("sandboxready", loadOnce);
     }
     this.apps = apps;
+    this.greeted = false;
     await apps.connect(link.uiTransport());
   }
 
-  /** What a host tells a page that the person opened, not a model. */
+  /** What a host tells a page first: the model's call that opens it, or that the person did. */
   private async greet(apps: AppBridge): Promise<void> {
-    await apps.sendToolInput({ arguments: {} });
-    await apps.sendToolResult({ content: [] });
+    const calls = this.calls.length ? this.calls.splice(0) : OPENED_BY_PERSON;
+    this.greeted = true;
+    for (const notice of calls) await pass(apps, notice);
   }
 
   private async reloadedInPlace(): Promise<void> {
@@ -252,6 +266,8 @@ export class MountedApp {
       case "notifications/prompts/list_changed":
         return void this.apps?.sendPromptListChanged();
     }
+    const notice = noticeOf(message);
+    if (notice) this.tell(notice);
   }
 
   private closedByGateway(reason: string): void {

@@ -64,6 +64,11 @@ export const METHODS: Record<Channel, Record<Role, Methods>> = {
         "notifications/tools/list_changed",
         "notifications/resources/list_changed",
         "notifications/prompts/list_changed",
+        // what a call of the model says to the app that it opens (MCP Apps), for the host page to pass on
+        "ui/notifications/tool-input",
+        "ui/notifications/tool-input-partial",
+        "ui/notifications/tool-result",
+        "ui/notifications/tool-cancelled",
       ]),
     },
   },

@@ -1,0 +1,38 @@
+/** What a model's call says to the app that it opens (MCP Apps, `ui/notifications/tool-*`). */
+import type { AppBridge } from "@modelcontextprotocol/ext-apps/app-bridge";
+import type { JsonObject } from "../mux";
+
+/** One notice; `tool-input-partial` is for hosts whose model streams what it writes. */
+export type ToolNotice =
+  | { is: "tool-input"; params: Parameters<AppBridge["sendToolInput"]>[0] }
+  | { is: "tool-input-partial"; params: Parameters<AppBridge["sendToolInputPartial"]>[0] }
+  | { is: "tool-result"; params: Parameters<AppBridge["sendToolResult"]>[0] }
+  | { is: "tool-cancelled"; params: Parameters<AppBridge["sendToolCancelled"]>[0] };
+
+const NAME = /^ui\/notifications\/(tool-(?:input|input-partial|result|cancelled))$/;
+
+/** Of a page that no model opened. */
+export const OPENED_BY_PERSON: readonly ToolNotice[] = [
+  { is: "tool-input", params: { arguments: {} } },
+  { is: "tool-result", params: { content: [] } },
+];
+
+/** The notice in a notification of the gateway, whose params are as MCP Apps says. */
+export function noticeOf(message: JsonObject): ToolNotice | null {
+  const name = NAME.exec(String(message["method"]))?.[1];
+  return name ? ({ is: name, params: message["params"] ?? {} } as unknown as ToolNotice) : null;
+}
+
+/** Tell the page. */
+export function pass(apps: AppBridge, notice: ToolNotice): Promise<void> {
+  switch (notice.is) {
+    case "tool-input":
+      return apps.sendToolInput(notice.params);
+    case "tool-input-partial":
+      return apps.sendToolInputPartial(notice.params);
+    case "tool-result":
+      return apps.sendToolResult(notice.params);
+    case "tool-cancelled":
+      return apps.sendToolCancelled(notice.params);
+  }
+}

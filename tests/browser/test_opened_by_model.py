@@ -1,0 +1,86 @@
+"""A model's call that opens an app, told to the view that shows it in our own host page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from mcp import Client
+from playwright.async_api import FrameLocator, Page, expect
+
+from tests.browser.stock_host import UI
+from tests.browser.probing import outcome
+from tests.browser.test_main_job import model, shown
+from tests.world import running
+
+PAGE = """<!doctype html><title>Told</title><ol id="told"></ol><script>
+window.addEventListener("message", ({ data }) => {
+  const name = /^ui\\/notifications\\/(tool-.*)$/.exec(data?.method ?? "")?.[1];
+  if (!name) return;
+  const line = document.createElement("li");
+  line.dataset.told = name;
+  line.textContent = JSON.stringify(data.params);
+  document.querySelector("#told").append(line);
+  if (data.params?.arguments?.input) fetch("/api/cart", { method: "POST", body: "{}" }).catch(() => {});
+});
+</script>"""
+
+
+async def told(frame: FrameLocator, what: str, count: int) -> dict[str, object]:
+    """The last notice of this kind, once there are so many."""
+    lines = frame.locator(f"[data-told='{what}']")
+    await expect(lines).to_have_count(count)
+    value: dict[str, object] = json.loads(await lines.last.inner_text())
+    return value
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The page that lists what it is told."""
+    source = tmp_path / "page"
+    source.mkdir()
+    (source / "index.html").write_text(PAGE, "utf-8")
+    return source
+
+
+async def test_a_models_call_reaches_the_view_that_is_open(page: Page, tmp_path: Path, folder: Path) -> None:
+    """With what the model chose, its result without secrets, and as the cause of what the page does then."""
+    async with running(tmp_path, source=folder) as world:
+        frame = await shown(page, world, "[data-told='tool-result']")
+        assert await told(frame, "tool-input", 1) == {"arguments": {}}
+        view = await page.get_by_test_id("view").text_content()
+        async with model(world) as client:
+            result = await client.call_tool("open_cart", {"input": {"look": "at apples"}})
+        assert await told(frame, "tool-input", 2) == {"arguments": {"input": {"look": "at apples"}}}
+        answer = await told(frame, "tool-result", 2)
+        assert answer["structuredContent"] == result.structured_content == {"view": view}
+        assert "_meta" not in answer
+        caused = await outcome(world, method="POST", url="/api/cart")
+        assert caused["initiator"] == "model"
+
+
+async def test_of_two_views_none_is_told(page: Page, tmp_path: Path, folder: Path) -> None:
+    """Another conversation's view is never picked."""
+    async with running(tmp_path, source=folder) as world:
+        frame = await shown(page, world, "[data-told='tool-result']")
+        view = await page.get_by_test_id("view").text_content()
+        second = await page.context.new_page()
+        await shown(second, world, "[data-told='tool-result']")
+        async with model(world) as client:
+            content = (await client.call_tool("open_cart", {})).structured_content
+            assert content is not None
+            assert content["view"] != view
+        assert await told(frame, "tool-input", 1) == {"arguments": {}}
+
+
+async def test_a_client_that_shows_apps_shows_its_own(page: Page, tmp_path: Path, folder: Path) -> None:
+    """Its host tells the view itself."""
+    async with running(tmp_path, source=folder) as world:
+        frame = await shown(page, world, "[data-told='tool-result']")
+        view = await page.get_by_test_id("view").text_content()
+        async with Client(f"{world.url}/mcp", mode="2026-07-28", extensions=UI) as client:
+            content = (await client.call_tool("open_cart", {"input": {"look": 1}})).structured_content
+            assert content is not None
+            assert content["view"] != view
+        assert await told(frame, "tool-input", 1) == {"arguments": {}}
