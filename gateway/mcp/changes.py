@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from gateway.model import Principal
 
@@ -12,25 +13,40 @@ INTERVAL = 1.0
 """Seconds between two changes that the same principal's listeners are told."""
 
 
+class Timers(Protocol):
+    """Time and what happens later: of asyncio's event loops, as much as is needed here."""
+
+    def time(self) -> float: ...
+
+    def call_at(self, when: float, callback: Callable[[], None], /) -> object: ...
+
+
 @dataclass(slots=True)
 class _Feed:
-    """The listeners of one principal, when they were last told, and the timer that will tell them next."""
+    """The listeners of one principal, what it has, when they were last told, and whether a timer will tell them."""
 
+    has: object
     listeners: dict[object, Callable[[], None]] = field(default_factory=dict)
     told: float = float("-inf")
-    timer: asyncio.TimerHandle | None = None
+    waits: bool = False
 
 
 class Changes:
-    """The listeners of every principal. Only principals with listeners take room here."""
+    """The listeners of every principal; `tools` says what one has. Only principals with listeners take room here."""
 
-    def __init__(self, interval: float = INTERVAL) -> None:
+    def __init__(
+        self, tools: Callable[[Principal], object], interval: float = INTERVAL, timers: Timers | None = None
+    ) -> None:
+        self._tools = tools
         self._interval = interval
+        self._timers = timers
         self._feeds: dict[str, _Feed] = {}
 
     def listen(self, principal: Principal, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` after each change of that principal's tools; the result ends that."""
-        feed = self._feeds.setdefault(principal.id, _Feed())
+        feed = self._feeds.get(principal.id)
+        if feed is None:
+            feed = self._feeds[principal.id] = _Feed(self._tools(principal))
         key = object()
         feed.listeners[key] = listener
 
@@ -42,27 +58,34 @@ class Changes:
         return stop
 
     def changed(self, principal: Principal) -> None:
-        """The tools of `principal` changed."""
-        self._changed(self._feeds.get(principal.id))
+        """Something of `principal` changed; its listeners are told if that is its tools.
+
+        A view that opens has none yet: telling of it would hold up the news of those that its page registers next.
+        """
+        feed = self._feeds.get(principal.id)
+        if feed is not None and feed.has != (has := self._tools(principal)):
+            feed.has = has
+            self._changed(feed)
 
     def changed_for_all(self) -> None:
         """The tools of every principal changed."""
         for feed in list(self._feeds.values()):
             self._changed(feed)
 
-    def _changed(self, feed: _Feed | None) -> None:
-        if feed is None or feed.timer is not None:
+    def _changed(self, feed: _Feed) -> None:
+        if feed.waits:
             return
-        loop = asyncio.get_running_loop()
+        timers = self._timers or asyncio.get_running_loop()
         due = feed.told + self._interval
-        if loop.time() >= due:
-            _tell(feed, loop.time())
+        if timers.time() >= due:
+            _tell(feed, timers.time())
         else:
-            feed.timer = loop.call_at(due, _tell, feed, due)
+            feed.waits = True
+            timers.call_at(due, lambda: _tell(feed, due))
 
 
 def _tell(feed: _Feed, now: float) -> None:
-    feed.timer = None
+    feed.waits = False
     feed.told = now
     for listener in list(feed.listeners.values()):
         listener()

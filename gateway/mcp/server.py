@@ -108,7 +108,7 @@ class Face:
         self.catalog = Catalog(app, apps=apps, views=views, forwarder=forwarder, exchange=exchange)
         self._views = views
         self._principal = principal
-        self._changes = Changes()
+        self._changes = Changes(lambda principal: views.tools(principal, app))
         self._followed: set[str] = set()
         self._listeners: set[ListenHandler] = set()
         self._streams: set[Ending] = set()

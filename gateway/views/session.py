@@ -96,11 +96,12 @@ class PageSession:
             async with asyncio.timeout(READY):
                 await client.initialize()
             self._client = client
-            while True:
+            self._on_tools(await _list_tools(client))
+            while True:  # a page registers its tools when it likes: the first change is asked for at once
+                await self._changed.wait()
                 self._changed.clear()
                 self._on_tools(await _list_tools(client))
                 await asyncio.sleep(LIST_PAUSE)
-                await self._changed.wait()
 
     async def _write(self) -> None:
         async for item in self._from_client:

@@ -1,6 +1,10 @@
-"""How often listeners are told."""
+"""How often listeners are told, by a clock that tests move."""
 
-import asyncio
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
 
 from gateway.mcp.changes import Changes
 from gateway.model import LOCAL, Principal
@@ -8,40 +12,118 @@ from gateway.model import LOCAL, Principal
 ADA = Principal("issuer", "client", "ada")
 
 
-async def test_the_first_change_is_told_at_once_and_the_rest_together() -> None:
-    """A burst is one notice now and one after the interval, for the last of it."""
-    changes, told = Changes(interval=0.1), list[int]()
-    changes.listen(LOCAL, lambda: told.append(1))
+class Timers:
+    """Time that passes when a test says so, and what happens then."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.waiting: list[tuple[float, Callable[[], None]]] = []
+
+    def time(self) -> float:
+        """Now."""
+        return self.now
+
+    def call_at(self, when: float, callback: Callable[[], None], /) -> object:
+        """Later."""
+        self.waiting.append((when, callback))
+        return callback
+
+    def pass_by(self, seconds: float) -> None:
+        """What is due by then happens."""
+        self.now += seconds
+        due = [one for one in self.waiting if one[0] <= self.now]
+        self.waiting = [one for one in self.waiting if one not in due]
+        for _, callback in due:
+            callback()
+
+
+class House:
+    """The changes of principals whose tools are numbers."""
+
+    def __init__(self) -> None:
+        self.tools: dict[str, int] = {}
+        self.timers = Timers()
+        self.changes = Changes(lambda principal: self.tools.get(principal.id), 1.0, self.timers)
+
+    def change(self, principal: Principal = LOCAL) -> None:
+        """The principal has other tools."""
+        self.tools[principal.id] = self.tools.get(principal.id, 0) + 1
+        self.changes.changed(principal)
+
+    def listener(self) -> list[float]:
+        """When it was told."""
+        told: list[float] = []
+        self.changes.listen(LOCAL, lambda: told.append(self.timers.now))
+        return told
+
+
+@pytest.fixture
+def house() -> House:
+    """Nobody listens."""
+    return House()
+
+
+def test_the_first_change_is_told_at_once_and_the_rest_together(house: House) -> None:
+    """A burst is one notice now and one after a second, for the last of it."""
+    told = house.listener()
     for _ in range(5):
-        changes.changed(LOCAL)
-    assert len(told) == 1
-    await asyncio.sleep(0.25)
-    assert len(told) == 2
-    changes.changed(LOCAL)
-    assert len(told) == 3
+        house.change()
+    assert told == [1000.0]
+    house.timers.pass_by(0.9)
+    assert told == [1000.0]
+    house.timers.pass_by(0.1)
+    assert told == [1000.0, 1001.0]
+    house.timers.pass_by(5)
+    house.change()
+    assert told == [1000.0, 1001.0, 1006.0]
 
 
-async def test_listeners_hear_of_their_own_principal_until_they_stop() -> None:
-    """Another principal's change is not told, and neither is one after `stop()`, waiting ones included."""
-    changes, told = Changes(interval=0.05), list[int]()
-    stop = changes.listen(LOCAL, lambda: told.append(1))
-    changes.changed(ADA)
+def test_a_flood_is_told_once_a_second(house: House) -> None:
+    """However many changes there are."""
+    told = house.listener()
+    for _ in range(100):
+        house.change()
+        house.timers.pass_by(0.1)
+    assert len(told) == 11
+
+
+def test_what_changes_no_tools_is_not_told(house: House) -> None:
+    """A view that opens holds up nothing: its page's first tool is told at once."""
+    told = house.listener()
+    house.changes.changed(LOCAL)
     assert told == []
-    changes.changed(LOCAL)
-    changes.changed(LOCAL)
+    house.timers.pass_by(0.2)
+    house.change()
+    assert told == [house.timers.now]
+
+
+def test_listeners_hear_of_their_own_principal_until_they_stop(house: House) -> None:
+    """Another principal's change is not told, and neither is one after `stop()`, waiting ones included."""
+    told: list[int] = []
+    stop = house.changes.listen(LOCAL, lambda: told.append(1))
+    house.change(ADA)
+    assert told == []
+    house.change()
+    house.change()
     stop()
-    await asyncio.sleep(0.1)
-    assert len(told) == 1
-    assert not changes._feeds
+    house.timers.pass_by(1)
+    assert told == [1]
+    assert not house.changes._feeds
 
 
-async def test_a_listener_that_comes_later_shares_the_pace() -> None:
+def test_a_listener_that_comes_later_shares_the_pace(house: House) -> None:
     """The interval belongs to the principal, not to each listener."""
-    changes, first, second = Changes(interval=0.1), list[int](), list[int]()
-    changes.listen(LOCAL, lambda: first.append(1))
-    changes.changed(LOCAL)
-    changes.listen(LOCAL, lambda: second.append(1))
-    changes.changed(LOCAL)
+    first = house.listener()
+    house.change()
+    second = house.listener()
+    house.change()
     assert second == []
-    await asyncio.sleep(0.2)
+    house.timers.pass_by(1)
     assert (len(first), len(second)) == (2, 1)
+
+
+def test_other_apps_are_told_to_all(house: House) -> None:
+    """Whatever tools of views there are."""
+    told = house.listener()
+    house.changes.changed_for_all()
+    assert len(told) == 1

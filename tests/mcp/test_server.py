@@ -249,6 +249,7 @@ async def _offered_until(served: Served, told: asyncio.Event) -> None:
     async with asyncio.timeout(10):
         while not told.is_set():
             served.views.offer(LOCAL, ADD)
+            served.views.offer(LOCAL)
             await asyncio.sleep(0.05)
 
 
