@@ -127,6 +127,8 @@ class Reading:
         if self._method == "HEAD" or self.status in _BODILESS:
             if self._kept:
                 raise Malformed("it has a body where there can be none")
+            if coding is not None or (length is not None and int(length)):
+                self.reusable = False  # a body that comes nevertheless must not answer the next request
             self._step = self._done
             return
         if length is not None and content_coding is None and len(self._kept) >= int(length) <= self._limit:

@@ -138,7 +138,7 @@ class _Wire(asyncio.Protocol):
         finally:
             timer.cancel()
             self._reading = self._waiter = None
-        self._good = reading.reusable
+        self._good = self._good and reading.reusable
 
     def abort(self) -> None:
         """End it now."""

@@ -27,6 +27,8 @@ def of_access_token(
     check_issuer(spec, claims)
     if not {*spec.audience, *resources}.intersection(texts(claims.get("aud"))):
         raise Unidentified("This token is for another audience.")
+    if "nonce" in claims and spec.client_id is not None and spec.client_id in texts(claims.get("aud")):
+        raise Unidentified("This is an ID token: it says who logged in, and lets nobody call.")
     if "cnf" in claims:
         raise Unidentified("This token is bound to a key, and cannot be shown as a plain bearer token.")
     _check_scope(spec, claims)

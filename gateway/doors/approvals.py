@@ -75,7 +75,7 @@ class ApprovalDoor:
         lasting = given.get("grant", False)
         if not isinstance(lasting, bool):
             return refused(400, "bad-request", "grant: true or false.")
-        from_cli = CLIENT_HEADER in request.headers
+        from_cli = CLIENT_HEADER in request.headers or not request[PRINCIPAL].session
         if from_cli and Way.CLI not in self._ways:
             return refused(403, "not-allowed", "approvals.ask of gateway.yaml does not name `cli`.")
         way = Way.CLI if from_cli else Way.CONSOLE

@@ -20,6 +20,9 @@ LARGEST = 16 * 1024 * 1024
 MOST = 1024
 """Bodies that may wait in all."""
 
+EACH = 256
+"""Bodies that may wait for one principal."""
+
 TOTAL = 4 * LARGEST_BODY
 """Bytes that may be under way for one principal, from their first one to the answer of the call that took them."""
 
@@ -48,7 +51,8 @@ class Bodies:
         largest = LARGEST if isinstance(content, str) else LARGEST_BODY
         if len(content) > largest or not self._reserve(id, principal, len(content)):
             return False
-        self._bodies[id].content = content
+        body = self._bodies[id]
+        body.content, body.expires = content, self._clock() + LIFE
         return True
 
     async def receive(self, id: str, request: web.Request, principal: str) -> bool:
@@ -93,8 +97,10 @@ class Bodies:
         now = self._clock()
         for old in [old for old, body in self._bodies.items() if body.expires < now]:
             del self._bodies[old]
-        waiting = sum(body.size for body in self._bodies.values() if body.principal == principal)
-        if not _ID.fullmatch(id) or id in self._bodies or len(self._bodies) >= MOST or waiting + size > TOTAL:
+        mine = [body.size for body in self._bodies.values() if body.principal == principal]
+        if not _ID.fullmatch(id) or id in self._bodies or len(self._bodies) >= MOST:
+            return False
+        if len(mine) >= EACH or sum(mine) + size > TOTAL:
             return False
         self._bodies[id] = _Body(principal, size, float("inf"))
         return True

@@ -52,6 +52,8 @@ class ConnectionsDoor:
     async def begin(self, request: web.Request) -> web.Response:
         """`{for}`: where the login goes on, and the secret that ends it."""
         principal, name = request[PRINCIPAL], request.match_info["name"]
+        if not principal.session:
+            return _not_a_person()
         meant = (await _object(request)).get("for")
         if (
             isinstance(meant, str)
@@ -70,6 +72,8 @@ class ConnectionsDoor:
     async def finish(self, request: web.Request) -> web.Response:
         """`{secret, answer}`, with what the server's redirect said; then the account is connected."""
         principal, told = request[PRINCIPAL], await _object(request)
+        if not principal.session:
+            return _not_a_person()
         secret, answer = told.get("secret"), told.get("answer")
         texts = (
             {key: value for key, value in answer.items() if isinstance(value, str)} if isinstance(answer, dict) else {}
@@ -89,6 +93,8 @@ class ConnectionsDoor:
     async def disconnect(self, request: web.Request) -> web.Response:
         """Forget the account of this person."""
         principal, name = request[PRINCIPAL], request.match_info["name"]
+        if not principal.session:
+            return _not_a_person()
         try:
             revoked = await self._connecting.disconnect(name, principal)
         except Refusal as refusal:
@@ -108,6 +114,11 @@ class ConnectionsDoor:
             await record.close(status=200)
         else:
             await record.close(status=refusal.status, reason=refusal.reason, detail=refusal.detail)
+
+
+def _not_a_person() -> web.Response:
+    """A program with a token of somebody's must not choose the accounts that they work with."""
+    return refused(403, "not-allowed", "A person does this, logged in to the console.")
 
 
 def _refusal(refusal: Refusal) -> web.Response:

@@ -35,6 +35,11 @@ _LINK_HELP = (
     "Each is good once, for ten minutes."
 )
 
+_LED_HERE = (
+    "Another web site led here. Whoever made this link chose whom it logs in: go on only if it is a link that you "
+    "asked for, or this browser will act as somebody else."
+)
+
 
 class LoginIssuer(Protocol):
     """Logs people in: `gateway.doors.issuers.Issuer`."""
@@ -125,6 +130,8 @@ class LoginDoor:
         )
 
     async def _by_link(self, request: web.Request) -> web.Response:
+        if request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+            return page("Log in?", _LED_HERE, link=(request.raw_path, "Log in with this link"))
         now = self._clock()
         kept = await self._sessions.take(Kind.LINK, request.query.get("code", ""), now)
         if kept is None or not any(isinstance(method, TokenAuth) for method in self._methods):

@@ -13,8 +13,13 @@ KNOWN = 4096
 
 
 def is_own(principal: Principal, owner: str) -> bool:
-    """Whether what belongs to the principal with the id `owner` is this person's, at whatever client of theirs."""
-    return not principal.shared and person_of(owner) == principal.person
+    """Whether what belongs to the principal with the id `owner` is theirs.
+
+    A person in their own browser has what is theirs at whatever client; a client with a token has its own.
+    """
+    if not principal.session:
+        return not principal.shared and owner == principal.id
+    return person_of(owner) == principal.person
 
 
 def name_in(owner: str) -> str:

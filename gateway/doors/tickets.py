@@ -14,6 +14,9 @@ LIFE = 30.0
 
 MOST = 1024
 
+EACH = 64
+"""Tickets of one principal that may wait: nobody pushes out those of others."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
@@ -37,6 +40,9 @@ class Tickets:
         """A new ticket; the oldest goes where too many wait."""
         now = self._clock()
         for token in [token for token, ticket in self._tickets.items() if ticket.expires < now]:
+            del self._tickets[token]
+        mine = [token for token, ticket in self._tickets.items() if ticket.principal == principal]
+        for token in mine[: max(0, len(mine) - EACH + 1)]:
             del self._tickets[token]
         while len(self._tickets) >= MOST:
             del self._tickets[next(iter(self._tickets))]

@@ -146,4 +146,6 @@ def may_decide(by: Principal, owner: Principal, app: str) -> bool:
 
 
 def _is_own(by: Principal, owner: Principal) -> bool:
-    return not by.shared and not owner.shared and by.person == owner.person
+    if by.shared or owner.shared:
+        return False
+    return by.person == owner.person if by.session else by.id == owner.id  # one client does not see another's

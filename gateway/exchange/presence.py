@@ -102,7 +102,10 @@ class Presence:
 
     async def removing(self, by: Principal, id: str) -> Json:
         """What a key must sign, that `id` may be removed."""
-        return self._options(await self.keys(by), _over("remove", self._begin(by, f"remove {id}")))
+        known = await self.keys(by)
+        if id not in {key.id for key in known}:
+            raise _refused("There is no such key.")
+        return self._options(known, _over("remove", self._begin(by, f"remove {id}")))
 
     async def remove(self, by: Principal, id: str, assertion: Json) -> None:
         """Forget a key; one of the person's keys is touched for that. Raises `Refusal`."""

@@ -7,7 +7,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
-from mcp.server.streamable_http import EventCallback, EventMessage, EventStore
+from mcp.server.auth.middleware.bearer_auth import AuthorizationContext
+from mcp.server.streamable_http import EventCallback, EventMessage, EventStore, StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types import JSONRPCMessage
 
@@ -19,6 +20,10 @@ SESSION_BYTES = 512 * 1024
 
 ALL_BYTES = 64 * 1024 * 1024
 """Bytes of the events of all sessions of one mount."""
+
+
+PER_PRINCIPAL = 1000
+"""Sessions that one principal may have on a mount: nobody takes the room of all others."""
 
 
 @dataclass(slots=True)
@@ -93,3 +98,9 @@ class Sessions(StreamableHTTPSessionManager):
     @event_store.setter
     def event_store(self, _: EventStore | None) -> None:
         """The SDK sets what it was given: nothing."""
+
+    def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
+        """A new session; None where there are too many, or too many of who asks for it."""
+        if sum(owner == requestor for owner in self._session_owners.values()) >= PER_PRINCIPAL:
+            return None
+        return super()._admit_session(requestor)

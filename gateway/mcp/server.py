@@ -39,6 +39,9 @@ BODY_LIMIT = 16 * 1024 * 1024
 MAX_LISTENERS = 1024
 """Open `subscriptions/listen` streams of one mount."""
 
+LISTENERS_EACH = 128
+"""Those of one principal."""
+
 SESSIONS = 10_000
 """Sessions of the handshake protocols that one mount keeps; another one is answered with 503."""
 
@@ -110,7 +113,7 @@ class Face:
         self._principal = principal
         self._changes = Changes(lambda principal: views.tools(principal, app))
         self._followed: set[str] = set()
-        self._listeners: set[ListenHandler] = set()
+        self._listeners: dict[ListenHandler, Principal] = {}
         self._streams: set[Ending] = set()
         self._leave = asyncio.Event()
         self._stack = AsyncExitStack()
@@ -244,14 +247,16 @@ class Face:
         self, context: Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
         """The stream of changes, protocol 2026-07-28: one for each principal's own tools."""
-        if len(self._listeners) >= MAX_LISTENERS:
+        principal = principal_of(context.request)
+        mine = sum(other == principal for other in self._listeners.values())
+        if len(self._listeners) >= MAX_LISTENERS or mine >= LISTENERS_EACH:
             raise MCPError(types.INTERNAL_ERROR, "Too many clients listen already.")
-        listener = ListenHandler(_Bus(self._changes, principal_of(context.request)))
-        self._listeners.add(listener)
+        listener = ListenHandler(_Bus(self._changes, principal))
+        self._listeners[listener] = principal
         try:
             return await listener(context, params)
         finally:
-            self._listeners.discard(listener)
+            del self._listeners[listener]
 
     async def _follow(self, context: Context, _: types.NotificationParams | None) -> None:
         """The changes of a session of the handshake protocols, told for as long as it lives.

@@ -14,7 +14,7 @@ from gateway.backends.connect import USER_AGENT, Connections
 from gateway.backends.http import HttpBackend
 from gateway.errors import Reason, Refusal
 from gateway.model import Headers, Outbound, Response
-from tests.backends.peers import Peer, Script, Shop, raw_peer
+from tests.backends.peers import Peer, Script, Shop, raw_peer, read_head
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
 
@@ -205,6 +205,30 @@ async def test_answers_without_body(backend: HttpBackend, method: str, status: i
     head = b"HTTP/1.1 %d X\r\nContent-Length: %d\r\nContent-Encoding: gzip\r\n\r\n" % (status, length)
     answer = await answered(backend, head, method)
     assert (answer.status, answer.body) == (status, b"")
+
+
+@pytest.mark.parametrize(
+    ("method", "head"),
+    [
+        ("HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: 45\r\n\r\n"),
+        ("GET", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 45\r\n\r\n"),
+        ("GET", b"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n"),
+    ],
+)
+async def test_a_body_where_there_is_none_answers_nobody_else(backend: HttpBackend, method: str, head: bytes) -> None:
+    """A server that sends it late, behind such a head, must not have it taken for the next caller's answer."""
+
+    async def late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(head)
+        await writer.drain()
+        await read_head(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nanother")
+        await writer.drain()
+
+    async with raw_peer(late) as peer:
+        await backend.send(Outbound(method, peer.url()))
+        await backend.send(Outbound(method, peer.url()))
+        assert peer.connections == 2
 
 
 async def test_redirects_are_not_followed(backend: HttpBackend) -> None:

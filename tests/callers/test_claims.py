@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -60,6 +61,15 @@ def test_access_tokens_never_answer_or_administer() -> None:
     assert person.capabilities == {"bridge", "app", "audit:read", "approve", "admin"}
     assert as_client(person).capabilities == {"bridge", "app", "audit:read"}
     assert not as_client(LOCAL).may("approve")
+
+
+def test_an_id_token_opens_no_door() -> None:
+    """Where the gateway's client is its audience too, what a login gave is still nothing to call with."""
+    spec = replace(SPEC, audience=("console",))
+    claims = {**GOOD, "aud": "console"}
+    assert of_access_token(spec, Roles(), claims, frozenset(), 0.0).subject == "a"
+    with pytest.raises(Unidentified, match="ID token"):
+        of_access_token(spec, Roles(), {**claims, "nonce": "n"}, frozenset(), 0.0)
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,19 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import aiohttp
 import pytest
 
 from gateway import mux
-from gateway.model import Channel
+from gateway.doors.bodies import LIFE, Bodies
+from gateway.doors.tickets import Tickets
+from gateway.model import LOCAL, Channel
 from tests.world import World
 
+LOCAL_OTHER = replace(LOCAL, subject="other")
 PROTOCOL = "webmcp-gateway.v1"
 
 
@@ -247,3 +250,25 @@ async def test_gestures_make_it_the_persons(world: World) -> None:
         if line["fields"].get("method") == "DELETE" and line["phase"] == "outcome"
     ]
     assert (fields["initiator"], fields["evidence"]) == ("person", "attested-gesture")
+
+
+def test_nobody_takes_the_room_of_others() -> None:
+    """One principal's tickets and bodies, however many, push out nobody else's."""
+    tickets, bodies = Tickets(), Bodies()
+    kept = tickets.issue("o", LOCAL_OTHER, frozenset(), attest=False)
+    for _ in range(2000):
+        last = tickets.issue("o", LOCAL, frozenset(), attest=False)
+    assert tickets.redeem(last, "o") is not None
+    assert tickets.redeem(kept, "o") is not None
+    assert not all(bodies.put(f"{number:032}", LOCAL.id, "{}") for number in range(2000))
+    assert bodies.put("a" * 32, LOCAL_OTHER.id, "{}")
+
+
+def test_a_body_that_nobody_takes_is_forgotten() -> None:
+    """Else a page that fetches none of what it was told of would fill the room of all."""
+    now = 0.0
+    bodies = Bodies(lambda: now)
+    assert bodies.put("a" * 32, LOCAL.id, "{}")
+    now = LIFE + 1
+    assert bodies.take("a" * 32, LOCAL.id) is None
+    assert bodies.put("a" * 32, LOCAL.id, "{}")

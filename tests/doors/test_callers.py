@@ -308,6 +308,59 @@ async def test_everybody_on_this_machine_is_local_but_those_of_elsewhere(tmp_pat
         assert (await answer(knock, {"authorization": "Bearer wrong"}))[0] == 401  # never taken for nothing
 
 
+async def test_a_link_that_another_site_opens_logs_nobody_in_by_itself(guarded: World) -> None:
+    """Its maker would choose as whom the browser acts from then on; a person may still say so."""
+    async with guarded.client() as browser:
+        url = await link(guarded, "mallory")
+        for where in ("cross-site", "same-site"):
+            async with browser.get(url, headers={**NAVIGATION, "sec-fetch-site": where}) as got:
+                assert "Another web site led here" in await got.text()
+                assert "set-cookie" not in got.headers
+        async with browser.get(url, headers={**NAVIGATION, "sec-fetch-site": "same-origin"}) as got:
+            assert "session" in got.headers["set-cookie"]
+
+
+async def test_a_token_chooses_no_accounts(guarded: World) -> None:
+    """A model's client that holds a person's token connects nothing for them, and disconnects nothing."""
+    shown = await token(guarded, "claude", "mcp")
+    _, _, body = await answer(Knock("GET", f"{guarded.console}/api/state", {}), shown)
+    headers = {**shown, "webmcp-gateway-csrf": json.loads(body)["csrf"]}
+    for path in ("finish", "shop-account", "shop-account/disconnect"):
+        knock = Knock("POST", f"{guarded.console}/api/connections/{path}", headers, '{"secret": "x"}')
+        status, _, body = await answer(knock, {})
+        assert (status, json.loads(body)["type"]) == (403, "urn:webmcp-gateway:not-allowed"), path
+
+
+async def test_a_client_does_not_see_what_another_client_of_its_person_does(guarded: World) -> None:
+    """The record and the questions of all of them are for the person, on the console."""
+    one, other = await token(guarded, "one", "mcp"), await token(guarded, "other", "mcp")
+    arguments = {"url": "/api/products", "method": "GET"}
+    params = {"name": "http_request", "arguments": arguments}
+    call = mcp_call(f"{guarded.url}/mcp/cart", "tools/call", params, "http_request")
+    assert (await answer(call, one))[0] == 200
+
+    async def lines(headers: dict[str, str]) -> list[bytes]:
+        """What the stream of events tells of the record, up to the first thing that is no line of it."""
+        found: list[bytes] = []
+        async with guarded.client() as client, client.get(f"{guarded.console}/api/events", headers=headers) as got:
+            name = b""
+            async for line in got.content:
+                if line.startswith(b"event: "):
+                    name = line.strip()
+                if name not in (b"", b"event: record"):
+                    return found
+                if line.startswith(b"data: "):
+                    found.append(line)
+        return found
+
+    assert any(b"/api/products" in line for line in await lines(one))
+    assert not await lines(other)
+    async with guarded.client() as browser:
+        await log_in(browser, guarded)
+        async with browser.get(f"{guarded.console}/api/events", headers=OWN) as got:
+            assert b"event: record" in await got.content.readline()
+
+
 async def test_holders_of_a_shared_token_do_not_find_each_others_views(guarded: World) -> None:
     """They are listed by their handle alone, and their tools never by name."""
     shown = await token(guarded, "kiosk", "mcp", person=None)

@@ -28,6 +28,7 @@ from gateway.mcp.upstreams.handshake import Terms
 from gateway.mcp.upstreams.pages import with_runtime
 from gateway.mcp.upstreams.relay import Relay
 from gateway.mcp.upstreams.upstream import Joined, Upstream
+from gateway.model import Principal
 
 BACKLOG = 256
 """Changes that wait for one client; a client that does not read is told of no more."""
@@ -36,6 +37,9 @@ PAGES = 100
 """Pages of a list that are read to find a tool."""
 
 MAX_STREAMS = 1024
+
+STREAMS_EACH = 128
+"""Those of one principal."""
 
 
 @dataclass(eq=False, slots=True)
@@ -60,7 +64,7 @@ class Proxy:
         self._runtime = runtime
         self._levels: dict[str, str] = {}
         self._sessions: dict[str, _Session] = {}
-        self._streams: set[asyncio.Event] = set()
+        self._streams: dict[asyncio.Event, Principal] = {}
         self._handlers: dict[str, Callable[[UpstreamClient, Message], Awaitable[Message]]] = {
             "tools/list": self.list_tools,
             "tools/call": self.call_tool,
@@ -289,7 +293,8 @@ class Proxy:
         """The stream of changes of a modern client."""
         wanted = params.get("notifications")
         asked = wanted if isinstance(wanted, dict) else {}
-        if len(self._streams) >= MAX_STREAMS:
+        mine = sum(other == client.principal for other in self._streams.values())
+        if len(self._streams) >= MAX_STREAMS or mine >= STREAMS_EACH:
             raise MCPError(types.INTERNAL_ERROR, "Too many clients listen already.")
         joined, session = await self.upstream.session(client)
         news: asyncio.Queue[tuple[str, Message]] = asyncio.Queue(BACKLOG)
@@ -298,7 +303,7 @@ class Proxy:
         methods = {feed.KINDS[kind] for kind in honored} | {feed.UPDATED}
         meta = {SUBSCRIPTION_ID_META_KEY: client.request_id}
         over = asyncio.Event()
-        self._streams.add(over)
+        self._streams[over] = client.principal
         joined.feed.add(follower)
         try:
             uris = asked.get("resourceSubscriptions")
@@ -315,7 +320,7 @@ class Proxy:
         except (UpstreamLost, TimeoutError) as error:
             raise Refusal(Reason.BACKEND_UNAVAILABLE, f"The upstream did not answer: {error}.") from error
         finally:
-            self._streams.discard(over)
+            del self._streams[over]
             self.upstream.spawn(joined.feed.remove(joined.link, follower))
         return {"resultType": "complete", "_meta": meta}
 
