@@ -60,7 +60,7 @@ def admission(
 
     def site(host: str) -> tuple[str, str] | None:
         app = apps.at(host)
-        return (app.config.id, app.card.site) if app is not None else None
+        return (app.config.id, app.card.site) if app is not None and app.card.site is not None else None
 
     return Admission(
         identify=identify,
@@ -72,7 +72,7 @@ def admission(
             identify=identify,
             sessions=sessions,
             issuers={method: issuer for method, issuer in issuers.items() if method.client_id is not None},
-            sites=apps.part(lambda app: app.card.site),
+            sites=apps.part(lambda app: config.server.origins.app(app.config.id)),
         ),
         visits=Visits(sessions, site),
         apps=apps.hosts({}, lambda app: app.config.id),

@@ -20,7 +20,7 @@ from gateway.apps import own_files, pack
 from gateway.asking import Approving
 from gateway.backends.connect import Connections
 from gateway.config import App as AppConfig
-from gateway.config import Config, Notices, Reading
+from gateway.config import Config, Notices, Reading, UpstreamApp
 from gateway.doors import mcp as mcp_door
 from gateway.doors.access import Site
 from gateway.doors.answers import refused
@@ -32,7 +32,7 @@ from gateway.doors.guard import PRINCIPAL, Guard, Listener
 from gateway.doors.health import Health
 from gateway.doors.links import LinkDoor
 from gateway.doors.metrics import MetricsDoor
-from gateway.doors.sandbox import SandboxDoor
+from gateway.doors.sandbox import SandboxDoor, declared
 from gateway.doors.site import ANY_PATH, SiteDoor
 from gateway.doors.standing import Standing
 from gateway.errors import StartError
@@ -46,9 +46,12 @@ from gateway.exchange.streams import Streams
 from gateway.exchange.wait import Waiting
 from gateway.gauges import watched
 from gateway.hooks import Hooks
+from gateway.mcp.answers import Answers, OwnAnswers
 from gateway.mcp.server import Before, Face
 from gateway.mcp.upstreams.merged import Merged
 from gateway.mcp.upstreams.room import Upstreams
+from gateway.mcp.upstreams.views import UpstreamAnswers
+from gateway.model import Resource
 from gateway.recording import Recording
 from gateway.reload import Reloader
 from gateway.running import Apps, Backends, Held, Packed, Running
@@ -196,7 +199,8 @@ class _Gateway:
         origins = self._config.server.origins
         faces = self._apps.part(lambda app: app.face)
         resources = self._apps.part(lambda app: app.packed.resource)
-        bridge = BridgeDoor(self._views, self._approvals, faces, resources, self._streams, self._standing)
+        answers = self._apps.part(lambda app: app.answers)
+        bridge = BridgeDoor(self._views, self._approvals, answers, resources, self._streams, self._standing)
         admitted = admission(
             self._config,
             self._database,
@@ -278,7 +282,7 @@ class _Gateway:
             app = self._apps.at(request.headers.get("host", "").lower())
             return (
                 refused(421, "unknown-host", "There is no such app here.")
-                if app is None
+                if app is None or app.site is None
                 else await app.site.handle(request)
             )
 
@@ -317,35 +321,56 @@ class _Gateway:
 
     def _serving(self, app: AppConfig) -> Running:
         """Everything that serves an app; what is as before stays the same object. Raises StartError, DocumentError."""
-        origins = self._config.server.origins
         before = self._apps.get(app.id)
-        site_origin = origins.app(app.id)
+        face = before.face if before is not None else self._face(app.id)
         if before is not None and _page(app) == _page(before.config):
             packed, site, card = before.packed, before.site, before.card
+            answers: Answers = before.answers
+        elif isinstance(app.source, Path):
+            packed, site, card = self._packed(app, app.source)
+            answers = OwnAnswers(face.catalog)
         else:
-            resource = pack(
+            packed, site, card = self._borrowed(app, app.source)
+            answers = UpstreamAnswers(
                 app.source,
-                app=app.id,
-                title=app.title,
-                runtime=self._runtime,
-                forms=self._forms,
-                permissions=app.permissions,
+                proxies=lambda: self._upstreams.proxies,
+                own=OwnAnswers(face.catalog),
+                sandbox=lambda ui: self._sandbox.url(self._config.server.origins.console, declared(ui)),
             )
-            packed = Packed(app.id, app.title, resource, self._snapshot(app.id))
-            patience = self._config.approvals.timeout
-            site = SiteDoor(app.id, app.source, self._exchange, patience=patience, largest=BODY)
-            sandbox_url = self._sandbox.url(origins.console, resource.meta)
-            card = AppCard(app.id, app.title, site_origin, resource.uri, sandbox_url)
+        own = own_files(app.source) if isinstance(app.source, Path) else {}
         return Running(
             config=app,
-            guarded=Guarded(app.policy, self._backends.of(app, before), own_files(app.source)),
+            guarded=Guarded(app.policy, self._backends.of(app, before), own),
             rules=AppRules(app.title, app.policy, app.unproven, app.trust_view_gestures),
             packed=packed,
             card=card,
-            face=before.face if before is not None else self._face(app.id),
+            face=face,
+            answers=answers,
             site=site,
-            host=_netloc(site_origin),
+            host=_netloc(self._config.server.origins.app(app.id)),
         )
+
+    def _packed(self, app: AppConfig, source: Path) -> tuple[Packed, SiteDoor, AppCard]:
+        """The page, the site and the card of an app of our own. Raises StartError, DocumentError."""
+        origins = self._config.server.origins
+        resource = pack(
+            source,
+            app=app.id,
+            title=app.title,
+            runtime=self._runtime,
+            forms=self._forms,
+            permissions=app.permissions,
+        )
+        packed = Packed(app.id, app.title, resource, self._snapshot(app.id))
+        site = SiteDoor(app.id, source, self._exchange, patience=self._config.approvals.timeout, largest=BODY)
+        sandbox_url = self._sandbox.url(origins.console, resource.meta)
+        return packed, site, AppCard(app.id, app.title, origins.app(app.id), resource.uri, sandbox_url)
+
+    def _borrowed(self, app: AppConfig, source: UpstreamApp) -> tuple[Packed, None, AppCard]:
+        """The same of an app of an upstream: its page is read from there whenever it is shown."""
+        packed = Packed(app.id, app.title, Resource(source.resource, "", {}), None)
+        sandbox_url = self._sandbox.url(self._config.server.origins.console, {})
+        return packed, None, AppCard(app.id, app.title, None, source.resource, sandbox_url)
 
     def _snapshot(self, app: str) -> Snapshot:
         def urls() -> tuple[str, ...]:
@@ -431,7 +456,7 @@ def _listener(config: Config, apps: Apps) -> Listener:
     ]
     return Listener(
         sites=apps.hosts({_netloc(origin): site for origin, site in named}, lambda _: Site.APP),
-        origins=apps.hosts({_netloc(origin): origin for origin, _ in named}, lambda app: app.card.site),
+        origins=apps.hosts({_netloc(origin): origin for origin, _ in named}, lambda app: origins.app(app.config.id)),
     )
 
 

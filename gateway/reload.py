@@ -210,7 +210,8 @@ def _files(config: Config) -> list[Path]:
     apps = config.apps.values()
     policies = (Path(source) for app in apps for source in app.policy.sources)
     behind = (Path(source) for one in config.upstreams.values() if one.policy for source in one.policy.sources)
-    return [config.path, *policies, *behind, *(path for app in apps for path in watched(app.source))]
+    pages = (path for app in apps if isinstance(app.source, Path) for path in watched(app.source))
+    return [config.path, *policies, *behind, *pages]
 
 
 def _reports(config: Config, now: float) -> Iterator[Notice]:

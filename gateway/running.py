@@ -20,6 +20,7 @@ from gateway.errors import StartError
 from gateway.exchange.pipeline import Guarded
 from gateway.exchange.snapshot import Snapshot
 from gateway.hookspecs import BackendFactory
+from gateway.mcp.answers import Answers
 from gateway.mcp.server import Face
 from gateway.model import Backend, Resource
 from gateway.policy import BackendSpec
@@ -30,21 +31,31 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """An app as MCP clients and hosts see it."""
+    """An app as MCP clients and hosts see it; the one of an upstream has no page of its own, and no snapshot."""
 
     id: str
     title: str
     resource: Resource
-    snapshot: Snapshot
+    snapshot: Snapshot | None
+
+    @property
+    def opens(self) -> bool:
+        """Whether models open it by a tool of the gateway's."""
+        return self.snapshot is not None
 
     async def html(self) -> str:
         """Its page, with what the snapshot holds now."""
+        if self.snapshot is None:
+            return self.resource.html
         return with_snapshot(self.resource, await self.snapshot.responses())
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """One app with everything that serves it; `host` is where its site answers, as `Host` names it."""
+    """One app with everything that serves it; `host` is where its site answers, as `Host` names it.
+
+    The app of an upstream has no `site`. `answers` is what its views' calls reach.
+    """
 
     config: App
     guarded: Guarded
@@ -52,7 +63,8 @@ class Running:
     packed: Packed
     card: AppCard
     face: Face
-    site: SiteDoor
+    answers: Answers
+    site: SiteDoor | None
     host: str
 
 

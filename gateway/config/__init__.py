@@ -4,7 +4,7 @@ from gateway.config.approvals import Approvals, Presence, Way, Webhook
 from gateway.config.audit import Audit, SinkName, Telemetry
 from gateway.config.load import Reading, app_id_problem, load_config, read_config
 from gateway.config.notices import Kind, Notice, Notices
-from gateway.config.nouns import App, Config, EncryptionKey, Origins, Server, Unproven
+from gateway.config.nouns import App, Config, EncryptionKey, Origins, Server, Unproven, UpstreamApp
 from gateway.config.places import Places, record_places
 from gateway.config.restart import restart_problems
 from gateway.config.settings import SETTINGS, Setting
@@ -32,6 +32,7 @@ __all__ = [
     "Telemetry",
     "Unproven",
     "Upstream",
+    "UpstreamApp",
     "Watch",
     "Way",
     "Webhook",

@@ -17,7 +17,7 @@ from gateway.config.credentials import credentials as read_credentials
 from gateway.config.credentials import exempt
 from gateway.config.encryption import encryption_key
 from gateway.config.mcp import read_mcp
-from gateway.config.nouns import App, Config, Origins, Server, Unproven
+from gateway.config.nouns import App, Config, Origins, Server, Unproven, UpstreamApp
 from gateway.config.secrets import misplaced
 from gateway.config.settings import DEFAULTS, UNAVAILABLE
 from gateway.config.sources import stamp
@@ -130,8 +130,8 @@ class _Reader:
         if "upstreams" not in root:
             root.require("apps")
         named = root.named("apps")
-        apps = [self._app(name, section, credentials) for name, section in named.items()]
         sections = root.named("upstreams")
+        apps = [self._app(name, section, credentials, sections) for name, section in named.items()]
         upstreams = [self._upstream(name, section, credentials) for name, section in sections.items()]
         for name in sections.keys() & named.keys():
             root.problem(f"{name} is an app, too: each needs a name of its own", "upstreams")
@@ -161,19 +161,24 @@ class _Reader:
             plugins=root.texts("plugins"),
         )
 
-    def _app(self, name: str, section: Section, credentials: Mapping[str, Spec]) -> App | None:
+    def _app(
+        self, name: str, section: Section, credentials: Mapping[str, Spec], upstreams: Mapping[str, Section]
+    ) -> App | None:
         if problem := app_id_problem(name):
             section.problem(problem)
         section.require("source", "policy")
-        source, policy = self._source(section), self._policy(section, credentials)
+        source, policy = self._source(section, upstreams), self._policy(section, credentials)
         unproven = Unproven(section.choice("unproven", list(Unproven), DEFAULTS["apps.<name>.unproven"]))
         title = section.text("title", name[:1].upper() + name[1:])
         trusted = section.flag("trust_view_gestures")
         permissions = _permissions(section)
+        if isinstance(source, UpstreamApp) and "permissions" in section:
+            section.problem("are for a folder or a file: an upstream says itself what its app asks for", "permissions")
         if policy is None:
             self.broken.add(name)
             return None
-        return App(name, source, policy, unproven, title, trusted, stamp(source), permissions)
+        state = stamp(source) if isinstance(source, Path) else ""
+        return App(name, source, policy, unproven, title, trusted, state, permissions)
 
     def _upstream(self, name: str, section: Section, credentials: Mapping[str, Spec]) -> Upstream | None:
         if problem := app_id_problem(name):
@@ -191,11 +196,10 @@ class _Reader:
             return None
         return upstream
 
-    def _source(self, section: Section) -> Path:
+    def _source(self, section: Section, upstreams: Mapping[str, Section]) -> Path | UpstreamApp:
         node = section.get("source")
         if node is not None and isinstance(node.value, Mapping):
-            section.problem("an app of an upstream is not available in this version; name a folder or a file", "source")
-            return self.folder
+            return _upstream_app(section.section("source"), upstreams)
         source = self.folder / section.text("source")
         if node is not None and not source.exists():
             section.problem(f"there is no file or folder {source}", "source")
@@ -224,6 +228,17 @@ class _Reader:
         if not journal.parent.is_dir():
             section.problem(f"there is no folder {journal.parent}", "journal")
         return journal
+
+
+def _upstream_app(section: Section, upstreams: Mapping[str, Section]) -> UpstreamApp:
+    section.require("upstream", "resource")
+    name, resource = section.text("upstream"), section.text("resource")
+    if name and name not in upstreams:
+        known = f"there is {', '.join(upstreams)}" if upstreams else "there is none"
+        section.problem(f"{name!r} is not under upstreams{suggestion(name, upstreams)} ({known})", "upstream")
+    if resource and not resource.startswith(("ui://", "mcp-app://")):
+        section.problem("write the address of an app, such as ui://board/app.html", "resource")
+    return UpstreamApp(name, resource, section.text("tool") or None)
 
 
 def _permissions(section: Section) -> tuple[str, ...]:

@@ -49,11 +49,23 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
+class UpstreamApp:
+    """The app that an upstream has at the address `resource`; `tool` is called, and its result is what it shows."""
+
+    upstream: str
+    resource: str
+    tool: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class App:
-    """One app: a folder or an HTML file, and the policy under which it runs; `stamp` differs once a file changed."""
+    """One app, and the policy under which it runs; `stamp` differs once a file of its folder changed.
+
+    `source` is a folder, an HTML file, or the app of an upstream.
+    """
 
     id: str
-    source: Path
+    source: Path | UpstreamApp
     policy: Policy
     unproven: Unproven
     title: str

@@ -23,8 +23,8 @@ from gateway.doors.tickets import Ticket, Tickets
 from gateway.errors import MuxError, Refusal
 from gateway.exchange.approve import Approvals
 from gateway.exchange.streams import Streams
+from gateway.mcp.answers import Answers
 from gateway.mcp.peer import Beside, UiPeer
-from gateway.mcp.server import Face
 from gateway.model import Caller, Channel, Door, Json, Principal, Resource
 from gateway.views.registry import View, Views
 
@@ -69,11 +69,11 @@ class _Lost:
 
 @dataclass(slots=True)
 class BridgeDoor:
-    """`faces` and `resources` are by app."""
+    """`answers`, what the calls of views reach, and `resources` are by app."""
 
     views: Views
     approvals: Approvals
-    faces: Mapping[str, Face]
+    answers: Mapping[str, Answers]
     resources: Mapping[str, Resource]
     streams: Streams
     standing: Standing
@@ -274,7 +274,7 @@ class _Connection:
         def caller(reported_model: bool) -> Caller:
             return views.caller_of(view, Door.BRIDGE, reported_model=reported_model)
 
-        peer = UiPeer(self._door.faces[view.app], caller, on_ui)
+        peer = UiPeer(self._door.answers[view.app], caller, on_ui)
         await ending.enter_async_context(peer)
         self._seats[view.id] = _Seat(view, peer, ending, _digest(token))
         views.connect(view, on_webmcp, on_ui)
@@ -392,9 +392,18 @@ def _bytes_apart(message: dict[str, Json]) -> _Apart | None:
     if not isinstance(result, dict) or not isinstance(content, dict) or content.get("bodyType") != "base64":
         return None
     body = content.get("body")
-    if not isinstance(body, str) or len(body) < APART:
+    if not isinstance(body, str) or len(body) < APART or base64.b64encode(_decoded(body[-4:])).decode() != body[-4:]:
         return None
-    return _Apart(message, result, content, base64.b64decode(body))
+    data = _decoded(body)
+    return _Apart(message, result, content, data) if data else None
+
+
+def _decoded(text: str) -> bytes:
+    """The bytes, none where an upstream's answer only looks like base64."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        return b""
 
 
 def _digest(token: str) -> bytes:

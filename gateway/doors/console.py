@@ -43,11 +43,11 @@ Logout: TypeAlias = Callable[[web.Request, web.StreamResponse], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class AppCard:
-    """What the console knows of an app; `sandbox_url` shows its proxy."""
+    """What the console knows of an app; `sandbox_url` shows its proxy. `site` None: it is none outside of a host."""
 
     id: str
     title: str
-    site: str
+    site: str | None
     resource: str
     sandbox_url: str
 

@@ -15,7 +15,10 @@ from aiohttp import web
 
 from gateway.doors.answers import SECURE, refused
 
-_ORIGIN = re.compile(r"(https?|wss?)://[A-Za-z0-9.-]+(:[0-9]{1,5})?")
+_ORIGIN = re.compile(r"(https?|wss?)://(\*\.)?[A-Za-z0-9.-]+(:[0-9]{1,5})?")
+
+MAX_ORIGINS = 64
+"""Origins of one kind that an app of others may declare; further ones are left out."""
 
 
 class SandboxDoor:
@@ -52,10 +55,22 @@ class SandboxDoor:
         return hmac.new(self._key, f"{host}\n{policy}".encode(), hashlib.sha256).hexdigest()
 
 
+def declared(ui: Mapping[str, Any]) -> dict[str, Any]:
+    """The `csp` of an app of others, as far as it is one: what is no origin is left out."""
+    csp = ui.get("csp")
+    found: dict[str, Any] = {}
+    for key in ("connectDomains", "resourceDomains", "frameDomains"):
+        entries = csp.get(key) if isinstance(csp, dict) else None
+        good = [entry for entry in entries if _is_origin(entry)] if isinstance(entries, list) else []
+        found[key] = good[:MAX_ORIGINS]
+    return {"csp": found}
+
+
 def content_policy(csp: Mapping[str, Any], host: str) -> str:
     """The header under which an app runs. Raises `ValueError` for an entry that is no plain origin."""
     connect = _origins(csp.get("connectDomains") or ())
     resources = _origins(csp.get("resourceDomains") or ())
+    frames = _origins(csp.get("frameDomains") or ())
     return "; ".join(
         (
             "default-src 'none'",
@@ -65,6 +80,7 @@ def content_policy(csp: Mapping[str, Any], host: str) -> str:
             f"font-src data:{resources}",
             f"media-src data: blob:{resources}",
             f"connect-src{connect or ' ' + repr('none')}",
+            *([f"frame-src{frames}"] if frames else []),
             "object-src 'none'",
             "base-uri 'none'",
             "form-action 'none'",
@@ -75,9 +91,13 @@ def content_policy(csp: Mapping[str, Any], host: str) -> str:
 
 def _origins(entries: Sequence[str]) -> str:
     for entry in entries:
-        if not _ORIGIN.fullmatch(entry):
+        if not _is_origin(entry):
             raise ValueError(f"{entry!r} is no plain origin such as https://cdn.example.com")
     return "".join(f" {entry}" for entry in entries)
+
+
+def _is_origin(entry: object) -> bool:
+    return isinstance(entry, str) and _ORIGIN.fullmatch(entry) is not None
 
 
 async def _secure(request: web.Request, response: web.StreamResponse) -> None:

@@ -82,8 +82,8 @@ class Catalog:
         """The apps changed: offer those that there are now."""
         apps = self._all
         self._apps = {id: apps[id] for id in apps if self._app in (None, id)}
+        self._resources = {packed.resource.uri: packed for packed in self._apps.values() if packed.opens}
         self._own = {entry.tool.name: entry for entry in self._entries()}
-        self._resources = {packed.resource.uri: packed for packed in self._apps.values()}
 
     def list_tools(self, client: Client) -> list[types.Tool]:
         """The gateway's own tools that `client` may use, and those of its live views."""
@@ -119,7 +119,7 @@ class Catalog:
 
     def list_resources(self) -> list[types.Resource]:
         """The packed apps."""
-        return [define.app_resource(packed) for packed in self._apps.values()]
+        return [define.app_resource(packed) for packed in self._resources.values()]
 
     async def read_resource(self, uri: str) -> types.ReadResourceResult:
         """One packed app. Raises `MCPError` for a resource that there is not."""
@@ -130,7 +130,7 @@ class Catalog:
 
     def _entries(self) -> list[_Entry]:
         return [
-            *(_Entry(define.open_tool(packed), self._opening(packed)) for packed in self._apps.values()),
+            *(_Entry(define.open_tool(packed), self._opening(packed)) for packed in self._resources.values()),
             _Entry(define.http_request(), self._http_request),
             _Entry(define.http_stream(), self._http_stream),
             _Entry(define.webmcp_attach(), self._attach),

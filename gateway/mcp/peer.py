@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self, TypeGuard
 
 import mcp_types as types
@@ -16,11 +16,8 @@ from mcp_types.version import LATEST_HANDSHAKE_VERSION
 from pydantic import BaseModel
 
 from gateway.contract import Handed
-from gateway.errors import Refusal
-from gateway.mcp.ports import Client
-from gateway.mcp.server import Face
-from gateway.model import Caller, Door, Json
-from gateway.traces import arriving
+from gateway.mcp.answers import Answers, Speaker
+from gateway.model import Caller, Json
 
 log = logging.getLogger(__name__)
 
@@ -42,39 +39,24 @@ class Beside:
     release: Callable[[], None]
     taken: bool = False
 
-    def calling(
-        self, call: Callable[[Message, Handed | None], Awaitable[BaseModel]]
-    ) -> Callable[[Message], Awaitable[BaseModel]]:
-        """`call` with it."""
-        return lambda params: call(params, self.handed)
-
 
 class UiPeer:
-    """Answers what a view asks of the gateway. `face` is the mount of the view's app.
+    """Answers what a view asks of the gateway. `answers` are those of the view's app.
 
     `caller` gives the view as the connection proves it, told whether the view reports a model; it raises `Refusal` once
-    that is gone. `send` takes answers.
+    that is gone. `send` takes answers, and notifications on account of a call.
     An async context manager: leaving it cancels what is in flight.
     """
 
     def __init__(
-        self, face: Face, caller: Callable[[bool], Caller], send: Callable[[dict[str, Any]], Awaitable[None]]
+        self, answers: Answers, caller: Callable[[bool], Caller], send: Callable[[dict[str, Any]], Awaitable[None]]
     ) -> None:
-        self._catalog = face.catalog
-        self._caller = caller
+        self._answers = answers
+        self._speaker = Speaker(caller, self._notify)
         self._send = send
         self._tasks = asyncio.TaskGroup()
         self._running: set[asyncio.Task[None]] = set()
         self._calls: dict[Id, asyncio.Task[None]] = {}
-        self._methods: dict[str, Callable[[Message], Awaitable[BaseModel]]] = {
-            "tools/call": self._call_tool,
-            "resources/list": self._list_resources,
-            "resources/read": self._read_resource,
-            "resources/templates/list": _list_resource_templates,
-            "prompts/list": _list_prompts,
-            "prompts/get": _get_prompt,
-            "ping": _ping,
-        }
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -113,17 +95,14 @@ class UiPeer:
             await self._request(id, method, params, beside)
 
     async def _request(self, id: Id, method: str, params: Message, beside: Beside | None) -> None:
-        handler = self._methods.get(method)
-        if beside is not None and method == "tools/call":
-            handler = beside.calling(self._call_tool)
         if id in self._calls:
             await self._fail(id, types.INVALID_REQUEST, "A call with this id is in flight.")
-        elif handler is None:
+        elif method not in self._answers.methods:
             await self._fail(id, types.METHOD_NOT_FOUND, f"Method not found: {method[:128]}")
         elif len(self._running) >= MAX_CALLS:
             await self._fail(id, BUSY, "busy")
         else:
-            task = self._tasks.create_task(self._answer(id, method, handler, params))
+            task = self._tasks.create_task(self._answer(id, method, params, beside))
             self._calls[id] = task
             self._running.add(task)
             task.add_done_callback(lambda task: self._ended(id, task))
@@ -143,49 +122,29 @@ class UiPeer:
             if task is not None:
                 task.cancel()
 
-    async def _answer(
-        self, id: Id, method: str, handler: Callable[[Message], Awaitable[BaseModel]], params: Message
-    ) -> None:
-        outcome = await _outcome(method, handler, params)
+    async def _answer(self, id: Id, method: str, params: Message, beside: Beside | None) -> None:
+        speaker = self._speaker if beside is None else replace(self._speaker, handed=beside.handed)
+        outcome = await _outcome(method, self._answers.answer(method, params, speaker))
         del self._calls[id]  # before the answer leaves: from then on the view may use the id again
         await self._deliver({"jsonrpc": "2.0", "id": id, **outcome})
 
     async def _fail(self, id: Id | None, code: int, message: str) -> None:
         await self._deliver({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}})
 
+    async def _notify(self, method: str, params: Mapping[str, Any]) -> None:
+        await self._deliver({"jsonrpc": "2.0", "method": method, "params": dict(params)})
+
     async def _deliver(self, message: dict[str, Any]) -> None:
         with suppress(ConnectionError):  # the view is gone, and with it who asked
             await self._send(message)
 
-    async def _call_tool(self, params: Message, handed: Handed | None = None) -> BaseModel:
-        name, arguments = params.get("name"), params.get("arguments", {})
-        if not isinstance(name, str) or not isinstance(arguments, dict):
-            raise MCPError(types.INVALID_PARAMS, "`name` must be a string and `arguments` an object.")
-        if not self._catalog.open_to_apps(name):
-            raise MCPError(types.INVALID_PARAMS, f"There is no tool {name[:128]!r} for apps.")
-        try:
-            principal = self._caller(False).principal
-        except Refusal as refusal:
-            raise MCPError(types.INTERNAL_ERROR, refusal.detail) from refusal
-        client = Client(principal, door=Door.BRIDGE, is_app=True, caller=self._caller, handed=handed)
-        meta = params.get("_meta")
-        with arriving(meta if isinstance(meta, dict) else None):
-            return await self._catalog.call_tool(name, arguments, client)
 
-    async def _list_resources(self, _: Message) -> BaseModel:
-        return types.ListResourcesResult(resources=self._catalog.list_resources())
-
-    async def _read_resource(self, params: Message) -> BaseModel:
-        uri = params.get("uri")
-        if not isinstance(uri, str):
-            raise MCPError(types.INVALID_PARAMS, "`uri` must be a string.")
-        return await self._catalog.read_resource(uri)
-
-
-async def _outcome(method: str, handler: Callable[[Message], Awaitable[BaseModel]], params: Message) -> dict[str, Any]:
+async def _outcome(method: str, answering: Awaitable[BaseModel | dict[str, Any]]) -> dict[str, Any]:
     """The `result` or the `error` of a call."""
     try:
-        result = await handler(params)
+        result = await answering
+        if isinstance(result, dict):
+            return {"result": result}
         dumped = result.model_dump(by_alias=True, mode="json", exclude_none=True)
         return {"result": serialize_server_result(method, LATEST_HANDSHAKE_VERSION, dumped)}
     except MCPError as error:
@@ -198,19 +157,3 @@ async def _outcome(method: str, handler: Callable[[Message], Awaitable[BaseModel
 
 def _is_id(value: Json) -> TypeGuard[Id]:
     return isinstance(value, str | int) and not isinstance(value, bool)
-
-
-async def _list_resource_templates(_: Message) -> BaseModel:
-    return types.ListResourceTemplatesResult(resource_templates=[])
-
-
-async def _list_prompts(_: Message) -> BaseModel:
-    return types.ListPromptsResult(prompts=[])
-
-
-async def _get_prompt(params: Message) -> BaseModel:
-    raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {str(params.get('name'))[:128]}")
-
-
-async def _ping(_: Message) -> BaseModel:
-    return types.EmptyResult()

@@ -43,6 +43,10 @@ class PackedApp(Protocol):
     def title(self) -> str: ...
     @property
     def resource(self) -> Resource: ...
+    @property
+    def opens(self) -> bool:
+        """Whether models open it by a tool of the gateway's; the app of an upstream is opened by that one's tools."""
+        ...
 
     async def html(self) -> str:
         """The page as it is given out: `resource.html` with the snapshot, which may be another one each time."""

@@ -57,6 +57,7 @@ class Packed:
     id: str
     title: str
     resource: Resource
+    opens: bool = True
 
     async def html(self) -> str:
         """The page, which has no snapshot."""

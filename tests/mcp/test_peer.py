@@ -10,6 +10,7 @@ import pytest
 
 from gateway.errors import Reason, Refusal
 from gateway.mcp import UiPeer
+from gateway.mcp.answers import OwnAnswers
 from gateway.model import LOCAL, Caller, Door, Initiator
 from tests.mcp.fakes import ADD, Mount, Served
 
@@ -23,7 +24,7 @@ class Wire:
         self.served = served
         self.received: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.gone = False
-        self.peer = UiPeer(served.face, self.caller, self.received.put)
+        self.peer = UiPeer(OwnAnswers(served.face.catalog), self.caller, self.received.put)
 
     def caller(self, reported_model: bool) -> Caller:
         if self.gone:

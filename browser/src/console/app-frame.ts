@@ -186,15 +186,7 @@ export class AppFrame extends LitElement {
         >
           ${icon("reload")}
         </button>
-        <a
-          class="button bare"
-          href=${this.app.site}
-          target="_blank"
-          rel="noopener noreferrer"
-          title="Open as a web site"
-          aria-label="Open as a web site"
-          >${icon("open")}</a
-        >
+        ${this.app.site === null ? nothing : this.siteLink(this.app.site)}
         <button
           class="bare"
           data-testid="close"
@@ -214,6 +206,18 @@ export class AppFrame extends LitElement {
         ></div>
         ${this.cover()}
       </div>`;
+  }
+
+  private siteLink(site: string): TemplateResult {
+    return html`<a
+      class="button bare"
+      href=${site}
+      target="_blank"
+      rel="noopener noreferrer"
+      title="Open as a web site"
+      aria-label="Open as a web site"
+      >${icon("open")}</a
+    >`;
   }
 
   /** The view's handle is only wanted to find it in the record or to name it to a model. */

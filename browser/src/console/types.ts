@@ -10,7 +10,8 @@ export type Answer = "approve" | "decline";
 export interface AppInfo {
   id: string;
   title: string;
-  site: string;
+  /** Null for the app of an upstream, which is none outside of a host. */
+  site: string | null;
   resource: string;
   sandbox_url: string;
 }

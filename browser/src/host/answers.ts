@@ -33,6 +33,7 @@ export function answerPage(apps: AppBridge, view: () => BridgeView | null, optio
   apps.onlistresources = (params, context) => ask("resources/list", params, context);
   apps.onlistresourcetemplates = (params, context) => ask("resources/templates/list", params, context);
   apps.onlistprompts = (params, context) => ask("prompts/list", params, context);
+  apps.setRequestHandler("prompts/get", ({ params }, context) => ask("prompts/get", params, context));
   apps.onloggingmessage = (params) => options.onlog?.(params);
   answerForPerson(apps, options);
 }

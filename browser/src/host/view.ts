@@ -70,6 +70,8 @@ export class MountedApp {
   private greeted = false;
   private apps: AppBridge | null = null;
   private meta: McpUiResourceMeta = {};
+  /** The tool whose result the app shows. */
+  private tool: string | null = null;
   private ended = false;
   /** Counts what is shown: an answer for an older one is out of date. */
   private generation = 0;
@@ -100,9 +102,9 @@ export class MountedApp {
     const open = await this.openView();
     if (generation !== this.generation) return open.close("gone");
     this.adopt(open);
-    const { html, meta } = await readPage(open);
+    const page = await readPage(open);
     if (generation !== this.generation) return;
-    await this.load(html, meta);
+    await this.load(page);
   }
 
   /** Show the app anew: another iframe, another view. */
@@ -182,7 +184,9 @@ export class MountedApp {
     return generation === this.generation && this.open !== null;
   }
 
-  private async load(html: string, meta: McpUiResourceMeta): Promise<void> {
+  private async load({ html, meta, sandbox, tool }: Page): Promise<void> {
+    const url = sandbox === null ? this.url : new URL(sandbox);
+    if (url.origin !== this.origin) throw new TypeError("the sandbox of an app must be of the gateway's origin for it");
     const frame = document.createElement("iframe");
     frame.title = this.options.app;
     frame.style.cssText = "display:block;width:100%;border:0";
@@ -194,11 +198,12 @@ export class MountedApp {
     const page = frame.contentWindow;
     if (!page) throw new TypeError("the container must be in the document");
     this.meta = meta;
+    this.tool = tool;
     this.link = this.linkTo(page);
     await this.connect(this.link, html);
     this.link.startChecking();
     for (const message of this.early.splice(0)) this.link.sendWebmcp(message);
-    frame.src = this.url.href;
+    frame.src = url.href;
   }
 
   private linkTo(page: Window): PageLink {
@@ -238,9 +243,22 @@ export class MountedApp {
 
   /** What a host tells a page first: the model's call that opens it, or that the person did. */
   private async greet(apps: AppBridge): Promise<void> {
-    const calls = this.calls.length ? this.calls.splice(0) : OPENED_BY_PERSON;
+    const calls = this.calls.length ? this.calls.splice(0) : await this.opening();
     this.greeted = true;
     for (const notice of calls) await pass(apps, notice);
+  }
+
+  /** What an app that the person opened is shown with: the result of its tool, where it has one. */
+  private async opening(): Promise<ToolNotice[]> {
+    const { open, tool } = this;
+    if (tool === null || !open) return [...OPENED_BY_PERSON];
+    const input: ToolNotice = { is: "tool-input", params: { arguments: {} } };
+    try {
+      const params = await open.call("tools/call", { name: tool, arguments: {} });
+      return [input, { is: "tool-result", params: params as Extract<ToolNotice, { is: "tool-result" }>["params"] }];
+    } catch (error) {
+      return [input, { is: "tool-cancelled", params: { reason: error instanceof Error ? error.message : String(error) } }];
+    }
   }
 
   private async reloadedInPlace(): Promise<void> {
@@ -311,13 +329,30 @@ export class MountedApp {
   };
 }
 
+/** An app as it is shown; `sandbox` is the proxy's signed address for it alone, where it has one. */
+interface Page {
+  html: string;
+  meta: McpUiResourceMeta;
+  sandbox: string | null;
+  tool: string | null;
+}
+
+/** How the gateway says the app of an upstream is shown. */
+const SHOWN = "webmcp-gateway/shown";
+
 /** The app's page, read over its own view. */
-async function readPage(open: BridgeView): Promise<{ html: string; meta: McpUiResourceMeta }> {
+async function readPage(open: BridgeView): Promise<Page> {
   const result = await open.call("resources/read", { uri: open.resource });
   const contents = Array.isArray(result["contents"]) ? result["contents"] : [];
-  const content = contents[0] as { text?: unknown; _meta?: { ui?: McpUiResourceMeta } } | undefined;
-  if (typeof content?.text !== "string") throw new TypeError(`${open.resource} is no text`);
-  return { html: content.text, meta: content._meta?.ui ?? {} };
+  const content = contents[0] as { text?: unknown; blob?: unknown; _meta?: { ui?: McpUiResourceMeta } } | undefined;
+  const html = typeof content?.blob === "string" ? fromBase64(content.blob) : content?.text;
+  if (typeof html !== "string") throw new TypeError(`${open.resource} is no text`);
+  const said = (result["_meta"] as { [SHOWN]?: Partial<Page> & { ui?: McpUiResourceMeta } } | undefined)?.[SHOWN];
+  return { html, meta: said?.ui ?? content?._meta?.ui ?? {}, sandbox: said?.sandbox ?? null, tool: said?.tool ?? null };
+}
+
+function fromBase64(text: string): string {
+  return new TextDecoder().decode(Uint8Array.from(atob(text), (character) => character.charCodeAt(0)));
 }
 
 /** What this host really does; a page leaves the rest alone. */

@@ -23,7 +23,7 @@ from gateway.mcp.upstreams.feed import Follower
 from gateway.mcp.upstreams.fingerprints import MAX_TOOLS
 from gateway.mcp.upstreams.listing import described, offered, visibility
 from gateway.mcp.upstreams.merging import Named
-from gateway.mcp.upstreams.proxy import PAGES, Proxy
+from gateway.mcp.upstreams.proxy import Proxy
 
 FIRST = 3.0
 """Seconds that a list waits for an upstream which was never heard; it is left out until it answers."""
@@ -208,7 +208,7 @@ class Merged:
             if method == "tools/list":
                 now = await proxy.all_tools(alone) if session.terms.can("tools") else []
             else:
-                now = await _pages(proxy, alone, method)
+                now = await proxy.pages(alone, method, KEYS[method])
         except MCPError:
             now = []  # it has none
         lists.known[method] = now
@@ -299,23 +299,6 @@ class Merged:
 
 def _owner(proxy: Proxy, client: UpstreamClient | None) -> str:
     return client.principal.id if client is not None and proxy.upstream.spec.personal else ""
-
-
-async def _pages(proxy: Proxy, client: UpstreamClient, method: str) -> list[Message]:
-    """Every page of a list, as far as they lead on."""
-    found: list[Message] = []
-    cursors: set[str] = set()
-    params: Message = {}
-    for _ in range(PAGES):
-        result = await proxy.relay.forward(client, method, params)
-        things = result.get(KEYS[method])
-        found += [thing for thing in things if isinstance(thing, dict)] if isinstance(things, list) else []
-        cursor = result.get("nextCursor")
-        if not isinstance(cursor, str) or cursor in cursors or len(found) > MAX_TOOLS:
-            break
-        cursors.add(cursor)
-        params = {"cursor": cursor}
-    return found[:MAX_TOOLS]
 
 
 def _introduced(result: HandlerResult) -> HandlerResult:

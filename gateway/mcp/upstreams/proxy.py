@@ -165,6 +165,22 @@ class Proxy:
             cursors.add(cursor)
         return found[:MAX_TOOLS]
 
+    async def pages(self, client: UpstreamClient, method: str, key: str) -> list[Message]:
+        """Every page of a list, as far as they lead on. Raises `MCPError` and `Refusal`."""
+        found: list[Message] = []
+        cursors: set[str] = set()
+        params: Message = {}
+        for _ in range(PAGES):
+            result = await self.relay.forward(client, method, params)
+            things = result.get(key)
+            found += [thing for thing in things if isinstance(thing, dict)] if isinstance(things, list) else []
+            cursor = result.get("nextCursor")
+            if not isinstance(cursor, str) or cursor in cursors or len(found) > MAX_TOOLS:
+                break
+            cursors.add(cursor)
+            params = {"cursor": cursor}
+        return found[:MAX_TOOLS]
+
     def _seen(self, result: Message) -> list[Message]:
         """The tools of one page, remembered."""
         tools = listing.tools_of(result)[:MAX_TOOLS]

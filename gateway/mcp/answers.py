@@ -1,0 +1,117 @@
+"""What the calls of a view reach on its ui channel: the gateway's own tools and packed app, or those of an upstream."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from pydantic import BaseModel
+
+from gateway.contract import Handed
+from gateway.errors import Refusal
+from gateway.mcp.catalog import Catalog
+from gateway.mcp.ports import Client
+from gateway.model import Caller, Door, Json
+from gateway.traces import arriving
+
+Params = Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """A view that calls. `caller` gives it as the connection proves it, told whether the view reports a model.
+
+    `caller` raises `Refusal` once the view is gone. `notify` sends it a notification on account of its call.
+    `handed` is the body of its request where that came beside the call.
+    """
+
+    caller: Callable[[bool], Caller]
+    notify: Callable[[str, Mapping[str, Any]], Awaitable[None]]
+    handed: Handed | None = None
+
+    def now(self) -> Caller:
+        """Who calls. Raises `MCPError` for a view that is gone."""
+        try:
+            return self.caller(False)
+        except Refusal as refusal:
+            raise MCPError(types.INTERNAL_ERROR, refusal.detail) from refusal
+
+
+class Answers(Protocol):
+    """What answers the views of one app."""
+
+    @property
+    def methods(self) -> Collection[str]:
+        """What it knows."""
+        ...
+
+    async def answer(self, method: str, params: Params, speaker: Speaker) -> BaseModel | dict[str, Any]:
+        """The result, as a model of the SDK or ready to be sent. Raises `MCPError`."""
+        ...
+
+
+class OwnAnswers:
+    """Answers the views of an app that the gateway packed, from the catalog of its mount."""
+
+    methods: Collection[str] = frozenset(
+        (
+            "tools/call",
+            "resources/list",
+            "resources/read",
+            "resources/templates/list",
+            "prompts/list",
+            "prompts/get",
+            "ping",
+        )
+    )
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    async def answer(self, method: str, params: Params, speaker: Speaker) -> BaseModel | dict[str, Any]:
+        """The result. Raises `MCPError`."""
+        match method:
+            case "tools/call":
+                return await self._call_tool(params, speaker)
+            case "resources/list":
+                return types.ListResourcesResult(resources=self._catalog.list_resources())
+            case "resources/read":
+                return await self._read_resource(params)
+            case "resources/templates/list":
+                return types.ListResourceTemplatesResult(resource_templates=[])
+            case "prompts/list":
+                return types.ListPromptsResult(prompts=[])
+            case "prompts/get":
+                raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {str(params.get('name'))[:128]}")
+            case _:
+                return types.EmptyResult()
+
+    def has(self, tool: object) -> bool:
+        """Whether a tool is one of the gateway's own that views may call."""
+        return isinstance(tool, str) and self._catalog.open_to_apps(tool)
+
+    async def _call_tool(self, params: Params, speaker: Speaker) -> BaseModel:
+        name, arguments = params.get("name"), params.get("arguments", {})
+        if not isinstance(name, str) or not isinstance(arguments, dict):
+            raise MCPError(types.INVALID_PARAMS, "`name` must be a string and `arguments` an object.")
+        if not self._catalog.open_to_apps(name):
+            raise MCPError(types.INVALID_PARAMS, f"There is no tool {name[:128]!r} for apps.")
+        client = Client(
+            speaker.now().principal,
+            door=Door.BRIDGE,
+            is_app=True,
+            caller=speaker.caller,
+            handed=speaker.handed,
+        )
+        meta = params.get("_meta")
+        with arriving(meta if isinstance(meta, dict) else None):
+            return await self._catalog.call_tool(name, arguments, client)
+
+    async def _read_resource(self, params: Params) -> BaseModel:
+        uri = params.get("uri")
+        if not isinstance(uri, str):
+            raise MCPError(types.INVALID_PARAMS, "`uri` must be a string.")
+        return await self._catalog.read_resource(uri)

@@ -1,0 +1,124 @@
+"""What the calls of a view reach where its app is an upstream's: that upstream, under its policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp_types.methods import validate_client_request
+from mcp_types.version import LATEST_HANDSHAKE_VERSION
+from pydantic import BaseModel, ValidationError
+
+from gateway.config import UpstreamApp
+from gateway.errors import Refusal
+from gateway.mcp.answers import OwnAnswers, Params, Speaker
+from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
+from gateway.mcp.upstreams.client import UpstreamClient
+from gateway.mcp.upstreams.conversation import Message
+from gateway.mcp.upstreams.listing import ui_of
+from gateway.mcp.upstreams.proxy import Proxy
+from gateway.traces import arriving
+
+SHOWN = "webmcp-gateway/shown"
+"""The `_meta` key under which our host page learns how to show the app that it read; no upstream can set it."""
+
+CAPABILITIES: Mapping[str, Any] = {"extensions": {UI_EXTENSION: {"mimeTypes": [APP_MIME_TYPE]}}}
+
+FORWARDED = (
+    "resources/list",
+    "resources/templates/list",
+    "prompts/list",
+    "prompts/get",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _View(UpstreamClient):
+    """A view as client of an upstream."""
+
+    speaker: Speaker | None = None
+
+    async def tell(self, method: str, params: Message) -> None:
+        if self.speaker is not None and method == "notifications/progress":
+            await self.speaker.notify(method, params)
+
+
+class UpstreamAnswers:
+    """Answers the views of the app `source`. `proxies` are the upstreams as they are now.
+
+    `own` are the gateway's tools, for pages that have its view runtime. `sandbox` makes the signed address under which
+    a page with this `_meta.ui` is shown.
+    """
+
+    methods: Collection[str] = frozenset((*FORWARDED, "tools/call", "resources/read", "ping"))
+
+    def __init__(
+        self,
+        source: UpstreamApp,
+        *,
+        proxies: Callable[[], Mapping[str, Proxy]],
+        own: OwnAnswers,
+        sandbox: Callable[[Mapping[str, Any]], str],
+    ) -> None:
+        self._source = source
+        self._proxies = proxies
+        self._own = own
+        self._sandbox = sandbox
+
+    async def answer(self, method: str, params: Params, speaker: Speaker) -> BaseModel | dict[str, Any]:
+        """The upstream's result, in its own words. Raises `MCPError`."""
+        proxy = self._proxies().get(self._source.upstream)
+        if proxy is None:
+            raise MCPError(types.INTERNAL_ERROR, f"There is no upstream {self._source.upstream} any more.")
+        own = proxy.upstream.spec.runtime and method == "tools/call" and self._own.has(params.get("name"))
+        if own or method == "ping":
+            return await self._own.answer(method, params, speaker)
+        try:
+            validate_client_request(method, LATEST_HANDSHAKE_VERSION, dict(params))
+        except ValidationError as error:
+            raise MCPError(types.INVALID_PARAMS, f"These are no parameters of {method}.") from error
+        meta = params.get("_meta")
+        try:
+            with arriving(meta if isinstance(meta, dict) else None):
+                return await self._ask(proxy, method, dict(params), speaker)
+        except Refusal as refusal:
+            raise MCPError(types.INTERNAL_ERROR, refusal.detail, {"reason": refusal.reason.value}) from refusal
+
+    async def _ask(self, proxy: Proxy, method: str, params: Message, speaker: Speaker) -> Message:
+        caller = speaker.now()
+        client = _View(
+            principal=caller.principal,
+            who=f"view {caller.view}",
+            version=LATEST_HANDSHAKE_VERSION,
+            capabilities=CAPABILITIES,
+            is_app=True,
+            caller=caller,
+            speaker=speaker,
+        )
+        match method:
+            case "tools/call":
+                return await proxy.call_tool(client, params)
+            case "resources/read":
+                result = await proxy.read_resource(client, params)
+                if params.get("uri") != self._source.resource:
+                    return result
+                return await self._shown(proxy, client, result)
+            case _:
+                return await proxy.relay.forward(client, method, params)
+
+    async def _shown(self, proxy: Proxy, client: UpstreamClient, result: Message) -> Message:
+        """The app with how it is shown: what it declares stands with its content, or else in the list."""
+        contents = result.get("contents")
+        first = contents[0] if isinstance(contents, list) and contents else None
+        ui = ui_of(first if isinstance(first, dict) else None)
+        if not ui:
+            listed = await proxy.pages(client, "resources/list", "resources")
+            ui = ui_of(next((one for one in listed if one.get("uri") == self._source.resource), None))
+        shown: Message = {"sandbox": self._sandbox(ui), "ui": dict(ui)}
+        if self._source.tool is not None:
+            shown["tool"] = self._source.tool
+        meta = result.get("_meta")
+        return {**result, "_meta": {**(meta if isinstance(meta, dict) else {}), SHOWN: shown}}

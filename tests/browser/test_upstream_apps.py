@@ -1,0 +1,128 @@
+"""Apps of published MCP servers, shown in the console and used by a person in Chromium."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import FrameLocator, Page, expect
+
+from gateway.app import build_app
+from gateway.config import load_config
+from tests.browser.test_main_job import app_of
+from tests.interop.test_published import upstream
+from tests.world import Server, bound
+
+APPS = {
+    "budget-allocator": "tool: get-budget-data",
+    "system-monitor": "tool: get-system-info",
+    "debug": "",
+    "basic-react": "tool: get-time",
+    "basic-vanillajs": "tool: get-time",
+}
+"""The published servers, and the tool that opens each."""
+
+RESOURCES = {
+    "budget-allocator": "ui://budget-allocator/mcp-app.html",
+    "system-monitor": "ui://system-monitor/mcp-app.html",
+    "debug": "ui://debug-tool/mcp-app.html",
+    "basic-react": "ui://get-time/mcp-app.html",
+    "basic-vanillajs": "ui://get-time/mcp-app.html",
+}
+
+Shown = tuple[FrameLocator, Callable[[], list[dict[str, Any]]]]
+
+
+@asynccontextmanager
+async def shown(page: Page, folder: Path, name: str, more: str = "", policy: str = "") -> AsyncIterator[Shown]:
+    """The app of the server `name` in the console; also gives the lines of the record."""
+    door = Server(bound())
+    (folder / "app.yaml").write_text("version: 1\n", "utf-8")
+    if policy:
+        (folder / "tools.yaml").write_text(policy, "utf-8")
+        more += ", policy: tools.yaml"
+    source = f"upstream: {name}, resource: {json.dumps(RESOURCES[name])}"
+    if APPS[name]:
+        source += f", {APPS[name]}"
+    (folder / "gateway.yaml").write_text(
+        f"server: {{listen: 127.0.0.1:{door.port}}}\n"
+        f"upstreams:\n  {upstream(name, more)}\n"
+        f"apps:\n  shown:\n    source: {{{source}}}\n    policy: app.yaml\n",
+        "utf-8",
+    )
+    config = load_config(folder / "gateway.yaml", {})
+    await door.start(build_app(config))
+    try:
+        await page.goto(f"http://localhost:{door.port}")
+        yield app_of(page), lambda: [json.loads(line) for line in config.journal.read_text("utf-8").splitlines()]
+    finally:
+        await door.stop()
+
+
+CLICKS = {
+    "system-monitor": ("#poll-toggle-btn", "poll-system-stats"),
+    "debug": ("#call-debug-refresh-btn", "debug-refresh"),
+    "basic-react": ("button:has-text('Get Server Time')", "get-time"),
+    "basic-vanillajs": ("#get-time-btn", "get-time"),
+}
+"""What a person clicks, and the tool that it calls."""
+
+
+def calls(records: list[dict[str, Any]], tool: str) -> list[dict[str, Any]]:
+    """The finished calls of a tool."""
+    found: dict[str, dict[str, Any]] = {}
+    for line in records:
+        if line["phase"] in ("intent", "outcome"):
+            found.setdefault(line["id"], {}).update(line["fields"])
+    return [line for line in found.values() if line.get("tool") == tool and "status" in line]
+
+
+async def test_a_budget_is_shown_and_moved(page: Page, tmp_path: Path) -> None:
+    """The app draws what its tool gave it, and a slider that is moved changes the sum."""
+    async with shown(page, tmp_path, "budget-allocator") as (app, records):
+        slider, page_text = app.locator("input[type=range]").first, app.locator("body")
+        await expect(slider).to_be_visible(timeout=20_000)
+        before = await page_text.inner_text()
+        await slider.focus()
+        for _ in range(8):
+            await page.keyboard.press("ArrowRight")
+        await expect(page_text).not_to_have_text(before, use_inner_text=True)
+        assert {line["app"] for line in calls(records(), "get-budget-data")} == {"shown"}
+
+
+@pytest.mark.parametrize("name", list(CLICKS))
+async def test_a_click_calls_the_tool_of_the_upstream(page: Page, tmp_path: Path, name: str) -> None:
+    """The page changes with what the tool said, and the call stands in the record as the view's."""
+    where, tool = CLICKS[name]
+    async with shown(page, tmp_path, name) as (app, records):
+        await expect(app.locator(where).first).to_be_visible(timeout=20_000)
+        await expect(app.locator("body")).to_contain_text(re.compile(r"\d{2}"))
+        if name == "system-monitor":  # it polls already: the first click stops that, the second begins anew
+            await app.locator(where).click()
+        earlier, before = calls(records(), tool), await app.locator("body").inner_text()
+        await app.locator(where).first.click()
+        await expect(app.locator("body")).not_to_have_text(before, use_inner_text=True, timeout=10_000)
+        await until(lambda: len(calls(records(), tool)) > len(earlier))
+        last = calls(records(), tool)[-1]
+        assert (last["app"], last["door"], last["upstream"], last["status"]) == ("shown", "bridge", name, 200)
+
+
+async def test_the_upstream_s_policy_holds_for_a_view(page: Page, tmp_path: Path) -> None:
+    """A tool that the policy denies stays denied to the person's click."""
+    policy = "version: 1\ntools:\n  get-time: {deny: no clocks here}\n"
+    async with shown(page, tmp_path, "basic-react", policy=policy) as (app, records):
+        await app.get_by_role("button", name="Get Server Time").click(timeout=20_000)
+        await until(lambda: any(line.get("reason") == "policy-denied" for line in calls(records(), "get-time")))
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Wait for what the page leads to elsewhere."""
+    async with asyncio.timeout(10):
+        while not true():
+            await asyncio.sleep(0.02)

@@ -1,0 +1,258 @@
+"""The view of an upstream's app on the bridge: what its calls reach, and how its page is shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import aiohttp
+import mcp_types as types
+import pytest
+from mcp.server import Server as McpServer
+
+from gateway import mux
+from gateway.app import build_app
+from gateway.config import load_config
+from gateway.errors import DocumentError
+from gateway.mcp.upstreams.views import SHOWN
+from gateway.model import Channel, Json
+from tests.interop.serving import over_http
+from tests.world import Loopback, Server, bound
+
+UI = "ui://shop/app.html"
+HTML = "<!doctype html><html><head></head><body>\u2028 odd \x7f bytes</body></html>"
+META: dict[str, Any] = {
+    "ui": {
+        "csp": {
+            "connectDomains": ["https://api.example.com", "javascript:x", 7],
+            "frameDomains": ["https://*.example.org"],
+        },
+        "permissions": {"camera": {}},
+    },
+    SHOWN: {"sandbox": "https://evil.example"},
+}
+
+
+def shop() -> McpServer[Any]:
+    """A server with an app, and a tool of each visibility."""
+
+    def tool(name: str, ui: dict[str, Any] | None) -> types.Tool:
+        return types.Tool(name=name, input_schema={"type": "object"}, _meta={"ui": ui} if ui else None)
+
+    tools = [
+        tool("both", None),
+        tool("page", {"visibility": ["app"]}),
+        tool("model", {"visibility": ["model"]}),
+        tool("http_request", None),
+    ]
+
+    async def list_tools(_: Any, __: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=tools)
+
+    async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        await context.session.report_progress(0.5)
+        return types.CallToolResult(
+            content=[types.TextContent(type="text", text=f"{params.name} ran")], _meta={"kept": True}
+        )
+
+    async def list_resources(_: Any, __: Any) -> types.ListResourcesResult:
+        return types.ListResourcesResult(resources=[types.Resource(uri=UI, name="app")])
+
+    async def list_templates(_: Any, __: Any) -> types.ListResourceTemplatesResult:
+        template = types.ResourceTemplate(uri_template="shop://item/{id}", name="item")
+        return types.ListResourceTemplatesResult(resource_templates=[template])
+
+    async def read_resource(_: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        content = types.TextResourceContents(
+            uri=params.uri, mime_type="text/html;profile=mcp-app", text=HTML, _meta=META
+        )
+        return types.ReadResourceResult(contents=[content], _meta=META)
+
+    async def list_prompts(_: Any, __: Any) -> types.ListPromptsResult:
+        return types.ListPromptsResult(prompts=[types.Prompt(name="greet")])
+
+    async def get_prompt(_: Any, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        text = types.TextContent(type="text", text=f"hello from {params.name}")
+        return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=text)])
+
+    return McpServer(
+        "shop",
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_resources=list_resources,
+        on_list_resource_templates=list_templates,
+        on_read_resource=read_resource,
+        on_list_prompts=list_prompts,
+        on_get_prompt=get_prompt,
+    )
+
+
+@dataclass
+class View:
+    """One open view on a bridge."""
+
+    socket: aiohttp.ClientWebSocketResponse
+    connection: mux.ClientConnection
+    id: str
+    folder: Path
+    number: int = 0
+
+    async def ask(self, method: str, **params: Any) -> dict[str, Any]:
+        """The whole answer to a request on the ui channel."""
+        self.number += 1
+        message: dict[str, Json] = {"jsonrpc": "2.0", "id": self.number, "method": method, "params": params}
+        self.connection.send(mux.Message(self.id, Channel.UI, message))
+        for text in self.connection.pending_output():
+            await self.socket.send_str(text)
+        while True:
+            for frame in self.connection.receive_data(await self.socket.receive_str(timeout=15)):
+                if (
+                    isinstance(frame, mux.Message)
+                    and frame.channel is Channel.UI
+                    and frame.message.get("id") == self.number
+                ):
+                    return frame.message
+
+    async def result(self, method: str, **params: Any) -> dict[str, Any]:
+        """Its result."""
+        answer = await self.ask(method, **params)
+        assert "result" in answer, answer
+        found: dict[str, Any] = answer["result"]
+        return found
+
+
+POLICY = "version: 1\ntools:\n  both: {}\n  page: {}\n  model: {}\n  http_request: {}\n"
+
+
+ERAS = pytest.mark.parametrize("era", ["", "legacy", "modern"])
+
+
+@asynccontextmanager
+async def opened(tmp_path: Path, era: str = "") -> AsyncIterator[View]:
+    """A view of the shop's app; the shop speaks both eras, or one."""
+    door = Server(bound())
+    (tmp_path / "app.yaml").write_text("version: 1\n", "utf-8")
+    (tmp_path / "shop.yaml").write_text(POLICY, "utf-8")
+    async with over_http(shop(), only=era) as url:
+        (tmp_path / "gateway.yaml").write_text(
+            f"server: {{listen: 127.0.0.1:{door.port}}}\n"
+            f"upstreams:\n  shop: {{url: '{url}', network: private, policy: shop.yaml}}\n"
+            f"apps:\n  shown: {{source: {{upstream: shop, resource: '{UI}'}}, policy: app.yaml}}\n",
+            "utf-8",
+        )
+        await door.start(build_app(load_config(tmp_path / "gateway.yaml", {})))
+        try:
+            console = f"http://gateway.localhost:{door.port}"
+            headers = {"origin": console, "sec-fetch-site": "same-origin"}
+            connector = aiohttp.TCPConnector(resolver=Loopback())
+            async with aiohttp.ClientSession(headers=headers, connector=connector) as client:
+                async with client.get(f"{console}/api/state") as answer:
+                    state = await answer.json()
+                assert state["apps"][0]["site"] is None
+                csrf = {"webmcp-gateway-csrf": state["csrf"]}
+                async with client.post(f"{console}/bridge/tickets", json={"apps": ["shown"]}, headers=csrf) as answer:
+                    ticket = (await answer.json())["ticket"]
+                async with client.ws_connect(f"{console}/bridge", protocols=["webmcp-gateway.v1"]) as socket:
+                    connection = mux.ClientConnection()
+                    for frame in (mux.Hello(ticket), mux.Open("r1", "shown")):
+                        connection.send(frame)
+                    for text in connection.pending_output():
+                        await socket.send_str(text)
+                    [answered] = connection.receive_data(await socket.receive_str(timeout=15))
+                    assert isinstance(answered, mux.Opened)
+                    assert answered.resource == UI
+                    yield View(socket, connection, answered.view, tmp_path)
+        finally:
+            await door.stop()
+
+
+@ERAS
+async def test_the_page_is_shown_as_its_upstream_wrote_it(tmp_path: Path, era: str) -> None:
+    """Byte for byte, `_meta` too; what it declares stands in the signed address of the sandbox, if it is an origin."""
+    async with opened(tmp_path, era) as view:
+        read = await view.result("resources/read", uri=UI)
+        [content] = read["contents"]
+        assert (content["text"], content["_meta"]) == (HTML, META)
+        shown = read["_meta"][SHOWN]
+        policy = parse_qs(urlsplit(shown["sandbox"]).query)["csp"][0]
+        assert "connect-src https://api.example.com;" in policy
+        assert "frame-src https://*.example.org;" in policy
+        assert shown["ui"]["permissions"] == {"camera": {}}
+
+
+@pytest.mark.parametrize(("tool", "runs"), [("both", True), ("page", True), ("model", False), ("http_request", True)])
+@ERAS
+async def test_a_view_reaches_the_tools_that_are_for_apps(tmp_path: Path, era: str, tool: str, runs: bool) -> None:
+    """To say nothing means model and app; a name of the gateway's own tools is the upstream's without its runtime."""
+    async with opened(tmp_path, era) as view:
+        result = await view.result("tools/call", name=tool, arguments={"odd": [1, None]})
+        assert result.get("isError", False) is not runs
+        if runs:
+            assert (result["content"][0]["text"], result["_meta"]["kept"]) == (f"{tool} ran", True)
+
+
+@ERAS
+async def test_a_view_reaches_resources_and_prompts_of_its_upstream(tmp_path: Path, era: str) -> None:
+    """Lists, templates and prompts."""
+    async with opened(tmp_path, era) as view:
+        assert [one["uri"] for one in (await view.result("resources/list"))["resources"]] == [UI]
+        templates = (await view.result("resources/templates/list"))["resourceTemplates"]
+        assert [one["uriTemplate"] for one in templates] == ["shop://item/{id}"]
+        assert [one["name"] for one in (await view.result("prompts/list"))["prompts"]] == ["greet"]
+        said = await view.result("prompts/get", name="greet")
+        assert said["messages"][0]["content"]["text"] == "hello from greet"
+        assert await view.result("ping") == {}
+
+
+@ERAS
+async def test_what_a_view_says_wrongly_fails_alone(tmp_path: Path, era: str) -> None:
+    """Parameters that are none, and a tool that is in no policy."""
+    async with opened(tmp_path, era) as view:
+        for method, params, code in (
+            ("tools/call", {"name": 7}, -32602),
+            ("resources/read", {}, -32602),
+            ("prompts/get", {"name": {}}, -32602),
+        ):
+            assert (await view.ask(method, **params))["error"]["code"] == code
+        refused = await view.result("tools/call", name="unlisted", arguments={})
+        assert refused["structuredContent"]["reason"] == "policy-denied"
+
+
+@ERAS
+async def test_a_view_s_call_stands_in_the_record_as_its_own(tmp_path: Path, era: str) -> None:
+    """With its app, its door and its view."""
+    async with opened(tmp_path, era) as view:
+        await view.result("tools/call", name="both", arguments={})
+        lines = [
+            json.loads(line)["fields"] for line in (view.folder / "gateway.journal").read_text("utf-8").splitlines()
+        ]
+        call = next(line for line in lines if line.get("tool") == "both")
+        assert (call["app"], call["door"], call["view"]) == ("shown", "bridge", view.id)
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("{upstream: shpo, resource: 'ui://a/b'}", "'shpo' is not under upstreams"),
+        ("{upstream: shop, resource: 'https://a/b'}", "write the address of an app"),
+        ("{upstream: shop}", "resource"),
+        ("{upstream: shop, resource: 'ui://a/b', tol: x}", "tol"),
+        ("{upstream: shop, resource: 'ui://a/b'}, permissions: [camera]", "an upstream says itself"),
+    ],
+)
+def test_a_source_that_cannot_be_meant_is_named(tmp_path: Path, source: str, problem: str) -> None:
+    """With its line, before anything starts."""
+    (tmp_path / "app.yaml").write_text("version: 1\n", "utf-8")
+    (tmp_path / "gateway.yaml").write_text(
+        "upstreams: {shop: {url: 'https://a.example/mcp'}}\n"
+        f"apps:\n  shown: {{source: {source}, policy: app.yaml}}\n",
+        "utf-8",
+    )
+    with pytest.raises(DocumentError, match=problem) as raised:
+        load_config(tmp_path / "gateway.yaml", {})
+    assert raised.value.problems[0].line == 3
