@@ -42,6 +42,7 @@ class Reading:
         self._method = method
         self._limit = limit
         self._kept = b""
+        self._at = 0  # what stands before it in `_kept` is read: to cut it off each time costs more with each piece
         self._trailers = 0
         self._body: Body | None = None
         self._plain: bytes | None = None
@@ -52,11 +53,12 @@ class Reading:
     def feed(self, data: bytes) -> bool:
         """Take what came; True once the answer is complete."""
         self.begun = True
-        self._kept = self._kept + data if self._kept else data
+        self._kept = self._kept[self._at :] + data if self._over else data
+        self._at = 0
         while self._step():
             pass
         complete = self._step == self._done
-        if complete and self._kept:
+        if complete and self._over:
             self.reusable = False  # it said more than it was asked
         return complete
 
@@ -80,27 +82,31 @@ class Reading:
             return self._plain
         return self._body.close() if self._body is not None else b""
 
+    @property
+    def _over(self) -> int:
+        """Bytes that are there and not read."""
+        return len(self._kept) - self._at
+
     # Each step takes what it needs of `_kept`, and says whether the next one may go on at once.
 
     def _head(self) -> bool:
-        kept = self._kept
-        if not (kept.startswith(_START) if len(kept) >= len(_START) else _START.startswith(kept)):
+        kept, at = self._kept, self._at
+        if not _START.startswith(kept[at : at + len(_START)]):
             raise Malformed("it does not begin with HTTP/1.")
-        end = kept.find(b"\r\n\r\n")
-        if end < 0:
-            if len(kept) > HEAD_BYTES:
-                raise Malformed("its head is too long")
-            return False
-        if end > HEAD_BYTES:
+        end = kept.find(b"\r\n\r\n", at)
+        if (end - at if end >= 0 else self._over) > HEAD_BYTES:
             raise Malformed("its head is too long")
-        lines = kept[:end].split(b"\r\n")
-        self._kept = kept[end + 4 :]
+        if end < 0:
+            return False
+        said = kept[at:end]
+        lines = said.split(b"\r\n")
+        self._at = end + 4
         version, status, reason = _status_line(lines[0])
         if 100 <= status < 200:
             if status == 101:
                 raise Malformed(f"it answered with the status {status}")
-            return bool(self._kept)
-        fields = _fields(_unfolded(lines[1:]) if b"\r\n " in kept or b"\r\n\t" in kept else lines[1:])
+            return self._over > 0
+        fields = _fields(_unfolded(lines[1:]) if b"\r\n " in said or b"\r\n\t" in said else lines[1:])
         self.status, self.reason, self.headers = status, reason, fields
         self._frame(version)
         return self._step != self._done
@@ -125,14 +131,15 @@ class Reading:
             raise Malformed("it has a content-length beside chunks")
         self.reusable = version == b"1" and (connection is None or "close" not in connection.lower())
         if self._method == "HEAD" or self.status in _BODILESS:
-            if self._kept:
+            if self._over:
                 raise Malformed("it has a body where there can be none")
             if coding is not None or (length is not None and int(length)):
                 self.reusable = False  # a body that comes nevertheless must not answer the next request
             self._step = self._done
             return
-        if length is not None and content_coding is None and len(self._kept) >= int(length) <= self._limit:
-            self._plain, self._kept = self._kept[: int(length)], self._kept[int(length) :]
+        if length is not None and content_coding is None and self._over >= int(length) <= self._limit:
+            end = self._at + int(length)
+            self._plain, self._at = self._kept[self._at : end], end
             self._step = self._done
             return
         self._body = Body(content_coding or "", self._limit)
@@ -152,7 +159,7 @@ class Reading:
         return False
 
     def _rest(self) -> bool:
-        self._left = len(self._kept)
+        self._left = self._over
         self._take()
         return False
 
@@ -174,11 +181,11 @@ class Reading:
         return True
 
     def _chunk_end(self) -> bool:
-        if len(self._kept) < 2:
+        if self._over < 2:
             return False
-        if not self._kept.startswith(b"\r\n"):
+        if not self._kept.startswith(b"\r\n", self._at):
             raise Malformed("a chunk does not end where it said")
-        self._kept = self._kept[2:]
+        self._at += 2
         self._step = self._chunk_size
         return True
 
@@ -199,18 +206,19 @@ class Reading:
         return False
 
     def _line(self) -> bytes | None:
-        end = self._kept.find(b"\r\n")
-        if end > LINE_BYTES or (end < 0 and len(self._kept) > LINE_BYTES):
+        end = self._kept.find(b"\r\n", self._at)
+        if (end - self._at if end >= 0 else self._over) > LINE_BYTES:
             raise Malformed("a line is too long")
         if end < 0:
             return None
-        line, self._kept = self._kept[:end], self._kept[end + 2 :]
+        line, self._at = self._kept[self._at : end], end + 2
         return line
 
     def _take(self) -> bool:
         """Give up to `_left` bytes to the body; True where none are missing."""
-        if self._body is not None and self._kept:
-            piece, self._kept = self._kept[: self._left], self._kept[self._left :]
+        if self._body is not None and self._over:
+            piece = self._kept[self._at : self._at + self._left]
+            self._at += len(piece)
             self._left -= len(piece)
             self._body.feed(piece)
         return self._left == 0

@@ -294,7 +294,7 @@ def clean_result(result: mcp.CallToolResult) -> mcp.CallToolResult:
         block.model_copy(update={"meta": None})
         for block in result.content
         if not isinstance(block, mcp.ResourceLink)
-        and not (isinstance(block, mcp.EmbeddedResource) and str(block.resource.uri).startswith("ui:"))
+        and not (isinstance(block, mcp.EmbeddedResource) and str(block.resource.uri).lower().startswith("ui:"))
     ]
     return mcp.CallToolResult(content=content, structured_content=result.structured_content, is_error=result.is_error)
 

@@ -12,6 +12,7 @@ from aiohttp.test_utils import TestServer
 
 from gateway.backends.connect import USER_AGENT, Connections
 from gateway.backends.http import HttpBackend
+from gateway.backends.http1 import Reading
 from gateway.errors import Reason, Refusal
 from gateway.model import Headers, Outbound, Response
 from tests.backends.peers import Peer, Script, Shop, raw_peer, read_head
@@ -229,6 +230,17 @@ async def test_a_body_where_there_is_none_answers_nobody_else(backend: HttpBacke
         await backend.send(Outbound(method, peer.url()))
         await backend.send(Outbound(method, peer.url()))
         assert peer.connections == 2
+
+
+async def test_many_small_pieces_are_one_body(backend: HttpBackend) -> None:
+    """However an answer is cut into chunks, and its bytes into packets."""
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    body = b"1\r\nx\r\n" * 50_000 + b"0\r\na: b\r\n\r\n"
+    assert (await answered(backend, head + body)).body == b"x" * 50_000
+    reading = Reading("GET", 1000)
+    whole = b"HTTP/1.1 103 E\r\na: b\r\n\r\n" + head + b"2\r\nab\r\n1;x\r\nc\r\n0\r\n\r\n"
+    assert [reading.feed(whole[at : at + 1]) for at in range(len(whole))] == [False] * (len(whole) - 1) + [True]
+    assert (reading.body(), reading.reusable) == (b"abc", True)
 
 
 async def test_redirects_are_not_followed(backend: HttpBackend) -> None:

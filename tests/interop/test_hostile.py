@@ -16,6 +16,7 @@ from mcp.shared.exceptions import MCPError
 
 from gateway.mcp.upstreams.listing import pin_of
 from tests.interop.serving import gateway
+from tests.world import Loopback
 
 MODES = ["legacy", "2026-07-28"]
 
@@ -121,6 +122,36 @@ async def test_a_tool_that_changes_is_recorded_and_held_where_it_is_pinned(tmp_p
             assert 'upstream_tool_changes_total{upstream="changing"} 1.0' in await answer.text()
     lines = [json.loads(line) for line in (tmp_path / "gateway.journal").read_text("utf-8").splitlines()]
     assert any("the tool changed" in json.dumps(line) for line in lines)
+
+
+async def test_an_approval_is_for_the_tool_that_was_shown(tmp_path: Path) -> None:
+    """An upstream that says meanwhile that its tool does something else does not get the call."""
+    policy = 'version: 1\ntools:\n  ok: {confirm: {when: always, message: "Do it?"}}\n'
+    (tmp_path / "policy.yaml").write_text(policy, "utf-8")
+    async with (
+        gateway(tmp_path, hostile("changing", policy="policy.yaml")) as mcp,
+        Client(f"{mcp}/changing", cache=None) as client,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback())) as person,
+        asyncio.TaskGroup() as tasks,
+    ):
+        console = mcp[:-4].replace("localhost", "gateway.localhost")
+        own = {"origin": console, "sec-fetch-site": "same-origin"}
+        assert [tool.description for tool in (await client.list_tools()).tools] == ["Does it."]
+        calling = tasks.create_task(client.call_tool("ok"))
+        async with asyncio.timeout(20):
+            asked: list[dict[str, Any]] = []
+            while not asked:
+                async with person.get(f"{console}/api/approvals", headers=own) as answer:
+                    asked = (await answer.json())["approvals"]
+        assert [tool.description for tool in (await client.list_tools()).tools] != ["Does it."]
+        async with person.get(f"{console}/api/state", headers=own) as answer:
+            own["webmcp-gateway-csrf"] = (await answer.json())["csrf"]
+        url = f"{console}/api/approvals/{asked[0]['id']}"
+        async with person.post(url, json={"answer": "approve"}, headers=own) as answer:
+            assert answer.status == 200
+        refused = await calling
+    assert refused.is_error
+    assert "approval-expired" in text(refused)
 
 
 async def test_the_policy_decides_on_arguments_and_counts(tmp_path: Path) -> None:

@@ -60,8 +60,11 @@ class Gate:
         params: Message,
         caller: Caller,
         run: Callable[[], Awaitable[Message]],
+        now: Callable[[], Mapping[str, Any] | None],
     ) -> Message:
         """The result of `run`, if the call may run. `tool` is as the upstream lists it, None where it is unknown.
+
+        `now` gives it as it is listed once a person has answered: the answer is for the tool that they were shown.
 
         Raises `Refusal`, and what `run` raises; both stand in the record.
         """
@@ -71,7 +74,7 @@ class Gate:
         record.note(method="tools/call", tool=name[:200], upstream=spec.name)
         values = arguments if isinstance(arguments, dict) else {}
         try:
-            result = await self._carry(spec, tool, name, values, params, caller, record, run)
+            result = await self._carry(spec, tool, name, values, params, caller, record, run, now)
         except Refusal as refusal:
             await record.close(status=refusal.status, reason=refusal.reason, detail=refusal.detail)
             raise
@@ -94,6 +97,7 @@ class Gate:
         caller: Caller,
         record: Record,
         run: Callable[[], Awaitable[Message]],
+        now: Callable[[], Mapping[str, Any] | None],
     ) -> Message:
         decision = _decided(spec, tool, name, arguments, caller)
         body = json.dumps(arguments, ensure_ascii=False, sort_keys=True)
@@ -105,7 +109,7 @@ class Gate:
             raise decision.refusal()
         if not self._continues(caller, params):
             await self._limit(decision, caller, record)
-            await self._approve(spec, decision, tool, name, body, caller, record)
+            await self._approve(spec, decision, tool, name, body, caller, record, now)
         await record.open()
         result = await run()
         record.mark("upstream")
@@ -129,6 +133,7 @@ class Gate:
         body: str,
         caller: Caller,
         record: Record,
+        listed: Callable[[], Mapping[str, Any] | None],
     ) -> None:
         message = decision.obligations.confirm
         if message is None or spec.policy is None:
@@ -147,6 +152,7 @@ class Gate:
         record.note(answered_by=parked.answered_by)
         now = self._spec_now(spec.name)
         policy: Policy | None = now.policy if now is not None else None
+        digest = _digest(caller, listed(), name, body)
         self._approvals.dispatch(parked, digest, policy.version if policy is not None else "")
         record.mark("approve")
 

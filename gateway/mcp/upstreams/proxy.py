@@ -141,7 +141,7 @@ class Proxy:
         try:
             tool = await self._tool(client, name)
             self._check_visible(client, tool, name)
-            return await self._gate.call(spec, tool, params, caller, run)
+            return await self._gate.call(spec, tool, params, caller, run, lambda: self.upstream.tools.get(name))
         except Refusal as refusal:
             result = of_refusal(refusal).model_dump(by_alias=True, mode="json", exclude_none=True)
             return {**result, "resultType": "complete"} if client.modern else result
