@@ -21,6 +21,8 @@ DRIVERS: Final = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncp
 SQLITE_BUSY_SECONDS = 2
 POSTGRESQL_SECONDS = 5
 """Seconds to connect, and for one statement: what takes longer counts as down."""
+MIGRATING_SECONDS = 60
+"""The same at the start: processes that start together wait for each other."""
 
 _MIGRATING = 7_238_104_655
 """The number of the advisory lock under which PostgreSQL's tables are changed: processes start at the same time."""
@@ -42,9 +44,9 @@ class Database:
         try:
             url = make_url(self._url)
             shown = url.render_as_string(hide_password=True)
-            self._engine = _engine(url.set(drivername=DRIVERS.get(url.drivername, url.drivername)))
-            async with self._engine.begin() as connection:
-                await connection.run_sync(_migrate)
+            url = url.set(drivername=DRIVERS.get(url.drivername, url.drivername))
+            self._engine = _engine(url)
+            await _migrated(url)
         except (SQLAlchemyError, OSError, ImportError, ValueError) as error:
             await self._close()
             raise StartError(f"the database {shown} cannot be used: {first_line(error)}") from error
@@ -77,15 +79,25 @@ class Database:
             await engine.dispose()
 
 
+async def _migrated(url: URL) -> None:
+    """Bring the tables to this version, however long other processes do so first."""
+    engine = _engine(url, MIGRATING_SECONDS)
+    try:
+        async with engine.begin() as connection:
+            await connection.run_sync(_migrate)
+    finally:
+        await engine.dispose()
+
+
 def _migrate(connection: Connection) -> None:
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATING})"))
     migrate(connection)
 
 
-def _engine(url: URL) -> AsyncEngine:
+def _engine(url: URL, seconds: float = POSTGRESQL_SECONDS) -> AsyncEngine:
     if url.get_backend_name() != "sqlite":
-        limits = {"timeout": POSTGRESQL_SECONDS, "command_timeout": POSTGRESQL_SECONDS}
+        limits = {"timeout": seconds, "command_timeout": seconds}
         return create_async_engine(url, pool_pre_ping=True, connect_args=limits, hide_parameters=True)
     if url.database and url.database != ":memory:":
         os.close(os.open(url.database, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))  # SQLite alone lets others read

@@ -80,7 +80,7 @@ async def host(page: Page) -> AsyncIterator[Host]:
 async def ready(host: Host, html: str) -> Frame:
     """The app, connected."""
     frame = await host.show(html)
-    await frame.wait_for_function("window.ready")
+    await frame.wait_for_function("() => window.ready")
     return frame
 
 

@@ -5,8 +5,8 @@ import { Budget } from "./budget";
 import { envelope, sortPageMessage } from "./page-messages";
 
 /** Messages that a page may send: at once, and per second after that. */
-const BURST = 1000;
-const PER_SECOND = 200;
+const BURST = 5000;
+const PER_SECOND = 1000;
 /** A message costs one, and one more for each so many characters of its texts. */
 const CHARACTERS = 64 * 1024;
 /** What a page that reloaded may send before its new view is there. */
