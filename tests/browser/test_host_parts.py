@@ -233,7 +233,7 @@ async def test_a_flood_ends_the_page_that_sent_it(page: Page) -> None:
     """It is closed with a notice; the other app on the same page goes on."""
     flood = """begin().then(() => {
       const method = "ui/notifications/size-changed";
-      for (let height = 0; height < 5000; height++) tell({ method, params: { height } });
+      for (let height = 0; height < 20000; height++) tell({ method, params: { height } });
     });"""
     async with far_end(one=flood, two="begin();") as end:
         await page.goto(end.url("one", "two"))
