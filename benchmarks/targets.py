@@ -25,7 +25,7 @@ DIRECT = "MCP SDK + uvicorn + httpx"
 ITEM = {"title": "a new one", "count": 3, "tags": ["a", "b"], "note": "x" * 40}
 VERSION = "2026-07-28"
 _UI = {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}}
-_SERVE = "from gateway.cli import main; main()"  # what the command webmcp-gateway does
+SERVE = "from gateway.cli import main; main()"  # what the command webmcp-gateway does
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def start(processes: Processes, folder: Path, routes: int, more: str = "") -> li
     port = processes.free_port()
     config = gateway_files.write(folder, port=port, backend=origin, routes=routes, more=more, upstream=mcp)
     os.environ["BENCH_SECRET"] = "bench"
-    gateway = processes.start("gateway", [sys.executable, "-c", _SERVE, "serve", "--config", str(config)], port=port)
+    gateway = processes.start("gateway", [sys.executable, "-c", SERVE, "serve", "--config", str(config)], port=port)
     site = f"{gateway_files.APP}.localhost:{port}"
     view, key = _attached(port)
     return [

@@ -66,7 +66,7 @@ from gateway.views.forward import Forwarder
 from gateway.views.registry import AppRules, Views
 
 BODY = 16 * 1024 * 1024
-"""Bytes of the largest request body that any door takes; policies set lower limits."""
+"""Bytes of the largest request body that a door takes where no policy says more."""
 
 
 RELOAD: web.AppKey[Callable[[], None]] = web.AppKey("reload", Callable[[], None])  # type: ignore[arg-type]  # any callable
@@ -362,7 +362,9 @@ class _Gateway:
             permissions=app.permissions,
         )
         packed = Packed(app.id, app.title, resource, self._snapshot(app.id))
-        site = SiteDoor(app.id, source, self._exchange, patience=self._config.approvals.timeout, largest=BODY)
+        site = SiteDoor(
+            app.id, source, self._exchange, patience=self._config.approvals.timeout, largest=self._largest(app.id)
+        )
         sandbox_url = self._sandbox.url(origins.console, resource.meta)
         return packed, site, AppCard(app.id, app.title, origins.app(app.id), resource.uri, sandbox_url)
 
@@ -371,6 +373,10 @@ class _Gateway:
         packed = Packed(app.id, app.title, Resource(source.resource, "", {}), None)
         sandbox_url = self._sandbox.url(self._config.server.origins.console, {})
         return packed, None, AppCard(app.id, app.title, None, source.resource, sandbox_url)
+
+    def _largest(self, app: str) -> Callable[[], int]:
+        """How large a body of the app may be, as its policy says at the moment."""
+        return lambda: max(BODY, self._apps[app].config.policy.largest_request)
 
     def _snapshot(self, app: str) -> Snapshot:
         def urls() -> tuple[str, ...]:

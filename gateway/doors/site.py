@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,9 +28,14 @@ PAGE_POLICY = "frame-ancestors 'none'"
 
 
 class SiteDoor:
-    """The site of one app. `source` is its folder, or one HTML file; a call may wait `patience` seconds."""
+    """The site of one app. `source` is its folder, or one HTML file; a call may wait `patience` seconds.
 
-    def __init__(self, app: str, source: Path, exchange: Exchange, *, patience: float, largest: int) -> None:
+    `largest` tells how many bytes a body may have now: what is larger is not even read.
+    """
+
+    def __init__(
+        self, app: str, source: Path, exchange: Exchange, *, patience: float, largest: Callable[[], int]
+    ) -> None:
         self._app = app
         self._folder = (source if source.is_dir() else source.parent).resolve()
         self._index = "index.html" if source.is_dir() else source.name
@@ -54,14 +60,15 @@ class SiteDoor:
         return await self._carried(request)
 
     async def _carried(self, request: web.Request) -> web.StreamResponse:
+        largest = self._largest()
         caller = Caller(request[PRINCIPAL], self._app, Door.SITE, Initiator.PAGE, "app-origin", proven=True)
         try:
-            asked = _asked(request, await request.read())
+            asked = _asked(request, await _body(request, largest))
         except web.RequestPayloadError:
             refusal = Refusal(Reason.BAD_REQUEST, "The body does not arrive as its headers say.")
             response = await self._exchange.refuse(refusal, caller, request.method, request.raw_path)
         except web.HTTPRequestEntityTooLarge:
-            refusal = Refusal(Reason.REQUEST_TOO_LARGE, f"A body may have {self._largest} bytes at most.")
+            refusal = Refusal(Reason.REQUEST_TOO_LARGE, f"A body may have {largest} bytes at most.")
             response = await self._exchange.refuse(refusal, caller, request.method, request.raw_path)
         else:
             outcome = await self._exchange.open(asked, caller, wait=self._patience)
@@ -81,6 +88,19 @@ class SiteDoor:
             return None
         file = named.resolve()
         return file if file.is_relative_to(self._folder) and file == (self._only or file) else None
+
+
+async def _body(request: web.Request, largest: int) -> bytes:
+    """Raises `HTTPRequestEntityTooLarge` as soon as there is more than `largest` bytes."""
+    body = bytearray()
+    if (request.content_length or 0) <= largest:
+        async for chunk in request.content.iter_any():
+            body += chunk
+            if len(body) > largest:
+                break
+        else:
+            return bytes(body)
+    raise web.HTTPRequestEntityTooLarge(largest, request.content_length or len(body))
 
 
 def _served(file: Path) -> web.FileResponse:

@@ -16,12 +16,15 @@ from typing import Final, Self
 from gateway.contract import problem, whole_characters
 from gateway.errors import Reason, Refusal
 from gateway.exchange.stream import Stream, failed
-from gateway.model import Caller, Part, Response
+from gateway.model import Caller, Door, Part, Response
 
 log = logging.getLogger(__name__)
 
 PART: Final = 128 * 1024
 """Bytes of the largest part."""
+
+BESIDE: Final = 512 * 1024
+"""The same on the bridge, where they travel beside the messages and hold none of them up."""
 
 PER_VIEW: Final = 64
 """Streams that one view may have open; of callers without a view, each principal in each app."""
@@ -52,11 +55,16 @@ class _Open:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     room: asyncio.Event = field(default_factory=asyncio.Event)
 
+    @property
+    def size(self) -> int:
+        """Bytes of the largest part."""
+        return BESIDE if self.caller.door is Door.BRIDGE else PART
+
     async def put(self, part: bytes) -> None:
         """Take what was read; wait while a whole part is there already."""
         self.buffer += part
         self.changed.set()
-        while len(self.buffer) >= PART:
+        while len(self.buffer) >= self.size:
             self.room.clear()
             await self.room.wait()
 
@@ -76,7 +84,7 @@ class _Open:
 
     def take(self) -> bytes:
         """The next part, cut between two characters."""
-        size = min(len(self.buffer), PART)
+        size = min(len(self.buffer), self.size)
         if not self.ended or size < len(self.buffer):
             size = whole_characters(self.buffer[:size])
         body = bytes(self.buffer[:size])
@@ -135,12 +143,12 @@ class Streams:
             await asyncio.sleep(0)  # the task begins: a task that is cancelled before would not end its stream
             if _incremental(stream.head):
                 return replace(stream.head, part=Part(id, last=False))
-            while not opened.ended and len(opened.buffer) < PART:
+            while not opened.ended and len(opened.buffer) < opened.size:
                 await opened.change()
         except asyncio.CancelledError:
             await self._end(id)
             raise
-        if opened.failure is None and opened.ended and len(opened.buffer) <= PART:
+        if opened.failure is None and opened.ended and len(opened.buffer) <= opened.size:
             await self._end(id)
             return replace(stream.head, body=bytes(opened.buffer))
         return await self._part(id, opened)

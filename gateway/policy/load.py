@@ -75,6 +75,7 @@ def parse_policy(text: str, file: str, beside: Callable[[str], str] | None = Non
         mode=mode,
         sources=(file, *schemas.files),
         reads_body=any(route.reads_body for route in routes),
+        largest_request=max((route.decided.obligations.request_limit for route in routes), default=0),
         snapshot=tuple(dict.fromkeys(url for route in routes for url in route.snapshot)),
     )
 

@@ -18,7 +18,8 @@ class Policy:
 
     `origins` maps the origins of absolute URLs to backends; `only_backend` is set where there is exactly one.
     `mode` is None where everything is enforced. `sources` are the files that it was read from, schemas of bodies too.
-    `reads_body` says that some route does. `snapshot` are the URLs whose answers travel inside the page.
+    `reads_body` says that some route does; `largest_request` is what the most generous route takes, in bytes.
+    `snapshot` are the URLs whose answers travel inside the page.
     """
 
     file: str
@@ -34,4 +35,5 @@ class Policy:
     mode: Report | None = None
     sources: tuple[str, ...] = ()
     reads_body: bool = False
+    largest_request: int = 0
     snapshot: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, TypedDict
 
 from gateway.documents import Section, load
 from gateway.errors import DocumentError, Problem
-from gateway.model import Effect
+from gateway.model import LARGEST_BODY, Effect
 from gateway.policy.canonical import canonical_method
 from gateway.policy.conditions import Condition, parse_condition
 from gateway.policy.confirm import ROUTE_MESSAGE, read_confirm, reads_body
@@ -91,9 +91,12 @@ class Sizes(NamedTuple):
 
 def read_sizes(section: Section, defaults: Obligations) -> Sizes:
     """The limits of a section; those of `defaults` where it sets none."""
+    request = section.size("request", defaults.request_limit)
+    if request > LARGEST_BODY:
+        section.problem(f"no door takes more than {LARGEST_BODY // 2**20}MiB", "request")
     return Sizes(
         section.duration("timeout", defaults.timeout),
-        section.size("request", defaults.request_limit),
+        request,
         section.size("response", defaults.response_limit),
     )
 

@@ -63,6 +63,29 @@ async def test_a_picture_is_sent_and_shown(shown: Page | FrameLocator) -> None:
     await expect(image).to_have_js_property("naturalWidth", 1)
 
 
+async def test_an_attachment_is_saved_when_the_person_says_so(page: Page, board: Run) -> None:
+    """From a view: the console shows name and size, Cancel saves nothing, and Save gives the very bytes."""
+    await page.goto(board.url)
+    card = app_of(page).locator("[data-card=card-1]")
+    await expect(card).to_be_visible(timeout=15_000)
+    notes = b"oolong\n" * 100
+    await card.get_by_label("Attach a file").set_input_files(
+        {"name": "notes.txt", "mimeType": "text/plain", "buffer": notes}
+    )
+    link = card.locator("a", has_text="notes.txt")
+    await link.click()
+    dialog = page.get_by_test_id("link-dialog")
+    await expect(dialog).to_contain_text("notes.txt (700 B)")
+    await page.get_by_test_id("link-cancel").click()
+    await link.click()
+    await expect(page.get_by_test_id("link-open")).to_be_enabled()
+    async with page.expect_download() as saving:
+        await page.get_by_test_id("link-open").click()
+    download = await saving.value
+    assert download.suggested_filename == "notes.txt"
+    assert Path(await download.path()).read_bytes() == notes
+
+
 async def test_what_others_change_is_shown_at_once(shown: Page | FrameLocator, board: Run) -> None:
     """The backend tells of it by an event stream."""
     async with aiohttp.ClientSession() as other, other.post(f"{board.api}/cards", json={"title": "From elsewhere"}):

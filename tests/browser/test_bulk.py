@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -66,6 +67,14 @@ async def test_what_is_larger_than_anything_takes_is_refused_as_such(page: Page,
     assert (answer["status"], answer["reason"]) == (413, "request-too-large")
     assert "request-too-large" in {line["fields"].get("reason") for line in world.records()}
     assert (await frame.evaluate("size => up(size)", 1000))["size"] == 1000
+
+
+async def test_the_site_takes_as_much_as_its_policy_says(world: World) -> None:
+    """50 MB arrive; what is larger than the route takes is 413."""
+    async with world.client(headers={"webmcp-gateway-client": "1"}) as client:
+        for path, size, status in (("up", SIZE, 200), ("up", 64 * 1024 * 1024 + 1, 413), ("small", 2 * 1024 * 1024, 413)):
+            async with client.post(f"{world.site}/api/{path}", data=io.BytesIO(bytes(size))) as answer:
+                assert answer.status == status, await answer.text()
 
 
 async def test_several_large_bodies_wait_for_each_other(page: Page, world: World) -> None:

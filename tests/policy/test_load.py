@@ -92,6 +92,7 @@ WRONG = [
     (BASE + "responses: {mask: [card]}", "is no path that can be masked"),
     (BASE + "responses: {headers: [set-cookie]}", '"set-cookie" never reaches an app'),
     (BASE + "responses: {headers: ['a b']}", '"a b" never reaches an app'),
+    (BASE + "limits: {request: 65MiB}", "no door takes more than 64MiB"),
     (BASE + "limits: {quota: 1/week per principal}", "is not a quota"),
     (BASE + "limits: {quota: 0/day per principal}", "is not a quota"),
     (BASE + "limits: {timeout: 10}", "is not a duration"),

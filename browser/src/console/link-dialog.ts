@@ -1,4 +1,4 @@
-/** Asks the person about a link that an app wants to open, and says when its policy opens it for nobody. */
+/** Asks the person about a link that an app wants to open, or files that it wants to give, and says when its policy opens it for nobody. */
 import { css, html, LitElement, nothing, type TemplateResult } from "lit";
 import { customElement, query, state } from "lit/decorators.js";
 import { AnswerGuard } from "./answer-guard";
@@ -12,9 +12,19 @@ const LOOK = 100;
 /** Milliseconds for which a refusal is shown. */
 const SHOWN = 8000;
 
+/** What the dialog says of its two buttons. */
+export interface Words {
+  does: string;
+  /** What follows a click. */
+  then: string;
+}
+
+const OPENING: Words = { does: "Open", then: "It opens in a new tab." };
+
 interface Asked {
   message: string;
   url: string;
+  words: Words;
   answer(open: boolean): void;
 }
 
@@ -107,12 +117,12 @@ export class LinkDialog extends LitElement {
     this.end(false);
   }
 
-  /** Whether the person wants `url` to be opened; false where another question is open. */
-  async ask(message: string, url: string): Promise<boolean> {
+  /** Whether the person wants what `url` names; false where another question is open. */
+  async ask(message: string, url: string, words = OPENING): Promise<boolean> {
     if (this.asked) return false;
     uncover();
     this.refusal = this.hint = "";
-    const answer = new Promise<boolean>((resolve) => (this.asked = { message, url, answer: resolve }));
+    const answer = new Promise<boolean>((resolve) => (this.asked = { message, url, words, answer: resolve }));
     await this.updateComplete;
     this.dialog.showModal();
     this.looking = window.setInterval(() => this.look(), LOOK);
@@ -141,10 +151,10 @@ export class LinkDialog extends LitElement {
       </div>`;
   }
 
-  private question({ message, url }: Asked): TemplateResult {
+  private question({ message, url, words }: Asked): TemplateResult {
     return html`<h2 id="question">${visible(message)}</h2>
-      <pre data-testid="link-url">${visibleLine(url)}</pre>
-      <p class="muted hint" role="status">${this.hint || (this.ready ? "It opens in a new tab." : "Read first: Open works in a moment.")}</p>
+      <pre data-testid="link-url">${url.split("\n").map(visibleLine).join("\n")}</pre>
+      <p class="muted hint" role="status">${this.hint || (this.ready ? words.then : `Read first: ${words.does} works in a moment.`)}</p>
       <div class="actions">
         <button autofocus data-testid="link-cancel" @click=${() => this.end(false)}>${icon("cross")} Cancel</button>
         <button
@@ -154,7 +164,7 @@ export class LinkDialog extends LitElement {
           @pointerdown=${(event: PointerEvent) => this.press(event)}
           @click=${(event: PointerEvent) => this.chosen(event)}
         >
-          ${icon("open")} Open
+          ${icon("open")} ${words.does}
         </button>
       </div>`;
   }
@@ -175,7 +185,7 @@ export class LinkDialog extends LitElement {
   private chosen(event: PointerEvent): void {
     this.look();
     if (this.guard.accepts(event, performance.now())) this.end(true);
-    else this.hint = "Open it with the mouse or by touch: a key pressed in passing must not open anything.";
+    else this.hint = "Answer with the mouse or by touch: a key pressed in passing must not do anything.";
   }
 
   private end(open: boolean): void {

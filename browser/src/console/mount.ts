@@ -4,9 +4,13 @@ import { gatewayHttp } from "../host/gateway-http";
 import type { Api } from "./api";
 import type { Mount, Mounted, MountOptions } from "./app-frame";
 import type { LinkDialog } from "./link-dialog";
+import { fileSaver } from "./downloads";
 import { linkOpener } from "./links";
 import { parseRoute } from "./route";
 import type { GatewayState } from "./types";
+
+/** Milliseconds that a browser may take to begin a download. */
+const KEPT = 60_000;
 
 export interface MountContext {
   api: Api;
@@ -50,6 +54,7 @@ async function show(options: MountOptions, bridge: Bridge, context: MountContext
   const dark = matchMedia("(prefers-color-scheme: dark)");
   let current = "";
   const openOutside = outside(() => current, context);
+  const saveFiles = saver(context);
   const themed = (): void => mounted?.setHostContext(hostContext(dark.matches));
   let mounted: MountedApp | undefined;
   dark.addEventListener("change", themed);
@@ -68,6 +73,7 @@ async function show(options: MountOptions, bridge: Bridge, context: MountContext
       // The frame fills its place, whatever height the page asks for.
       onsizechange: () => {},
       onopenlink: (url) => openLink(url, openOutside, context),
+      ondownloadfile: ({ contents }) => saveFiles(contents),
       onlog: ({ level, data }) => console.debug(`${app.id} (${level}):`, data),
       onended: ({ text }) => {
         dark.removeEventListener("change", themed);
@@ -103,6 +109,18 @@ function openLink(url: URL, openOutside: (url: string) => Promise<boolean>, cont
   const isApproval = parseRoute(url).page === "approval";
   if (isApproval) context.showApprovals();
   return isApproval;
+}
+
+function saver({ links }: MountContext): ReturnType<typeof fileSaver> {
+  return fileSaver({
+    active: () => navigator.userActivation.isActive,
+    ask: (message, names) => links.ask(message, names, { does: "Save", then: "It is saved as a download." }),
+    save: ({ name, blob }) => {
+      const url = URL.createObjectURL(blob);
+      Object.assign(document.createElement("a"), { href: url, download: name }).click();
+      setTimeout(() => URL.revokeObjectURL(url), KEPT);
+    },
+  });
 }
 
 function outside(view: () => string, { api, links }: MountContext): (url: string) => Promise<boolean> {

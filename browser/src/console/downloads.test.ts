@@ -1,0 +1,50 @@
+import { expect, test } from "vitest";
+import { filesIn, fileSaver } from "./downloads";
+
+const file = (uri: string, blob = btoa("abc")) => ({ type: "resource" as const, resource: { uri, blob } });
+
+/** An opener whose person answers as told. */
+function saving(answers: boolean[], active = false) {
+  const done: string[] = [];
+  const save = fileSaver({
+    active: () => active,
+    ask: async (message, names) => done.push(`${message} ${names}`) > 0 && answers.shift() === true,
+    save: ({ name }) => done.push(`saved ${name}`),
+  });
+  return { done, save };
+}
+
+test("a file is saved once the person says so, with its name and size in sight", async () => {
+  const { done, save } = saving([true]);
+  expect(await save([file("file:///tea%20list.csv")])).toBe(true);
+  expect(done).toEqual(["Save this file from the app? tea list.csv (3 B)", "saved tea list.csv"]);
+});
+
+test("after a no an app asks again only with a gesture", async () => {
+  const quiet = saving([false, true]);
+  expect([await quiet.save([file("file:///a")]), await quiet.save([file("file:///a")])]).toEqual([false, false]);
+  expect(quiet.done).toHaveLength(1);
+  const clicked = saving([false, true], true);
+  expect([await clicked.save([file("file:///a")]), await clicked.save([file("file:///a")])]).toEqual([false, true]);
+});
+
+test("one question at a time", async () => {
+  const { save } = saving([true, true], true);
+  expect(await Promise.all([save([file("file:///a")]), save([file("file:///b")])])).toEqual([true, false]);
+});
+
+test.each([
+  ["file:///a/..%2F..%2F.bashrc", "_.._.bashrc"],
+  ["file:///..", "download"],
+  ["file:///invoice%E2%80%AEgpj.exe", "invoice_gpj.exe"],
+  ["file:///" + "x".repeat(300) + ".csv", "x".repeat(146) + ".csv"],
+  ["file:///%zz", "%zz"],
+])("the name of %s", (uri, name) => {
+  expect(filesIn([file(uri)])[0]?.name).toBe(name);
+});
+
+test("what is no file is not offered", () => {
+  expect(filesIn([{ type: "resource_link", uri: "https://evil.example/x", name: "x" }])).toEqual([]);
+  expect(filesIn([file("file:///a", "no base64!")])).toEqual([]);
+  expect(filesIn(Array.from({ length: 17 }, () => file("file:///a")))).toEqual([]);
+});

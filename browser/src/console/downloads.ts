@@ -1,0 +1,82 @@
+/** Files that an app wants to give to the person: shown by name and size, and saved only when the person says so. */
+import type { McpUiDownloadFileRequest } from "@modelcontextprotocol/ext-apps/app-bridge";
+import { size } from "./format";
+
+type Contents = McpUiDownloadFileRequest["params"]["contents"];
+
+/** Files of one question. */
+const MOST = 16;
+const LONGEST_NAME = 150;
+/** What no file system and no reader takes as a part of a name: controls, directions of writing, separators. */
+const UNFIT = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\\/:*?"<>|]/gu;
+
+export interface SavedFile {
+  name: string;
+  blob: Blob;
+}
+
+/** What it takes to save files. */
+export interface Saving {
+  /** Whether a person has just done something on the page. */
+  active(): boolean;
+  ask(message: string, names: string): Promise<boolean>;
+  save(file: SavedFile): void;
+}
+
+/** Saves the files of one question at a time; once the person has said no, an app may ask again only after a gesture. */
+export function fileSaver(by: Saving): (contents: Contents) => Promise<boolean> {
+  let busy = false;
+  let declined = false;
+  return async (contents) => {
+    const files = filesIn(contents);
+    if (busy || files.length === 0 || (declined && !by.active())) return false;
+    busy = true;
+    try {
+      declined = !(await by.ask(question(files), files.map(({ name, blob }) => `${name} (${size(blob.size)})`).join("\n")));
+      if (!declined) files.forEach(by.save);
+      return !declined;
+    } finally {
+      busy = false;
+    }
+  };
+}
+
+function question(files: SavedFile[]): string {
+  return files.length === 1 ? "Save this file from the app?" : `Save these ${files.length} files from the app?`;
+}
+
+/** The files themselves; none where one of them is but a link, which this page does not follow. */
+export function filesIn(contents: Contents): SavedFile[] {
+  const files = contents.slice(0, MOST + 1).map((content) => {
+    if (content.type !== "resource") return null;
+    const { resource } = content;
+    const data = "text" in resource ? resource.text : bytes(resource.blob);
+    // Never a type that a browser would show: it is saved, under its name.
+    return data === null ? null : { name: nameOf(resource.uri), blob: new Blob([data], { type: "application/octet-stream" }) };
+  });
+  return files.length > MOST || files.includes(null) ? [] : (files as SavedFile[]);
+}
+
+function bytes(base64: string): Uint8Array<ArrayBuffer> | null {
+  try {
+    const text = atob(base64);
+    const found = new Uint8Array(text.length);
+    for (let at = 0; at < text.length; at++) found[at] = text.charCodeAt(at);
+    return found;
+  } catch {
+    return null;
+  }
+}
+
+/** A name that says what it is: no path, nothing invisible, not hidden. */
+function nameOf(uri: string): string {
+  let last = uri.replace(/[?#].*$/s, "").split("/").pop() ?? "";
+  try {
+    last = decodeURIComponent(last);
+  } catch {
+    // It stays as it is written.
+  }
+  const name = last.normalize("NFC").replace(UNFIT, "_").replace(/^[.\s]+|[.\s]+$/g, "");
+  const end = /\.[^.]{1,10}$/.exec(name)?.[0] ?? "";
+  return name.length <= LONGEST_NAME ? name || "download" : name.slice(0, LONGEST_NAME - end.length) + end;
+}
