@@ -185,6 +185,8 @@ class StdioDoor(HttpDoor):
 
     process: asyncio.subprocess.Process | None = None
     count: int = 100
+    strict: bool = False
+    """Pass over what has no id: refusals of lines before."""
 
     async def post(self, method: str, params: str, name: str = "", id: int | None = 7) -> tuple[int, bytes]:
         assert self.process is not None
@@ -198,7 +200,8 @@ class StdioDoor(HttpDoor):
         async with asyncio.timeout(WAIT):
             while True:
                 raw = await self.process.stdout.readline()
-                if json.loads(raw).get("id") in (self.count, None):
+                id = json.loads(raw).get("id")
+                if id == self.count or (id is None and not self.strict):
                     return 200, raw
 
 
