@@ -29,7 +29,8 @@ from tests.attacks.world import APP, CSRF, Loopback
 UI = {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}}
 MODERN = "2026-07-28"
 LEGACY = "2025-11-25"
-WAIT = 15.0
+WAIT = 60.0
+"""Seconds after which an answer is given up: a machine that is busy is no failure."""
 META = {
     "io.modelcontextprotocol/protocolVersion": MODERN,
     "io.modelcontextprotocol/clientInfo": {"name": "attack", "version": "1"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +102,23 @@ async def test_clients_that_say_half_of_it(attacked_world: AttackWorld) -> None:
     assert not problems, "\n".join(problems)
 
 
+@pytest.mark.soak
+async def test_ten_thousand_idle_sockets(tmp_path: Path) -> None:
+    """They hold nobody up, and the gateway lives on when they are gone; the sockets of both ends count as files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 21_000:
+        pytest.skip("this machine allows a process fewer files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (21_000, hard))
+    case = {"id": "idle-10000", "why": "idle sockets are cheap", "half": "", "clients": 10_000}
+    case |= {"request": {"url": "/api/exact"}, "expect": "ok"}
+    try:
+        async with attacked(tmp_path) as world:
+            assert await beside_half(world, case) == []
+            assert await outcome(world, case) == []
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 async def beside_half(world: AttackWorld, case: dict[str, Any]) -> list[str]:
     """The outcome of a request while many clients wait in the middle of theirs."""
     writers = []
@@ -114,3 +131,6 @@ async def beside_half(world: AttackWorld, case: dict[str, Any]) -> list[str]:
     finally:
         for writer in writers:
             writer.close()
+        for writer in writers:
+            with suppress(ConnectionError):
+                await writer.wait_closed()
