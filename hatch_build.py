@@ -13,7 +13,14 @@ from hatchling.builders.config import BuilderConfig
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 NODE = "v24."
-BUILT = ("console/index.html", "forms/forms.js", "pack/bundle.mjs", "sandbox/proxy.html", "view/runtime.js")
+BUILT = (
+    "console/index.html",
+    "events/events.js",
+    "forms/forms.js",
+    "pack/bundle.mjs",
+    "sandbox/proxy.html",
+    "view/runtime.js",
+)
 BUNDLED = {"plugins": "plugins", "policies": "policies", "tests/attacks/cases": "attacks"}
 
 

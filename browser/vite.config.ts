@@ -1,6 +1,15 @@
 /** The bundles of the browser side, one per mode, built into `gateway/static/`. */
 import { cpSync } from "node:fs";
-import { defineConfig, type UserConfig } from "vite";
+import { defineConfig, minifySync, type UserConfig } from "vite";
+
+/** What only the runtime's own modules call each other by: of no protocol, no page and no browser. */
+const INTERNAL = [
+  "absolute", "acknowledge", "activated", "activity", "addresses", "answered", "appTools", "attach", "began", "blobs", "calls", "cancelled", "carries",
+  "definition", "definitions", "envelope", "eventMessage", "eventOrigin", "eventPorts", "eventSource", "flying", "fromHost", "fromPage", "gestures",
+  "handshake", "http", "keep", "post", "holds", "hurry", "isMember", "later", "launched", "listen", "notice", "offered", "offers", "offline", "onChange", "opened", "ownProperty",
+  "pageHasTools", "pageInitialized", "pageInitializes", "pageSpeaks", "pageTools", "postToParent", "proof", "receive", "registry", "relay",
+  "renew", "renewed", "reported", "reports", "requests", "settle", "settled", "speaks", "styled", "taken", "toHost", "toPage", "wire", "withdrew",
+];
 
 const bundles: Record<string, UserConfig> = {
   /** One script without imports: it is inlined first into the head of every packed app. */
@@ -10,9 +19,20 @@ const bundles: Record<string, UserConfig> = {
       target: "es2022",
       // The runtime is in every view: each byte counts.
       minify: "terser",
-      terserOptions: { ecma: 2020, compress: { passes: 3, keep_fargs: false } },
+      terserOptions: { ecma: 2020, compress: { passes: 3, keep_fargs: false, unsafe_arrows: true, pure_getters: true }, mangle: { properties: { regex: new RegExp(`^(${INTERNAL.join("|")})$`) } } },
       lib: { entry: "src/view/index.ts", formats: ["iife"], name: "webmcpGatewayRuntime", fileName: () => "runtime.js" },
     },
+    plugins: [
+      // Two minifiers see more than one.
+      { name: "minify-first", renderChunk: (code) => minifySync("runtime.js", code, { compress: { target: "es2022" } }).code },
+      {
+        name: "tight-css",
+        transform: (code, id) =>
+          id.endsWith("/notice-style.ts")
+            ? code.replace(/`\n[^`]*`/, (css) => css.replace(/\s+/g, " ").replace(/;? ([{}]) | ?([,;{}]) |(:) /g, "$1$2$3").replace(/;}/g, "}"))
+            : undefined,
+      },
+    ],
   },
   /** The part of it for pages with declarative forms, which the packer adds where there are any. */
   forms: {
@@ -20,6 +40,14 @@ const bundles: Record<string, UserConfig> = {
       outDir: "../gateway/static/forms",
       target: "es2022",
       lib: { entry: "src/view/form-tools.ts", formats: ["iife"], name: "webmcpGatewayForms", fileName: () => "forms.js" },
+    },
+  },
+  /** The same for pages that name `EventSource`. */
+  events: {
+    build: {
+      outDir: "../gateway/static/events",
+      target: "es2022",
+      lib: { entry: "src/view/event-source-part.ts", formats: ["iife"], name: "webmcpGatewayEvents", fileName: () => "events.js" },
     },
   },
   /** The npm module `webmcp-gateway-view`; its runtime is the view's, for apps that are not packed. */

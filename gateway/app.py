@@ -16,7 +16,7 @@ from aiohttp import web
 import gateway
 from gateway.accounts import Accounts, audience
 from gateway.admission import Admission, admission
-from gateway.apps import own_files, pack
+from gateway.apps import PARTS, own_files, pack
 from gateway.asking import Approving
 from gateway.backends.connect import Connections
 from gateway.config import App as AppConfig
@@ -167,7 +167,7 @@ class _Gateway:
             absences=self._accounts.absences,
         )
         self._runtime = (static / "view" / "runtime.js").read_text("utf-8")
-        self._forms = (static / "forms" / "forms.js").read_text("utf-8")
+        self._parts = {word: (static / name).read_text("utf-8") for word, name in PARTS.items()}
         self._sandbox = SandboxDoor(static / "sandbox", origins.sandbox)
         self._listener = _listener(config, self._apps)
         self._apps.replace({app.id: self._serving(app) for app in config.apps.values()})
@@ -358,7 +358,7 @@ class _Gateway:
             app=app.id,
             title=app.title,
             runtime=self._runtime,
-            forms=self._forms,
+            parts=self._parts,
             permissions=app.permissions,
         )
         packed = Packed(app.id, app.title, resource, self._snapshot(app.id))
@@ -487,6 +487,6 @@ def _netloc(origin: str) -> str:
 def _static() -> Path:
     """The built browser files. Raises `StartError` where they were not built."""
     folder = Path(str(files("gateway"))) / "static"
-    if not all((folder / name).is_file() for name in ("view/runtime.js", "forms/forms.js")):
+    if not all((folder / name).is_file() for name in ("view/runtime.js", *PARTS.values())):
         raise StartError("The browser files are not built: install with `pip install .`, which builds them.")
     return folder

@@ -20,8 +20,8 @@ from gateway.model import Json, Resource
 SNAPSHOT = "webmcp-gateway-snapshot"
 """The id of the element in which the view runtime finds answers."""
 
-DECLARED = "toolname"
-"""The attribute that makes a form a tool."""
+PARTS = {"toolname": "forms/forms.js", "EventSource": "events/events.js"}
+"""Scripts of the view runtime for some pages alone: the file of each, under the word by which a page asks for it."""
 
 _OURS = '<meta name="webmcp-gateway"'
 
@@ -32,15 +32,16 @@ def pack(
     app: str,
     title: str,
     runtime: str,
-    forms: str = "",
+    parts: Mapping[str, str] | None = None,
     base: str = "/",
     permissions: Collection[str] = (),
 ) -> Resource:
     """The web app in the folder (or HTML file) `source` in one HTML file.
 
-    `runtime` is the view runtime's JavaScript, `forms` its part for pages with declarative forms. `base` is what the
-    app's relative URLs are relative to: a path, or the absolute URL of its own site; a `<base href>` of the page goes
-    before its path. `permissions` are those that the page may have where it uses them. Only what is not changed keeps
+    `runtime` is the view runtime's JavaScript, `parts` what is added to it for pages in which a word stands, by that
+    word (`PARTS` names the files). `base` is what the app's relative URLs are relative to: a path, or the absolute URL
+    of its own site; a `<base href>` of the page goes before its path. `permissions` are those that the page may have
+    where it uses them. Only what is not changed keeps
     its bytes. Raises `DocumentError` with everything that cannot be packed.
     """
     path = source / "index.html" if source.is_dir() else source
@@ -52,8 +53,8 @@ def pack(
     if packing.problems:
         raise DocumentError(sorted(packing.problems, key=lambda each: (each.file, each.line, each.column)))
     splices += _tail(page, packing.deferred)
-    if forms and DECLARED in splice(page.text.whole, splices):
-        runtime += f";{forms}"
+    whole = splice(page.text.whole, splices)
+    runtime = ";".join([runtime, *(script for word, script in (parts or {}).items() if word in whole)])
     head = _head(app, title, packing.base, runtime) + "".join(packing.sheets)
     packed = splice(page.text.whole, [Splice(page.head, page.head, head), *splices])
     digest = hashlib.sha256(packed.encode()).hexdigest()

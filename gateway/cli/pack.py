@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from gateway.apps import PARTS
 from gateway.apps import pack as packed
 from gateway.cli.group import Unusable
 from gateway.cli.policy.output import json_option, problems_as_json, write_json
@@ -40,7 +41,7 @@ def pack(source: Path, app: str | None, title: str | None, output: Path | None, 
             app=id,
             title=title or id,
             runtime=_built("view/runtime.js"),
-            forms=_built("forms/forms.js"),
+            parts={word: _built(name) for word, name in PARTS.items()},
             base=base,
         )
     place = output or Path(f"{id}.html")

@@ -260,5 +260,6 @@ def test_pages_with_declarative_forms_get_the_part_for_them(tmp_path: Path) -> N
         tmp_path / "b", **{"index.html": "<script src=x.js></script>", "x.js": "form.setAttribute('toolname', 'find')"}
     )
     write(tmp_path / "c", **{"index.html": "<form></form>"})
-    html = [pack(tmp_path / name, app="cart", title="", runtime=RUNTIME, forms=forms).html for name in "abc"]
+    parts = {"toolname": forms}
+    html = [pack(tmp_path / name, app="cart", title="", runtime=RUNTIME, parts=parts).html for name in "abc"]
     assert [forms in page for page in html] == [True, True, False]

@@ -15,11 +15,10 @@ from typing import Any
 from aiohttp import web
 from playwright.async_api import Frame, Page
 
-from gateway.apps import pack
+from gateway.apps import PARTS, pack
 
 ROOT = Path(__file__).parents[2]
 RUNTIME = ROOT / "gateway" / "static" / "view" / "runtime.js"
-FORMS = ROOT / "gateway" / "static" / "forms" / "forms.js"
 CSP = (
     "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data:; media-src 'self' data:; connect-src 'none'; frame-src blob:"
@@ -33,9 +32,8 @@ def packed(folder: Path, html: str) -> str:
     """`html` as the packer makes an app of it."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "index.html").write_text(html, "utf-8")
-    return pack(
-        folder, app="cart", title="Cart", runtime=RUNTIME.read_text("utf-8"), forms=FORMS.read_text("utf-8")
-    ).html
+    parts = {word: (ROOT / "gateway" / "static" / name).read_text("utf-8") for word, name in PARTS.items()}
+    return pack(folder, app="cart", title="Cart", runtime=RUNTIME.read_text("utf-8"), parts=parts).html
 
 
 @asynccontextmanager

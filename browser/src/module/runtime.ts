@@ -1,4 +1,5 @@
 /** `webmcp-gateway-view/runtime`: the whole view runtime, for a page that no gateway packed. Import it before anything else. */
 
 import "../view/index";
+import "../view/event-source-part";
 import "../view/form-tools";

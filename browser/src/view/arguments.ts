@@ -1,5 +1,6 @@
 /** A `Request` of the page as the arguments of `http_request`. */
 
+import { attempt } from "./attempt";
 import { toBase64 } from "./base64";
 import type { Params } from "./json-rpc";
 
@@ -8,52 +9,39 @@ interface Body {
   body?: unknown;
 }
 
-const JSON_TYPE = /^(application\/json|[^;]+\+json)\s*(;|$)/i;
-const FORM_TYPE = /^application\/x-www-form-urlencoded\s*(;|$)/i;
-const PARTS_TYPE = /^multipart\/form-data\s*(;|$)/i;
-const TEXT_TYPE = /^(text\/|application\/(xml|javascript|[^;]+\+xml)\s*(;|$))/i;
+const JSON_TYPE = /^application\/json$|\+json$/;
+const TEXT_TYPE = /^text\/|^application\/(xml|javascript)$|^application\/.+\+xml$/;
 const OTHER_CHARSET = /charset\s*=\s*"?(?!utf-?8\b)/i;
 
 function asText(bytes: Uint8Array): string | undefined {
-  try {
-    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
-  } catch {
-    return undefined;
-  }
+  return attempt(() => new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes));
 }
 
 function isJson(text: string): boolean {
-  try {
-    JSON.parse(text);
-    return true;
-  } catch {
-    return false;
-  }
+  return attempt(() => JSON.parse(text)) !== undefined;
 }
 
 async function parts(bytes: Uint8Array<ArrayBuffer>, type: string): Promise<Body | undefined> {
-  try {
-    const form = await new Response(bytes, { headers: { "content-type": type } }).formData();
-    const body = [...form].map(async ([name, value]) =>
-      typeof value === "string"
-        ? { name, value }
-        : { name, data: toBase64(new Uint8Array(await value.arrayBuffer())), filename: value.name, contentType: value.type },
-    );
-    return { bodyType: "formData", body: await Promise.all(body) };
-  } catch {
-    return undefined;
-  }
+  const form = await new Response(bytes, { headers: { "content-type": type } }).formData().catch(() => undefined);
+  if (!form) return undefined;
+  const body = [...form].map(async ([name, value]) =>
+    typeof value === "string"
+      ? { name, value }
+      : { name, data: toBase64(new Uint8Array(await value.arrayBuffer())), filename: value.name, contentType: value.type },
+  );
+  return { bodyType: "formData", body: await Promise.all(body) };
 }
 
 /** The body in the form whose decoding gives exactly `bytes`; multipart is rebuilt by the gateway from its parts. */
 export async function encodeBody(bytes: Uint8Array<ArrayBuffer>, type: string): Promise<Body> {
-  const form = PARTS_TYPE.test(type) ? await parts(bytes, type) : undefined;
+  const essence = type.toLowerCase().replace(/\s*;.*/s, "");
+  const form = essence === "multipart/form-data" ? await parts(bytes, type) : undefined;
   if (form) return form;
   const text = OTHER_CHARSET.test(type) ? undefined : asText(bytes);
   if (text !== undefined) {
-    if (JSON_TYPE.test(type)) return { bodyType: isJson(text) ? "json" : "text", body: text };
-    if (FORM_TYPE.test(type)) return { bodyType: "urlEncoded", body: text };
-    if (TEXT_TYPE.test(type)) return { bodyType: "text", body: text };
+    if (JSON_TYPE.test(essence)) return { bodyType: isJson(text) ? "json" : "text", body: text };
+    if (essence === "application/x-www-form-urlencoded") return { bodyType: "urlEncoded", body: text };
+    if (TEXT_TYPE.test(essence)) return { bodyType: "text", body: text };
   }
   return { bodyType: "base64", body: toBase64(bytes) };
 }

@@ -1,5 +1,6 @@
 /** Calls of `http_request`, of the page's `fetch` and of the page's own client: proven, marked, and held while a person is asked. */
 
+import { unlessAborted } from "./abort";
 import type { Activity } from "./activity";
 import { createGate } from "./gate";
 import type { Gestures } from "./gesture";
@@ -59,16 +60,6 @@ interface Ends {
 interface Cause {
   model: boolean;
   gesture: () => number | undefined;
-}
-
-function unlessAborted<Value>(value: Promise<Value>, signal?: AbortSignal): Promise<Value> {
-  if (!signal) return value;
-  return new Promise((resolve, reject) => {
-    const abort = (): void => reject(signal.reason);
-    if (signal.aborted) return abort();
-    signal.addEventListener("abort", abort, { once: true });
-    value.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort));
-  });
 }
 
 export function createCalls({ handshake, proof, activity, gestures, requests, pending, toHost, toPage, hurry }: Ends): Calls {

@@ -2,6 +2,7 @@
 
 import type { Addresses } from "./addresses";
 import { readArguments } from "./arguments";
+import { attempt } from "./attempt";
 import { NoHost, type Calls } from "./calls";
 import { intact } from "./integrity";
 import { isObject, type Params } from "./json-rpc";
@@ -32,12 +33,8 @@ function quoted(word: string): string {
 }
 
 function detailOf({ body }: Answer): string {
-  try {
-    const problem: unknown = JSON.parse(new TextDecoder().decode(body ?? new Uint8Array()));
-    return isObject(problem) ? String(problem["detail"] ?? "") : "";
-  } catch {
-    return "";
-  }
+  const problem: unknown = attempt(() => JSON.parse(new TextDecoder().decode(body ?? undefined)));
+  return isObject(problem) ? String(problem["detail"] ?? "") : "";
 }
 
 function reasonOf({ headers }: Answer): string | undefined {

@@ -11,7 +11,11 @@ interface Ends {
   warn(line: string): void;
 }
 
-const TEXT_FIELDS = "input:not([type=button],[type=checkbox],[type=color],[type=file],[type=hidden],[type=image],[type=radio],[type=range],[type=reset],[type=submit])";
+const NO_TEXT = /^(button|checkbox|color|file|hidden|image|radio|range|reset|submit)$/;
+
+function takesText(element: unknown): element is HTMLInputElement {
+  return element instanceof HTMLInputElement && !NO_TEXT.test(element.type);
+}
 
 function submits(element: unknown): element is Submitter {
   return (element instanceof HTMLButtonElement || element instanceof HTMLInputElement) && /^(submit|image)$/.test(element.type);
@@ -57,9 +61,9 @@ export function watchForms({ fetch, resolve, later, warn }: Ends): void {
   }, true);
   addEventListener("keydown", (event) => {
     const [target] = event.composedPath();
-    if (event.key !== "Enter" || event.isComposing || !(target instanceof HTMLInputElement) || !target.matches(TEXT_FIELDS)) return;
+    if (event.key !== "Enter" || event.isComposing || !takesText(target)) return;
     const { form } = target;
-    if (!form || [...form.elements].some(submits) || [...form.elements].filter((field) => field.matches(TEXT_FIELDS)).length > 1) return;
+    if (!form || [...form.elements].some(submits) || [...form.elements].filter(takesText).length > 1) return;
     insteadOfDefault(event, later, () => submit(form, null));
   }, true);
   prototype.requestSubmit = function (submitter = null) {

@@ -62,7 +62,7 @@ function withTools(capabilities: unknown): Params {
   return { ...given, tools: { ...(isObject(given["tools"]) ? given["tools"] : {}), listChanged: true } };
 }
 
-function deferred<Value>(): { promise: Promise<Value>; resolve: (value: Value) => void } {
+export function deferred<Value>(): { promise: Promise<Value>; resolve: (value: Value) => void } {
   let resolve!: (value: Value) => void;
   const promise = new Promise<Value>((settle) => (resolve = settle));
   return { promise, resolve };

@@ -8,12 +8,12 @@ import { createCalls } from "./calls";
 import { readConfig, type Config } from "./config";
 import { createBeacon } from "./beacon";
 import { createEnvelope } from "./envelope";
-import { createEventSource } from "./event-source";
 import { watchElements } from "./elements";
 import { createFetch } from "./fetch";
 import { watchForms } from "./forms";
 import { createGestures } from "./gesture";
 import { createHandshake, type Host } from "./handshake";
+import type { Params } from "./json-rpc";
 import { watchLinks } from "./links";
 import { watchBlobs } from "./local";
 import { createModelContext, installModelContext } from "./model-context";
@@ -57,23 +57,17 @@ function whenParsed(run: () => void): void {
 }
 
 function connect(wire: Wire, natives: Natives, config: Config, registry: Registry, native: NativeContext | undefined): Receivers {
-  const { later, cancel, warn, now } = natives;
-  const activity = createActivity(now);
+  const { later, warn } = natives;
+  const activity = createActivity(natives.now);
   const gestures = createGestures(natives);
   const prefix = `wg-${toBase64Url(natives.random())}-`;
-  const requests = createRequests({ prefix, post: wire.toHost, later, cancel });
-  const pageTools = createPageTools(registry, createRequests({ prefix, post: wire.toPage, later, cancel }));
-  const handshake = createHandshake({
-    app: config.app,
-    title: config.title,
-    toHost: wire.toHost,
-    toPage: wire.toPage,
-    ask: (method, params) => requests.send(method, params),
-    later,
-  });
+  const requests = createRequests({ ...natives, prefix, post: wire.toHost });
+  const pageTools = createPageTools(registry, createRequests({ ...natives, prefix, post: wire.toPage }));
+  const handshake = createHandshake({ ...config, ...wire, later, ask: requests.send });
   let host: Host | undefined;
 
   const proof = createProof({
+    ...natives,
     crypto: natives,
     attach: (launch, timeout, read) =>
       requests.send(
@@ -81,9 +75,6 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
         { name: "webmcp_attach", arguments: { ...(launch !== undefined && { launch }), capabilities: { pending: true } } },
         { timeout, read },
       ),
-    later,
-    cancel,
-    warn,
     changed: () => {
       relay.renewed();
       past();
@@ -119,7 +110,7 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   };
   const notice = createNotice(open);
   const calls = createCalls({
-    handshake, proof, activity, gestures, requests, pending: { notice, later }, toHost: wire.toHost, toPage: wire.toPage,
+    ...wire, handshake, proof, activity, gestures, requests, pending: { notice, later },
     hurry: () => relay.hurry(),
   });
   const reports = createReports({
@@ -141,13 +132,11 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   });
   Object.assign(window, { webmcpGateway: tiers.page });
   const relay = createRelay(registry, {
+    ...natives,
     ask: calls.own,
     // What the host calls itself is not offered here, too; what the gateway must guard is offered nowhere else.
     offered: ({ definition }) => !((appTools.taken() || envelope.taken()) && proof.offered(definition.name)),
     flying: calls.flying,
-    later,
-    cancel,
-    now,
     hidden: () => document.hidden,
   });
 
@@ -162,16 +151,16 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
 
   const addresses = createAddresses(config.app, config.base, document.baseURI);
   window.Request = rebasedRequest(natives.Request, addresses.resolve);
-  const fetch = createFetch({ addresses, calls, offline: tiers.answer, Request: window.Request, blobs: watchBlobs(URL), digest: natives.digest, warn });
+  const fetch = createFetch({ ...natives, addresses, calls, offline: tiers.answer, Request: window.Request, blobs: watchBlobs(URL) });
   const { resolve } = addresses;
+  const page = { ...natives, fetch, resolve, open, download: (params: Params) => requests.send("ui/download-file", params) };
   window.fetch = fetch;
-  window.XMLHttpRequest = createXhr({ fetch, resolve, later, cancel });
-  window.EventSource = createEventSource({ fetch, resolve, later });
+  window.XMLHttpRequest = createXhr(page);
   Navigator.prototype.sendBeacon = createBeacon(fetch, resolve);
   explainSockets(warn);
   watchElements(createFiles(fetch, resolve), resolve);
-  watchForms({ fetch, resolve, later, warn });
-  watchLinks({ fetch, resolve, open, download: (params) => requests.send("ui/download-file", params), later, warn });
+  watchForms(page);
+  watchLinks(page);
   return createUi(wire, { appTools, calls, envelope, handshake, pageTools, proof, relay, reports, requests });
 }
 

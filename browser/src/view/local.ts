@@ -5,13 +5,8 @@ import { fromBase64 } from "./base64";
 type Blobs = (url: string) => Blob | undefined;
 
 function bytesOf(text: string): Uint8Array<ArrayBuffer> {
-  const bytes: number[] = [];
-  for (let index = 0; index < text.length; index++) {
-    const hex = text[index] === "%" ? /^[0-9a-f]{2}/i.exec(text.slice(index + 1, index + 3)) : null;
-    bytes.push(hex ? parseInt(hex[0], 16) : text.charCodeAt(index));
-    if (hex) index += 2;
-  }
-  return new Uint8Array(bytes);
+  const binary = text.replace(/%([\da-f]{2})/gi, (_, hex: string) => String.fromCharCode(parseInt(hex, 16)));
+  return Uint8Array.from(binary, (character) => character.charCodeAt(0));
 }
 
 /** RFC 2397, as the Fetch standard's "data: URL processor" reads it. Throws where `url` is broken. */
@@ -22,7 +17,7 @@ export function readDataUrl(url: string): Blob {
   const raw = bytesOf(url.slice(comma + 1).replace(/#.*$/s, ""));
   const base64 = /; *base64$/i.exec(head);
   const type = (base64 ? head.slice(0, base64.index) : head) || "text/plain;charset=US-ASCII";
-  const bytes = base64 ? fromBase64(new TextDecoder().decode(raw).replace(/[\t\n\f\r ]/g, "")) : raw;
+  const bytes = base64 ? fromBase64(new TextDecoder().decode(raw)) : raw;
   return new Blob([bytes], { type: type.startsWith(";") ? `text/plain${type}` : type });
 }
 

@@ -1,5 +1,7 @@
 /** `document.modelContext` as WebMCP specifies it, with the names of earlier drafts that pages still use. */
 
+import { coalesced } from "./coalesced";
+import { defineClass, defineHandlers } from "./handlers";
 import { isObject, type Params } from "./json-rpc";
 import { execute, type Definition, type Execute, type Registry, type Tool } from "./registry";
 
@@ -36,31 +38,35 @@ function invalid(message: string): DOMException {
   return new DOMException(message, "InvalidStateError");
 }
 
+/** The errors of WebIDL, which demands these before anything else is looked at. */
+function demand(met: boolean, what: string): void {
+  if (!met) throw new TypeError(`a tool needs ${what}`);
+}
+
 function schema(given: unknown): Params {
   if (given === undefined) return { type: "object", properties: {} };
-  if (!isObject(given)) throw new TypeError("inputSchema must be an object");
-  const json = JSON.stringify(given);
-  if (json === undefined) throw new TypeError("inputSchema cannot be written as JSON");
+  const json = isObject(given) ? JSON.stringify(given) : undefined;
+  if (json === undefined) throw new TypeError("inputSchema must be an object that JSON can write");
   // MCP demands `type: "object"`; WebMCP leaves it to the page.
   return { type: "object", ...(JSON.parse(json) as Params) };
 }
 
 function readTool(given: Registration | null | undefined): Tool {
-  if (typeof given !== "object" || given === null) throw new TypeError("registerTool takes an object");
-  const { title, annotations } = given;
-  const run = given.execute ?? given.handler;
-  if (given.name === undefined) throw new TypeError("a tool needs a name");
-  if (given.description === undefined) throw new TypeError("a tool needs a description");
-  if (typeof run !== "function") throw new TypeError("a tool needs a function execute");
-  const name = String(given.name);
+  // As WebIDL reads a dictionary: getters of a class count, too.
+  const { name: called, title, description: said, inputSchema, annotations, execute, handler } = given ?? {};
+  const run = execute ?? handler;
+  demand(called !== undefined, "a name");
+  demand(said !== undefined, "a description");
+  demand(typeof run === "function", "a function execute");
+  const name = String(called);
   if (!NAME.test(name)) throw invalid(`Invalid tool name: ${name}`);
-  const description = String(given.description);
+  const description = String(said);
   if (!description) throw invalid("Description is required");
-  const definition: Definition = { name, description, inputSchema: schema(given.inputSchema) };
+  const definition: Definition = { name, description, inputSchema: schema(inputSchema) };
   if (title !== undefined) definition.title = String(title);
   if (isObject(annotations)) definition.annotations = JSON.parse(JSON.stringify(annotations)) as Params;
   // Called as a method of what the page handed in, as it may read `this`.
-  return { definition, execute: run.bind(given) as Execute };
+  return { definition, execute: (run as Execute).bind(given) };
 }
 
 function readInput(input: unknown): Params {
@@ -84,14 +90,11 @@ function listed({ definition }: Tool, scope: Scope): Listed {
 
 /** The object for `document.modelContext`. It holds no reference through which the page reaches more than its tools. */
 export function createModelContext(registry: Registry, scope: Scope): EventTarget {
-  const target = new EventTarget();
-  let handler: ((event: Event) => unknown) | null = null;
   let provided: Tool[] = [];
-  let announced = false;
 
   function add(given: unknown, signal?: AbortSignal): Tool {
     const tool = readTool(given as Registration);
-    if (registry.has(tool.definition.name)) throw invalid(`Duplicate tool name: ${tool.definition.name}`);
+    if (registry.get(tool.definition.name)) throw invalid(`Duplicate tool name: ${tool.definition.name}`);
     signal?.throwIfAborted();
     registry.add(tool);
     signal?.addEventListener("abort", () => registry.remove(tool), { once: true });
@@ -103,17 +106,7 @@ export function createModelContext(registry: Registry, scope: Scope): EventTarge
     provided = [];
   }
 
-  registry.onChange(() => {
-    if (announced) return;
-    announced = true;
-    queueMicrotask(() => {
-      announced = false;
-      target.dispatchEvent(new Event("toolchange"));
-    });
-  });
-  target.addEventListener("toolchange", (event) => handler?.call(target, event));
-
-  const members = {
+  class ModelContext extends EventTarget {
     /** Takes effect at once; the promise only tells of errors, as in the browser's own. `unregister` is of earlier drafts. */
     registerTool(tool: unknown, options?: { signal?: AbortSignal }): Promise<void> & { unregister(): void } {
       let added: Tool | undefined;
@@ -121,37 +114,36 @@ export function createModelContext(registry: Registry, scope: Scope): EventTarge
         added = add(tool, options?.signal);
       })();
       return Object.assign(done, { unregister: () => added && registry.remove(added) });
-    },
+    }
+
     async getTools(): Promise<Listed[]> {
       return registry.all().map((tool) => listed(tool, scope));
-    },
+    }
+
     async executeTool(tool: { name?: unknown }, input?: unknown, options?: { signal?: AbortSignal }): Promise<string | null> {
       const known = isObject(tool) ? registry.get(String(tool["name"])) : undefined;
       if (!known) throw new TypeError("executeTool takes a tool that getTools() gave");
-      return toText(await execute(known, readInput(input), options?.signal ?? new AbortController().signal));
-    },
+      return toText(await execute(known, readInput(input), options?.signal));
+    }
+
     unregisterTool(name: string): void {
       const tool = registry.get(String(name));
       if (tool) registry.remove(tool);
-    },
+    }
+
     provideContext(context: { tools?: unknown[] } = {}): void {
       clear();
       provided = (context.tools ?? []).map((tool) => add(tool));
-    },
-    clearContext: clear,
-  };
-  for (const [name, value] of Object.entries(members)) {
-    Object.defineProperty(target, name, { value, writable: true, configurable: true });
+    }
+
+    clearContext(): void {
+      clear();
+    }
   }
-  Object.defineProperties(target, {
-    ontoolchange: {
-      get: () => handler,
-      set: (value: unknown) => (handler = typeof value === "function" ? (value as typeof handler) : null),
-      configurable: true,
-      enumerable: true,
-    },
-    [Symbol.toStringTag]: { value: "ModelContext", configurable: true },
-  });
+  defineHandlers(ModelContext.prototype, ["toolchange"]);
+  defineClass(ModelContext, "ModelContext");
+  const target = new ModelContext();
+  registry.onChange(coalesced(() => target.dispatchEvent(new Event("toolchange"))));
   return target;
 }
 

@@ -19,7 +19,7 @@ export function mirrorNatively(
   async function run(tool: Tool, input: Params, client?: { signal?: AbortSignal }): Promise<unknown> {
     const ended = began();
     try {
-      return await call(tool, input, client?.signal ?? new AbortController().signal);
+      return await call(tool, input, client?.signal);
     } finally {
       ended();
     }

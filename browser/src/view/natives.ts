@@ -1,20 +1,13 @@
 /** The browser's own functions, taken before a script of the page can replace them. */
 
+import { uncurried } from "./uncurried";
+
 type Scope = Window & typeof globalThis;
 
 export type Natives = ReturnType<typeof takeNatives>;
 
-/** `method` as a function of its `this`, which no later change of `Function.prototype` can reach. */
-function uncurried<This, Arguments extends unknown[], Result>(
-  method: (this: This, ...rest: Arguments) => Result,
-): (self: This, ...rest: Arguments) => Result {
-  return Function.prototype.call.bind(method) as (self: This, ...rest: Arguments) => Result;
-}
-
 function getter<Owner extends object, Key extends keyof Owner & string>(owner: Owner, key: Key): (self: Owner) => Owner[Key] {
-  const descriptor = Object.getOwnPropertyDescriptor(owner, key);
-  if (!descriptor?.get) throw new Error(`webmcp-gateway: this browser has no ${key} getter`);
-  return uncurried(descriptor.get) as (self: Owner) => Owner[Key];
+  return uncurried(Object.getOwnPropertyDescriptor(owner, key)!.get!) as (self: Owner) => Owner[Key];
 }
 
 /** All undefined where the page is no secure context. */

@@ -3,29 +3,14 @@
 import { noticeSheet } from "./notice-style";
 import type { Approval } from "./pending";
 
-const SHIELD = "M8 1.9 13.2 4v3.7c0 3-2.1 5.3-5.2 6.4-3.1-1.1-5.2-3.4-5.2-6.4V4Z";
-
 /** Shows `approval`, or other news under its own title, until the function that this gives is called. */
 export type ShowNotice = (approval: Omit<Approval, "id"> & { title?: string }) => () => void;
 
 function element<Name extends keyof HTMLElementTagNameMap>(name: Name, kind: string, ...content: (Node | string)[]): HTMLElementTagNameMap[Name] {
   const made = document.createElement(name);
-  if (kind) made.className = kind;
+  made.className = kind;
   made.append(...content);
   return made;
-}
-
-function shield(): HTMLElement {
-  const drawn = (name: string, attributes: { [name: string]: string }): Element => {
-    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    return made;
-  };
-  const picture = drawn("svg", { viewBox: "0 0 16 16", width: "20", height: "20", fill: "none", stroke: "currentColor" });
-  picture.append(drawn("path", { d: SHIELD, "stroke-width": "1.5", "stroke-linejoin": "round" }));
-  const mark = element("div", "mark", picture);
-  mark.setAttribute("aria-hidden", "true");
-  return mark;
 }
 
 /** `open` leads the person to a URL; it gives false where the host cannot. */
@@ -46,7 +31,6 @@ export function createNotice(open: (url: string) => Promise<boolean>): ShowNotic
 
   function review(url: string, words: HTMLElement): HTMLElement {
     const button = element("button", "", "Review");
-    button.type = "button";
     button.onclick = async () => {
       if (await open(url)) return;
       // The person has to carry the address over by hand.
@@ -58,7 +42,7 @@ export function createNotice(open: (url: string) => Promise<boolean>): ShowNotic
 
   function row({ message, url, title }: Parameters<ShowNotice>[0]): HTMLElement {
     const words = element("div", "words", element("b", "", title ?? "Waiting for approval"), element("span", "", message || "A request of this app"));
-    const made = element("div", "row", shield(), words, ...(url ? [review(url, words)] : []));
+    const made = element("div", "row", element("div", "mark"), words, ...(url ? [review(url, words)] : []));
     made.setAttribute("role", title ? "status" : "alert");
     return made;
   }

@@ -20,7 +20,7 @@ export function createPageTools(registry: Registry, requests: Requests): PageToo
 
   function take(definition: Definition): void {
     const { name } = definition;
-    if (registry.has(name)) return;
+    if (registry.get(name)) return;
     const tool: Tool = {
       definition,
       execute: (input, { signal }) => requests.send("tools/call", { name, arguments: input }, { signal }),

@@ -1,5 +1,6 @@
 /** The tools that the page registered, by name. */
 
+import { unlessAborted } from "./abort";
 import { isObject, type Params } from "./json-rpc";
 import { toolFailure, toolResult, type ToolResult } from "./results";
 
@@ -20,7 +21,6 @@ export interface Tool {
 }
 
 export interface Registry {
-  has(name: string): boolean;
   get(name: string): Tool | undefined;
   all(): Tool[];
   add(tool: Tool): void;
@@ -34,7 +34,6 @@ export function createRegistry(): Registry {
   const listeners: (() => void)[] = [];
   const changed = (): void => listeners.forEach((listener) => listener());
   return {
-    has: (name) => tools.has(name),
     get: (name) => tools.get(name),
     all: () => [...tools.values()],
     add(tool) {
@@ -51,17 +50,13 @@ export function createRegistry(): Registry {
 }
 
 /** What the page's function gives for `input`, raw. Rejects with the signal's reason as soon as that is aborted. */
-export function execute(tool: Tool, input: Params, signal: AbortSignal): Promise<unknown> {
-  return new Promise((resolve, reject) => {
-    if (signal.aborted) return reject(signal.reason);
-    signal.addEventListener("abort", () => reject(signal.reason), { once: true });
-    const run = async (): Promise<unknown> => tool.execute(input, { signal, requestUserInteraction: (ask) => ask() });
-    run().then(resolve, reject);
-  });
+export async function execute(tool: Tool, input: Params, signal = new AbortController().signal): Promise<unknown> {
+  signal.throwIfAborted();
+  return unlessAborted((async () => tool.execute(input, { signal, requestUserInteraction: (ask) => ask() }))(), signal);
 }
 
 /** The same as an MCP result; what the page throws becomes `isError`. */
-export async function call(tool: Tool, input: unknown, signal: AbortSignal): Promise<ToolResult> {
+export async function call(tool: Tool, input: unknown, signal?: AbortSignal): Promise<ToolResult> {
   try {
     return toolResult(await execute(tool, isObject(input) ? input : {}, signal));
   } catch (error) {

@@ -1,5 +1,6 @@
 /** An answer as the `Response` that `fetch` would have given. */
 
+import { attempt } from "./attempt";
 import { fromBase64 } from "./base64";
 import { isObject, type Params } from "./json-rpc";
 
@@ -128,13 +129,8 @@ export function createResponse(answer: Answer, url: string, signal?: AbortSignal
   const response = new Response(body || !whole ? stream(answer, parts, signal) : null, { status, statusText });
   // Hosts are not told it, as the gateway unpacks what was packed; of a whole body it is known.
   if (body && whole) response.headers.set("content-length", String(body.length));
-  for (const [name, value] of headers) {
-    try {
-      response.headers.append(name, value);
-    } catch {
-      // What is no header is left out: the rest of the answer is worth having.
-    }
-  }
+  // What is no header is left out: the rest of the answer is worth having.
+  for (const [name, value] of headers) attempt(() => response.headers.append(name, value));
   return shown(response, { url, redirected, type: "basic", signal });
 }
 

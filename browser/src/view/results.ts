@@ -1,5 +1,6 @@
 /** `CallToolResult` of MCP: made of whatever a tool of the page gave, and read where it is the gateway's. */
 
+import { attempt } from "./attempt";
 import { isObject, type Params } from "./json-rpc";
 
 export type ToolResult = Params & { content: unknown[]; isError?: boolean };
@@ -38,10 +39,6 @@ export function answerOf(result: Params): Params | undefined {
   const structured = result["structuredContent"];
   if (isObject(structured)) return structured;
   const { content } = result as { content?: { 0?: Params } };
-  try {
-    const parsed: unknown = parse(content?.[0]?.["text"] as string);
-    return isObject(parsed) ? parsed : undefined;
-  } catch {
-    return undefined;
-  }
+  const parsed: unknown = attempt(() => parse(content?.[0]?.["text"] as string));
+  return isObject(parsed) ? parsed : undefined;
 }

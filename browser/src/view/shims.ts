@@ -15,14 +15,15 @@ function refused(get: () => unknown): boolean {
 export function createStorage(): Storage {
   const items = new Map<string, string>();
   const storage = Object.create(Storage.prototype) as Storage;
+  function setItem(key: unknown, value: unknown): void {
+    let size = `${key}${value}`.length;
+    for (const [name, held] of items) if (name !== `${key}`) size += name.length + held.length;
+    if (size > QUOTA) throw new DOMException(`Setting '${key}' exceeds the quota.`, "QuotaExceededError");
+    items.set(`${key}`, `${value}`);
+  }
   const methods: { [name: string | symbol]: unknown } = Object.assign(Object.create(null), {
     getItem: (key: string) => items.get(`${key}`) ?? null,
-    setItem(key: string, value: string) {
-      let size = 0;
-      for (const [name, held] of items) if (name !== `${key}`) size += name.length + held.length;
-      if (size + `${key}${value}`.length > QUOTA) throw new DOMException(`Setting '${key}' exceeds the quota.`, "QuotaExceededError");
-      items.set(`${key}`, `${value}`);
-    },
+    setItem,
     removeItem: (key: string) => void items.delete(`${key}`),
     clear: () => items.clear(),
     key: (index: number) => [...items.keys()][index] ?? null,
@@ -31,15 +32,12 @@ export function createStorage(): Storage {
   const held = (key: string | symbol) => items.get(key as string);
   return new Proxy(storage, {
     get: (_, key) => (key === "length" ? items.size : (methods[key] ?? held(key) ?? (key in Object.prototype ? Reflect.get(storage, key) : undefined))),
-    set: (_, key, value) => (storageSet(key, value), true),
+    set: (_, key, value) => (setItem(key, value), true),
     has: (_, key) => held(key) !== undefined || key in storage,
     deleteProperty: (_, key) => (items.delete(key as string), true),
     ownKeys: () => [...items.keys()],
     getOwnPropertyDescriptor: (_, key) => (held(key) === undefined ? undefined : { value: held(key), writable: true, enumerable: true, configurable: true }),
   });
-  function storageSet(key: string | symbol, value: unknown): void {
-    (methods["setItem"] as (key: unknown, value: unknown) => void)(key, value);
-  }
 }
 
 /** `document.cookie` of the page's own making: it never leaves the page, as the gateway keeps those of the backend. */

@@ -1,5 +1,6 @@
 /** What the host can do for the page, what the page is told of it, and what answers its requests where nothing can. */
 
+import { attempt } from "./attempt";
 import type { Handshake } from "./handshake";
 import { isObject, type Params } from "./json-rpc";
 import { call, type Registry } from "./registry";
@@ -56,13 +57,9 @@ function problem(status: 202 | 503, reason: string, detail: string, more: Params
 
 /** The snapshot that the packer wrote into the page: `{version: 1, responses: {"<path?query>": {status, headers, body, bodyType}}}`. */
 function readSnapshot(): Params {
-  try {
-    const written: unknown = JSON.parse(document.getElementById("webmcp-gateway-snapshot")?.textContent ?? "");
-    const responses = isObject(written) && written["version"] === 1 ? written["responses"] : undefined;
-    return isObject(responses) ? responses : {};
-  } catch {
-    return {};
-  }
+  const written: unknown = attempt(() => JSON.parse(document.getElementById("webmcp-gateway-snapshot")?.textContent ?? ""));
+  const responses = isObject(written) && written["version"] === 1 ? written["responses"] : undefined;
+  return isObject(responses) ? responses : {};
 }
 
 /** The same where there is no host: the page's own tools run, and nobody is told. */
@@ -72,7 +69,7 @@ export function standalone(registry: Registry): PageSide {
     tier: "standalone",
     async safeCallTool(name, args = {}) {
       const own = registry.get(name);
-      return own ? call(own, args, new AbortController().signal) : toolFailure(`no-host: this page has no tool ${name}`);
+      return own ? call(own, args) : toolFailure(`no-host: this page has no tool ${name}`);
     },
     reportInteraction: async () => false,
   };
@@ -107,7 +104,7 @@ export function createTiers({ registry, handshake, reports, tool, reported }: En
       },
       async safeCallTool(name, args = {}, { localOnly } = {}) {
         const own = registry.get(name);
-        if (own) return call(own, args, new AbortController().signal);
+        if (own) return call(own, args);
         if (localOnly) return toolFailure(`This page has no tool ${name}`);
         await handshake.host();
         try {

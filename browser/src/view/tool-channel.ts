@@ -1,5 +1,6 @@
 /** The tool methods of an MCP server over one channel: `tools/list`, `tools/call` with cancellation, list changes. */
 
+import { coalesced } from "./coalesced";
 import { answer, failure, INVALID_PARAMS, notification, type Id, type Message, type Request } from "./json-rpc";
 import { call, type Definition, type Registry, type Tool } from "./registry";
 
@@ -24,7 +25,6 @@ interface Ends {
 
 export function createToolChannel(registry: Registry, { send, offered, began }: Ends): ToolChannel {
   const running = new Map<Id, AbortController>();
-  let announced = false;
 
   function find(name: unknown): Tool | undefined {
     const tool = typeof name === "string" ? registry.get(name) : undefined;
@@ -58,14 +58,7 @@ export function createToolChannel(registry: Registry, { send, offered, began }: 
       controller?.abort(new DOMException(typeof reason === "string" ? reason : "The call was cancelled", "AbortError"));
       return controller !== undefined;
     },
-    changed() {
-      if (announced) return;
-      announced = true;
-      queueMicrotask(() => {
-        announced = false;
-        send(notification("notifications/tools/list_changed"));
-      });
-    },
+    changed: coalesced(() => send(notification("notifications/tools/list_changed"))),
     reset() {
       for (const id of [...running.keys()]) this.cancel(id);
     },

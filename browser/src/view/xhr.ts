@@ -1,11 +1,11 @@
 /** `XMLHttpRequest` over `fetch`: its states, its events and their order (XMLHttpRequest Standard, 3). */
 
+import { attempt } from "./attempt";
 import { defineClass, defineHandlers } from "./handlers";
 
 class Progressing extends EventTarget {}
 defineHandlers(Progressing.prototype, ["loadstart", "progress", "abort", "error", "load", "timeout", "loadend"]);
 
-const TOKEN = /^[\w!#$%&'*+.^`|~-]+$/;
 const FORBIDDEN = /^(connect|trac[ek])$/i;
 const TYPES = ["", "arraybuffer", "blob", "document", "json", "text"];
 
@@ -13,8 +13,8 @@ function refuse(name: string, why = "The object's state does not allow it."): ne
   throw new DOMException(why, name);
 }
 
-function tell(target: EventTarget, type: string, loaded = 0, total = 0): void {
-  target.dispatchEvent(new ProgressEvent(type, { lengthComputable: total > 0, loaded, total }));
+function tell(target: EventTarget, types: string, loaded = 0, total = 0): void {
+  for (const type of types.split(" ")) target.dispatchEvent(new ProgressEvent(type, { lengthComputable: total > 0, loaded, total }));
 }
 
 /** Bytes of a body, about. */
@@ -83,17 +83,14 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
     }
 
     open(method: string, url: string | URL, async = true) {
-      method = String(method);
-      if (!TOKEN.test(method)) refuse("SyntaxError", `This is no method: ${method}`);
       if (FORBIDDEN.test(method)) refuse("SecurityError", `This method is forbidden: ${method}`);
-      try {
-        this.#url = resolve(String(url));
-      } catch {
-        refuse("SyntaxError", `This is no URL: ${url}`);
-      }
+      // The browser's own request says what a method is, and how it is written.
+      const known = attempt(() => ({ at: resolve(String(url)), by: new Request("data:,", { method }).method }));
+      if (!known) refuse("SyntaxError", `This cannot be opened: ${method} ${url}`);
       if (!async && (this.#timeout || this.#type)) refuse("InvalidAccessError");
       this.#end();
-      this.#method = /^(get|head|options|post|put|delete)$/i.test(method) ? method.toUpperCase() : method;
+      this.#url = known.at;
+      this.#method = known.by;
       this.#async = async;
       this.#headers = new Headers();
       if (this.#state !== 1) this.#enter(1);
@@ -101,11 +98,7 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
 
     setRequestHeader(name: string, value: string) {
       this.#mustBeOpen();
-      try {
-        this.#headers.append(name, value);
-      } catch {
-        refuse("SyntaxError", `This is no header: ${name}`);
-      }
+      if (!attempt(() => (this.#headers.append(name, value), true))) refuse("SyntaxError", `This is no header: ${name}`);
     }
 
     overrideMimeType(mime: string) {
@@ -114,11 +107,7 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
     }
 
     getResponseHeader(name: string) {
-      try {
-        return this.#response?.headers.get(name) ?? null;
-      } catch {
-        return null;
-      }
+      return attempt(() => this.#response?.headers.get(name)) ?? null;
     }
 
     getAllResponseHeaders() {
@@ -184,9 +173,10 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
 
     #fail(type: string) {
       this.#enter(4);
-      if (this.#uploading) for (const each of [type, "loadend"]) tell(this.upload, each);
+      const types = `${type} loadend`;
+      if (this.#uploading) tell(this.upload, types);
       this.#uploading = 0;
-      for (const each of [type, "loadend"]) tell(this, each);
+      tell(this, types);
     }
 
     async #receive(request: Promise<Response>, control: AbortController) {
@@ -196,7 +186,7 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
         if (over()) return;
         const total = this.#uploading;
         this.#uploading = 0;
-        if (total) for (const type of ["progress", "load", "loadend"]) tell(this.upload, type, total, total);
+        if (total) tell(this.upload, "progress load loadend", total, total);
         if (over()) return;
         this.#response = response;
         this.#enter(2);
@@ -229,12 +219,8 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
     }
 
     #text() {
-      let decoder = new TextDecoder();
-      try {
-        decoder = new TextDecoder(/charset\s*=\s*"?([^\s;"]+)/i.exec(this.#mime || `${this.getResponseHeader("content-type")}`)?.[1]);
-      } catch {
-        // A charset that there is not.
-      }
+      const charset = /charset\s*=\s*"?([^\s;"]+)/i.exec(this.#mime || `${this.getResponseHeader("content-type")}`)?.[1];
+      const decoder = attempt(() => new TextDecoder(charset)) ?? new TextDecoder();
       return this.#chunks.map((chunk) => decoder.decode(chunk, { stream: true })).join("") + decoder.decode();
     }
 
@@ -250,11 +236,7 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
       if (this.#type === "document") return this.#document();
       if (this.#type === "blob") return this.#blob();
       if (this.#type === "json") {
-        try {
-          return JSON.parse(this.#text());
-        } catch {
-          return null;
-        }
+        return attempt(() => JSON.parse(this.#text())) ?? null;
       }
       const bytes = new Uint8Array(this.#chunks.reduce((sum, { length }) => sum + length, 0));
       let at = 0;

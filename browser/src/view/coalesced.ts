@@ -1,0 +1,13 @@
+/** One run for all calls of a moment. */
+
+export function coalesced(run: () => void, schedule: (run: () => void) => unknown = queueMicrotask): () => void {
+  let waiting = false;
+  return () => {
+    if (waiting) return;
+    waiting = true;
+    schedule(() => {
+      waiting = false;
+      run();
+    });
+  };
+}

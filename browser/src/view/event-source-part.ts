@@ -1,0 +1,8 @@
+/** `EventSource` for pages that name it: a script of its own, after the runtime, of which it needs `fetch` and `Request` alone. */
+
+import { createEventSource } from "./event-source";
+
+if (window.parent !== window) {
+  const { fetch, Request } = window;
+  window.EventSource = createEventSource({ fetch, resolve: (url) => new Request(url).url, later: setTimeout.bind(window) });
+}
