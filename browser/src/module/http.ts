@@ -80,6 +80,7 @@ function createCalls(app: McpApp, { toolName = "http_request", timeoutMs }: McpH
   return {
     http: async (args, signal) => settle(await call(toolName, timeoutMs ? { ...args, timeoutMs } : args, signal), ends, signal),
     stream: ends.stream,
+    bulk: async () => false,
   } as Partial<Calls> as Calls;
 }
 
