@@ -130,6 +130,13 @@ def client_secret(config: Config) -> str:
     return credential.client.secret.reveal()
 
 
+@pytest.mark.parametrize("source", [".", "..", "web/..", "./"])
+def test_an_app_does_not_lie_where_the_gateways_own_files_are(folder: Path, source: str) -> None:
+    """Its site, and its views, have every file of its folder: keys, database and record would be among them."""
+    (problem,) = problems(folder, f'apps: {{cart: {{source: "{source}", policy: cart.yaml}}}}\n{CREDENTIAL}')
+    assert "put the app in a folder of its own" in problem
+
+
 def test_a_secret_comes_from_the_environment_and_does_not_show(folder: Path) -> None:
     """`${env:NAME}` is read from the environment that is handed in."""
     config = load(folder, APPS + CREDENTIAL, {"S": "hush"})

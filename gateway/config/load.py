@@ -203,6 +203,12 @@ class _Reader:
         source = self.folder / section.text("source")
         if node is not None and not source.exists():
             section.problem(f"there is no file or folder {source}", "source")
+        if source.is_dir() and self.path.resolve().is_relative_to(source.resolve()):
+            section.problem(
+                f"this folder holds {self.path.name} too, and what lies beside it (keys, database, record): all its "
+                "files are given to the app's pages, so put the app in a folder of its own",
+                "source",
+            )
         return source
 
     def _policy(self, section: Section, credentials: Mapping[str, Spec]) -> Policy | None:

@@ -161,6 +161,8 @@ class ConsoleDoor:
         return found[:limit]
 
     async def _logged_out(self, request: web.Request) -> web.Response:
+        if not request[PRINCIPAL].session:
+            return refused(403, "not-allowed", "A person logs out, in the browser that is logged in.")
         answer = _json({"to": "/login/out"})
         await self._logout(request, answer)
         return answer

@@ -29,7 +29,7 @@ tests:
 """
 
 CONFIG = """\
-apps: {cart: {source: ., policy: cart.yaml}}
+apps: {cart: {source: web, policy: cart.yaml}}
 credentials:
   service: {type: client_credentials, issuer: https://login.example.com, client_id: x, client_secret: "${env:NOT_SET}"}
 """
@@ -38,6 +38,7 @@ credentials:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a policy and a configuration, to work in."""
+    (tmp_path / "web").mkdir()
     (tmp_path / "cart.yaml").write_text(POLICY)
     (tmp_path / "gateway.yaml").write_text(CONFIG)
     monkeypatch.chdir(tmp_path)
@@ -324,7 +325,7 @@ def test_the_schema_is_json_schema(folder: Path) -> None:
 def test_explain_asks_for_the_app_where_there_are_several(folder: Path) -> None:
     """The apps are named."""
     (folder / "gateway.yaml").write_text(
-        CONFIG.replace("cart.yaml}", "cart.yaml}, till: {source: ., policy: cart.yaml}")
+        CONFIG.replace("cart.yaml}", "cart.yaml}, till: {source: web, policy: cart.yaml}")
     )
     result = run("explain", "GET", "/api/cart")
     assert result.exit_code == 2
