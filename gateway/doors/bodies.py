@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import Callable
@@ -25,6 +26,9 @@ EACH = 256
 
 TOTAL = 4 * LARGEST_BODY
 """Bytes that may be under way for one principal, from their first one to the answer of the call that took them."""
+
+_LONG = 1024 * 1024
+"""Bytes from which it is worth a thread to put them together."""
 
 _ID = re.compile(r"[A-Za-z0-9_-]{22,64}", re.ASCII)
 
@@ -68,11 +72,10 @@ class Bodies:
             raise web.HTTPRequestEntityTooLarge(LARGEST_BODY, size)
         if not self._reserve(id, principal, size):
             return False
-        body, content = self._bodies[id], bytearray()
+        body = self._bodies[id]
         try:
-            async for chunk in request.content.iter_any():
-                content += chunk
-            body.content = bytes(content) if raw else content.decode()
+            content = await whole(request)
+            body.content = content if raw else content.decode()
             body.expires = self._clock() + LIFE
         finally:
             if body.content is None:
@@ -104,3 +107,15 @@ class Bodies:
             return False
         self._bodies[id] = _Body(principal, size, float("inf"))
         return True
+
+
+async def whole(request: web.Request, most: int = LARGEST_BODY) -> bytes:
+    """The body of `request`. Raises `HTTPRequestEntityTooLarge` as soon as there are more than `most` bytes."""
+    chunks, size = [], 0
+    async for chunk in request.content.iter_any():
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > most:
+            raise web.HTTPRequestEntityTooLarge(most, size)
+    # To put much together takes long, and Python does it beside the event loop's thread.
+    return await asyncio.to_thread(b"".join, chunks) if size > _LONG else b"".join(chunks)

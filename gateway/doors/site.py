@@ -12,6 +12,7 @@ from aiohttp import web
 from gateway.apps import media_type
 from gateway.doors.allowed import lacking
 from gateway.doors.answers import SECURE, refused
+from gateway.doors.bodies import whole
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.identify import proved_headers_removed
 from gateway.errors import Reason, Refusal
@@ -63,7 +64,7 @@ class SiteDoor:
         largest = self._largest()
         caller = Caller(request[PRINCIPAL], self._app, Door.SITE, Initiator.PAGE, "app-origin", proven=True)
         try:
-            asked = _asked(request, await _body(request, largest))
+            asked = _asked(request, await whole(request, largest))
         except web.RequestPayloadError:
             refusal = Refusal(Reason.BAD_REQUEST, "The body does not arrive as its headers say.")
             response = await self._exchange.refuse(refusal, caller, request.method, request.raw_path)
@@ -88,19 +89,6 @@ class SiteDoor:
             return None
         file = named.resolve()
         return file if file.is_relative_to(self._folder) and file == (self._only or file) else None
-
-
-async def _body(request: web.Request, largest: int) -> bytes:
-    """Raises `HTTPRequestEntityTooLarge` as soon as there is more than `largest` bytes."""
-    body = bytearray()
-    if (request.content_length or 0) <= largest:
-        async for chunk in request.content.iter_any():
-            body += chunk
-            if len(body) > largest:
-                break
-        else:
-            return bytes(body)
-    raise web.HTTPRequestEntityTooLarge(largest, request.content_length or len(body))
 
 
 def _served(file: Path) -> web.FileResponse:

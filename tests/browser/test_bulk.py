@@ -69,6 +69,13 @@ async def test_what_is_larger_than_anything_takes_is_refused_as_such(page: Page,
     assert (await frame.evaluate("size => up(size)", 1000))["size"] == 1000
 
 
+async def test_a_thousand_fetches_at_once_are_no_flood(page: Page, world: World) -> None:
+    """Nor are they when they come again and again."""
+    frame = await shown(page, world)
+    for _ in range(3):
+        assert await frame.evaluate("count => many(count)", 1000) == {"status": 200}
+
+
 async def test_the_site_takes_as_much_as_its_policy_says(world: World) -> None:
     """50 MB arrive; what is larger than the route takes is 413."""
     async with world.client(headers={"webmcp-gateway-client": "1"}) as client:
