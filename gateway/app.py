@@ -20,7 +20,7 @@ from gateway.apps import PARTS, own_files, pack
 from gateway.asking import Approving
 from gateway.backends.connect import Connections
 from gateway.config import App as AppConfig
-from gateway.config import Config, Notices, Reading, UpstreamApp
+from gateway.config import Config, Notices, Reading, Upstream, UpstreamApp
 from gateway.doors import mcp as mcp_door
 from gateway.doors.access import Site
 from gateway.doors.answers import refused
@@ -144,6 +144,7 @@ class _Gateway:
             config,
             reread=reread,
             take=self._take,
+            take_upstreams=self._take_upstreams,
             notices=self._notices,
             recorder=self._recorder,
             asking=self._approving.asked_of_policies,
@@ -186,7 +187,7 @@ class _Gateway:
             face=self._face,
         )
         self._metrics.look(self._upstreams.look)
-        merged = Merged(lambda: self._upstreams.proxies)
+        self._merged = merged = Merged(lambda: self._upstreams.proxies)
         self._everything = self._face(None, merged)
         merged.changed, merged.taken = self._everything.tools_changed, self._everything.catalog.owns
         for app in self._apps.values():
@@ -310,6 +311,23 @@ class _Gateway:
         for id in gone:
             before[id].face.drain()
             await self._held.leave(before[id].face)
+
+    async def _take_upstreams(self, specs: Mapping[str, Upstream]) -> None:
+        """Let other upstreams take effect; those that are as before keep their connections."""
+        before = dict(self._upstreams.mounted)
+
+        async def enter(face: Face) -> None:
+            await self._held.enter(self._tasks, face)
+
+        async def leave(face: Face) -> None:
+            await self._held.leave(face)
+
+        await self._upstreams.replace(specs, enter, leave)
+        self._merged.forget([name for name, one in before.items() if self._upstreams.mounted.get(name) is not one])
+        for name in before.keys() | specs.keys():
+            policy = specs[name].policy if name in specs else None
+            self._approving.outdated(name, policy.version if policy is not None else "")
+        self._everything.tools_changed()
 
     def _renew(self, before: Running | None, now: Running) -> None:
         """What depends on an app that changed is made anew, or void."""

@@ -10,7 +10,19 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from gateway.config import App, Config, Kind, Notice, Notices, Reading, Watch, restart_problems, watched
+from gateway.config import (
+    App,
+    Config,
+    Kind,
+    Notice,
+    Notices,
+    Reading,
+    Upstream,
+    Watch,
+    restart_problems,
+    same_upstream,
+    watched,
+)
 from gateway.errors import DocumentError, Problem, Refusal, StartError
 from gateway.exchange.approve import Approvals
 from gateway.exchange.loosen import Loosening
@@ -38,7 +50,8 @@ class Reloader:
     """Keeps the running configuration the one of its files.
 
     `reread` reads them again; without it nothing changes. `take` puts other apps into effect, all at once; where it
-    raises `StartError` or `DocumentError` nothing changed. With `asking` a person approves first what a policy opens.
+    raises `StartError` or `DocumentError` nothing changed; `take_upstreams` does the same with upstreams. With `asking`
+    a person approves first what a policy opens.
     """
 
     def __init__(
@@ -47,6 +60,7 @@ class Reloader:
         *,
         reread: Callable[[], Reading] | None,
         take: Callable[[Mapping[str, App]], Awaitable[None]],
+        take_upstreams: Callable[[Mapping[str, Upstream]], Awaitable[None]],
         notices: Notices,
         recorder: Recorder,
         asking: Approvals | None = None,
@@ -54,6 +68,7 @@ class Reloader:
         self._running = config
         self._reread = reread
         self._take = take
+        self._take_upstreams = take_upstreams
         self._notices = notices
         self._recorder = recorder
         self._watch = Watch(_files(config))
@@ -103,8 +118,9 @@ class Reloader:
         self._say()
 
     async def _compare(self, found: Config, reading: Reading) -> list[Notice]:
-        """Take the apps that can be taken; what is to be said of the rest."""
+        """Take the upstreams and apps that can be taken; what is to be said of the rest."""
         waiting = list(restart_problems(self._running, found, reading.file))
+        refused = await self._compare_upstreams(found, reading, waiting)
         old = self._running.apps
         apps = {name: app for name, app in old.items() if name in reading.broken}
         for name, app in found.apps.items():
@@ -115,7 +131,7 @@ class Reloader:
                 waiting.append(missing)
                 apps |= {name: old[name]} if name in old else {}
         notices = [Notice(Kind.RESTART, problem) for problem in waiting]
-        notices += await self._held_back(apps)
+        notices += refused + await self._held_back(apps)
         try:
             await self._put(apps)
         except (StartError, Refusal) as error:
@@ -123,6 +139,65 @@ class Reloader:
         except DocumentError as error:
             notices += [Notice(Kind.BROKEN, problem) for problem in error.problems]
         return notices
+
+    async def _compare_upstreams(self, found: Config, reading: Reading, waiting: list[Problem]) -> list[Notice]:
+        """Take the upstreams that can be taken; `waiting` is told of those that wait for a restart."""
+        old = self._running.upstreams
+        taken: dict[str, Upstream] = {name: one for name, one in old.items() if name in reading.broken}
+        for name, one in found.upstreams.items():
+            before = old.get(name)
+            if before is not None and same_upstream(before, one):
+                taken[name] = before
+                continue
+            missing = self._upstream_waits(reading.file, before, one)
+            if missing is None:
+                taken[name] = one
+            else:
+                waiting.append(missing)
+                taken |= {name: before} if before is not None else {}
+        places = (*found.upstreams, *old)  # the order decides who keeps a name on `/mcp`
+        taken = {name: taken[name] for name in dict.fromkeys(places) if name in taken}
+        changed = [name for name in dict.fromkeys((*taken, *old)) if taken.get(name) is not old.get(name)]
+        if not changed and list(taken) == list(old):
+            return []
+        try:
+            await self._put_upstreams(taken, changed)
+        except Refusal as refusal:
+            return [Notice(Kind.BROKEN, Problem(reading.file, 1, 1, f"not taken: {refusal.detail}"))]
+        return []
+
+    def _upstream_waits(self, file: str, before: Upstream | None, now: Upstream) -> Problem | None:
+        """Why a changed upstream takes effect at the next start alone; None where it can do so now."""
+        if now.credential is not None and now.credential not in self._running.credentials:
+            why = f'the credential "{now.credential}" is new'
+        elif self._loosening is not None and (before is None or not _same_rules(before, now)):
+            why = "with approvals.presence nobody can approve here what it opens"
+        else:
+            return None
+        return Problem(file, 1, 1, f"upstream {now.name}: {why}: it takes effect at the next start")
+
+    async def _put_upstreams(self, taken: Mapping[str, Upstream], changed: Sequence[str]) -> None:
+        """Write the record, then take them. None is taken without a record."""
+        old, records = self._running.upstreams, []
+        for name in changed:
+            before, now = old.get(name), taken.get(name)
+            record = self._recorder.start("policy", _caller(name), safe=False)
+            record.note(
+                door=None,
+                initiator=None,
+                method="upstream",
+                url=now.policy.file if now is not None and now.policy is not None else None,
+                policy_version=now.policy.version if now is not None and now.policy is not None else None,
+                policy_before=before.policy.version if before is not None and before.policy is not None else None,
+                message="gone" if now is None else "new" if before is None else "changed",
+            )
+            await record.open()
+            records.append(record)
+        await self._take_upstreams(taken)
+        self._running = replace(self._running, upstreams=taken)
+        for record in records:
+            await record.close(status=200)
+        log.warning("upstreams changed: %s", ", ".join(changed) or "their order")
 
     async def _held_back(self, apps: dict[str, App]) -> list[Notice]:
         """Take out of `apps` what opens something that no person has approved yet; what is to be said of it."""
@@ -191,6 +266,12 @@ class Reloader:
         for notice in notices:
             if notice.kind is not Kind.REPORT:
                 log.warning("%s", notice.problem)
+
+
+def _same_rules(before: Upstream, now: Upstream) -> bool:
+    """Whether what is offered and allowed is as before."""
+    rules = [(one.include, one.exclude, one.policy and one.policy.version, one.target) for one in (before, now)]
+    return rules[0] == rules[1] and before.command == now.command
 
 
 def _succeeding(old: App | None, new: App) -> App:

@@ -6,7 +6,7 @@ from gateway.config.load import Reading, app_id_problem, load_config, read_confi
 from gateway.config.notices import Kind, Notice, Notices
 from gateway.config.nouns import App, Config, EncryptionKey, Origins, Server, Unproven, UpstreamApp
 from gateway.config.places import Places, record_places
-from gateway.config.restart import restart_problems
+from gateway.config.restart import restart_problems, same_connection, same_upstream
 from gateway.config.settings import SETTINGS, Setting
 from gateway.config.sources import watched
 from gateway.config.upstreams import Upstream
@@ -41,5 +41,7 @@ __all__ = [
     "read_config",
     "record_places",
     "restart_problems",
+    "same_connection",
+    "same_upstream",
     "watched",
 ]

@@ -7,6 +7,7 @@ from dataclasses import fields, is_dataclass, replace
 
 from gateway.config.nouns import Config
 from gateway.config.secrets import PendingSecret
+from gateway.config.upstreams import Upstream
 from gateway.documents import load
 from gateway.errors import DocumentError, Problem
 from gateway.model import Secret
@@ -29,7 +30,6 @@ def _changed(running: Config, found: Config) -> Iterator[tuple[str, str]]:
         "server": (running.server, found.server),
         "auth": (_comparable(running.auth), _comparable(found.auth)),
         "roles": (running.roles, found.roles),
-        "upstreams": (_upstreams(running), _upstreams(found)),
         "credentials": (_comparable(running.credentials), _comparable(found.credentials)),
         "stores": (_stores(running), _stores(found)),
         "approvals": (running.approvals, found.approvals),
@@ -42,12 +42,24 @@ def _changed(running: Config, found: Config) -> Iterator[tuple[str, str]]:
     yield from ((key, "was changed") for key, (old, new) in pairs.items() if old != new)
 
 
-def _upstreams(config: Config) -> object:
-    """The upstreams, each with the version of its policy in its place."""
-    return {
-        name: (_comparable(replace(one, policy=None)), one.policy and (one.policy.file, one.policy.version))
-        for name, one in config.upstreams.items()
-    }
+def same_connection(old: Upstream, new: Upstream) -> bool:
+    """Whether an upstream is reached as before, so that its connections can stay."""
+    return _connection(old) == _connection(new)
+
+
+def same_upstream(old: Upstream, new: Upstream) -> bool:
+    """Whether nothing of an upstream has changed, its policy included."""
+    plain = _comparable(replace(old, policy=None)) == _comparable(replace(new, policy=None))
+    return plain and _version(old) == _version(new)
+
+
+def _connection(one: Upstream) -> object:
+    plain = replace(one, prefix=None, include=(), exclude=(), policy=None, trust=None, runtime=False, lazy=True)
+    return _comparable(plain)
+
+
+def _version(one: Upstream) -> object:
+    return one.policy and (one.policy.file, one.policy.version)
 
 
 def _stores(config: Config) -> object:

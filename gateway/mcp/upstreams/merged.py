@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,6 +94,10 @@ class Merged:
             except UpstreamLost as lost:
                 raise MCPError(types.INTERNAL_ERROR, str(lost)) from lost
         raise MCPError(REQUEST_CANCELLED, "The connection of this call is gone.")
+
+    def forget(self, names: Collection[str]) -> None:
+        """These upstreams are others now, or gone: what they listed is void."""
+        self._lists = {key: lists for key, lists in self._lists.items() if key[0] not in names}
 
     def schema(self, name: str) -> Mapping[str, Any] | None:
         """The input schema of an upstream's tool, as far as it was listed."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from gateway.backends.connect import Connections
-from gateway.config import Kind, Notice, Notices
+from gateway.config import Kind, Notice, Notices, same_connection, same_upstream
 from gateway.config import Upstream as Spec
 from gateway.errors import Problem
 from gateway.exchange.approve import Approvals
@@ -114,14 +114,47 @@ class Upstreams:
     def start(self) -> None:
         """Start those that are not lazy."""
         for one in self.mounted.values():
-            if not one.upstream.spec.lazy:
-                one.upstream.spawn(self._wake(one))
+            self._wake_early(one)
+
+    async def replace(
+        self,
+        specs: Mapping[str, Spec],
+        enter: Callable[[Face], Awaitable[None]],
+        leave: Callable[[Face], Awaitable[None]],
+    ) -> None:
+        """From now on these; what is reached as before keeps its connections. `enter` and `leave` are for mounts."""
+        before, now = self.mounted, {}
+        for name, spec in specs.items():
+            old = before.get(name)
+            if old is not None and same_connection(old.upstream.spec, spec):
+                now[name] = old
+            else:
+                now[name] = self._mount(spec)
+                await enter(now[name].face)
+        gone = [one for name, one in before.items() if now.get(name) is not one]
+        self.mounted = now
+        for name, one in now.items():
+            if before.get(name) is not one:
+                self._wake_early(one)
+            elif not same_upstream(one.upstream.spec, specs[name]):
+                one.upstream.spec = specs[name]
+                one.upstream.tools_changed()
+        for one in gone:
+            one.face.drain()
+            await one.proxy.relay.close()
+            await one.upstream.close()
+            await leave(one.face)
+        self.say()
 
     async def close(self) -> None:
         """End all connections."""
         for one in self.mounted.values():
             await one.proxy.relay.close()
             await one.upstream.close()
+
+    def _wake_early(self, one: Mounted) -> None:
+        if not one.upstream.spec.lazy:
+            one.upstream.spawn(self._wake(one))
 
     async def _wake(self, one: Mounted) -> None:
         await one.upstream.session(UpstreamClient(GATEWAY, "gateway", "2025-11-25"))

@@ -109,6 +109,11 @@ class Upstream:
         task.add_done_callback(self._running.discard)
         return task
 
+    def tools_changed(self) -> None:
+        """Its configuration offers other tools: whoever follows it is told."""
+        for joined in set(self._links.values()):
+            joined.feed.heard("notifications/tools/list_changed", {})
+
     async def close(self) -> None:
         """End every connection."""
         running = list(self._running)

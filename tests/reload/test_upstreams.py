@@ -1,0 +1,177 @@
+"""Upstreams and their policies change while the gateway runs; those that stay keep their connections."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import mcp_types as types
+from mcp import Client
+from mcp.server import Server as McpServer
+
+from gateway.app import RELOAD, build_app
+from gateway.config import load_config, read_config
+from tests.interop.serving import over_http
+from tests.world import Server, bound
+
+
+class Counted:
+    """A server that counts the connections made to it."""
+
+    def __init__(self) -> None:
+        self.greeted = 0
+
+    def made(self, name: str) -> McpServer[Any]:
+        """It, with two tools that say its name."""
+
+        async def list_tools(_: Any, __: Any) -> types.ListToolsResult:
+            tools = [types.Tool(name=tool, input_schema={"type": "object"}) for tool in ("look", "buy")]
+            return types.ListToolsResult(tools=tools)
+
+        async def call_tool(_: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+            return types.CallToolResult(content=[types.TextContent(type="text", text=f"{params.name} of {name}")])
+
+        async def count(ctx: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
+            self.greeted += ctx.method == "initialize"
+            return await call_next(ctx)
+
+        server: McpServer[Any] = McpServer(name, on_list_tools=list_tools, on_call_tool=call_tool)
+        server.middleware.insert(0, count)
+        return server
+
+
+class Running:
+    """A gateway whose files change."""
+
+    def __init__(self, folder: Path, urls: dict[str, str]) -> None:
+        self.folder = folder
+        self.door = Server(bound())
+        self.urls = urls
+
+    @property
+    def mcp(self) -> str:
+        """Its `/mcp`."""
+        return f"http://localhost:{self.door.port}/mcp"
+
+    def write(self, *names: str, policy: str | None = None) -> None:
+        """The configuration with these upstreams; the first has the policy."""
+        if policy is not None:
+            (self.folder / "policy.yaml").write_text(policy, "utf-8")
+        lines = [f"server: {{listen: 127.0.0.1:{self.door.port}}}", "upstreams:"]
+        for number, name in enumerate(names):
+            more = ", policy: policy.yaml" if number == 0 and (self.folder / "policy.yaml").exists() else ""
+            lines.append(f"  {name}: {{url: '{self.urls[name]}', network: private{more}}}")
+        (self.folder / "gateway.yaml").write_text("\n".join(lines) + "\n", "utf-8")
+
+    def records(self) -> list[dict[str, Any]]:
+        """What the record says of upstreams."""
+        lines = (self.folder / "gateway.journal").read_text("utf-8").splitlines()
+        return [f for f in (json.loads(line)["fields"] for line in lines) if f.get("method") == "upstream"]
+
+
+@asynccontextmanager
+async def running(folder: Path, *names: str, policy: str | None = None) -> AsyncIterator[tuple[Running, Any, Counted]]:
+    """The gateway, how to make it read its files, and the count of the first upstream."""
+    counted = Counted()
+    async with AsyncExitStack() as stack:
+        urls = {"shop": await stack.enter_async_context(over_http(counted.made("shop"), only="legacy"))}
+        urls["other"] = await stack.enter_async_context(over_http(Counted().made("other")))
+        run = Running(folder, urls)
+        run.write(*names, policy=policy)
+        path = folder / "gateway.yaml"
+        app = build_app(load_config(path, {}), lambda: read_config(path, {}))
+        await run.door.start(app)
+        stack.push_async_callback(run.door.stop)
+        yield run, app[RELOAD], counted
+
+
+async def until(true: Callable[[], Awaitable[bool]], again: Callable[[], None]) -> None:
+    """Wait for a change of files to be taken."""
+    async with asyncio.timeout(15):
+        again()
+        while not await true():
+            await asyncio.sleep(0.05)
+
+
+async def names(client: Client) -> set[str]:
+    """The tools that a client sees."""
+    return {tool.name for tool in (await client.list_tools()).tools}
+
+
+LOOK = "version: 1\ntools:\n  look: {}\n"
+BOTH = "version: 1\ntools:\n  look: {}\n  buy: {}\n"
+
+
+async def test_a_policy_takes_effect_on_the_connection_that_stands(tmp_path: Path) -> None:
+    """Tools come and go; the upstream is not greeted again, and the record names both versions."""
+    async with (
+        running(tmp_path, "shop", policy=LOOK) as (run, reload, counted),
+        Client(f"{run.mcp}/shop", mode="legacy", cache=None) as client,
+    ):
+        assert await names(client) == {"look"}
+        assert (await client.call_tool("buy")).is_error
+        greeted = counted.greeted
+        run.write("shop", policy=BOTH)
+
+        async def offered() -> bool:
+            return await names(client) == {"look", "buy"}
+
+        await until(offered, reload)
+        assert not (await client.call_tool("buy")).is_error
+        run.write("shop", policy=LOOK)
+
+        async def withdrawn() -> bool:
+            return await names(client) == {"look"}
+
+        await until(withdrawn, reload)
+        assert (await client.call_tool("buy")).is_error
+        assert counted.greeted == greeted
+        assert {record["message"] for record in run.records()} == {"changed"}
+
+
+async def test_upstreams_come_and_go_beside_one_that_stays(tmp_path: Path) -> None:
+    """On `/mcp` and at mounts of their own."""
+    async with (
+        running(tmp_path, "shop") as (run, reload, counted),
+        Client(run.mcp, mode="legacy", cache=None) as client,
+        Client(f"{run.mcp}/shop", mode="legacy", cache=None) as staying,
+    ):
+        assert await names(staying) == {"look", "buy"}
+        greeted = counted.greeted
+        run.write("shop", "other")
+
+        async def there() -> bool:
+            return "other_look" in await names(client)
+
+        await until(there, reload)
+        async with Client(f"{run.mcp}/other", mode="legacy", cache=None) as other:
+            assert (await other.call_tool("look")).content[0].model_dump()["text"] == "look of other"
+        run.write("shop")
+
+        async def gone() -> bool:
+            return "other_look" not in await names(client)
+
+        await until(gone, reload)
+        assert (await staying.call_tool("look")).content[0].model_dump()["text"] == "look of shop"
+        assert "shop_look" in await names(client)
+        assert counted.greeted - greeted <= 1  # that of `/mcp`'s own kind of client
+
+
+async def test_a_broken_policy_leaves_the_upstream_as_it_was(tmp_path: Path) -> None:
+    """It does not run as if it had none."""
+    async with (
+        running(tmp_path, "shop", policy=LOOK) as (run, reload, _),
+        Client(f"{run.mcp}/shop", mode="legacy", cache=None) as client,
+    ):
+        run.write("shop", "other", policy="version: 1\ntools: [\n")
+
+        async def other_there() -> bool:
+            async with Client(run.mcp, mode="legacy", cache=None) as everything:
+                return "other_look" in await names(everything)
+
+        await until(other_there, reload)
+        assert await names(client) == {"look"}
