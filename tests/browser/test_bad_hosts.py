@@ -1,0 +1,127 @@
+"""Hosts and pages that do what nobody should: the view goes on, and answers are never swapped."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Page
+
+from tests.browser.runtime_host import Host, host_server, packed, shown
+
+WRAPPING = """<script>
+  const real = window.parent;
+  const wrapped = { postMessage: (...given) => real.postMessage(...given) };
+  Object.defineProperty(window, "parent", { value: wrapped, configurable: true });
+  const add = window.addEventListener;
+  window.addEventListener = function (type, listener, options) {
+    if (type !== "message") return add.call(window, type, listener, options);
+    return add.call(window, type, (event) => {
+      if (event.source !== real) return listener(event);
+      const made = new MessageEvent("message", { data: event.data, origin: event.origin });
+      Object.defineProperty(made, "source", { value: wrapped });
+      listener(made);
+    }, options);
+  };
+</script>"""
+ASKED = "async (url) => (await fetch(url)).text()"
+
+
+@pytest.fixture
+async def host(page: Page) -> AsyncIterator[Host]:
+    """A plain host on a real server, whose answers say what was asked."""
+    async with host_server() as url:
+        await page.goto(url)
+        made = Host(page)
+        await made.answers("return { bodyType: 'text', body: args.url };")
+        yield made
+
+
+async def test_a_host_that_wraps_the_parent_and_the_listeners(host: Host, tmp_path: Path) -> None:
+    """Its script runs before the runtime, which takes the wrapper for the host."""
+    await host.in_our_host()
+    html = packed(tmp_path, "<!doctype html><p>page</p>")
+    frame = await host.show(html.replace("<head>", f"<head>{WRAPPING}", 1) if "<head>" in html else WRAPPING + html)
+    assert await frame.evaluate(ASKED, "/a") == "/a"
+    assert len(await host.run("() => host.of('ui/initialize')")) == 1
+
+
+async def test_a_host_that_answers_twice(host: Host, tmp_path: Path) -> None:
+    """The first answer counts, the second reaches nobody: not the page, not another request."""
+    await host.run(
+        "() => { const { post } = host; host.post = (message) => { post(message);"
+        " if (message.id !== undefined) post(message); }; }"
+    )
+    frame = await shown(host, tmp_path)
+    await frame.evaluate("() => { window.seen = []; addEventListener('message', ({ data }) => seen.push(data)); }")
+    urls = [f"/{number}" for number in range(20)]
+    got = await frame.evaluate("(urls) => Promise.all(urls.map(async (url) => (await fetch(url)).text()))", urls)
+    assert got == urls
+    assert await frame.evaluate("seen") == []
+    assert len(await host.run("() => host.of('ui/notifications/initialized')")) == 1
+
+
+async def test_an_answer_after_the_end_of_its_question(host: Host, tmp_path: Path) -> None:
+    """What comes for an aborted request is nobody's answer."""
+    await host.answers(
+        "if (args.url === '/late') await new Promise((go) => { host.go = go; });"
+        " return { bodyType: 'text', body: args.url };"
+    )
+    frame = await shown(host, tmp_path)
+    await frame.evaluate(
+        "() => { window.control = new AbortController();"
+        " window.late = fetch('/late', { signal: control.signal }).then(() => 'answered', (error) => error.name); }"
+    )
+    await host.until("!!host.go")
+    await frame.evaluate("() => control.abort()")
+    assert await frame.evaluate("() => late") == "AbortError"
+    await host.run("() => host.go()")
+    assert await frame.evaluate(ASKED, "/next") == "/next"
+
+
+async def test_a_host_that_goes_on_after_teardown(host: Host, tmp_path: Path) -> None:
+    """It is answered, and no error is left in the page."""
+    frame = await shown(host, tmp_path)
+    errors: list[str] = []
+    host.page.on("pageerror", lambda error: errors.append(str(error)))
+    assert await frame.evaluate(ASKED, "/a") == "/a"
+    assert (await host.run("() => host.ask('end', 'ui/resource-teardown')"))["result"] == {}
+    await host.run("() => host.notify('ui/notifications/tool-input', { arguments: {} })")
+    assert (await host.run("() => host.ask('after', 'ping')"))["result"] == {}
+    assert errors == []
+
+
+async def test_a_flood_from_the_host(host: Host, tmp_path: Path) -> None:
+    """Answers to nothing, notifications and garbage; a request in between gets its own answer."""
+    frame = await shown(host, tmp_path)
+    await host.run(
+        "() => { for (let n = 0; n < 5000; n++) { host.post({ jsonrpc: '2.0', id: `wg-${n}`, result: { n } });"
+        " host.notify('ui/notifications/tool-input-partial', { arguments: { n } }); host.post(n); } }"
+    )
+    assert await frame.evaluate(ASKED, "/a") == "/a"
+
+
+async def test_a_page_that_wraps_fetch(host: Host, tmp_path: Path) -> None:
+    """Its wrapper is asked first, and XMLHttpRequest goes its own way, as in a browser."""
+    page = """<!doctype html><script>
+      window.asked = [];
+      const own = window.fetch;
+      window.fetch = (...given) => (asked.push(String(given[0])), own(...given));
+    </script>"""
+    frame = await shown(host, tmp_path, page)
+    assert await frame.evaluate(ASKED, "/a") == "/a"
+    by_xhr = await frame.evaluate(
+        "() => new Promise((done) => { const request = new XMLHttpRequest(); request.open('GET', '/b');"
+        " request.onload = () => done(request.responseText); request.send(); })"
+    )
+    assert by_xhr == "/b"
+    assert await frame.evaluate("asked") == ["/a"]
+
+
+async def test_too_large_for_the_route(host: Host, tmp_path: Path) -> None:
+    """A 413 of the gateway is an ordinary answer."""
+    await host.answers(
+        "return { status: 413, headers: { 'gateway-reason': 'request-too-large' }, bodyType: 'json', body: {} };"
+    )
+    frame = await shown(host, tmp_path)
+    sent = "async () => (await fetch('/up', { method: 'POST', body: 'x'.repeat(1000000) })).status"
+    assert await frame.evaluate(sent) == 413
