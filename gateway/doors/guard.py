@@ -17,6 +17,7 @@ from gateway.doors.access import SIGNED, Access, Site, access, is_metadata
 from gateway.doors.answers import refused
 from gateway.doors.challenge import Challenges
 from gateway.doors.identify import Identify, Place
+from gateway.doors.slow import growing
 from gateway.doors.standing import Standing
 from gateway.doors.visit import is_navigation, to_console
 from gateway.errors import Unidentified
@@ -77,7 +78,10 @@ class Guard:
             if refusal is not None:
                 return refusal
             try:
-                with self._standing.held(request.get(PRINCIPAL, LOCAL), lambda: _cut_off(request)):
+                with (
+                    self._standing.held(request.get(PRINCIPAL, LOCAL), lambda: _cut_off(request)),
+                    growing(request, lambda: _cut_off(request)),
+                ):
                     return await handler(request)
             except OSError as error:  # a path that no file can have, which aiohttp's static files do not expect
                 if error.errno != errno.ENAMETOOLONG:

@@ -1,0 +1,48 @@
+"""A client that stops in the middle of its body is given up: it would hold its place for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from aiohttp import web
+
+SILENCE = 30.0
+"""Seconds within which a body that is not whole must grow."""
+
+
+@contextmanager
+def growing(request: web.Request, give_up: Callable[[], None]) -> Iterator[None]:
+    """Call `give_up` if the body of `request` is not whole, and does not grow; most are whole already."""
+    if request.content.is_eof():
+        yield
+        return
+    watch = _Watch(request, give_up)
+    try:
+        yield
+    finally:
+        watch.stop()
+
+
+class _Watch:
+    def __init__(self, request: web.Request, give_up: Callable[[], None]) -> None:
+        self._content = request.content
+        self._give_up = give_up
+        self._loop = asyncio.get_running_loop()
+        self._wait()
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+    def _wait(self) -> None:
+        self._seen = self._content.total_bytes
+        self._timer = self._loop.call_later(SILENCE, self._look)
+
+    def _look(self) -> None:
+        if self._content.is_eof():
+            return
+        if self._content.total_bytes == self._seen:
+            self._give_up()
+        else:
+            self._wait()
