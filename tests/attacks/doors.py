@@ -344,7 +344,16 @@ class BridgeDoor:
             url = f"{self.origin}/bridge/bodies/{body}"
             async with self.client.get(url, headers=self.own) as answer:
                 message = mux.join_body(message, await answer.text())
-        return of_call(message, json.dumps(message).encode())
+        return of_call(await self._whole(message), json.dumps(message).encode())
+
+    async def _whole(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The answer with the bytes of its body, if these go beside it."""
+        result = dict(message.get("result") or {})
+        if "$bytes" not in result:
+            return message
+        async with self.client.get(f"{self.origin}/bridge/bodies/{result.pop('$bytes')}", headers=self.own) as answer:
+            body = base64.b64encode(await answer.read()).decode()
+        return {**message, "result": {**result, "structuredContent": {**result["structuredContent"], "body": body}}}
 
     async def _next(self, wanted: Callable[[mux.Frame], bool]) -> mux.Frame:
         assert self.socket is not None
