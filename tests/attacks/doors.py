@@ -344,7 +344,8 @@ class BridgeDoor:
             url = f"{self.origin}/bridge/bodies/{body}"
             async with self.client.get(url, headers=self.own) as answer:
                 message = mux.join_body(message, await answer.text())
-        return of_call(await self._whole(message), json.dumps(message).encode())
+        message = await self._whole(message)
+        return of_call(message, json.dumps(message).encode())
 
     async def _whole(self, message: dict[str, Any]) -> dict[str, Any]:
         """The answer with the bytes of its body, if these go beside it."""
