@@ -178,6 +178,7 @@ class _Gateway:
             connections=self._connections,
             authenticator=self._accounts.authenticator,
             approvals=self._approvals,
+            grants=self._approving.grants,
             limiter=limiter,
             recorder=self._recorder,
             runtime=self._runtime,

@@ -15,6 +15,7 @@ from mcp.shared.exceptions import MCPError
 from gateway.config import Upstream
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approve import Approvals, Ask, Parked, State
+from gateway.exchange.grants import Grants
 from gateway.exchange.limit import Limiter
 from gateway.exchange.record import Record, Recorder
 from gateway.mcp.upstreams.conversation import Message
@@ -43,11 +44,13 @@ class Gate:
         self,
         *,
         approvals: Approvals,
+        grants: Grants,
         limiter: Limiter,
         recorder: Recorder,
         spec_now: Callable[[str], Upstream | None],
     ) -> None:
         self._approvals = approvals
+        self._grants = grants
         self._limiter = limiter
         self._recorder = recorder
         self._spec_now = spec_now
@@ -138,8 +141,14 @@ class Gate:
         message = decision.obligations.confirm
         if message is None or spec.policy is None:
             return
-        digest = _digest(caller, tool, name, body)
-        ask = Ask(message, "tools/call", name, digest, spec.policy.version, body=body.encode("utf-8", "replace"))
+        version, lasting = spec.policy.version, decision.obligations.grant
+        rule = f"upstream {spec.name} tool {name} {pin_of(tool) if tool is not None else ''}"
+        grant = lasting and tool is not None and self._grants.covering(caller, rule, version)
+        if grant:
+            record.note(grant=grant.id, answered_by=grant.by)
+            return
+        digest, shown = _digest(caller, tool, name, body), body.encode("utf-8", "replace")
+        ask = Ask(message, "tools/call", name, digest, version, body=shown, grant=lasting, rule=rule)
         question = self._approvals.park(ask, caller).question
         record.note(approval=question.id)
         parked = await self._wait(question.id, caller)

@@ -13,6 +13,7 @@ from gateway.config import Upstream as Spec
 from gateway.errors import Problem
 from gateway.exchange.approve import Approvals
 from gateway.exchange.authenticate import Authenticator
+from gateway.exchange.grants import Grants
 from gateway.exchange.limit import Limiter
 from gateway.exchange.record import Recorder
 from gateway.mcp.server import Face
@@ -50,6 +51,7 @@ class Upstreams:
         connections: Connections,
         authenticator: Authenticator,
         approvals: Approvals,
+        grants: Grants,
         limiter: Limiter,
         recorder: Recorder,
         runtime: str,
@@ -66,7 +68,7 @@ class Upstreams:
         self._face = face
         self._notices = notices
         self._file = file
-        self._gate = Gate(approvals=approvals, limiter=limiter, recorder=recorder, spec_now=self._spec)
+        self._gate = Gate(approvals=approvals, grants=grants, limiter=limiter, recorder=recorder, spec_now=self._spec)
         self._changes: dict[str, str] = {}
         self.mounted: dict[str, Mounted] = {name: self._mount(spec) for name, spec in specs.items()}
 
