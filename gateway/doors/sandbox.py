@@ -15,7 +15,7 @@ from aiohttp import web
 
 from gateway.doors.answers import SECURE, refused
 
-_ORIGIN = re.compile(r"(https?|wss?)://(\*\.)?[A-Za-z0-9.-]+(:[0-9]{1,5})?")
+_ORIGIN = re.compile(r"(https?|wss?)://[A-Za-z0-9.-]+(:[0-9]{1,5})?")
 
 MAX_ORIGINS = 64
 """Origins of one kind that an app of others may declare; further ones are left out."""

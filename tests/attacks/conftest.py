@@ -1,4 +1,4 @@
-"""One attacked gateway for the whole suite."""
+"""One attacked gateway for each file of tests."""
 
 from collections.abc import AsyncIterator
 
@@ -7,7 +7,7 @@ import pytest
 from tests.attacks.world import AttackWorld, attacked
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 async def attacked_world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AttackWorld]:
     """The gateway, its backends and what they have seen."""
     async with attacked(tmp_path_factory.mktemp("attacks")) as world:

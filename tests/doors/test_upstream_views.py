@@ -30,7 +30,7 @@ META: dict[str, Any] = {
     "ui": {
         "csp": {
             "connectDomains": ["https://api.example.com", "javascript:x", 7],
-            "frameDomains": ["https://*.example.org"],
+            "frameDomains": ["https://frames.example.org", "https://*.example.org"],
         },
         "permissions": {"camera": {}},
     },
@@ -181,7 +181,7 @@ async def test_the_page_is_shown_as_its_upstream_wrote_it(tmp_path: Path, era: s
         shown = read["_meta"][SHOWN]
         policy = parse_qs(urlsplit(shown["sandbox"]).query)["csp"][0]
         assert "connect-src https://api.example.com;" in policy
-        assert "frame-src https://*.example.org;" in policy
+        assert "frame-src https://frames.example.org;" in policy
         assert shown["ui"]["permissions"] == {"camera": {}}
 
 
