@@ -11,7 +11,7 @@ import pytest
 from gateway.contract import result
 from gateway.errors import Reason, Refusal
 from gateway.exchange.stream import Stream
-from gateway.exchange.streams import PART, PER_VIEW, SILENCE
+from gateway.exchange.streams import BESIDE, PER_VIEW, SILENCE
 from gateway.model import LOCAL, Caller, Outbound, Part, Request, Response
 from gateway.policy import Retry
 from gateway.policy.masks import parse_json_path
@@ -59,16 +59,16 @@ async def following(house: House, id: str, caller: Caller = PAGE, wait: float = 
 
 async def test_a_large_body_comes_in_parts(house: House, shop: StreamingShop) -> None:
     """The first with the answer, the others one by one; the record closes with the last."""
-    shop.put(*[b"x" * 50_000] * 8, None)
+    shop.put(*[b"x" * 150_000] * 8, None)
     part, id = await begin(house)
     bodies = [part.body]
     while part.part is not None and not part.part.last:
         assert [line["phase"] for line in house.lines()] == ["intent"]
         part = await following(house, id)
         bodies.append(part.body)
-    assert sum(map(len, bodies)) == 400_000
-    assert max(map(len, bodies)) <= PART
-    assert (house.outcome()["status"], house.outcome()["response_size"]) == (200, 400_000)
+    assert sum(map(len, bodies)) == 1_200_000
+    assert max(map(len, bodies)) <= BESIDE
+    assert (house.outcome()["status"], house.outcome()["response_size"]) == (200, 1_200_000)
     assert shop.open == 0
 
 
@@ -114,9 +114,9 @@ async def test_no_more_is_read_than_one_part_ahead(house: House, shop: Streaming
         taken = shop.given
         for _ in range(50):
             await asyncio.sleep(0)
-        assert shop.given - taken <= 2 * PART
+        assert shop.given - taken <= 2 * BESIDE
         await following(house, id)
-    assert shop.given < 8 * PART
+    assert shop.given < 8 * BESIDE
 
 
 async def test_cancelling_reaches_the_backend(house: House, shop: StreamingShop) -> None:
@@ -288,7 +288,7 @@ async def test_half_a_character_is_no_part(house: House, shop: StreamingShop) ->
 async def test_other_bytes_are_base64(house: House, shop: StreamingShop) -> None:
     """What is no text."""
     shop.answer = lambda request: Response(200, BYTES)
-    shop.put(b"\xff" * (PART + 1), None)
+    shop.put(b"\xff" * (BESIDE + 1), None)
     part, _ = await begin(house)
     assert result(part)["bodyType"] == "base64"
 
