@@ -33,6 +33,7 @@ from gateway.doors.health import Health
 from gateway.doors.links import LinkDoor
 from gateway.doors.metrics import MetricsDoor
 from gateway.doors.sandbox import SandboxDoor, declared
+from gateway.doors.short_way import McpGate
 from gateway.doors.site import ANY_PATH, SiteDoor
 from gateway.doors.standing import Standing
 from gateway.errors import StartError
@@ -68,6 +69,9 @@ from gateway.views.registry import AppRules, Views
 BODY = 16 * 1024 * 1024
 """Bytes of the largest request body that a door takes where no policy says more."""
 
+
+GATE = web.AppKey("gate", McpGate)
+"""What a `FrontRunner` of the application asks."""
 
 RELOAD: web.AppKey[Callable[[], None]] = web.AppKey("reload", Callable[[], None])  # type: ignore[arg-type]  # any callable
 """Makes the gateway read its files at once, if it was built with `reread`."""
@@ -245,6 +249,7 @@ class _Gateway:
 
         root.on_shutdown.append(drain)
         root[RELOAD] = self._reloader.at_once
+        root[GATE] = McpGate(guard, self._standing, self._everything, faces)
         return root
 
     def _console(self, bridge: BridgeDoor, admitted: Admission) -> ConsoleDoor:

@@ -16,9 +16,10 @@ from aiohttp import web
 from examples.cart_app import auth_server
 from examples.cart_app import shop as goods
 from gateway import config as configuration
-from gateway.app import build_app
+from gateway.app import GATE, build_app
 from gateway.config import Config, load_config
 from gateway.credentials import OAuth
+from gateway.doors.short_way import FrontRunner
 
 EXAMPLE = Path(goods.__file__).parent
 SECRET = "a secret of these tests: 100%+"
@@ -43,7 +44,11 @@ class Server:
 
     async def start(self, app: web.Application) -> None:
         """Serve `app` as the gateway's own `serve` does."""
-        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=2)
+        self._runner = (
+            FrontRunner(app, app[GATE], drain=2)
+            if GATE in app
+            else web.AppRunner(app, handler_cancellation=True, shutdown_timeout=2)
+        )
         await self._runner.setup()
         sock, self._sock = self._sock or bound(self.port), None
         await web.SockSite(self._runner, sock).start()

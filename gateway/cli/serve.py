@@ -16,12 +16,13 @@ import click
 from aiohttp import web
 
 import gateway
-from gateway.app import RELOAD, build_app
+from gateway.app import GATE, RELOAD, build_app
 from gateway.callers.nouns import TokenAuth
 from gateway.cli import lock, logs, stopping
 from gateway.cli.options import config_option
 from gateway.cli.token.link import login_link
 from gateway.config import Config, Reading, load_config, read_config
+from gateway.doors.short_way import FrontRunner
 from gateway.errors import StartError
 from gateway.stores.sql import Database
 
@@ -55,9 +56,7 @@ async def _serve(config: Config, reread: Callable[[], Reading], live: bool, tell
     signals = stopping.Signals(loop)
     app = build_app(config, reread, live=live)
     patience = stopping.DRAIN + stopping.CLEAN
-    runner = web.AppRunner(
-        app, access_log=None, handler_cancellation=True, shutdown_timeout=patience, keepalive_timeout=75
-    )
+    runner = FrontRunner(app, app[GATE], drain=patience)
     try:
         await runner.setup()
         loop.add_signal_handler(signal.SIGHUP, app[RELOAD])

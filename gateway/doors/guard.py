@@ -70,7 +70,7 @@ class Guard:
             site = self._listener.sites.get(host)
             if site is None or not self._is_for(request, host):
                 return refused(421, "unknown-host", f"This gateway does not answer as {host[:100]!r}.")
-            objection = self._objection(request, host, site)
+            objection = self._objection(request, _route(request), host, site)
             if objection is not None:
                 log.info("refused %r at %r: %r", request.method, host + _shown(request), objection)
                 return refused(403, "foreign-page", objection)
@@ -89,6 +89,18 @@ class Guard:
                 return refused(404, "not-found", "There is no such file here.")
 
         return guard
+
+    async def caller(self, request: web.Request, mount: str) -> Principal | None:
+        """Who POSTs to the MCP server `mount` ("" is `/mcp` itself); None where the middleware would refuse it."""
+        host, path = request.headers.get("host", "").lower(), "/mcp/{app}" if mount else "/mcp"
+        site = self._listener.sites.get(host)
+        if site not in (Site.PLAIN, Site.CONSOLE) or self._objection(request, path, host, site) is not None:
+            return None
+        place = Place(self._listener.origins[host], site, Access.MCP, None, self._challenges.resources(mount))
+        try:
+            return await self._identify.principal(request, place)
+        except (Unidentified, OSError):
+            return None
 
     async def _identified(self, request: web.Request, host: str, site: Site) -> web.StreamResponse | None:
         """Mark the request with its principal where its route asks for one; None, or the refusal."""
@@ -117,10 +129,9 @@ class Guard:
         target = request.raw_path
         return "://" not in target.partition("?")[0] or target.startswith((f"{self._listener.origins[host]}/", "/"))
 
-    def _objection(self, request: web.Request, host: str, site: Site) -> str | None:
+    def _objection(self, request: web.Request, path: str, host: str, site: Site) -> str | None:
         fetch_site = request.headers.get("sec-fetch-site")
         origin = request.headers.get("origin")
-        path = _route(request)
         if site is Site.PLAIN and path in PROBES and request.method in ("GET", "HEAD"):
             return None
         is_mcp = site in (Site.PLAIN, Site.CONSOLE) and path.startswith("/mcp")

@@ -30,12 +30,12 @@ SILENCE = 15.0
 """Seconds of silence after which the SDK begins an event stream, so that nothing on the way takes it for dead."""
 
 _JSON: Final = {"content-type": "application/json"}
-_EVENTS: Final = {
+EVENTS: Final = {
     "content-type": "text/event-stream",
     "cache-control": "no-cache, no-transform",
     "x-accel-buffering": "no",
 }
-_PING: Final = b": ping\r\n\r\n"
+PING: Final = b": ping\r\n\r\n"
 
 _ascii: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
@@ -52,33 +52,42 @@ class FastPath:
         silence: float = SILENCE,
     ) -> None:
         self._catalog = catalog
-        self._silence = silence
+        self.silence = silence
         self._heads = Heads(hosts, origins)
         self._calls = Calls()
         self._end = f'"_meta":{_ascii({SERVER_INFO_META_KEY: stamp})}}}}}'
 
     async def answer(self, request: web.Request, principal: Principal) -> web.StreamResponse | None:
         """The answer; None where the request must go the long way. Then nothing was done, and its body is kept."""
-        if request.method != "POST" or not self._heads.fit(request.raw_headers):
+        if request.method != "POST" or not self.fits(request.raw_headers):
             return None
-        call = self._calls.read(await request.read())
+        call = self.read(await request.read())
         if call is None:
             return None
-        silence = _Silence(request, self._silence)
+        silence = _Silence(request, self.silence)
         try:
             with arriving(call.trace or request.headers):
-                text = await self._carried(call, Client(principal, is_app=True))
+                text = await self.message(call, principal)
         finally:
             stream = await silence.end()
         if stream is None:
             return web.Response(body=text.encode("ascii"), headers=_JSON)
         return await _closed(stream, text)
 
-    async def _carried(self, call: Call, client: Client) -> str:
-        """The JSON-RPC message. As the catalog does, it has a result for every failure."""
+    def fits(self, fields: tuple[tuple[bytes, bytes], ...]) -> bool:
+        """Whether these are the header fields of a request that may go this way."""
+        return self._heads.fit(fields)
+
+    def read(self, body: bytes) -> Call | None:
+        """The call in `body`; None where the request must go the long way."""
+        return self._calls.read(body)
+
+    async def message(self, call: Call, principal: Principal) -> str:
+        """The JSON-RPC message that answers. As the catalog does, it has a result for every failure."""
         try:
             values, text, is_error = values_of(
-                await self._catalog.http_request(call.arguments, client), structured_arrives=False
+                await self._catalog.http_request(call.arguments, Client(principal, is_app=True)),
+                structured_arrives=False,
             )
             return self._spliced(call.id, values, text, is_error=is_error)
         except Refusal as refusal:
@@ -124,11 +133,11 @@ class _Silence:
         self._pinging = asyncio.get_running_loop().create_task(self._ping(self._ended))
 
     async def _ping(self, ended: asyncio.Event) -> None:
-        self.stream = web.StreamResponse(headers=_EVENTS)
+        self.stream = web.StreamResponse(headers=EVENTS)
         with suppress(ConnectionError):  # the client is gone; aiohttp cancels its handler
             await self.stream.prepare(self._request)
             while not ended.is_set():
-                await self.stream.write(_PING)
+                await self.stream.write(PING)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._seconds):
                         await ended.wait()
@@ -137,6 +146,11 @@ class _Silence:
 async def _closed(stream: web.StreamResponse, text: str) -> web.StreamResponse:
     """The stream with the answer as its last event."""
     with suppress(ConnectionError):
-        await stream.write(f"event: message\r\ndata: {text}\r\n\r\n".encode("ascii"))
+        await stream.write(last_event(text))
         await stream.write_eof()
     return stream
+
+
+def last_event(text: str) -> bytes:
+    """The message as the last event of a stream."""
+    return f"event: message\r\ndata: {text}\r\n\r\n".encode("ascii")

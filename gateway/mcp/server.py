@@ -147,7 +147,7 @@ class Face:
             session_idle_timeout=session_idle,
         )
         self._asgi = AuthContextMiddleware(self._manager.handle_request)
-        self._fast = FastPath(self.catalog, hosts, origins, server.server_info_stamp, silence) if fast_path else None
+        self.fast = FastPath(self.catalog, hosts, origins, server.server_info_stamp, silence) if fast_path else None
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -169,8 +169,8 @@ class Face:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """The aiohttp handler."""
         principal = self._principal(request)
-        if self._fast is not None:
-            answer = await self._fast.answer(request, principal)
+        if self.fast is not None:
+            answer = await self.fast.answer(request, principal)
             if answer is not None:
                 return answer
         ending = Ending()

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import mcp_types as types
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from mcp import Client
 from mcp.client import advertise
 
 from gateway.contract import problem
+from gateway.doors.short_way import FrontRunner
 from gateway.errors import Reason, Refusal
 from gateway.mcp import Face
+from gateway.mcp.fast import FastPath
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
 from gateway.model import (
     LOCAL,
@@ -198,6 +201,7 @@ class EchoExchange:
     def __init__(self) -> None:
         self.started = asyncio.Event()
         self.release = asyncio.Event()
+        self.held = asyncio.Event()
         self.cancelled = asyncio.Event()
         self.cancels: list[str] = []
 
@@ -208,7 +212,12 @@ class EchoExchange:
             case "/slow":
                 return await self._hang()
             case "/held":
-                await self.release.wait()
+                self.held.set()
+                try:
+                    await self.release.wait()
+                except asyncio.CancelledError:
+                    self.cancelled.set()
+                    raise
                 return Response(200, (), b"", request.url)
             case "/bug":
                 raise ZeroDivisionError
@@ -260,6 +269,27 @@ class Served:
     views: FakeViews
     pages: FakePages
     exchange: EchoExchange
+    seen: list[str] = field(default_factory=list)
+    """The paths that the application was asked for."""
+
+
+class _Open:
+    """Lets everybody pass to one face."""
+
+    def __init__(self, face: Face) -> None:
+        self._face = face
+
+    def fast(self, mount: str) -> FastPath | None:
+        """At `/mcp` alone."""
+        return None if mount else self._face.fast
+
+    async def caller(self, request: web.Request, mount: str) -> Principal | None:
+        """As the face itself is told."""
+        return principal_of(request.headers.get("x-user"))
+
+    def held(self, principal: Principal, end: Callable[[], None]) -> AbstractContextManager[None]:
+        """Nobody comes to be nobody here."""
+        return nullcontext()
 
 
 @dataclass
@@ -268,6 +298,7 @@ class Mount:
 
     app: str | None = None
     fast_path: bool = True
+    front: bool = False
     apps: dict[str, Packed] = field(default_factory=lambda: {id: packed(id) for id in ("cart", "todo")})
 
     @asynccontextmanager
@@ -294,9 +325,19 @@ class Mount:
     async def serve(self) -> AsyncIterator[Served]:
         """The mount at a free port of this machine."""
         async with self.face() as served:
-            app = web.Application()
+
+            @web.middleware
+            async def see(request: web.Request, handler: Handler) -> web.StreamResponse:
+                served.seen.append(request.path)
+                return await handler(request)
+
+            app = web.Application(middlewares=[see])
             app.router.add_route("*", "/mcp", served.face.handle)
-            runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=5.0)
+            runner = (
+                FrontRunner(app, _Open(served.face), drain=5.0)
+                if self.front
+                else web.AppRunner(app, handler_cancellation=True, shutdown_timeout=5.0)
+            )
             await runner.setup()
             try:
                 site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -15,10 +15,14 @@ CASES = tuple(cases())
 
 
 @pytest.fixture(scope="module")
-async def ways() -> AsyncIterator[tuple[Served, Served]]:
-    """The same mount with the fast path and without."""
-    async with Mount(app="cart").serve() as fast, Mount(app="cart", fast_path=False).serve() as slow:
-        yield fast, slow
+async def ways() -> AsyncIterator[tuple[Served, Served, Served]]:
+    """The same mount with the fast path, with that and the short way before it, and without either."""
+    async with (
+        Mount(app="cart").serve() as fast,
+        Mount(app="cart", front=True).serve() as short,
+        Mount(app="cart", fast_path=False).serve() as slow,
+    ):
+        yield fast, short, slow
 
 
 async def sent(served: Served, case: Case) -> WireAnswer:
@@ -38,10 +42,11 @@ def test_there_are_enough_cases() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-async def test_both_ways_give_the_same_bytes(ways: tuple[Served, Served], case: Case) -> None:
+async def test_all_ways_give_the_same_bytes(ways: tuple[Served, Served, Served], case: Case) -> None:
     """Status, header fields and body are the same."""
-    fast, slow = ways
-    assert comparable(await sent(fast, case)) == comparable(await sent(slow, case))
+    fast, short, slow = [comparable(await sent(way, case)) for way in ways]
+    assert fast == slow
+    assert short == slow
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -54,9 +59,10 @@ def test_the_fast_path_takes_what_is_usual_alone(case: Case) -> None:
     assert taken is case.fast
 
 
-async def test_a_silent_call_becomes_an_event_stream() -> None:
+@pytest.mark.parametrize("front", [False, True], ids=["aiohttp", "front"])
+async def test_a_silent_call_becomes_an_event_stream(*, front: bool) -> None:
     """Before anything on the way takes the connection for dead, pings come, and at last the answer."""
-    async with Mount(app="cart").serve() as served:
+    async with Mount(app="cart", front=front).serve() as served:
         case = next(case for case in CASES if case.fast)
         body = message(arguments={"url": "/held", "_view": "proof"}).encode()
         reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(served.url).port)

@@ -1,0 +1,65 @@
+"""The answers of the short way, written as aiohttp writes them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from aiohttp.helpers import rfc822_formatted_time
+from aiohttp.http import SERVER_SOFTWARE
+
+from gateway.mcp.fast import EVENTS, PING, last_event
+
+_CLOSING: Final = b"Connection: close\r\n"
+_START: Final = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+_SERVER: Final = f"Server: {SERVER_SOFTWARE}\r\n\r\n".encode("ascii")
+
+
+class Answering:
+    """One answer: whole, or an event stream that begins after some seconds of silence, with pings."""
+
+    def __init__(
+        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, seconds: float, *, last: bool
+    ) -> None:
+        self._last = _CLOSING if last else b""
+        self._transport = transport
+        self._loop = loop
+        self._seconds = seconds
+        self._begun = False
+        self._timer = loop.call_later(seconds, self._ping)
+
+    def end(self) -> None:
+        """The answer is there, or nobody waits for it any more."""
+        self._timer.cancel()
+
+    def rest(self, text: str) -> bytes:
+        """What is still to be written, with the answer."""
+        if self._begun:
+            return _chunk(last_event(text)) + b"0\r\n\r\n"
+        return _written(text.encode("ascii"), self._last)
+
+    def _ping(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._transport.write(_event_head(self._last))
+        self._transport.write(_chunk(PING))
+        self._timer = self._loop.call_later(self._seconds, self._ping)
+
+
+def _written(body: bytes, more: bytes) -> bytes:
+    """The answer as aiohttp writes it."""
+    return b"%bContent-Length: %d\r\nDate: %b\r\n%b%b%b" % (_START, len(body), _date(), more, _SERVER, body)
+
+
+def _event_head(more: bytes) -> bytes:
+    fields = "".join(f"{name}: {value}\r\n" for name, value in EVENTS.items())
+    head = f"HTTP/1.1 200 OK\r\n{fields}Transfer-Encoding: chunked\r\nDate: "
+    return b"%b%b\r\n%b%b" % (head.encode("ascii"), _date(), more, _SERVER)
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def _date() -> bytes:
+    return rfc822_formatted_time().encode("ascii")

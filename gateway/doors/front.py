@@ -1,0 +1,257 @@
+"""The short way in: a plain POST of `http_request` is read off its connection without the machinery of a web server.
+
+Whatever is not plainly that is handed to aiohttp byte for byte, with the connection, which comes back after a whole
+request that was answered. The guard decides here as it does there, and what it refuses is aiohttp's to answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Final, Protocol, cast
+
+from aiohttp import web
+from multidict import CIMultiDict
+
+from gateway.doors.answering import Answering
+from gateway.doors.heads import BEGINNING, LONGEST_HEAD, Head, is_whole, read_head
+from gateway.mcp.envelope import Call
+from gateway.mcp.fast import FastPath
+from gateway.model import Principal
+from gateway.traces import arriving
+
+HEADS: Final = 16
+"""Heads that a connection remembers: clients send the same one again and again, but for the length of the body."""
+
+KEPT: Final = 256 * 1024
+"""Bytes that may arrive ahead of their turn before no more are read."""
+
+IDLE: Final = 75.0
+"""Seconds after which a connection on which nothing happens is closed."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """What the guard looks at of a request. What it marks the request with ends here."""
+
+    method: str
+    headers: CIMultiDict[str]
+    remote: str | None
+    marks: dict[object, object] = field(default_factory=dict)
+
+    def __setitem__(self, key: object, value: object) -> None:
+        self.marks[key] = value
+
+
+class Gate(Protocol):
+    """Who may pass here: `gateway.doors.short_way.McpGate`."""
+
+    def fast(self, mount: str) -> FastPath | None:
+        """The fast path of a mount, as it is now."""
+        ...
+
+    async def caller(self, request: web.Request, mount: str) -> Principal | None:
+        """Who calls, and may; None where the guard has something to say."""
+        ...
+
+    def held(self, principal: Principal, end: Callable[[], None]) -> AbstractContextManager[None]:
+        """Calls `end` if the principal is nobody any more within the block."""
+        ...
+
+
+class Fronts:
+    """Makes the protocol of each connection; `behind` makes those of aiohttp, `gate` says who passes."""
+
+    def __init__(self, behind: Callable[[], web.RequestHandler], gate: Gate) -> None:
+        self.gate = gate
+        self.behind = behind
+        self.open: set[Front] = set()
+        self.draining = False
+        self._sweep: asyncio.TimerHandle | None = None
+
+    def __call__(self) -> Front:
+        """The protocol of a new connection."""
+        if self._sweep is None:
+            self._sweep = asyncio.get_running_loop().call_later(IDLE / 5, self._swept)
+        return Front(self)
+
+    async def drain(self, seconds: float) -> None:
+        """Take nothing new; what runs may go on for so long."""
+        self.draining = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for front in tuple(self.open):
+            front.close_if_idle()
+        running = {front.running for front in self.open if front.running is not None}
+        if running:
+            _, late = await asyncio.wait(running, timeout=seconds)
+            for task in late:
+                task.cancel()
+        for front in tuple(self.open):
+            front.abort()
+
+    def _swept(self) -> None:
+        loop = asyncio.get_running_loop()
+        for front in tuple(self.open):
+            if front.since < loop.time() - IDLE:
+                front.close_if_idle()
+        self._sweep = loop.call_later(IDLE / 5, self._swept)
+
+
+class Front(asyncio.Protocol):
+    """One connection, with one request in flight at most; `since` is when the last one came or ended."""
+
+    def __init__(self, fronts: Fronts) -> None:
+        self.running: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self.since = self._loop.time()
+        self._fronts = fronts
+        self._behind: web.RequestHandler | None = None
+        self._lent_whole = False
+        self._transport: asyncio.Transport
+        self._kept = b""
+        self._full = False
+        self._heads: dict[bytes, Head] = {}
+        self._remote: str | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self._remote = str(peer[0]) if isinstance(peer, tuple) else str(peer) if peer is not None else None
+        self._fronts.open.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fronts.open.discard(self)
+        if self._behind is not None:
+            self._behind.connection_lost(exc)
+        elif self.running is not None:
+            self.running.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        if self._lent_whole and self._behind is not None and data.startswith(BEGINNING) and _rests(self._behind):
+            self._take_back(self._behind)
+        if self._behind is not None:
+            self._lent_whole = self._lent_whole and is_whole(data)
+            self._behind.data_received(data)
+        elif self.running is not None or self._full:
+            self._kept += data
+            if len(self._kept) > KEPT:
+                self._transport.pause_reading()
+        else:
+            self._take(self._kept + data if self._kept else data)
+
+    def eof_received(self) -> None:
+        """As for aiohttp, a client that says no more is gone: the connection ends, and what runs with it."""
+        if self._behind is not None:
+            self._behind.eof_received()
+
+    def pause_writing(self) -> None:
+        if self._behind is not None:
+            self._behind.pause_writing()
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+        if self._behind is not None:
+            self._behind.resume_writing()
+        elif self.running is None:
+            self._go_on()
+
+    def close_if_idle(self) -> None:
+        """End the connection if nothing runs on it; aiohttp ends its own."""
+        if self._behind is None and self.running is None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """End what is ours in any case."""
+        if self._behind is None:
+            self._transport.abort()
+
+    def _take(self, data: bytes) -> None:
+        """Begin with the request that `data` begins with; hand over what is another's."""
+        self.since = self._loop.time()
+        self._kept = b""
+        end = data.find(b"\r\n\r\n") + 4
+        head = self._head(data[:end]) if 4 <= end <= LONGEST_HEAD and not self._fronts.draining else None
+        fast = self._fronts.gate.fast(head.mount) if head is not None else None
+        if head is None or fast is None or not fast.fits(head.raw):
+            self._hand_over(data)
+        elif len(data) < end + head.length:
+            self._kept = data
+        elif (call := fast.read(data[end : end + head.length])) is None:
+            self._hand_over(data)
+        else:
+            size = end + head.length
+            # Held here, and cancelled with the connection: a task group of each connection would cost more than it.
+            self.running = self._loop.create_task(self._carry(fast, call, head, data, size))
+
+    def _head(self, raw: bytes) -> Head | None:
+        known = self._heads.get(raw)
+        if known is None:
+            known = read_head(raw)
+            if known is not None:
+                if len(self._heads) >= HEADS:
+                    self._heads.clear()
+                self._heads[raw] = known
+        return known
+
+    async def _carry(self, fast: FastPath, call: Call, head: Head, data: bytes, size: int) -> None:
+        try:
+            asked = Asked("POST", head.headers, self._remote)
+            # The guard reads no more of a caller of `/mcp` than is there, as its own tests and the attacks show.
+            principal = await self._fronts.gate.caller(cast(web.Request, asked), head.mount)
+            if principal is None:
+                self.running = None
+                self._hand_over(data + self._kept)
+                return
+            answering = Answering(self._transport, self._loop, fast.silence, last=head.last)
+            try:
+                with self._fronts.gate.held(principal, self._transport.abort), arriving(call.trace or head.headers):
+                    text = await fast.message(call, principal)
+            finally:
+                answering.end()
+            self._transport.write(answering.rest(text))
+        except BaseException:
+            self._transport.abort()
+            raise
+        self.running = None
+        if head.last:
+            self._transport.close()
+        self.since = self._loop.time()
+        self._kept = data[size:] + self._kept
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """With what came meanwhile."""
+        if self._transport.is_closing():
+            return
+        if self._kept and not self._full:
+            self._transport.resume_reading()
+            self._take(self._kept)
+        elif not self._kept and self._fronts.draining:
+            self._transport.close()
+
+    def _take_back(self, behind: web.RequestHandler) -> None:
+        """aiohttp has answered all that it was given: let it forget the connection, without closing it."""
+        self._behind = None
+        behind.transport = None
+        behind.connection_lost(None)
+
+    def _hand_over(self, data: bytes) -> None:
+        """From here on the connection is aiohttp's."""
+        behind = self._behind = self._fronts.behind()
+        self._lent_whole = is_whole(data)
+        self._kept, self._heads = b"", {}
+        behind.connection_made(self._transport)
+        if self._full:
+            behind.pause_writing()
+        behind.data_received(data)
+        self._transport.resume_reading()
+
+
+def _rests(behind: web.RequestHandler) -> bool:
+    """Whether it waits for a request. There is no public word for that; without this one it keeps the connection."""
+    waiter: asyncio.Future[None] | None = getattr(behind, "_waiter", None)
+    return waiter is not None and not waiter.done()

@@ -1,0 +1,61 @@
+"""The application as it is served: with the short way before it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from gateway.doors.front import IDLE, Fronts, Gate
+from gateway.doors.guard import Guard
+from gateway.doors.mcp import Mounts
+from gateway.doors.standing import Standing
+from gateway.mcp.fast import FastPath
+from gateway.mcp.server import Face
+from gateway.model import Principal
+
+
+class McpGate:
+    """The guard before the mounts: `everything` is at `/mcp` itself."""
+
+    def __init__(self, guard: Guard, standing: Standing, everything: Face, faces: Mounts) -> None:
+        self._guard = guard
+        self._everything = everything
+        self._faces = faces
+        self.held = standing.held
+
+    def fast(self, mount: str) -> FastPath | None:
+        """The fast path of a mount, as it is now."""
+        face = self._faces.get(mount) if mount else self._everything
+        return face.fast if face is not None else None
+
+    async def caller(self, request: web.Request, mount: str) -> Principal | None:
+        """Who calls, and may; None where the guard or the door has something to say."""
+        principal = await self._guard.caller(request, mount)
+        return principal if principal is not None and principal.may("mcp") else None
+
+
+class FrontRunner(web.AppRunner):
+    """Runs an application with the short way before it, for the requests that pass `gate`."""
+
+    def __init__(self, app: web.Application, gate: Gate, *, drain: float, keepalive: float = IDLE) -> None:
+        super().__init__(
+            app, access_log=None, handler_cancellation=True, shutdown_timeout=drain, keepalive_timeout=keepalive
+        )
+        self._gate = gate
+        self._drain = drain
+        self._fronts: Fronts | None = None
+
+    @property
+    def server(self) -> Any:
+        """What makes the protocol of a connection: ours, with aiohttp's behind it."""
+        behind = super().server
+        if self._fronts is None and behind is not None:
+            self._fronts = Fronts(behind, self._gate)
+        return self._fronts
+
+    async def shutdown(self) -> None:
+        """As aiohttp ends its own: first what is idle, then what runs."""
+        await super().shutdown()
+        if self._fronts is not None:
+            await self._fronts.drain(self._drain)

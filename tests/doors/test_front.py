@@ -1,0 +1,130 @@
+"""The short way before aiohttp: taken for what is plainly a call of `http_request`, and for nothing else."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+import pytest
+
+from gateway.doors.heads import is_whole, read_head
+from tests.attacks.wire import raw_exchange
+from tests.mcp.fakes import Mount, Served
+from tests.mcp.fast_cases import HEAD, HOST, message
+
+CALL = message(arguments={"url": "/", "_view": "proof"}).encode()
+
+
+def request(body: bytes = CALL, *more: str, target: str = "/mcp") -> bytes:
+    """A call as clients that keep their connection write it."""
+    fields = [f"{name}: {value}" for name, value in HEAD.items()]
+    return (
+        "\r\n".join([f"POST {target} HTTP/1.1", *fields, f"content-length: {len(body)}", *more, "", ""]).encode() + body
+    )
+
+
+OTHER = f"GET /nowhere HTTP/1.1\r\nhost: {HOST}\r\n\r\n".encode()
+
+
+@asynccontextmanager
+async def connected() -> AsyncIterator[tuple[Served, asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A mount behind the short way, and a connection to it."""
+    async with Mount(app="cart", front=True).serve() as served:
+        reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(served.url).port)
+        try:
+            yield served, reader, writer
+        finally:
+            writer.close()
+
+
+async def answer(reader: asyncio.StreamReader) -> bytes:
+    """The next whole answer."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+    return head + await reader.readexactly(int(length.partition(b":")[2]))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "transfer-encoding: chunked",
+        "te: trailers",
+        "content-length: 5",
+        "host: other",
+        "x: a\tb",
+        "x: \xe9",
+        " folded: 1",
+        "x : 1",
+        "connection: upgrade",
+        "x:",
+    ],
+)
+def test_a_head_that_could_be_read_in_two_ways_is_not_read(line: str) -> None:
+    """It is aiohttp's."""
+    plain = request().partition(b"\r\n\r\n")[0]
+    assert read_head(plain + b"\r\n\r\n") is not None
+    found = read_head(plain + b"\r\n" + line.encode("latin-1") + b"\r\n\r\n")
+    assert found is None or line.startswith("transfer-encoding")  # of which the fast path itself wants to know nothing
+
+
+@pytest.mark.parametrize(
+    "target", ["/mcp/", "/mcp?x", "/mcp/a/b", "/mcp/%61", "http://gateway.test/mcp", "/mcpx", "//mcp", "/mcp/../mcp"]
+)
+def test_only_the_mounts_themselves_are_read(target: str) -> None:
+    """Whatever has to be routed is aiohttp's."""
+    assert read_head(request(target=target).partition(b"\r\n\r\n")[0] + b"\r\n\r\n") is None
+
+
+def test_a_request_is_whole_only_to_its_last_byte() -> None:
+    """Where more may come, or came, the connection stays where it is."""
+    assert is_whole(request())
+    assert is_whole(OTHER)
+    assert not is_whole(request() + b"P")
+    assert not is_whole(request()[:-1])
+    assert not is_whole(OTHER[:-2])
+    assert not is_whole(request(CALL, "transfer-encoding: chunked"))
+
+
+async def test_a_connection_goes_to_aiohttp_and_comes_back() -> None:
+    """Every request is answered in its turn, whoever reads it."""
+    async with connected() as (_, reader, writer):
+        for data, status in ((request(), b"200"), (OTHER, b"404"), (request(), b"200"), (OTHER, b"404")):
+            writer.write(data)
+            assert (await answer(reader)).split(b" ")[1] == status
+
+
+async def test_requests_ahead_of_their_turn_are_answered_in_order() -> None:
+    """Also where they arrive in pieces, and in one piece with what is aiohttp's."""
+    async with connected() as (_, reader, writer):
+        data = request() + request() + OTHER + request()
+        for at in range(0, len(data), 100):
+            writer.write(data[at : at + 100])
+            await writer.drain()
+        assert [(await answer(reader)).split(b" ")[1] for _ in range(4)] == [b"200", b"200", b"404", b"200"]
+
+
+async def test_a_client_that_goes_away_ends_its_call() -> None:
+    """As behind aiohttp."""
+    async with connected() as (served, _, writer):
+        writer.write(request(message(arguments={"url": "/held", "_view": "proof"}).encode()))
+        await served.exchange.held.wait()
+        writer.close()
+        await served.exchange.cancelled.wait()
+
+
+async def test_what_has_no_host_is_refused() -> None:
+    """What does not pass the short way is aiohttp's to answer."""
+    async with connected() as (served, _, __):
+        port = urlsplit(served.url).port or 0
+        assert (await raw_exchange(port, b"POST /mcp HTTP/1.1\r\n\r\n", 2.0)).status == 400
+
+
+async def test_a_plain_call_needs_no_aiohttp() -> None:
+    """The short way is taken: the application behind it sees nothing of the call."""
+    async with connected() as (served, reader, writer):
+        writer.write(request())
+        assert b" 200 " in await answer(reader)
+        assert served.seen == []
+        writer.write(OTHER)
+        assert b" 404 " in await answer(reader)
+        assert served.seen == ["/nowhere"]
