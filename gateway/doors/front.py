@@ -77,6 +77,11 @@ class Fronts:
             self._sweep = asyncio.get_running_loop().call_later(IDLE / 5, self._swept)
         return Front(self)
 
+    @property
+    def connections(self) -> list[Front]:
+        """What is open, as a server of aiohttp names it."""
+        return list(self.open)
+
     async def drain(self, seconds: float) -> None:
         """Take nothing new; what runs may go on for so long."""
         self.draining = True
@@ -115,6 +120,11 @@ class Front(asyncio.Protocol):
         self._full = False
         self._heads: dict[bytes, Head] = {}
         self._remote: str | None = None
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """The connection itself, whoever reads it."""
+        return self._transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
