@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol, cast
 
 from aiohttp import web
+from aiohttp.abc import AbstractAccessLogger
 from multidict import CIMultiDict
 
 from gateway.doors.answering import Answering
+from gateway.doors.asked import Asked
 from gateway.doors.heads import BEGINNING, LONGEST_HEAD, Head, is_whole, read_head
 from gateway.mcp.envelope import Call
 from gateway.mcp.fast import FastPath
@@ -33,15 +35,15 @@ IDLE: Final = 75.0
 
 
 @dataclass(slots=True)
-class Asked:
+class Plain:
     """What the guard looks at of a request. What it marks the request with ends here."""
 
     method: str
     headers: CIMultiDict[str]
     remote: str | None
-    marks: dict[object, object] = field(default_factory=dict)
+    marks: dict[web.RequestKey[frozenset[str]], frozenset[str]] = field(default_factory=dict)
 
-    def __setitem__(self, key: object, value: object) -> None:
+    def __setitem__(self, key: web.RequestKey[frozenset[str]], value: frozenset[str]) -> None:
         self.marks[key] = value
 
 
@@ -52,7 +54,7 @@ class Gate(Protocol):
         """The fast path of a mount, as it is now."""
         ...
 
-    async def caller(self, request: web.Request, mount: str) -> Principal | None:
+    async def caller(self, request: Asked, mount: str) -> Principal | None:
         """Who calls, and may; None where the guard has something to say."""
         ...
 
@@ -114,7 +116,7 @@ class Front(asyncio.Protocol):
         self.since = self._loop.time()
         self._fronts = fronts
         self._behind: web.RequestHandler | None = None
-        self._lent_whole = False
+        self._lent: int | None = 0
         self._transport: asyncio.Transport
         self._kept = b""
         self._full = False
@@ -140,11 +142,10 @@ class Front(asyncio.Protocol):
             self.running.cancel()
 
     def data_received(self, data: bytes) -> None:
-        if self._lent_whole and self._behind is not None and data.startswith(BEGINNING) and _rests(self._behind):
+        if self._behind is not None and self._lent == 0 and data.startswith(BEGINNING):
             self._take_back(self._behind)
         if self._behind is not None:
-            self._lent_whole = self._lent_whole and is_whole(data)
-            self._behind.data_received(data)
+            self._lend(self._behind, data)
         elif self.running is not None or self._full:
             self._kept += data
             if len(self._kept) > KEPT:
@@ -179,6 +180,11 @@ class Front(asyncio.Protocol):
         if self._behind is None:
             self._transport.abort()
 
+    def answered(self) -> None:
+        """aiohttp has written one answer, after which the connection stays open."""
+        if self._lent:
+            self._lent -= 1
+
     def _take(self, data: bytes) -> None:
         """Begin with the request that `data` begins with; hand over what is another's."""
         self.since = self._loop.time()
@@ -209,9 +215,8 @@ class Front(asyncio.Protocol):
 
     async def _carry(self, fast: FastPath, call: Call, head: Head, data: bytes, size: int) -> None:
         try:
-            asked = Asked("POST", head.headers, self._remote)
-            # The guard reads no more of a caller of `/mcp` than is there, as its own tests and the attacks show.
-            principal = await self._fronts.gate.caller(cast(web.Request, asked), head.mount)
+            asked = Plain("POST", head.headers, self._remote)
+            principal = await self._fronts.gate.caller(asked, head.mount)
             if principal is None:
                 self.running = None
                 self._hand_over(data + self._kept)
@@ -243,25 +248,34 @@ class Front(asyncio.Protocol):
         elif not self._kept and self._fronts.draining:
             self._transport.close()
 
+    def _lend(self, behind: web.RequestHandler, data: bytes) -> None:
+        """Let aiohttp read `data`; what is not plainly whole is the last that is counted: it keeps the connection."""
+        if self._lent is not None:
+            self._lent = self._lent + 1 if is_whole(data) else None
+        behind.data_received(data)
+
     def _take_back(self, behind: web.RequestHandler) -> None:
         """aiohttp has answered all that it was given: let it forget the connection, without closing it."""
-        self._behind = None
+        self._behind, self._lent = None, 0
         behind.transport = None
         behind.connection_lost(None)
 
     def _hand_over(self, data: bytes) -> None:
         """From here on the connection is aiohttp's."""
         behind = self._behind = self._fronts.behind()
-        self._lent_whole = is_whole(data)
         self._kept, self._heads = b"", {}
         behind.connection_made(self._transport)
         if self._full:
             behind.pause_writing()
-        behind.data_received(data)
+        self._lend(behind, data)
         self._transport.resume_reading()
 
 
-def _rests(behind: web.RequestHandler) -> bool:
-    """Whether it waits for a request. There is no public word for that; without this one it keeps the connection."""
-    waiter: asyncio.Future[None] | None = getattr(behind, "_waiter", None)
-    return waiter is not None and not waiter.done()
+class Answered(AbstractAccessLogger):
+    """Hears of aiohttp, as its log of accesses, that an answer is written: the connection may come back then."""
+
+    def log(self, request: web.BaseRequest, response: web.StreamResponse, time: float) -> None:
+        """Tell the connection, unless aiohttp closes it now."""
+        front = request.transport.get_protocol() if request.transport is not None else None
+        if isinstance(front, Front) and response.keep_alive:
+            front.answered()

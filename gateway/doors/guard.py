@@ -15,6 +15,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from gateway.doors.access import SIGNED, Access, Site, access, is_metadata
 from gateway.doors.answers import refused
+from gateway.doors.asked import Asked
 from gateway.doors.challenge import Challenges
 from gateway.doors.identify import Identify, Place
 from gateway.doors.slow import growing
@@ -90,7 +91,7 @@ class Guard:
 
         return guard
 
-    async def caller(self, request: web.Request, mount: str) -> Principal | None:
+    async def caller(self, request: Asked, mount: str) -> Principal | None:
         """Who POSTs to the MCP server `mount` ("" is `/mcp` itself); None where the middleware would refuse it."""
         host, path = request.headers.get("host", "").lower(), "/mcp/{app}" if mount else "/mcp"
         site = self._listener.sites.get(host)
@@ -98,7 +99,7 @@ class Guard:
             return None
         place = Place(self._listener.origins[host], site, Access.MCP, None, self._challenges.resources(mount))
         try:
-            return await self._identify.principal(request, place)
+            return await self._identify.caller(request, place)
         except (Unidentified, OSError):
             return None
 
@@ -129,7 +130,7 @@ class Guard:
         target = request.raw_path
         return "://" not in target.partition("?")[0] or target.startswith((f"{self._listener.origins[host]}/", "/"))
 
-    def _objection(self, request: web.Request, path: str, host: str, site: Site) -> str | None:
+    def _objection(self, request: Asked, path: str, host: str, site: Site) -> str | None:
         fetch_site = request.headers.get("sec-fetch-site")
         origin = request.headers.get("origin")
         if site is Site.PLAIN and path in PROBES and request.method in ("GET", "HEAD"):
@@ -162,11 +163,11 @@ def _cut_off(request: web.Request) -> None:
         request.transport.abort()
 
 
-def _is_client(request: web.Request) -> bool:
+def _is_client(request: Asked) -> bool:
     return "authorization" in request.headers or CLIENT_HEADER in request.headers
 
 
-def _is_navigation(request: web.Request, site: Site) -> bool:
+def _is_navigation(request: Asked, site: Site) -> bool:
     """A person goes to a page; the sandbox proxy alone is also shown in a frame."""
     shown_in = ("document", "iframe") if site is Site.SANDBOX else ("document",)
     return (

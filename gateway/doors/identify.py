@@ -15,6 +15,7 @@ from gateway.callers.nouns import Blocks, Method, NoAuth, OAuth, ProxyAuth, Role
 from gateway.callers.people import as_client, is_open, on_console, on_site, proxy_issuer
 from gateway.callers.proxies import Address, address_of, client_of, is_here, within
 from gateway.doors.access import Access, Site
+from gateway.doors.asked import Asked
 from gateway.doors.recent import Recent
 from gateway.doors.session_cookies import SessionCookies
 from gateway.errors import Unidentified
@@ -80,12 +81,17 @@ class Identify:
 
     async def principal(self, request: web.Request, place: Place) -> Principal:
         """Who calls. Raises `Unidentified`, and OSError while the database is down."""
-        request[PROVED_BY] = self._told_by_proxies
-        peer = address_of(request.remote)
         if place.access is Access.PERSON:
+            request[PROVED_BY] = self._told_by_proxies
             session = await self._of_session(request, place)
             if session is not None:
                 return session
+        return await self.caller(request, place)
+
+    async def caller(self, request: Asked, place: Place) -> Principal:
+        """The same where no login of a browser counts."""
+        request[PROVED_BY] = self._told_by_proxies
+        peer = address_of(request.remote)
         bearer = _bearer(request) if not self._open else None
         for method in self._methods:
             found = await self._of(method, request, place, peer, bearer)
@@ -99,7 +105,7 @@ class Identify:
         """Look everything up anew: a session has ended."""
         self._recent.clear()
 
-    def client(self, request: web.Request) -> Address | None:
+    def client(self, request: Asked) -> Address | None:
         """The address of the client, as far as the trusted proxies tell it."""
         headers = request.headers
         forwarded, listed = headers.getall("forwarded", ()), headers.getall("x-forwarded-for", ())
@@ -130,7 +136,7 @@ class Identify:
         return known
 
     async def _of(
-        self, method: Method, request: web.Request, place: Place, peer: Address | None, bearer: str | None
+        self, method: Method, request: Asked, place: Place, peer: Address | None, bearer: str | None
     ) -> Principal | None:
         match method:
             case NoAuth():
@@ -145,7 +151,7 @@ class Identify:
             request[PROVED_BY] = self._told_by_proxies | {"authorization"}
         return found
 
-    def _is_here(self, request: web.Request) -> bool:
+    def _is_here(self, request: Asked) -> bool:
         """Whether the caller is on this machine, as far as anything on the way says."""
         headers = request.headers
         listed = (*headers.getall("x-forwarded-for", ()), *headers.getall("x-real-ip", ()))
@@ -154,7 +160,7 @@ class Identify:
         client = self.client(request)
         return not request.remote or (client is not None and client.is_loopback)
 
-    def _of_proxy(self, method: ProxyAuth, request: web.Request, peer: Address | None) -> Principal | None:
+    def _of_proxy(self, method: ProxyAuth, request: Asked, peer: Address | None) -> Principal | None:
         if not within(peer, method.proxies):
             return None
         subject = _only(request, method.header)
@@ -182,7 +188,7 @@ class Identify:
         return known
 
 
-def _bearer(request: web.Request) -> str | None:
+def _bearer(request: Asked) -> str | None:
     """The token of the request (RFC 6750 2.1): never one of its query or its body. Raises `Unidentified`."""
     fields = request.headers.getall("authorization", ())
     if not fields:
@@ -193,7 +199,7 @@ def _bearer(request: web.Request) -> str | None:
     return token.strip()
 
 
-def _only(request: web.Request, name: str) -> str | None:
+def _only(request: Asked, name: str) -> str | None:
     """The value of a field that is there once, and says something that can be shown. Raises `Unidentified`."""
     fields = request.headers.getall(name, ())
     if not fields:

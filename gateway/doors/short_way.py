@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from aiohttp import web
 
-from gateway.doors.front import IDLE, Fronts, Gate
+from gateway.doors.asked import Asked
+from gateway.doors.front import IDLE, Answered, Fronts, Gate
 from gateway.doors.guard import Guard
 from gateway.doors.mcp import Mounts
 from gateway.doors.standing import Standing
 from gateway.mcp.fast import FastPath
 from gateway.mcp.server import Face
 from gateway.model import Principal
+
+log = logging.getLogger(__name__)
 
 
 class McpGate:
@@ -29,7 +33,7 @@ class McpGate:
         face = self._faces.get(mount) if mount else self._everything
         return face.fast if face is not None else None
 
-    async def caller(self, request: web.Request, mount: str) -> Principal | None:
+    async def caller(self, request: Asked, mount: str) -> Principal | None:
         """Who calls, and may; None where the guard or the door has something to say."""
         principal = await self._guard.caller(request, mount)
         return principal if principal is not None and principal.may("mcp") else None
@@ -40,7 +44,12 @@ class FrontRunner(web.AppRunner):
 
     def __init__(self, app: web.Application, gate: Gate, *, drain: float, keepalive: float = IDLE) -> None:
         super().__init__(
-            app, access_log=None, handler_cancellation=True, shutdown_timeout=drain, keepalive_timeout=keepalive
+            app,
+            access_log=log,
+            access_log_class=Answered,
+            handler_cancellation=True,
+            shutdown_timeout=drain,
+            keepalive_timeout=keepalive,
         )
         self._gate = gate
         self._drain = drain

@@ -87,10 +87,22 @@ def test_a_request_is_whole_only_to_its_last_byte() -> None:
 
 async def test_a_connection_goes_to_aiohttp_and_comes_back() -> None:
     """Every request is answered in its turn, whoever reads it."""
-    async with connected() as (_, reader, writer):
+    async with connected() as (served, reader, writer):
         for data, status in ((request(), b"200"), (OTHER, b"404"), (request(), b"200"), (OTHER, b"404")):
             writer.write(data)
             assert (await answer(reader)).split(b" ")[1] == status
+        assert served.seen == ["/nowhere", "/nowhere"]
+
+
+async def test_a_connection_that_aiohttp_has_not_answered_stays_with_it() -> None:
+    """What was asked in one go is answered in its order; afterwards the connection comes back."""
+    async with connected() as (served, reader, writer):
+        for data in (OTHER, OTHER, request()):
+            writer.write(data)
+        assert [(await answer(reader)).split(b" ")[1] for _ in range(3)] == [b"404", b"404", b"200"]
+        writer.write(request())
+        assert b" 200 " in await answer(reader)
+        assert served.seen[:2] == ["/nowhere", "/nowhere"]
 
 
 async def test_requests_ahead_of_their_turn_are_answered_in_order() -> None:

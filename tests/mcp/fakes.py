@@ -16,6 +16,7 @@ from mcp import Client
 from mcp.client import advertise
 
 from gateway.contract import problem
+from gateway.doors.asked import Asked
 from gateway.doors.short_way import FrontRunner
 from gateway.errors import Reason, Refusal
 from gateway.mcp import Face
@@ -283,7 +284,7 @@ class _Open:
         """At `/mcp` alone."""
         return None if mount else self._face.fast
 
-    async def caller(self, request: web.Request, mount: str) -> Principal | None:
+    async def caller(self, request: Asked, mount: str) -> Principal | None:
         """As the face itself is told."""
         return principal_of(request.headers.get("x-user"))
 

@@ -1,0 +1,31 @@
+"""What is looked at of a request to find out whether it may pass, and who sends it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from aiohttp import web
+from multidict import MultiMapping
+
+
+class Asked(Protocol):
+    """A request before its handler: of aiohttp, or of the short way. It can be marked."""
+
+    @property
+    def method(self) -> str:
+        """The method, in upper case."""
+        ...
+
+    @property
+    def headers(self) -> MultiMapping[str]:
+        """The header fields, by names in any case."""
+        ...
+
+    @property
+    def remote(self) -> str | None:
+        """The address of the peer."""
+        ...
+
+    def __setitem__(self, key: web.RequestKey[frozenset[str]], value: frozenset[str]) -> None:
+        """Mark it."""
+        ...
