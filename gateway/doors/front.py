@@ -30,6 +30,9 @@ HEADS: Final = 16
 KEPT: Final = 256 * 1024
 """Bytes that may arrive ahead of their turn before no more are read."""
 
+PIECES: Final = 4
+"""Pieces in which a request may arrive: one that trickles in is read by aiohttp, and watched by the guard."""
+
 IDLE: Final = 75.0
 """Seconds after which a connection on which nothing happens is closed."""
 
@@ -119,6 +122,7 @@ class Front(asyncio.Protocol):
         self._lent: int | None = 0
         self._transport: asyncio.Transport
         self._kept = b""
+        self._pieces = 0
         self._full = False
         self._heads: dict[bytes, Head] = {}
         self._remote: str | None = None
@@ -196,9 +200,13 @@ class Front(asyncio.Protocol):
             self._hand_over(data)
         elif len(data) < end + head.length:
             self._kept = data
+            self._pieces += 1
+            if self._pieces >= PIECES:
+                self._hand_over(data)
         elif (call := fast.read(data[end : end + head.length])) is None:
             self._hand_over(data)
         else:
+            self._pieces = 0
             size = end + head.length
             # Held here, and cancelled with the connection: a task group of each connection would cost more than it.
             self.running = self._loop.create_task(self._carry(fast, call, head, data, size))
@@ -263,7 +271,7 @@ class Front(asyncio.Protocol):
     def _hand_over(self, data: bytes) -> None:
         """From here on the connection is aiohttp's."""
         behind = self._behind = self._fronts.behind()
-        self._kept, self._heads = b"", {}
+        self._kept, self._pieces, self._heads = b"", 0, {}
         behind.connection_made(self._transport)
         if self._full:
             behind.pause_writing()

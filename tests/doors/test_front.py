@@ -115,6 +115,26 @@ async def test_requests_ahead_of_their_turn_are_answered_in_order() -> None:
         assert [(await answer(reader)).split(b" ")[1] for _ in range(4)] == [b"200", b"200", b"404", b"200"]
 
 
+@pytest.mark.parametrize(("pieces", "seen"), [(3, []), (9, ["/mcp"])])
+async def test_a_request_that_trickles_in_is_read_where_that_is_watched(pieces: int, seen: list[str]) -> None:
+    """Two or three pieces are usual, many are not."""
+    async with connected() as (served, reader, writer):
+        head, _, body = request().partition(b"\r\n\r\n")
+        writer.write(head + b"\r\n\r\n")
+        size = -(-len(body) // pieces)
+        for at in range(0, len(body), size):
+            await arrived(served)
+            writer.write(body[at : at + size])
+        assert b" 200 " in await answer(reader)
+        assert served.seen == seen
+
+
+async def arrived(served: Served) -> None:
+    """What was written before is read: a connection that came later was answered."""
+    port = urlsplit(served.url).port or 0
+    await raw_exchange(port, b"POST /mcp HTTP/1.1\r\n\r\n", 2.0)
+
+
 async def test_a_client_that_goes_away_ends_its_call() -> None:
     """As behind aiohttp."""
     async with connected() as (served, _, writer):
