@@ -193,6 +193,8 @@ async def test_nothing_that_is_open_holds_the_end_up(tmp_path: Path) -> None:
         subscribing.cancel()
         for stream in (events, listening):
             stream.close()
+        assert bridge.socket is not None
+        await bridge.socket.close()
         for writer in halves:
             writer.close()
             with suppress(ConnectionError):
