@@ -21,6 +21,7 @@ from gateway.doors.access import CALLBACK
 from gateway.doors.allowed import lacking
 from gateway.doors.answers import SECURE, refused
 from gateway.doors.approvals import ApprovalDoor
+from gateway.doors.assets import asset, assets, shown
 from gateway.doors.connections import ConnectionsDoor
 from gateway.doors.events import Events, problems
 from gateway.doors.guard import PRINCIPAL
@@ -32,6 +33,8 @@ from gateway.model import LOCAL, Json, Principal
 from gateway.stores.records import Filter, Record, Records
 
 CSRF = "webmcp-gateway-csrf"
+
+FOREVER = "public, max-age=31536000, immutable"
 
 PAGE = 200
 PAGES = 10
@@ -73,7 +76,8 @@ class ConsoleDoor:
         logout: Logout,
         connections: ConnectionsDoor,
     ) -> None:
-        self._folder = folder
+        self._index = asset(folder / "index.html")
+        self._assets = assets(folder / "assets")
         self._sandbox = sandbox
         self._version = version
         self._apps = apps
@@ -110,14 +114,18 @@ class ConsoleDoor:
                 web.post("/api/connections/{name}/disconnect", self._changing(self._connections.disconnect)),
                 web.post("/api/links", self._changing(self._links.handle)),
                 web.post("/bridge/tickets", self._changing(self._ticket)),
-                web.static("/assets", self._folder / "assets"),
+                web.get("/assets/{name:.+}", self._asset),
             ]
         )
         app.on_response_prepare.append(self._secure)
         return app
 
     async def _page(self, request: web.Request) -> web.StreamResponse:
-        return web.FileResponse(self._folder / "index.html", headers={"cache-control": "no-cache"})
+        return shown(request, self._index, {"cache-control": "no-cache"})
+
+    async def _asset(self, request: web.Request) -> web.StreamResponse:
+        """A file whose name changes with its content."""
+        return shown(request, self._assets.get(request.match_info["name"]), {"cache-control": FOREVER})
 
     async def _state(self, request: web.Request) -> web.Response:
         principal = request[PRINCIPAL]

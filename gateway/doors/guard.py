@@ -5,7 +5,6 @@ Without it any web site that a person visits could use a gateway on loopback, an
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -78,16 +77,11 @@ class Guard:
             refusal = await self._identified(request, host, site)
             if refusal is not None:
                 return refusal
-            try:
-                with (
-                    self._standing.held(request.get(PRINCIPAL, LOCAL), lambda: _cut_off(request)),
-                    growing(request, lambda: _cut_off(request)),
-                ):
-                    return await handler(request)
-            except OSError as error:  # a path that no file can have, which aiohttp's static files do not expect
-                if error.errno != errno.ENAMETOOLONG:
-                    raise
-                return refused(404, "not-found", "There is no such file here.")
+            with (
+                self._standing.held(request.get(PRINCIPAL, LOCAL), lambda: _cut_off(request)),
+                growing(request, lambda: _cut_off(request)),
+            ):
+                return await handler(request)
 
         return guard
 

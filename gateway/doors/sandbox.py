@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 from gateway.doors.answers import SECURE, refused
+from gateway.doors.assets import assets, shown
 
 _ORIGIN = re.compile(r"(https?|wss?)://[A-Za-z0-9.-]+(:[0-9]{1,5})?")
 
@@ -25,7 +26,8 @@ class SandboxDoor:
     """The site of the proxy. `folder` holds its built files; `origin` is where it answers."""
 
     def __init__(self, folder: Path, origin: str) -> None:
-        self._folder = folder
+        self._files = dict(assets(folder))
+        self._page = self._files.pop("proxy.html")  # it is shown under a policy alone
         self._origin = origin
         self._key = secrets.token_bytes(32)
 
@@ -39,7 +41,7 @@ class SandboxDoor:
         """The aiohttp application of this site."""
         app = web.Application()
         app.router.add_get("/proxy.html", self._proxy)
-        app.router.add_static("/", self._folder)
+        app.router.add_get("/{name:.+}", self._file)
         app.on_response_prepare.append(_secure)
         return app
 
@@ -49,7 +51,10 @@ class SandboxDoor:
         if not hmac.compare_digest(signature.encode(), self._signature(policy, host).encode()):
             return refused(403, "bad-signature", "This address of the sandbox proxy was not made by this gateway.")
         headers = {"content-security-policy": policy, "cache-control": "no-cache"}
-        return web.FileResponse(self._folder / "proxy.html", headers=headers)
+        return shown(request, self._page, headers)
+
+    async def _file(self, request: web.Request) -> web.StreamResponse:
+        return shown(request, self._files.get(request.match_info["name"]), {"cache-control": "no-cache"})
 
     def _signature(self, policy: str, host: str) -> str:
         return hmac.new(self._key, f"{host}\n{policy}".encode(), hashlib.sha256).hexdigest()

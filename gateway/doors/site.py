@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
 
 from gateway.apps import media_type
 from gateway.doors.allowed import lacking
@@ -91,6 +93,16 @@ class SiteDoor:
         return file if file.is_relative_to(self._folder) and file == (self._only or file) else None
 
 
+class _File(web.FileResponse):
+    """A file whose browser may go at any moment: what was opened is closed all the same.
+
+    aiohttp opens files in a thread, and forgets what it opens there for a handler that is cancelled meanwhile.
+    """
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        return await asyncio.shield(super().prepare(request))
+
+
 def _served(file: Path) -> web.FileResponse:
     headers = {
         **SECURE,
@@ -98,7 +110,7 @@ def _served(file: Path) -> web.FileResponse:
         "cache-control": "no-cache",
         "content-security-policy": PAGE_POLICY,
     }
-    return web.FileResponse(file, headers=headers)
+    return _File(file, headers=headers)
 
 
 async def _streamed(request: web.Request, stream: Stream) -> web.StreamResponse:

@@ -1,0 +1,46 @@
+"""The gateway's own browser files: read once, when it starts, and answered from memory."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+
+from gateway.apps import media_type
+from gateway.doors.answers import refused
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """One file: its bytes, the tag that stands for them, its media type."""
+
+    body: bytes
+    tag: str
+    type: str
+
+
+def asset(file: Path) -> Asset:
+    """The file as it is now."""
+    body = file.read_bytes()
+    return Asset(body, hashlib.sha256(body).hexdigest()[:32], media_type(file))
+
+
+def assets(folder: Path) -> Mapping[str, Asset]:
+    """The files of `folder` by their names."""
+    return {file.name: asset(file) for file in folder.iterdir()}
+
+
+def shown(request: web.Request, one: Asset | None, headers: Mapping[str, str]) -> web.Response:
+    """The file, or that the browser has it as it is (RFC 9110, 13.1.2)."""
+    if one is None:
+        return refused(404, "not-found", "There is no such file here.")
+    known = request.if_none_match or ()
+    if any(tag.value in (one.tag, "*") for tag in known):
+        answer = web.Response(status=304, headers=headers)
+    else:
+        answer = web.Response(body=one.body, content_type=one.type, headers=headers)
+    answer.etag = one.tag
+    return answer

@@ -1,0 +1,74 @@
+"""The gateway's own browser files come from memory, and an app's files are closed whoever goes away."""
+
+import asyncio
+import gc
+import re
+import warnings
+
+import pytest
+
+from tests.world import World
+
+CLIENT = {"webmcp-gateway-client": "1"}
+
+
+async def script_of(world: World) -> str:
+    """The path of the console's script, whose name changes with what is in it."""
+    async with world.client(headers=CLIENT) as client, client.get(f"{world.console}/") as answer:
+        found = re.search(r'src="\.(/assets/[^"]+\.js)"', await answer.text())
+    assert found is not None
+    return found[1]
+
+
+async def test_a_file_that_the_browser_has_is_not_sent_again(world: World) -> None:
+    """It says which it has, and hears that it is the same (RFC 9110, 13.1.2)."""
+    places = {
+        world.console + await script_of(world): "public, max-age=31536000, immutable",
+        f"{world.console}/": "no-cache",
+        f"{world.console.replace('gateway.', 'sandbox.')}/proxy.js": "no-cache",
+    }
+    async with world.client(headers=CLIENT) as client:
+        for url, kept in places.items():
+            async with client.get(url) as answer:
+                body, tag = await answer.read(), answer.headers["etag"]
+                assert (answer.status, answer.headers["cache-control"]) == (200, kept)
+                assert (len(body) > 100, answer.headers["x-content-type-options"]) == (True, "nosniff")
+            async with client.get(url, headers={"if-none-match": f'"other", {tag}'}) as answer:
+                assert (answer.status, await answer.read(), answer.headers["etag"]) == (304, b"", tag)
+            async with client.get(url, headers={"if-none-match": '"other"'}) as answer:
+                assert (answer.status, await answer.read()) == (200, body)
+
+
+@pytest.mark.parametrize("path", ["/assets/none.js", "/assets/index.html", "/assets/", f"/assets/{'a' * 4000}"])
+async def test_there_is_no_other_file(world: World, path: str) -> None:
+    """However long its name is."""
+    async with world.client(headers=CLIENT) as client, client.get(world.console + path) as answer:
+        assert answer.status == 404
+
+
+@pytest.mark.parametrize(("path", "status"), [("/proxy.html", 403), ("//proxy.html", 404), ("/./proxy.html", 404)])
+async def test_no_way_leads_to_the_proxy_without_a_policy(world: World, path: str, status: int) -> None:
+    """Its page is shown under a signed policy alone."""
+    host = f"sandbox.localhost:{world.gateway.port}"
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
+    writer.write(f"GET {path} HTTP/1.1\r\nhost: {host}\r\nwebmcp-gateway-client: 1\r\n\r\n".encode())
+    assert (await reader.readline()).split()[1] == str(status).encode()
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_who_goes_leaves_no_file_open(world: World) -> None:
+    """Also where the browser goes while a file of an app is being opened."""
+    host = world.site.removeprefix("http://")
+    asked = f"GET / HTTP/1.1\r\nhost: {host}\r\nwebmcp-gateway-client: 1\r\n\r\n".encode()
+    with warnings.catch_warnings(record=True) as left:
+        warnings.simplefilter("always")
+        for _ in range(100):
+            _, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
+            writer.write(asked)
+            await asyncio.sleep(0)
+            writer.transport.abort()
+        async with world.client(headers=CLIENT) as client, client.get(world.site) as answer:
+            assert answer.status == 200
+        gc.collect()
+    assert left == []
