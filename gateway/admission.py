@@ -16,6 +16,7 @@ from gateway.doors.login import LoginDoor
 from gateway.doors.visit import Visits
 from gateway.running import Apps
 from gateway.stores.issued import IssuedTokens
+from gateway.stores.sealing import KeyRing
 from gateway.stores.sessions import Sessions
 from gateway.stores.sql import Database
 
@@ -39,16 +40,25 @@ class _Server:
     network: Network
 
 
-def admission(
-    config: Config, database: Database, apps: Apps, mounts: Callable[[str], bool], connections: Connections
-) -> Admission:
-    """Built for `config`; `mounts` says which names there are below `/mcp`."""
-    sessions = Sessions(database)
-    issuers = {
+def issuers_of(config: Config, connections: Connections) -> Mapping[OAuth, Issuer]:
+    """The issuers of tokens and logins, by the entries of `auth` that name them."""
+    return {
         method: Issuer(method, config.roles, HttpBackend(_Server("auth", method.network), connections))
         for method in config.auth
         if isinstance(method, OAuth)
     }
+
+
+def admission(
+    config: Config,
+    database: Database,
+    apps: Apps,
+    mounts: Callable[[str], bool],
+    issuers: Mapping[OAuth, Issuer],
+    ring: KeyRing,
+) -> Admission:
+    """Built for `config`; `mounts` says which names there are below `/mcp`, `ring` seals what logins bring."""
+    sessions = Sessions(database)
     identify = Identify(
         config.auth,
         config.roles,
@@ -73,6 +83,7 @@ def admission(
             sessions=sessions,
             issuers={method: issuer for method, issuer in issuers.items() if method.client_id is not None},
             sites=apps.part(lambda app: config.server.origins.app(app.config.id)),
+            seal=ring,
         ),
         visits=Visits(sessions, site),
         apps=apps.hosts({}, lambda app: app.config.id),

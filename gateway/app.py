@@ -15,10 +15,11 @@ from aiohttp import web
 
 import gateway
 from gateway.accounts import Accounts, audience
-from gateway.admission import Admission, admission
+from gateway.admission import Admission, admission, issuers_of
 from gateway.apps import PARTS, own_files, pack
 from gateway.asking import Approving
 from gateway.backends.connect import Connections
+from gateway.callers.nouns import told_by_proxies
 from gateway.config import App as AppConfig
 from gateway.config import Config, Notices, Reading, Upstream, UpstreamApp
 from gateway.doors import mcp as mcp_door
@@ -114,11 +115,14 @@ class _Gateway:
         self._accounts = Accounts(config, self._connections, self._database, hooks, self._metrics)
         self._backends = Backends(self._connections, hooks.backend_types())
         self._recorder = self._recording.recorder(hooks)
-        self._approving = Approving(config, self._recorder, hooks, self._connections, self._database)
+        self._issuers = issuers_of(config, self._connections)
+        self._standing = Standing(IssuedTokens(self._database), Sessions(self._database), tuple(self._issuers.values()))
+        self._approving = Approving(
+            config, self._recorder, hooks, self._connections, self._database, self._standing.still
+        )
         self._approvals = self._approving.questions
         circuits = Circuits()
         self._streams = Streams()
-        self._standing = Standing(IssuedTokens(self._database), Sessions(self._database))
         limiter = Limiter(Quotas(self._database))
         self._apps = Apps()
         self._exchange = Exchange(
@@ -132,6 +136,7 @@ class _Gateway:
             ),
             streams=self._streams,
             hooks=hooks,
+            proof=told_by_proxies(config.auth),
         )
         self._views = Views(self._apps.part(lambda app: app.rules))
         self._metrics.look(
@@ -212,7 +217,8 @@ class _Gateway:
             self._database,
             self._apps,
             lambda name: name in faces or name in self._upstreams.faces,
-            self._connections,
+            self._issuers,
+            self._accounts.ring,
         )
         guard = Guard(
             self._listener,
@@ -273,12 +279,13 @@ class _Gateway:
     def _logout(self, bridge: BridgeDoor, admitted: Admission) -> Logout:
         """Ends what a person has open here, and forgets the cookies that backends gave them."""
 
-        async def logout(request: web.Request, answer: web.StreamResponse) -> None:
+        async def logout(request: web.Request, answer: web.StreamResponse) -> str:
             principal = request[PRINCIPAL]
-            await admitted.login.end(request, answer)
+            to = await admitted.login.end(request, answer)
             self._accounts.jars.empty_person(principal.person)
             self._events.end(principal)
             await bridge.end_all(principal)
+            return to
 
         return logout
 

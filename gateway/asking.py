@@ -10,7 +10,7 @@ from gateway.config import Way as Named
 from gateway.doors.approvals import ApprovalDoor
 from gateway.doors.touch_keys import TouchKeyDoor
 from gateway.exchange.answers import Answers
-from gateway.exchange.approve import Approvals
+from gateway.exchange.approve import Approvals, Still
 from gateway.exchange.grants import Grants
 from gateway.exchange.presence import Presence
 from gateway.exchange.record import Recorder
@@ -23,17 +23,26 @@ from gateway.stores.touch_keys import TouchKeys
 
 
 class Approving:
-    """Questions, grants and answers of one gateway. `page` and an id show one question."""
+    """Questions, grants and answers of one gateway. `page` and an id show one question.
+
+    `still` says whether what proved a caller still does.
+    """
 
     def __init__(
-        self, config: Config, recorder: Recorder, hooks: Hooks, connections: Connections, database: Database
+        self,
+        config: Config,
+        recorder: Recorder,
+        hooks: Hooks,
+        connections: Connections,
+        database: Database,
+        still: Still,
     ) -> None:
         settings = config.approvals
         self._settings = settings
         self._hooks = hooks
         self._connections = connections
         self.page = f"{config.server.origins.console}/approvals/"
-        self.questions = Approvals(settings.timeout)
+        self.questions = Approvals(settings.timeout, still=still)
         self.grants = Grants()
         needed = settings.presence is Touch.WEBAUTHN
         self.presence = Presence(TouchKeys(database), config.server.origins.console) if needed else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network
 from typing import Final, Protocol, TypeAlias
@@ -53,7 +54,7 @@ class OAuth:
     """Access tokens of `issuer`, and its login for people where there is a `client_id`.
 
     `audience` is what a token must be for; the mount's own URL is always right at that mount. `roles_claim` may name a
-    member of a member with dots. `skew` and `session` are in seconds.
+    member of a member with dots. `skew` and `session` are in seconds. `logout_there` ends the issuer's own login, too.
     """
 
     issuer: str
@@ -67,10 +68,17 @@ class OAuth:
     introspection: bool
     skew: float
     session: float
+    logout_there: bool
     network: Network
 
 
 Method: TypeAlias = NoAuth | TokenAuth | ProxyAuth | OAuth
+
+
+def told_by_proxies(methods: Sequence[Method]) -> frozenset[str]:
+    """The header fields, in lower case, by which proxies say who calls: they end at the gateway."""
+    proxies = [method for method in methods if isinstance(method, ProxyAuth)]
+    return frozenset(name for proxy in proxies for name in (proxy.header, proxy.roles_header) if name is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ class Metadata:
     authorization: str | None
     token: str | None
     userinfo: str | None
+    end_session: str | None
     post_only: bool
     names_itself: bool
 
@@ -102,6 +103,15 @@ def authorization_url(spec: OAuth, found: Metadata, attempt: Attempt, back: str)
         "code_challenge_method": "S256",
     }
     return f"{found.authorization}{'&' if '?' in found.authorization else '?'}{urlencode(query)}"
+
+
+def logout_url(spec: OAuth, found: Metadata, id_token: str | None, back: str) -> str | None:
+    """Where a person's login at the issuer ends (OpenID Connect RP-Initiated Logout 1.0, 2); None where nowhere."""
+    if found.end_session is None or not spec.logout_there:
+        return None
+    query = {"client_id": spec.client_id or "", "post_logout_redirect_uri": back}
+    hint = {"id_token_hint": id_token} if id_token is not None else {}
+    return f"{found.end_session}{'&' if '?' in found.end_session else '?'}{urlencode({**hint, **query})}"
 
 
 def code_of(spec: OAuth, found: Metadata, query: Mapping[str, str]) -> str:
@@ -179,6 +189,7 @@ def _metadata(spec: OAuth, told: dict[str, Json]) -> Metadata:
         authorization=_url(told, "authorization_endpoint"),
         token=_url(told, "token_endpoint"),
         userinfo=_url(told, "userinfo_endpoint"),
+        end_session=_url(told, "end_session_endpoint"),
         post_only="client_secret_post" in methods and "client_secret_basic" not in methods,
         names_itself=told.get("authorization_response_iss_parameter_supported") is True,
     )

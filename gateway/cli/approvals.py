@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from gateway.cli.group import CommandGroup, Unusable
 from gateway.cli.loopback import Loopback
 from gateway.cli.options import config_option
 from gateway.config import load_config
+from gateway.config.secrets import Unneeded
 from gateway.errors import DocumentError
 from gateway.policy import Network
 from gateway.policy.messages import visible
@@ -232,16 +232,9 @@ def _run(path: Path, url: str | None, token: str | None, talk: Callable[[Gateway
 
 def _console(path: Path) -> str:
     try:
-        return load_config(path, _Anything(os.environ)).server.origins.console
+        return load_config(path, Unneeded()).server.origins.console
     except DocumentError as error:
         raise Unusable(f"{error}\nor say where the console is with --url") from error
-
-
-class _Anything(dict[str, str]):
-    """The environment; secrets are not needed here, so that any value does for one that is not set."""
-
-    def get(self, key: str, default: Any = None) -> Any:
-        return super().get(key) or "x" * 64
 
 
 async def _checked(response: aiohttp.ClientResponse) -> None:

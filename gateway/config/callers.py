@@ -162,6 +162,7 @@ def _oauth(section: Section, folder: Path, environ: Mapping[str, str], public_ur
         introspection=introspection,
         skew=skew,
         session=session,
+        logout_there=section.choice("logout", ("issuer", "gateway")) != "gateway",
         network=network(section, DEFAULTS["auth[].network"]),
     )
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from gateway.config import addresses
 from gateway.config.networks import network
-from gateway.config.secrets import PendingSecret, optional_secret, secret
+from gateway.config.secrets import UNSET, PendingSecret, optional_secret, secret
 from gateway.credentials import (
     ALGORITHMS,
     AuthorizationCode,
@@ -217,6 +217,8 @@ def _key(section: Section, reading: Reading) -> SigningKey | None:
     if isinstance(pem, PendingSecret):
         if algorithm is None:
             section.problem("a private_key of a plugin needs algorithm beside it", "private_key")
+        return SigningKey(pem, algorithm or "ES256", id)
+    if pem.reveal() == UNSET:
         return SigningKey(pem, algorithm or "ES256", id)
     try:
         return signing_key(pem, id, algorithm)

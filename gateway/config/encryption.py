@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gateway.config.nouns import EncryptionKey
+from gateway.config.secrets import UNSET, Unneeded
 from gateway.config.settings import DEFAULTS
 from gateway.documents import Section
 from gateway.model import Secret
@@ -24,7 +25,7 @@ def encryption_key(section: Section, folder: Path, environ: Mapping[str, str]) -
         )
         return EncryptionKey()
     if match[1] == "env":
-        value = environ.get(match[2])
+        value = environ.get(match[2]) or (UNSET if isinstance(environ, Unneeded) else None)
         if not value:
             section.problem(
                 f"the environment variable {match[2]} is not set: export it before you start", "encryption_key"

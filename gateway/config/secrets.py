@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from gateway.documents import Node, Section
 from gateway.model import Secret
 
+UNSET: Final = "x" * 64
+"""Stands for each secret that a command does not need."""
+
 _REFERENCE = re.compile(r"\$\{(env|file|plugin):([^{}]+)\}")
+
+
+class Unneeded(Mapping[str, str]):
+    """The environment of a command that uses no secret but the database's: it does not matter which others are set."""
+
+    def __getitem__(self, key: str) -> str:
+        return os.environ[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(os.environ)
+
+    def __len__(self) -> int:
+        return len(os.environ)
 
 
 class PendingSecret(Secret):
@@ -45,6 +63,8 @@ def secret(section: Section, key: str, folder: Path, environ: Mapping[str, str],
     found = _variable(match[2], environ) if match[1] == "env" else _content(folder / match[2])
     if isinstance(found, Secret):
         return found
+    if isinstance(environ, Unneeded) and key != "database":
+        return Secret(UNSET)
     section.problem(found, key)
     return Secret("")
 

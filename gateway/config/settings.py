@@ -46,6 +46,9 @@ SETTINGS: Final = (
     Setting("auth[].introspection", "false", "oauth: ask the issuer about tokens that are no JWT (RFC 7662)."),
     Setting("auth[].skew", "30s", "oauth: by how much the issuer's clock may differ."),
     Setting("auth[].session", "12h", "oauth: how long a login to the console lasts."),
+    Setting(
+        "auth[].logout", "issuer", "oauth: where a logout ends the login: here and at the issuer, or gateway alone."
+    ),
     Setting("auth[].network", "public", "oauth: where the issuer may be: public, private, or a list of CIDRs."),
     Setting("auth[].name", None, "proxy: what it is called; its people are of the issuer proxy:<name>."),
     Setting("auth[].header", None, "proxy: the header in which it names the person."),

@@ -30,6 +30,10 @@ class ConnectionsDoor:
         self._recorder = recorder
         self._audience = audience
 
+    def offered(self, principal: Principal) -> bool:
+        """Whether there are accounts that this principal can connect."""
+        return self._connecting.offered and not principal.shared
+
     async def page(self, request: web.Request) -> web.Response:
         """A `connect_url` leads to the console's page. It starts nothing."""
         name, meant = quote(request.match_info["name"], safe=""), quote(request.query.get("for", "")[:64], safe="")

@@ -40,8 +40,8 @@ PAGE = 200
 PAGES = 10
 """Records that are looked at for somebody who sees their own alone: so many at once, so many times."""
 
-Logout: TypeAlias = Callable[[web.Request, web.StreamResponse], Awaitable[None]]
-"""Ends the login of a request's browser, and what it has open; the answer then drops its cookie."""
+Logout: TypeAlias = Callable[[web.Request, web.StreamResponse], Awaitable[str]]
+"""Ends the login of a request's browser, and what it has open: where it goes on. The answer then drops its cookie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +138,7 @@ class ConsoleDoor:
                 "sandbox": self._sandbox,
                 "apps": [asdict(app) for app in self._apps.values() if principal.may("bridge", app.id)],
                 "loopback": principal == LOCAL,
+                "accounts": self._connections.offered(principal),
                 "live": self._live,
                 "asks": self._approvals.asks,
                 "problems": problems(self._notices, principal),
@@ -171,8 +172,8 @@ class ConsoleDoor:
     async def _logged_out(self, request: web.Request) -> web.Response:
         if not request[PRINCIPAL].session:
             return refused(403, "not-allowed", "A person logs out, in the browser that is logged in.")
-        answer = _json({"to": "/login/out"})
-        await self._logout(request, answer)
+        answer = _json({})
+        answer.text = json.dumps({"to": await self._logout(request, answer)})
         return answer
 
     async def _ticket(self, request: web.Request) -> web.Response:

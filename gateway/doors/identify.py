@@ -23,9 +23,6 @@ from gateway.model import LOCAL, Principal
 from gateway.stores.issued import IssuedTokens
 from gateway.stores.sessions import Kept, Kind, Sessions
 
-PROVED_BY = web.RequestKey("proved_by", frozenset[str])
-"""The header fields, in lower case, that say who calls, or could have said so: they end at the gateway."""
-
 REMEMBERED = 5.0
 """Seconds for which a token or session that was found good is not looked up again."""
 
@@ -74,15 +71,11 @@ class Identify:
         self._issuers = issuers
         self._clock = clock
         self._open = is_open(methods)
-        proxies = [method for method in methods if isinstance(method, ProxyAuth)]
-        names = [name for proxy in proxies for name in (proxy.header, proxy.roles_header) if name is not None]
-        self._told_by_proxies = frozenset(names)
         self._recent: Recent[tuple[str, bytes], Principal] = Recent()
 
     async def principal(self, request: web.Request, place: Place) -> Principal:
         """Who calls. Raises `Unidentified`, and OSError while the database is down."""
         if place.access is Access.PERSON:
-            request[PROVED_BY] = self._told_by_proxies
             session = await self._of_session(request, place)
             if session is not None:
                 return session
@@ -90,7 +83,6 @@ class Identify:
 
     async def caller(self, request: Asked, place: Place) -> Principal:
         """The same where no login of a browser counts."""
-        request[PROVED_BY] = self._told_by_proxies
         peer = address_of(request.remote)
         bearer = _bearer(request) if not self._open else None
         for method in self._methods:
@@ -144,12 +136,9 @@ class Identify:
             case ProxyAuth():
                 return self._of_proxy(method, request, peer)
             case TokenAuth():
-                found = await self._of_token(bearer) if bearer and bearer.startswith(own.PREFIX) else None
+                return await self._of_token(bearer) if bearer and bearer.startswith(own.PREFIX) else None
             case OAuth():
-                found = await self._issuers[method].principal(bearer, place.resources) if bearer else None
-        if found is not None:
-            request[PROVED_BY] = self._told_by_proxies | {"authorization"}
-        return found
+                return await self._issuers[method].principal(bearer, place.resources) if bearer else None
 
     def _is_here(self, request: Asked) -> bool:
         """Whether the caller is on this machine, as far as anything on the way says."""
@@ -212,9 +201,3 @@ def _only(request: Asked, name: str) -> str | None:
 
 def _hash(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
-
-
-def proved_headers_removed(request: web.Request, headers: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    """`headers` without those that said who calls: what proves a caller here goes to no backend."""
-    proved = request.get(PROVED_BY, frozenset())
-    return tuple(pair for pair in headers if pair[0] not in proved) if proved else headers

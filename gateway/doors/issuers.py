@@ -6,7 +6,8 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Generic, TypeVar
+from dataclasses import replace
+from typing import Final, Generic, TypeVar
 
 from gateway.callers import server
 from gateway.callers.claims import TYPES, check_issuer, of_access_token, of_id_token, person, roles_in
@@ -17,7 +18,7 @@ from gateway.callers.nouns import OAuth, Roles
 from gateway.doors.recent import Recent
 from gateway.errors import Unidentified
 from gateway.exchange.drive import drive
-from gateway.model import Backend, Json, Principal
+from gateway.model import Backend, Json, Principal, Secret
 
 T = TypeVar("T")
 
@@ -26,6 +27,13 @@ REMEMBERED = 30.0
 
 REMEMBERED_BAD = 5.0
 """Seconds for which the issuer is not asked again about a token that it did not know."""
+
+INTROSPECTED: Final = "introspected"
+"""The kind of proof of a token that only its issuer can read."""
+
+
+UNAVAILABLE: Final = 503
+"""The status of an `Unidentified` that is not the caller's doing."""
 
 
 class Published(Generic[T]):
@@ -88,13 +96,14 @@ class Issuer:
         self._keys = Published(self._ask_keys, steady)
         self._good: Recent[tuple[bytes, frozenset[str]], Principal] = Recent(clock=steady)
         self._bad: Recent[bytes, bool] = Recent(clock=steady)
+        self._opaque: Recent[str, tuple[Secret, frozenset[str]]] = Recent(clock=steady)
 
     async def principal(self, token: str, resources: frozenset[str]) -> Principal | None:
         """Who calls with an access token at one of `resources`; None for one that is not this issuer's.
 
         Raises `Unidentified`.
         """
-        key = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+        key = _key(token)
         known = self._good.get((key, resources))
         if known is None:
             claims = await self._claims(token, key)
@@ -102,15 +111,45 @@ class Issuer:
                 return None
             known = of_access_token(self._spec, self._roles, claims, resources, self._clock())
             left = (known.expires or 0.0) - self._clock()
+            if _signed(token) is None:
+                known = replace(known, proof=f"{INTROSPECTED}:{key.hex()}")
+                self._opaque.put(key.hex(), (Secret(token), resources), left + self._spec.skew)
             self._good.put((key, resources), known, min(REMEMBERED, left))
         return known
+
+    async def active(self, id: str, *, anew: bool) -> bool | None:
+        """Whether the issuer still knows a token that was introspected here, None for one that was not.
+
+        With `anew` it is asked now. Raises `Unidentified` where it does not answer.
+        """
+        shown = self._opaque.get(id)
+        if shown is None:
+            return None
+        token, resources = shown
+        if anew:
+            key = _key(token.reveal())
+            self._good.drop((key, resources))
+            self._bad.drop(key)
+        try:
+            return await self.principal(token.reveal(), resources) is not None
+        except Unidentified as error:
+            if error.status == UNAVAILABLE:
+                raise
+            return False
 
     async def login_url(self, attempt: Attempt, back: str) -> str:
         """Where a person logs in; `back` is where that leads to. Raises `Unidentified`."""
         return server.authorization_url(self._spec, await self._metadata.get(), attempt, back)
 
-    async def logged_in(self, query: Mapping[str, str], attempt: Attempt, back: str) -> Principal:
-        """The person that came back with `query`. Raises `Unidentified`."""
+    async def logout_url(self, id_token: str | None, back: str) -> str | None:
+        """Where a person's login at the issuer ends; None where nowhere, or where the issuer does not say."""
+        try:
+            return server.logout_url(self._spec, await self._metadata.get(), id_token, back)
+        except Unidentified:
+            return None
+
+    async def logged_in(self, query: Mapping[str, str], attempt: Attempt, back: str) -> tuple[Principal, Secret]:
+        """The person that came back with `query`, and the ID token that says so. Raises `Unidentified`."""
         found = await self._metadata.get()
         code = server.code_of(self._spec, found, query)
         tokens = await drive(server.redeemed(self._spec, found, code, attempt, back), self._backend)
@@ -120,13 +159,13 @@ class Issuer:
         claims = await self._verified(id_token)
         who = of_id_token(self._spec, claims, attempt.nonce, self._clock())
         if roles_in(claims, self._spec.roles_claim) or found.userinfo is None or tokens.access_token is None:
-            return who
+            return who, Secret(tokens.id_token)
         more = await drive(server.userinfo(found.userinfo, tokens.access_token, who.subject), self._backend)
-        return person(self._spec, {**more, **claims}, who.subject)
+        return person(self._spec, {**more, **claims}, who.subject), Secret(tokens.id_token)
 
     async def _claims(self, token: str, key: bytes) -> dict[str, Json] | None:
-        unverified = read(token)
-        if unverified is not None and "iss" in unverified.claims:
+        unverified = _signed(token)
+        if unverified is not None:
             if unverified.claims["iss"] != self._spec.issuer:
                 return None
             if str(unverified.header.get("typ", "jwt")).lower() not in TYPES:
@@ -159,3 +198,13 @@ class Issuer:
         if found.jwks is None:
             raise server.unavailable("publishes no keys")
         return await drive(server.keys(found.jwks), self._backend)
+
+
+def _key(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+def _signed(token: str) -> Unverified | None:
+    """A token that says who issued it; any other is for its issuer to read."""
+    found = read(token)
+    return found if found is not None and "iss" in found.claims else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -17,8 +19,9 @@ from gateway.doors.answers import refused
 from gateway.doors.identify import Identify, Place
 from gateway.doors.pages import local, onwards, page
 from gateway.doors.session_cookies import SessionCookies
-from gateway.errors import Unidentified
-from gateway.model import Principal
+from gateway.errors import StartError, Unidentified
+from gateway.model import Principal, Secret
+from gateway.stores.sealing import Unreadable
 from gateway.stores.sessions import Kept, Kind, Sessions
 
 WAY = 600.0
@@ -29,6 +32,14 @@ BY_LINK = 12 * 3600.0
 
 CODE = 30.0
 """Seconds for which the code that takes a login to the site of an app is good."""
+
+log = logging.getLogger(__name__)
+
+OUT = "/login/out"
+"""Where who has logged out arrives; the issuer knows it as the gateway's post-logout redirect."""
+
+HINT = 8 * 1024
+"""Characters of the longest ID token that is kept to end the issuer's login with: it travels in an address."""
 
 _LINK_HELP = (
     "Open the link that `webmcp-gateway serve` has printed, or make another with `webmcp-gateway token link`. "
@@ -48,9 +59,21 @@ class LoginIssuer(Protocol):
         """Where a person logs in; `back` is where that leads to. Raises `Unidentified`."""
         ...
 
-    async def logged_in(self, query: Mapping[str, str], attempt: Attempt, back: str) -> Principal:
-        """The person that came back with `query`. Raises `Unidentified`."""
+    async def logged_in(self, query: Mapping[str, str], attempt: Attempt, back: str) -> tuple[Principal, Secret]:
+        """The person that came back with `query`, and the ID token that says so. Raises `Unidentified`."""
         ...
+
+    async def logout_url(self, id_token: str | None, back: str) -> str | None:
+        """Where a person's login at the issuer ends, None where nowhere."""
+        ...
+
+
+class Seal(Protocol):
+    """Keeps what others must not read: `gateway.stores.sealing.KeyRing`. Raises StartError, `Unreadable`."""
+
+    def seal(self, text: str, place: str) -> tuple[str, bytes]: ...
+
+    def open(self, id: str, sealed: bytes, place: str) -> str: ...
 
 
 class LoginDoor:
@@ -66,6 +89,7 @@ class LoginDoor:
         sessions: Sessions,
         issuers: Mapping[OAuth, LoginIssuer],
         sites: Mapping[str, str],
+        seal: Seal,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._console = console
@@ -75,6 +99,7 @@ class LoginDoor:
         self._sessions = sessions
         self._issuers = {str(number): (spec, issuers[spec]) for number, spec in enumerate(issuers)}
         self._sites = sites
+        self._seal = seal
         self._clock = clock
         self._cookies = SessionCookies(console)
         self._place = Place(console, Site.CONSOLE, Access.PERSON, None, frozenset())
@@ -90,13 +115,38 @@ class LoginDoor:
         }
         return [web.get(f"/login{path}", handler, allow_head=False) for path, handler in handlers.items()]
 
-    async def end(self, request: web.Request, answer: web.StreamResponse) -> None:
-        """Log the browser of `request` out, here and on the sites of apps."""
+    async def end(self, request: web.Request, answer: web.StreamResponse) -> str:
+        """Log the browser of `request` out, here and on the sites of apps; where it goes on, to its issuer perhaps."""
         kept = await self._identify.session(request, self._place)
         if kept is not None:
             await self._sessions.end(kept.family)
         self._identify.forget()
         self._cookies.drop(answer, "session")
+        return (await self._issuers_end(kept) if kept is not None else None) or OUT
+
+    async def _issuers_end(self, kept: Kept) -> str | None:
+        for spec, issuer in self._issuers.values():
+            if spec.issuer == kept.principal.issuer:
+                return await issuer.logout_url(self._hint(kept), f"{self._console}{OUT}")
+        return None
+
+    def _sealed(self, id_token: Secret) -> dict[str, str]:
+        if len(id_token.reveal()) > HINT:
+            return {}
+        try:
+            key, sealed = self._seal.seal(id_token.reveal(), "login")
+        except StartError as error:
+            log.warning("the ID token of a login is not kept: %s", error)
+            return {}
+        return {"hint": f"{key}.{base64.b64encode(sealed).decode()}"}
+
+    def _hint(self, kept: Kept) -> str | None:
+        """The ID token of a login; None where its key is gone."""
+        key, _, sealed = kept.more.get("hint", "").partition(".")
+        try:
+            return self._seal.open(key, base64.b64decode(sealed), "login") if sealed else None
+        except (StartError, Unreadable):
+            return None
 
     async def _start(self, request: web.Request) -> web.Response:
         to = local(request.query.get("to"))
@@ -146,17 +196,17 @@ class LoginDoor:
             return page("Not logged in", "This login was not begun in this browser, or took too long. Try again.", 403)
         spec, issuer = self._issuers[begun.issuer]
         try:
-            person = await issuer.logged_in(request.query, begun, self._back_url)
+            person, id_token = await issuer.logged_in(request.query, begun, self._back_url)
         except Unidentified as error:
             answer = page("Not logged in", error.detail, 403)
         else:
-            answer = await self._enter(person, now + spec.session, begun.to)
+            answer = await self._enter(person, now + spec.session, begun.to, **self._sealed(id_token))
         self._cookies.drop(answer, "login")
         return answer
 
-    async def _enter(self, person: Principal, until: float, to: str) -> web.Response:
+    async def _enter(self, person: Principal, until: float, to: str, **more: str) -> web.Response:
         now = self._clock()
-        shown = await self._sessions.put(Kind.CONSOLE, person, now=now, life=until - now, origin=self._console)
+        shown = await self._sessions.put(Kind.CONSOLE, person, now=now, life=until - now, origin=self._console, **more)
         answer = onwards(to)
         self._cookies.keep(answer, "session", shown.reveal(), until - now)
         return answer

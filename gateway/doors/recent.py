@@ -38,6 +38,10 @@ class Recent(Generic[K, V]):
         while len(self._kept) > self._most:
             self._kept.popitem(last=False)
 
+    def drop(self, key: K) -> None:
+        """Forget one."""
+        self._kept.pop(key, None)
+
     def clear(self) -> None:
         """Forget everything."""
         self._kept.clear()

@@ -16,7 +16,6 @@ from gateway.doors.allowed import lacking
 from gateway.doors.answers import SECURE, refused
 from gateway.doors.bodies import whole
 from gateway.doors.guard import PRINCIPAL
-from gateway.doors.identify import proved_headers_removed
 from gateway.errors import Reason, Refusal
 from gateway.exchange.pipeline import Exchange
 from gateway.exchange.stream import Stream
@@ -140,7 +139,6 @@ def _headed(answer: Answer, response: Response) -> Answer:
 
 def _asked(request: web.Request, body: bytes) -> Request:
     headers: Headers = tuple((name.lower(), value) for name, value in request.headers.items())
-    headers = proved_headers_removed(request, headers)
     return Request(
         method=request.method,
         url=request.raw_path,

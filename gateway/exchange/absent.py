@@ -60,9 +60,13 @@ class Absences:
             del self._tells[cause]
 
     @contextmanager
-    def needed(self, caller: Caller, credential: str, url: str) -> Iterator[Need | None]:
-        """A request that waits for an account, which `url` connects; None where no client can be told."""
-        tell = self._tells.get(caller.cause) if caller.cause is not None else None
+    def needed(self, caller: Caller, credential: str, url: str, tell: Tell | None = None) -> Iterator[Need | None]:
+        """A request that waits for an account, which `url` connects; None where no client can be told.
+
+        `tell` is of the client that made it; else that counts which made the call that led to it.
+        """
+        if tell is None and caller.cause is not None:
+            tell = self._tells.get(caller.cause)
         if tell is None:
             yield None
             return

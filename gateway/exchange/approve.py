@@ -9,13 +9,14 @@ import asyncio
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final, TypeAlias
 
 from gateway.errors import Reason, Refusal
-from gateway.model import Caller, Headers, Question, Request, Response
+from gateway.model import Caller, Headers, Principal, Question, Request, Response
 
 SILENCE = 10.0
 """Seconds after which a caller that no longer asks is taken for gone."""
@@ -81,12 +82,22 @@ class Parked:
     result: asyncio.Future[Response] | None = None
 
 
-class Approvals:
-    """The open questions of a gateway. `timeout` is in seconds; `clock` gives seconds since the epoch."""
+Still: TypeAlias = Callable[[Principal], Awaitable[bool]]
+"""Whether what proved a principal still does: looked up anew, and false where that cannot be."""
 
-    def __init__(self, timeout: float, clock: Callable[[], float] = time.time) -> None:
+ENDED: Final = "The login or token of the caller ended while a person was asked."
+
+
+class Approvals:
+    """The open questions of a gateway. `timeout` is in seconds; `clock` gives seconds since the epoch.
+
+    `still` is asked about each caller right before its call is let go.
+    """
+
+    def __init__(self, timeout: float, clock: Callable[[], float] = time.time, still: Still | None = None) -> None:
         self.timeout = timeout
         self._clock = clock
+        self._still = still
         self._parked: dict[str, Parked] = {}
         self._declined: dict[tuple[str, str, str | None], deque[float]] = {}
         self._watchers: set[Callable[[], None]] = set()
@@ -180,7 +191,15 @@ class Approvals:
             raise Refusal(Reason.APPROVAL_EXPIRED, "This approval is not known any more.")
         return parked
 
-    def dispatch(self, parked: Parked, digest: str, policy_version: str) -> None:
+    async def dispatch(self, parked: Parked, digest: str, policy_version: str) -> None:
+        """The same as `take`, for a caller who is looked at again: their token may have been revoked meanwhile."""
+        approved = parked.state is State.APPROVED
+        if approved and self._still is not None and not await self._still(parked.caller.principal):
+            self.cancel(parked)
+            raise Refusal(Reason.APPROVAL_EXPIRED, ENDED)
+        self.take(parked, digest, policy_version)
+
+    def take(self, parked: Parked, digest: str, policy_version: str) -> None:
         """Take the approval, once, for exactly the call that was shown. Raises `Refusal` where it does not hold."""
         match parked.state:
             case State.APPROVED:
@@ -192,7 +211,7 @@ class Approvals:
         expires = parked.caller.principal.expires
         if expires is not None and self._clock() >= expires:
             self._move(parked, State.VOID)
-            raise Refusal(Reason.APPROVAL_EXPIRED, "The login or token of the caller ended while a person was asked.")
+            raise Refusal(Reason.APPROVAL_EXPIRED, ENDED)
         if (parked.question.digest, parked.question.policy_version) != (digest, policy_version):
             self._move(parked, State.VOID)
             raise Refusal(Reason.APPROVAL_EXPIRED, "The call or its policy changed after it was approved.")

@@ -89,6 +89,11 @@ class Connecting:
         self._absences = absences
         self._now = now
 
+    @property
+    def offered(self) -> bool:
+        """Whether there is a credential that persons connect."""
+        return bool(self._specs)
+
     async def list(self, principal: Principal) -> list[Connection]:
         """Every credential that a person can connect. Raises OSError while the database is down."""
         kept = {listed.credential: listed for listed in await self._store.list(principal.person)}

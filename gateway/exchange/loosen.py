@@ -35,7 +35,7 @@ class Loosening:
         ask = _ask(old, new, opened)
         if known is not None and known.state is State.APPROVED:
             del self._asked[key]
-            self._approvals.dispatch(known, ask.digest, ask.policy_version)
+            self._approvals.take(known, ask.digest, ask.policy_version)
             return None
         pending = self._approvals.park(ask, caller)
         self._asked[key] = self._approvals.find(pending.question.id, caller)

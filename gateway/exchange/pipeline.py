@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,7 +28,7 @@ from gateway.exchange.streams import PREFIX, Streams
 from gateway.exchange.wait import Waiting
 from gateway.hooks import Hooks
 from gateway.model import Backend, Caller, Part, Request, Response, Tell
-from gateway.policy import SAFE_METHODS, Policy
+from gateway.policy import SAFE_METHODS, Policy, without
 from gateway.traces import Trace, read_trace
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,10 @@ class Guarded:
 
 
 class Exchange:
-    """Carries the requests of every app to its backends. `now` is the time of day, in seconds since the epoch."""
+    """Carries the requests of every app to its backends. `now` is the time of day, in seconds since the epoch.
+
+    `proof` are the header fields, in lower case, by which proxies tell the gateway who calls: no app sends them on.
+    """
 
     def __init__(
         self,
@@ -60,6 +63,7 @@ class Exchange:
         sender: Sender,
         streams: Streams,
         hooks: Hooks,
+        proof: Collection[str] = (),
         now: Callable[[], float] = time.time,
     ) -> None:
         self._apps = apps
@@ -70,6 +74,7 @@ class Exchange:
         self._sender = sender
         self._streams = streams
         self._hooks = hooks
+        self._proof = frozenset(proof)
         self._now = now
 
     async def run(self, request: Request, caller: Caller, *, wait: float = 0.0, tell: Tell | None = None) -> Response:
@@ -89,7 +94,7 @@ class Exchange:
         self, request: Request, caller: Caller, *, wait: float = 0.0, tell: Tell | None = None
     ) -> Response | Stream:
         """The same for a caller that can read a stream itself, and closes it."""
-        outcome = await self._carry(request, caller, None)
+        outcome = await self._carry(self._without_proof(request), caller, None, tell)
         if isinstance(outcome, Pending):
             return await self._waiting.answer(outcome, caller, wait, self._take_up, tell)
         return outcome
@@ -121,7 +126,15 @@ class Exchange:
             return outcome
         raise Refusal(Reason.APPROVAL_EXPIRED, "The call needs another approval than the one that it had.")
 
-    async def _carry(self, request: Request, caller: Caller, parked: Parked | None) -> Response | Stream | Pending:
+    def _without_proof(self, request: Request) -> Request:
+        """The request without what says who calls: whoever wrote that, it ends here."""
+        if not self._proof:
+            return request
+        return replace(request, headers=without(request.headers, self._proof))
+
+    async def _carry(
+        self, request: Request, caller: Caller, parked: Parked | None, tell: Tell | None = None
+    ) -> Response | Stream | Pending:
         """The one way of every request; with `parked` it is taken up again after a person answered."""
         app = self._apps.get(caller.app)  # once: it may be replaced while the request is carried
         if app is None:
@@ -139,13 +152,15 @@ class Exchange:
                 if parked is None:
                     await self._limit(leg, caller, record, held)
                 leg = await self._idempotency.keyed(leg, caller)
-                pending = self._waiting.approve(policy, leg, caller, parked, record)
+                if parked is None and leg.obligations.confirm is not None:  # nobody approves what cannot be sent
+                    await self._sender.account(leg, policy.backends[leg.canonical.backend], caller, tell)
+                pending = await self._waiting.approve(policy, leg, caller, parked, record)
                 if pending is not None:
                     await record.close(status=STATUS[Reason.REPORTED_TO_MODEL], detail="waits for a person")
                     return pending
                 await self._hooks.check_request(leg.canonical, caller)
                 await record.open(lasting=leg.streams)
-                last, answer = await self._send(app, leg, caller, record, held)
+                last, answer = await self._send(app, leg, caller, record, held, tell)
                 answer = filtered(policy, last, answer, redirected=last is not leg)
                 if answer.parts is not None:
                     return Stream(answer.response, answer.parts, record, held.pop_all())
@@ -167,12 +182,12 @@ class Exchange:
         record.mark("limit")
 
     async def _send(
-        self, app: Guarded, leg: Leg, caller: Caller, record: Record, held: AsyncExitStack
+        self, app: Guarded, leg: Leg, caller: Caller, record: Record, held: AsyncExitStack, tell: Tell | None
     ) -> tuple[Leg, Answer]:
         """The answer, and to what: where it leads to another place inside the policy, that is asked in its turn."""
         for _ in range(HOPS + 1):
             spec = app.policy.backends[leg.canonical.backend]
-            answer = await self._sender.send(leg, app.backends[spec.name], spec, caller, record, held)
+            answer = await self._sender.send(leg, app.backends[spec.name], spec, caller, record, held, tell)
             hop = following(app.policy, leg, answer)
             if hop is None:
                 record.note(response_size=len(answer.response.body))

@@ -16,7 +16,7 @@ from gateway.exchange.idempotency import FIELD
 from gateway.exchange.leg import Leg
 from gateway.exchange.record import Record
 from gateway.exchange.retry import Retries
-from gateway.model import Backend, Caller, Headers, Outbound, Principal, StreamingBackend
+from gateway.model import Backend, Caller, Headers, Outbound, Principal, StreamingBackend, Tell
 from gateway.policy import SAFE_METHODS, BackendSpec, without
 
 
@@ -50,13 +50,22 @@ class Sender:
         self._absences = absences or Absences()
 
     async def send(
-        self, leg: Leg, backend: Backend, spec: BackendSpec, caller: Caller, record: Record, held: AsyncExitStack
+        self,
+        leg: Leg,
+        backend: Backend,
+        spec: BackendSpec,
+        caller: Caller,
+        record: Record,
+        held: AsyncExitStack,
+        tell: Tell | None = None,
     ) -> Answer:
-        """The backend's answer to `leg`. Raises `Refusal` where there is none."""
-        if leg.request.anonymous:
-            spec = replace(spec, credential=None)
+        """The backend's answer to `leg`. Raises `Refusal` where there is none.
+
+        `tell` tells the caller's client where its person connects an account that is missing.
+        """
+        spec = _for(leg, spec)
         record.note(credential=spec.credential)
-        version = await self._account(spec.credential, caller)
+        version = await self.account(leg, spec, caller, tell)
         jar = jar_key(leg, caller, spec, version)
         way = Way(leg, backend, spec, caller.principal, jar, held)
         place = (caller.app, spec.name)
@@ -80,14 +89,15 @@ class Sender:
                 record.note(circuit=State.OPEN)
             raise
 
-    async def _account(self, name: str | None, caller: Caller) -> str:
+    async def account(self, leg: Leg, spec: BackendSpec, caller: Caller, tell: Tell | None = None) -> str:
         """Which account is used; where its person has to connect it first, and can be sent there, after they did."""
+        name = _for(leg, spec).credential
         try:
             return await self._authenticator.version(name, caller.principal)
         except Refusal as refusal:
             if name is None or refusal.connect_url is None:
                 raise
-            with self._absences.needed(caller, name, refusal.connect_url) as need:
+            with self._absences.needed(caller, name, refusal.connect_url, tell) as need:
                 while need is not None and await need.again():
                     with suppress(Refusal):  # not there yet; the last word is the one above
                         return await self._authenticator.version(name, caller.principal)
@@ -134,6 +144,10 @@ def outbound(spec: BackendSpec, leg: Leg, injected: Headers, timeout: float, tra
         timeout=timeout,
         response_limit=leg.obligations.response_limit,
     )
+
+
+def _for(leg: Leg, spec: BackendSpec) -> BackendSpec:
+    return replace(spec, credential=None) if leg.request.anonymous else spec
 
 
 async def _whole(way: Way, request: Outbound) -> Answer:

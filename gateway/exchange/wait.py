@@ -28,7 +28,7 @@ class Waiting:
         self._grants = grants if grants is not None else Grants()
         self._approval_url = approval_url
 
-    def approve(
+    async def approve(
         self, policy: Policy, leg: Leg, caller: Caller, parked: Parked | None, record: Record
     ) -> Pending | None:
         """None where the request may go on now. Raises `Refusal` where a person, or nobody, has said so."""
@@ -48,7 +48,7 @@ class Waiting:
             record.note(approval=pending.question.id)
             return pending
         record.note(approval=parked.question.id, answered_by=parked.answered_by)
-        self._approvals.dispatch(parked, leg.canonical.digest, policy.version)
+        await self._approvals.dispatch(parked, leg.canonical.digest, policy.version)
         return None
 
     async def answer(

@@ -224,7 +224,7 @@ class Forwarder:
         record.note(answered_by=parked.answered_by)
         now = next((current for current in view.tools if current.page_name == tool.page_name), None)
         version = self._views.apps[view.app].policy.version  # it may have changed while a person thought about it
-        self._approvals.dispatch(parked, _digest(caller, now, body) if now else "", version)
+        await self._approvals.dispatch(parked, _digest(caller, now, body) if now else "", version)
 
     async def _wait(self, id: str, caller: Caller, seconds: float) -> Parked:
         """The question `id` after a person answered it; it dies with this call if that is given up."""

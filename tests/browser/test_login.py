@@ -51,7 +51,7 @@ async def test_a_login_at_the_issuer_opens_console_and_site(place: Town, page: P
 
 
 async def test_a_logout_ends_console_and_site(place: Town, page: Page) -> None:
-    """The page says so, and the site's session is over with it."""
+    """The page says so, and the site's session is over with it, and the issuer's, which asks who comes again."""
     world = place.world
     await page.goto(world.console)
     await sign_in(page, "alice")
@@ -60,8 +60,11 @@ async def test_a_logout_ends_console_and_site(place: Town, page: Page) -> None:
     await site.goto(f"{world.site}/")
     await site.wait_for_url(f"{world.site}/")
     await page.get_by_test_id("logout").click()
+    await page.get_by_role("button", name="Yes, sign me out").click()
     await expect(page.get_by_role("heading", name="Logged out")).to_be_visible()
     assert (await site.evaluate("fetch('/api/cart').then((answer) => answer.status)")) == 401
+    await page.goto(world.console)
+    await expect(page.locator("input[name=login]")).to_be_visible()
 
 
 async def test_another_site_cannot_use_a_login(place: Town, page: Page) -> None:

@@ -81,6 +81,13 @@ class Town:
                 assert got.status == 200, told
         return {"authorization": f"Bearer {told['access_token']}"}
 
+    async def revoke(self, client: str, shown: Mapping[str, str]) -> None:
+        """The issuer ends a token of `client` (RFC 7009)."""
+        form = {"token": shown["authorization"].removeprefix("Bearer "), "client_id": client}
+        url = f"{self.provider.issuer}/token/revocation"
+        async with aiohttp.ClientSession() as http, http.post(url, data=form) as got:
+            assert got.status == 200, await got.text()
+
     async def service(self, resource: str) -> dict[str, str]:
         """The header of an access token that no person stands behind."""
         form = {"grant_type": "client_credentials", "resource": resource}
@@ -99,6 +106,7 @@ def clients(console: str) -> list[dict[str, Any]]:
             "client_id": "console",
             "client_secret": "console-secret",
             "redirect_uris": [f"{console}/login/back"],
+            "post_logout_redirect_uris": [f"{console}/login/out"],
             "grant_types": ["authorization_code"],
         },
         {

@@ -29,6 +29,7 @@ SPEC = OAuth(
     introspection=False,
     skew=30.0,
     session=3600.0,
+    logout_there=True,
     network=Network(public=True),
 )
 ROLES = Roles(user=frozenset({"staff"}), approver=frozenset({"ops"}), admin=frozenset({"root"}))

@@ -46,6 +46,23 @@ def test_a_token_is_shown_once_and_listed_without_it(folder: Path) -> None:
     assert run(folder, "revoke", "claude").exit_code == 2
 
 
+@pytest.mark.parametrize("key", ["private_key", "client_secret"])
+@pytest.mark.parametrize("source", ["${env:NOT_SET}", "${file:not-there.pem}"])
+def test_secrets_of_backends_are_not_needed(folder: Path, key: str, source: str) -> None:
+    """A key that is not set here is the gateway's matter; the database's address is not."""
+    file = folder / "gateway.yaml"
+    credential = f'  shop: {{type: client_credentials, issuer: https://i.test, client_id: c, {key}: "{source}"}}\n'
+    file.write_text(f"{file.read_text()}credentials:\n{credential}")
+    assert run(folder, "create", "claude").exit_code == 0
+    assert "claude" in run(folder, "list").output
+    assert run(folder, "link").output.startswith("http")
+    assert run(folder, "revoke", "claude").exit_code == 0
+    file.write_text(file.read_text() + 'stores: {database: "${env:NO_DATABASE}"}\n')
+    refused = run(folder, "list")
+    assert refused.exit_code == 2
+    assert "NO_DATABASE is not set" in refused.output
+
+
 def test_a_token_may_be_for_one_app_and_for_nobody(folder: Path) -> None:
     """`--app` narrows `bridge` and `app`, and `--shared` leaves nobody behind it."""
     run(folder, "create", "kiosk", "--can", "bridge", "--can", "mcp", "--app", "page", "--shared")

@@ -218,6 +218,7 @@ def oauth(evil: Issuer, **more: Any) -> OAuth:
         "introspection": True,
         "skew": 30.0,
         "session": 3600.0,
+        "logout_there": True,
         "network": parse_network(["private"]),
     }
     return OAuth(**{**said, **more})

@@ -40,16 +40,16 @@ def test_an_approved_call_is_dispatched_once(approvals: Approvals) -> None:
     """A second dispatch of the same yes is refused."""
     call = parked(approvals)
     assert approvals.answer(call.question.id, True, "ann") is State.APPROVED
-    approvals.dispatch(call, ASK.digest, ASK.policy_version)
+    approvals.take(call, ASK.digest, ASK.policy_version)
     with pytest.raises(Refusal) as refused:
-        approvals.dispatch(call, ASK.digest, ASK.policy_version)
+        approvals.take(call, ASK.digest, ASK.policy_version)
     assert reason(refused) is Reason.APPROVAL_EXPIRED
 
 
 def test_nothing_is_dispatched_without_a_yes(approvals: Approvals) -> None:
     """An open question is no approval."""
     with pytest.raises(Refusal):
-        approvals.dispatch(parked(approvals), ASK.digest, ASK.policy_version)
+        approvals.take(parked(approvals), ASK.digest, ASK.policy_version)
 
 
 @pytest.mark.parametrize(("digest", "version"), [("other", ASK.policy_version), (ASK.digest, "sha256:2")])
@@ -58,10 +58,10 @@ def test_a_yes_holds_for_what_was_shown_only(approvals: Approvals, digest: str, 
     call = parked(approvals)
     approvals.answer(call.question.id, True, "ann")
     with pytest.raises(Refusal) as refused:
-        approvals.dispatch(call, digest, version)
+        approvals.take(call, digest, version)
     assert reason(refused) is Reason.APPROVAL_EXPIRED
     with pytest.raises(Refusal):
-        approvals.dispatch(call, ASK.digest, ASK.policy_version)
+        approvals.take(call, ASK.digest, ASK.policy_version)
 
 
 def test_the_first_answer_counts(approvals: Approvals) -> None:
@@ -76,7 +76,7 @@ def test_a_no_refuses(approvals: Approvals) -> None:
     call = parked(approvals)
     approvals.answer(call.question.id, False, "ann")
     with pytest.raises(Refusal) as refused:
-        approvals.dispatch(call, ASK.digest, ASK.policy_version)
+        approvals.take(call, ASK.digest, ASK.policy_version)
     assert reason(refused) is Reason.APPROVAL_DECLINED
 
 
@@ -102,7 +102,7 @@ def test_an_approved_call_whose_caller_is_gone_is_void(approvals: Approvals, clo
     clock.now += SILENCE + 1
     approvals.sweep()
     with pytest.raises(Refusal):
-        approvals.dispatch(call, ASK.digest, ASK.policy_version)
+        approvals.take(call, ASK.digest, ASK.policy_version)
 
 
 async def test_waiting_counts_as_asking(approvals: Approvals, clock: Clock) -> None:
@@ -195,5 +195,5 @@ def test_a_caller_whose_login_has_ended_sends_nothing(approvals: Approvals, cloc
     clock.now += 6
     approvals.answer(call.question.id, True, "ann")
     with pytest.raises(Refusal) as refused:
-        approvals.dispatch(call, ASK.digest, ASK.policy_version)
+        approvals.take(call, ASK.digest, ASK.policy_version)
     assert reason(refused) is Reason.APPROVAL_EXPIRED

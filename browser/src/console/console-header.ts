@@ -142,7 +142,8 @@ export class ConsoleHeader extends LitElement {
       >
       ${gateway && this.app ? this.picker(gateway) : nothing}
       <div class="right">
-        ${gateway ? html`<a class="who" href="#/connections">Accounts</a><span class="who">${whoWords(gateway)}</span>` : nothing}
+        ${gateway?.accounts ? html`<a class="who" href="#/connections">Accounts</a>` : nothing}
+        ${gateway ? html`<span class="who">${whoWords(gateway)}</span>` : nothing}
         ${gateway?.may.logout ? html`<button data-testid="logout" @click=${this.leave}>Log out</button>` : nothing}
         <span class="link ${link}" role="status" data-testid="connection" data-state=${link} title=${this.problem}
           >${LINKS[link]}</span

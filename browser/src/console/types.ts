@@ -25,6 +25,8 @@ export interface GatewayState {
   sandbox: string;
   apps: AppInfo[];
   loopback: boolean;
+  /** Whether there are accounts at other services that this person can connect. */
+  accounts: boolean;
   /** Whether a changed app is shown at once, as its author wants it. */
   live: boolean;
   problems: Problem[];

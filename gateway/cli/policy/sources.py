@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -10,6 +10,7 @@ from typing import TypeVar
 from gateway.cli.group import Unusable
 from gateway.cli.options import Command, config_option
 from gateway.config import load_config
+from gateway.config.secrets import Unneeded
 from gateway.errors import DocumentError, Problem
 from gateway.policy import Policy, PolicyTest, TestFile, load_policy, load_tests
 from gateway.policy.expectations import SUFFIX
@@ -17,22 +18,6 @@ from gateway.policy.expectations import SUFFIX
 T = TypeVar("T")
 
 CONFIG = Path("gateway.yaml")
-
-
-class _Unused(Mapping[str, str]):
-    """An environment for commands that never use a secret: every variable is set."""
-
-    def __getitem__(self, key: str) -> str:
-        return "unused"
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
-
-
-UNUSED = _Unused()
 
 
 def policies_option(command: Command) -> Command:
@@ -60,7 +45,7 @@ def suites(files: Sequence[Path], config: Path) -> list[Suite]:
         found = [suite for file in files for suite in reading.suites(file)]
     else:
         _require(config)
-        apps = load_config(config, UNUSED).apps.values()
+        apps = load_config(config, Unneeded()).apps.values()
         found = [reading.suite(f"{app.policy.file} ({app.id})", app.policy) for app in apps]
     if reading.problems:
         raise DocumentError(list(dict.fromkeys(reading.problems)))
@@ -142,7 +127,7 @@ def one_policy(file: Path | None, config: Path, app: str | None) -> tuple[str, P
     if file is not None:
         return app or file.stem, load_policy(file)
     _require(config)
-    apps = load_config(config, UNUSED).apps
+    apps = load_config(config, Unneeded()).apps
     if app is None and len(apps) == 1:
         app = next(iter(apps))
     if app is None or app not in apps:

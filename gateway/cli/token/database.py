@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
 from gateway.callers.nouns import TokenAuth
 from gateway.cli.group import Unusable
 from gateway.config import Config, load_config
+from gateway.config.secrets import Unneeded
 from gateway.stores.sql import Database
 
 T = TypeVar("T")
 
 
-class _Environment(Mapping[str, str]):
-    """The environment, in which secrets of backends need not be: these commands use none of them."""
-
-    def __getitem__(self, key: str) -> str:
-        return os.environ.get(key) or "unused"
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(os.environ)
-
-    def __len__(self) -> int:
-        return len(os.environ)
-
-
 def read(path: Path) -> Config:
-    """The configuration. Raises DocumentError."""
-    return load_config(path, _Environment())
+    """The configuration, of whose secrets the database's alone is needed. Raises DocumentError."""
+    return load_config(path, Unneeded())
 
 
 def need_tokens(config: Config) -> None:

@@ -162,7 +162,7 @@ class Gate:
         now = self._spec_now(spec.name)
         policy: Policy | None = now.policy if now is not None else None
         digest = _digest(caller, listed(), name, body)
-        self._approvals.dispatch(parked, digest, policy.version if policy is not None else "")
+        await self._approvals.dispatch(parked, digest, policy.version if policy is not None else "")
         record.mark("approve")
 
     async def _wait(self, id: str, caller: Caller) -> Parked:
