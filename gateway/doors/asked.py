@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from aiohttp import web
 from multidict import MultiMapping
 
 
 class Asked(Protocol):
-    """A request before its handler: of aiohttp, or of the short way. It can be marked."""
+    """A request before its handler: of aiohttp, or of the short way."""
 
     @property
     def method(self) -> str:
@@ -24,8 +23,4 @@ class Asked(Protocol):
     @property
     def remote(self) -> str | None:
         """The address of the peer."""
-        ...
-
-    def __setitem__(self, key: web.RequestKey[frozenset[str]], value: frozenset[str]) -> None:
-        """Mark it."""
         ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
 from aiohttp import web
@@ -39,15 +39,11 @@ IDLE: Final = 75.0
 
 @dataclass(slots=True)
 class Plain:
-    """What the guard looks at of a request. What it marks the request with ends here."""
+    """What the guard looks at of a request."""
 
     method: str
     headers: CIMultiDict[str]
     remote: str | None
-    marks: dict[web.RequestKey[frozenset[str]], frozenset[str]] = field(default_factory=dict)
-
-    def __setitem__(self, key: web.RequestKey[frozenset[str]], value: frozenset[str]) -> None:
-        self.marks[key] = value
 
 
 class Gate(Protocol):
