@@ -9,10 +9,18 @@ from typing import Any
 import httpx2
 from mcp.server.mcpserver import MCPServer
 
+from benchmarks.backend import document
+
 
 def build_server(client: httpx2.AsyncClient) -> MCPServer[Any]:
-    """A server with the one tool `http_request`, which answers in the shape of the gateway's."""
+    """A server with the tool `http_request`, which answers in the shape of the gateway's, and `item`, which has it."""
     server: MCPServer[Any] = MCPServer("benchmark", log_level="WARNING")
+    kept = document().decode()
+
+    @server.tool()
+    async def item(url: str) -> str:
+        """The document, without asking anybody."""
+        return kept
 
     @server.tool()
     async def http_request(url: str, method: str = "GET") -> dict[str, Any]:

@@ -62,17 +62,17 @@ def start(processes: Processes, folder: Path, routes: int, more: str = "") -> li
         Target("gateway, site door", gateway.pid, port, _get(site, "webmcp-gateway-client: 1")),
         Target("gateway, /mcp door", gateway.pid, port, _request(port, {"url": PATH, "method": "GET"}), view, key),
         Target(MCP_POST, gateway.pid, port, _request(port, {"url": PATH, "method": "POST", "body": ITEM}), view, key),
-        Target(PROXIED, gateway.pid, port, _call(f"127.0.0.1:{port}", "/mcp/sdk", {"url": PATH})),
-        Target(DIRECT, sdk.pid, sdk.port, _call(f"127.0.0.1:{sdk.port}", "/mcp", {"url": PATH})),
+        Target(PROXIED, gateway.pid, port, call(f"127.0.0.1:{port}", "/mcp/sdk", {"url": PATH})),
+        Target(DIRECT, sdk.pid, sdk.port, call(f"127.0.0.1:{sdk.port}", "/mcp", {"url": PATH})),
     ]
 
 
 def _attached(port: int) -> tuple[str, str]:
     """A view of the gateway with its key."""
     host = f"127.0.0.1:{port}"
-    opened = _said(port, _call(host, f"/mcp/{gateway_files.APP}", {}, f"open_{gateway_files.APP}"))
+    opened = _said(port, call(host, f"/mcp/{gateway_files.APP}", {}, f"open_{gateway_files.APP}"))
     launch = opened["_meta"]["webmcp-gateway/launch"]
-    found = _said(port, _call(host, f"/mcp/{gateway_files.APP}", {"launch": launch}, "webmcp_attach"))
+    found = _said(port, call(host, f"/mcp/{gateway_files.APP}", {"launch": launch}, "webmcp_attach"))
     return found["structuredContent"]["view"], found["structuredContent"]["key"]
 
 
@@ -86,7 +86,7 @@ def _said(port: int, request: bytes) -> dict[str, Any]:
 
 def _request(port: int, arguments: dict[str, Any]) -> bytes:
     """A proven `http_request`."""
-    return _call(f"127.0.0.1:{port}", f"/mcp/{gateway_files.APP}", {**arguments, "_view": PROOF})
+    return call(f"127.0.0.1:{port}", f"/mcp/{gateway_files.APP}", {**arguments, "_view": PROOF})
 
 
 def _module(name: str) -> list[str]:
@@ -104,7 +104,7 @@ def _post(host: str) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode("ascii") + body
 
 
-def _call(host: str, path: str, arguments: dict[str, Any], tool: str = "http_request") -> bytes:
+def call(host: str, path: str, arguments: dict[str, Any], tool: str = "http_request") -> bytes:
     """`tools/call` by a client that shows MCP Apps, as protocol 2026-07-28 writes it."""
     meta = {
         "io.modelcontextprotocol/protocolVersion": VERSION,

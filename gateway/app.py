@@ -255,7 +255,7 @@ class _Gateway:
 
         root.on_shutdown.append(drain)
         root[RELOAD] = self._reloader.at_once
-        root[GATE] = McpGate(guard, self._standing, self._everything, faces)
+        root[GATE] = McpGate(guard, self._standing, self._everything, faces, self._upstreams)
         return root
 
     def _console(self, bridge: BridgeDoor, admitted: Admission) -> ConsoleDoor:

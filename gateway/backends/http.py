@@ -63,7 +63,7 @@ class HttpBackend:
         if len(request.body) > _WRITTEN_WHOLE:
             async with self._in_time(request.timeout):
                 return await self._exchange(request)
-        origin, host, target = _place(request.url)
+        origin, host, target = place(request.url)
         data = _written(request, host, target)
         wires = self._wires.get(origin)
         if wires is None:
@@ -214,7 +214,7 @@ def _written(request: Outbound, host: str, target: str) -> bytes:
     return "\r\n".join(lines).encode("ascii") + request.body
 
 
-def _place(text: str) -> tuple[Origin, str, str]:
+def place(text: str) -> tuple[Origin, str, str]:
     """Where a URL leads: the origin, its `Host` field, and path and query as they are. Raises `Refusal`."""
     parts = _URL.match(text)
     if parts is None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Protocol
 
 from gateway.backends.body import Body
 from gateway.model import Headers
@@ -26,15 +27,32 @@ class Malformed(ValueError):
     """Bytes that are no answer; the message says why."""
 
 
+class Taker(Protocol):
+    """Takes a body as it comes."""
+
+    def feed(self, data: bytes) -> None:
+        """The next bytes."""
+        ...
+
+    def close(self) -> bytes:
+        """All of it, where it was kept."""
+        ...
+
+
 class Reading:
     """Reads the answer to one request with `method`; its body may have `limit` bytes.
 
+    `taker` gives what takes the body, once the head is there: by default what keeps it and undoes its coding, within
+    the limit.
     `begun` says that something arrived, `reusable` that the connection is good for another request, once `feed` has
     said that the answer is complete. Raises `Malformed`, and `Refusal` as `Body` does.
     """
 
-    def __init__(self, method: str, limit: int) -> None:
+    def __init__(self, method: str, limit: int, taker: Callable[[Reading, str], Taker] | None = None) -> None:
         self.begun = False
+        self.complete = False
+        self.enough = False
+        """Set by who takes the body: nobody waits for the rest."""
         self.reusable = False
         self.status = 0
         self.reason = ""
@@ -44,7 +62,8 @@ class Reading:
         self._kept = b""
         self._at = 0  # what stands before it in `_kept` is read: to cut it off each time costs more with each piece
         self._trailers = 0
-        self._body: Body | None = None
+        self._taker = taker
+        self._body: Taker | None = None
         self._plain: bytes | None = None
         self._left = 0
         self._step = self._head
@@ -57,10 +76,10 @@ class Reading:
         self._at = 0
         while self._step():
             pass
-        complete = self._step == self._done
-        if complete and self._over:
+        self.complete = self._step == self._done
+        if self.complete and self._over:
             self.reusable = False  # it said more than it was asked
-        return complete
+        return self.complete
 
     def eof(self) -> bool:
         """The connection has ended: True where that is the end of the answer too."""
@@ -137,12 +156,14 @@ class Reading:
                 self.reusable = False  # a body that comes nevertheless must not answer the next request
             self._step = self._done
             return
-        if length is not None and content_coding is None and self._over >= int(length) <= self._limit:
+        self._body = self._taker(self, content_coding or "") if self._taker is not None else None
+        kept = self._body is None
+        if kept and length is not None and content_coding is None and self._over >= int(length) <= self._limit:
             end = self._at + int(length)
             self._plain, self._at = self._kept[self._at : end], end
             self._step = self._done
             return
-        self._body = Body(content_coding or "", self._limit)
+        self._body = self._body or Body(content_coding or "", self._limit)
         if coding is not None:
             self._step = self._chunk_size
         elif length is not None:

@@ -13,8 +13,11 @@ from gateway.errors import Reason, Refusal
 
 _RETRIED: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
+REST: Final = 2.0
+"""Seconds that the rest of an answer may take of which enough was read."""
 
-class _Lost(ConnectionError):
+
+class Lost(ConnectionError):
     """The connection ended before anything of an answer came."""
 
 
@@ -42,13 +45,26 @@ class Wires:
         async with self._places:
             try:
                 return await self._once(method, data, limit, ends)
-            except _Lost as error:
+            except Lost as error:
                 if method not in _RETRIED:
                     raise self._unanswered() from error
             try:
                 return await self._once(method, data, limit, ends)
-            except _Lost as error:
+            except Lost as error:
                 raise self._unanswered() from error
+
+    async def carry(self, method: str, data: bytes, reading: Reading) -> None:
+        """Send the request that `data` is, and let `reading` take the answer to its end, or until it has enough.
+
+        Whoever waits for it sets the time. Raises `Refusal` where there is no connection, `Lost` where nothing came
+        back, and `Malformed`.
+        """
+        async with self._places:
+            wire = self._kept() or await self._dialled(None)
+            try:
+                await wire.carry(data, reading, None)
+            finally:
+                self._after(wire)
 
     def close(self) -> None:
         """End the connections that are idle."""
@@ -68,11 +84,16 @@ class Wires:
             detail = f"backend {self._name!r} broke off, or answered with something that is not HTTP: {error}"
             raise Refusal(Reason.BACKEND_PROTOCOL, detail) from error
         finally:
-            if wire.usable:
-                self._keep(wire)
-            else:
-                wire.abort()
+            self._after(wire)
         return reading
+
+    def _after(self, wire: _Wire) -> None:
+        if wire.usable:
+            self._keep(wire)
+        elif wire.ends_soon:
+            wire.finish(self._keep, REST)
+        else:
+            wire.abort()
 
     def _kept(self) -> _Wire | None:
         while self._idle:
@@ -96,7 +117,7 @@ class Wires:
         self._idle = [wire for wire in self._idle if wire.usable]
         self._sweep = loop.call_later(KEEP_ALIVE_SECONDS, self._swept, loop) if self._idle else None
 
-    async def _dialled(self, ends: float) -> _Wire:
+    async def _dialled(self, ends: float | None) -> _Wire:
         async with asyncio.timeout_at(ends):
             return await self._connections.dial(self._network, self._origin, _Wire, self._tls)
 
@@ -115,30 +136,46 @@ class _Wire(asyncio.Protocol):
         self._reading: Reading | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._good = True
+        self._rest: Reading | None = None
+        self._finished: Callable[[_Wire], None] | None = None
+        self._last: asyncio.TimerHandle | None = None
 
     @property
     def usable(self) -> bool:
         """Whether it can carry a request."""
-        return self._good and self._reading is None
+        return self._good and self._reading is None and self._rest is None
 
-    async def carry(self, data: bytes, reading: Reading, ends: float) -> None:
-        """Send `data` and read the answer. Raises TimeoutError, `_Lost`, and what `Reading` raises."""
+    @property
+    def ends_soon(self) -> bool:
+        """Whether only the rest of an answer is to come that nobody waits for."""
+        return self._good and self._rest is not None
+
+    def finish(self, finished: Callable[[_Wire], None], seconds: float) -> None:
+        """Read the rest, and call `finished` if it then can carry another request."""
+        self._finished = finished
+        self._last = asyncio.get_running_loop().call_later(seconds, self.abort)
+
+    async def carry(self, data: bytes, reading: Reading, ends: float | None) -> None:
+        """Send `data` and read the answer. Raises TimeoutError, `Lost`, and what `Reading` raises."""
         loop = asyncio.get_running_loop()
         waiter = self._waiter = loop.create_future()
         self._reading = reading
-        timer = loop.call_at(ends, self._fail, TimeoutError())
+        timer = loop.call_at(ends, self._fail, TimeoutError()) if ends is not None else None
         try:
             if self._transport is None or self._transport.is_closing():
-                raise _Lost
+                raise Lost
             self._transport.write(data)
             await waiter
         except BaseException:
             self._good = False
             raise
         finally:
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
             self._reading = self._waiter = None
         self._good = self._good and reading.reusable
+        if reading.enough and not reading.complete:
+            self._rest = reading
 
     def abort(self) -> None:
         """End it now."""
@@ -150,17 +187,39 @@ class _Wire(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
+        if self._rest is not None:
+            self._read_rest(self._rest, data)
+            return
         reading = self._reading
-        if reading is None or self._waiter is None or self._waiter.done():
+        if reading is None or self._waiter is None:
             self.abort()  # nobody asked for this
+            return
+        if self._waiter.done() and not reading.enough:
+            self.abort()
             return
         try:
             complete = reading.feed(data)
         except (Malformed, Refusal) as error:
             self._fail(error)
             return
-        if complete:
+        if (complete or reading.enough) and not self._waiter.done():
             self._waiter.set_result(None)
+
+    def _read_rest(self, rest: Reading, data: bytes) -> None:
+        try:
+            complete = rest.feed(data)
+        except (Malformed, Refusal):
+            self.abort()
+            return
+        if complete:
+            self._rest = None
+            self._good = self._good and rest.reusable
+            if self._last is not None:
+                self._last.cancel()
+            if self._finished is not None and self._good:
+                self._finished(self)
+            else:
+                self.abort()
 
     def eof_received(self) -> None:
         self._good = False
@@ -181,7 +240,7 @@ class _Wire(asyncio.Protocol):
         elif reading.begun:
             self._fail(Malformed("it ended in the middle of its answer"))
         else:
-            self._fail(_Lost())
+            self._fail(Lost())
 
     def _fail(self, error: Exception) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 from typing import Final
 
 from aiohttp.helpers import rfc822_formatted_time
@@ -11,7 +12,8 @@ from aiohttp.http import SERVER_SOFTWARE
 from gateway.mcp.fast import EVENTS, PING, last_event
 
 _CLOSING: Final = b"Connection: close\r\n"
-_START: Final = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+_START: Final = b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\n"
+_REASONS: Final = {one.value: one.phrase.encode() for one in HTTPStatus}
 _SERVER: Final = f"Server: {SERVER_SOFTWARE}\r\n\r\n".encode("ascii")
 
 
@@ -32,11 +34,11 @@ class Answering:
         """The answer is there, or nobody waits for it any more."""
         self._timer.cancel()
 
-    def rest(self, text: str) -> bytes:
+    def rest(self, text: str, status: int) -> bytes:
         """What is still to be written, with the answer."""
         if self._begun:
             return _chunk(last_event(text)) + b"0\r\n\r\n"
-        return _written(text.encode("ascii"), self._last)
+        return _written(text.encode(), status, self._last)
 
     def _ping(self) -> None:
         if not self._begun:
@@ -46,9 +48,10 @@ class Answering:
         self._timer = self._loop.call_later(self._seconds, self._ping)
 
 
-def _written(body: bytes, more: bytes) -> bytes:
+def _written(body: bytes, status: int, more: bytes) -> bytes:
     """The answer as aiohttp writes it."""
-    return b"%bContent-Length: %d\r\nDate: %b\r\n%b%b%b" % (_START, len(body), _date(), more, _SERVER, body)
+    start = _START % (status, _REASONS[status])
+    return b"%bContent-Length: %d\r\nDate: %b\r\n%b%b%b" % (start, len(body), _date(), more, _SERVER, body)
 
 
 def _event_head(more: bytes) -> bytes:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from aiohttp import web
 from aiohttp.abc import AbstractAccessLogger
@@ -19,8 +19,7 @@ from multidict import CIMultiDict
 from gateway.doors.answering import Answering
 from gateway.doors.asked import Asked
 from gateway.doors.heads import BEGINNING, LONGEST_HEAD, Head, is_whole, read_head
-from gateway.mcp.envelope import Call
-from gateway.mcp.fast import FastPath
+from gateway.mcp.fast import Fast, Traced
 from gateway.model import Principal
 from gateway.traces import arriving
 
@@ -49,7 +48,7 @@ class Plain:
 class Gate(Protocol):
     """Who may pass here: `gateway.doors.short_way.McpGate`."""
 
-    def fast(self, mount: str) -> FastPath | None:
+    def fast(self, mount: str) -> Fast[Any] | None:
         """The fast path of a mount, as it is now."""
         ...
 
@@ -199,7 +198,7 @@ class Front(asyncio.Protocol):
             self._pieces += 1
             if self._pieces >= PIECES:
                 self._hand_over(data)
-        elif (call := fast.read(data[end : end + head.length])) is None:
+        elif (call := fast.read(head.raw, data[end : end + head.length])) is None:
             self._hand_over(data)
         else:
             self._pieces = 0
@@ -217,7 +216,7 @@ class Front(asyncio.Protocol):
                 self._heads[raw] = known
         return known
 
-    async def _carry(self, fast: FastPath, call: Call, head: Head, data: bytes, size: int) -> None:
+    async def _carry(self, fast: Fast[Any], call: Traced, head: Head, data: bytes, size: int) -> None:
         try:
             asked = Plain("POST", head.headers, self._remote)
             principal = await self._fronts.gate.caller(asked, head.mount)
@@ -228,10 +227,10 @@ class Front(asyncio.Protocol):
             answering = Answering(self._transport, self._loop, fast.silence, last=head.last)
             try:
                 with self._fronts.gate.held(principal, self._transport.abort), arriving(call.trace or head.headers):
-                    text = await fast.message(call, principal)
+                    text, status = await fast.message(call, principal)
             finally:
                 answering.end()
-            self._transport.write(answering.rest(text))
+            self._transport.write(answering.rest(text, status))
         except BaseException:
             self._transport.abort()
             raise

@@ -12,7 +12,7 @@ from gateway.doors.front import IDLE, Answered, Fronts, Gate
 from gateway.doors.guard import Guard
 from gateway.doors.mcp import Mounts
 from gateway.doors.standing import Standing
-from gateway.mcp.fast import FastPath
+from gateway.mcp.fast import Fast
 from gateway.mcp.server import Face
 from gateway.model import Principal
 
@@ -22,15 +22,16 @@ log = logging.getLogger(__name__)
 class McpGate:
     """The guard before the mounts: `everything` is at `/mcp` itself."""
 
-    def __init__(self, guard: Guard, standing: Standing, everything: Face, faces: Mounts) -> None:
+    def __init__(self, guard: Guard, standing: Standing, everything: Face, *mounts: Mounts) -> None:
         self._guard = guard
         self._everything = everything
-        self._faces = faces
+        self._mounts = mounts
         self.held = standing.held
 
-    def fast(self, mount: str) -> FastPath | None:
+    def fast(self, mount: str) -> Fast[Any] | None:
         """The fast path of a mount, as it is now."""
-        face = self._faces.get(mount) if mount else self._everything
+        found = (faces.get(mount) for faces in self._mounts)
+        face = next((face for face in found if face is not None), None) if mount else self._everything
         return face.fast if face is not None else None
 
     async def caller(self, request: Asked, mount: str) -> Principal | None:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
-from typing import Any, Final, Never, cast
+from typing import Any, Final, Never, TypeAlias, cast
 
 from mcp.server.connection import Connection
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
@@ -27,13 +27,14 @@ LARGEST: Final = 1024 * 1024
 CLIENTS: Final = 256
 """Descriptions that clients gave of themselves, and that are remembered as valid."""
 
-_LONGEST_CLIENT = 4096
+LONGEST_CLIENT: Final = 4096
+"""Bytes of those."""
+
 _LARGEST_ID = 2**53
 _EXPECTED: Final = {
     b"content-type": frozenset({b"application/json", b"application/json; charset=utf-8"}),
     b"mcp-protocol-version": frozenset({VERSION.encode()}),
     b"mcp-method": frozenset({b"tools/call"}),
-    b"mcp-name": frozenset({TOOL.encode()}),
 }
 _ASIDE: Final = frozenset(
     {b"content-encoding", b"transfer-encoding", b"mcp-session-id", b"last-event-id", b"expect", b"upgrade"}
@@ -43,7 +44,11 @@ _ASIDE: Final = frozenset(
 _ACCEPTED: Final = frozenset({b"application/json", b"text/event-stream"})
 _MESSAGE: Final = frozenset({"jsonrpc", "id", "method", "params"})
 _PARAMS: Final = frozenset({"name", "arguments", "_meta"})
-_TRACE: Final = ("traceparent", "tracestate", "baggage")
+TRACE: Final = ("traceparent", "tracestate", "baggage")
+
+
+Fields: TypeAlias = tuple[tuple[bytes, bytes], ...]
+"""Header fields as they came."""
 
 
 class _Unusual(ValueError):
@@ -60,16 +65,21 @@ class Call:
 
 
 class Heads:
-    """The request heads that may go the fast way: to one of `hosts`, from no web page but those of `origins`."""
+    """The request heads that may go the fast way: to one of `hosts`, from no web page but those of `origins`.
 
-    def __init__(self, hosts: Collection[str], origins: Collection[str]) -> None:
+    They name `tool`, or any tool where that is None.
+    """
+
+    def __init__(self, hosts: Collection[str], origins: Collection[str], tool: str | None = TOOL) -> None:
+        self._named = tool is not None
         self._values = {
             **_EXPECTED,
+            **({b"mcp-name": frozenset({tool.encode()})} if tool is not None else {}),
             b"host": frozenset(host.encode() for host in hosts),
             b"origin": frozenset(origin.encode() for origin in origins),
         }
 
-    def fit(self, fields: tuple[tuple[bytes, bytes], ...]) -> bool:
+    def fit(self, fields: Fields) -> bool:
         """Whether these are the header fields of such a request, each of them once."""
         seen: dict[bytes, bytes] = {}
         for raw, value in fields:
@@ -77,6 +87,8 @@ class Heads:
             if name in seen or name in _ASIDE or name.startswith(b"mcp-param-"):
                 return False
             seen[name] = value
+        if not self._named and b"mcp-name" not in seen:
+            return False
         for name, values in self._values.items():
             if seen.get(name) not in values and not (name == b"origin" and name not in seen):
                 return False
@@ -93,7 +105,7 @@ class Calls:
     def read(self, body: bytes) -> Call | None:
         """The call in `body`, None for anything that the SDK has to judge."""
         try:
-            message = _decoder.decode(body.decode())
+            message = decoder.decode(body.decode())
         except (ValueError, RecursionError):
             return None
         if type(message) is not dict or message.keys() != _MESSAGE:
@@ -101,26 +113,26 @@ class Calls:
         params = message["params"]
         if message["jsonrpc"] != "2.0" or message["method"] != "tools/call" or type(params) is not dict:
             return None
-        arguments, meta, id = params.get("arguments"), params.get("_meta"), _id(message["id"])
+        arguments, meta, id = params.get("arguments"), params.get("_meta"), id_text(message["id"])
         if params.keys() != _PARAMS or params["name"] != TOOL or type(arguments) is not dict or type(meta) is not dict:
             return None
         if "_view" not in arguments:
             return None  # such a call may have to send its client's person somewhere
         if "progressToken" in meta and (type(meta.pop("progressToken")) not in (str, int) or "stream" in arguments):
             return None
-        trace = {name: meta[name] for name in _TRACE[:2] if name in meta}
+        trace = {name: meta[name] for name in TRACE[:2] if name in meta}
         return Call(id, arguments, trace) if id is not None and self._is_app(meta) else None
 
     def _is_app(self, meta: dict[str, Json]) -> bool:
         """Whether the rest of `_meta` is in order and of a client that shows apps. Takes out what differs each time."""
-        for name in _TRACE:
+        for name in TRACE:
             if name in meta and type(meta.pop(name)) is not str:
                 return False
         key = marshal.dumps(meta, 2)  # the quickest text that differs where types do; never read again
         known = self._clients.get(key)
         if known is None:
             known = _describes_app(meta)
-            if len(key) <= _LONGEST_CLIENT:
+            if len(key) <= LONGEST_CLIENT:
                 if len(self._clients) >= CLIENTS:
                     self._clients.clear()
                 self._clients[key] = known
@@ -141,7 +153,7 @@ def _describes_app(meta: Mapping[str, Json]) -> bool:
     return shows_apps(connection.client_capabilities)
 
 
-def _id(id: object) -> str | None:
+def id_text(id: object) -> str | None:
     """The JSON text of an id that every reader takes; None for others."""
     if type(id) is int:
         return str(id) if -_LARGEST_ID <= id <= _LARGEST_ID else None
@@ -167,4 +179,4 @@ def _constant(name: str) -> Never:
     raise _Unusual(name)
 
 
-_decoder: Final = json.JSONDecoder(parse_constant=_constant)
+decoder: Final = json.JSONDecoder(parse_constant=_constant)

@@ -11,14 +11,14 @@ import logging
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from json.encoder import encode_basestring_ascii
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 from aiohttp import web
 from mcp_types import SERVER_INFO_META_KEY
 
 from gateway.errors import Reason, Refusal
 from gateway.mcp.catalog import Catalog
-from gateway.mcp.envelope import TOOL, Call, Calls, Heads
+from gateway.mcp.envelope import TOOL, Call, Calls, Fields, Heads
 from gateway.mcp.ports import Client
 from gateway.mcp.results import values_of
 from gateway.model import Json, Principal
@@ -40,6 +40,54 @@ PING: Final = b": ping\r\n\r\n"
 _ascii: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
+class Traced(Protocol):
+    """A call that was read; `trace` is what it says of the trace that it is in."""
+
+    @property
+    def trace(self) -> Mapping[str, Json]: ...
+
+
+C = TypeVar("C", bound=Traced)
+
+
+class Fast(Protocol[C]):
+    """A way past the SDK for what is usual; `silence` is in seconds."""
+
+    @property
+    def silence(self) -> float: ...
+
+    def fits(self, fields: Fields) -> bool:
+        """Whether these are the header fields of a request that may go this way."""
+        ...
+
+    def read(self, fields: Fields, body: bytes) -> C | None:
+        """The call in `body`; None where the request must go the long way. Then nothing was done."""
+        ...
+
+    async def message(self, call: C, principal: Principal) -> tuple[str, int]:
+        """The JSON-RPC message that answers, and its HTTP status."""
+        ...
+
+
+async def answered(fast: Fast[C], request: web.Request, principal: Principal) -> web.StreamResponse | None:
+    """The answer; None where the request must go the long way. Then nothing was done, and its body is kept."""
+    fields = request.raw_headers
+    if request.method != "POST" or not fast.fits(fields):
+        return None
+    call = fast.read(fields, await request.read())
+    if call is None:
+        return None
+    silence = Silence(request, fast.silence)
+    try:
+        with arriving(call.trace or request.headers):
+            text, status = await fast.message(call, principal)
+    finally:
+        stream = await silence.end()
+    if stream is None:
+        return web.Response(body=text.encode(), headers=_JSON, status=status)
+    return await closed(stream, text)
+
+
 class FastPath:
     """The fast path of one mount. `stamp` is how the server names itself in `_meta`; `silence` is in seconds."""
 
@@ -57,33 +105,19 @@ class FastPath:
         self._calls = Calls()
         self._end = f'"_meta":{_ascii({SERVER_INFO_META_KEY: stamp})}}}}}'
 
-    async def answer(self, request: web.Request, principal: Principal) -> web.StreamResponse | None:
-        """The answer; None where the request must go the long way. Then nothing was done, and its body is kept."""
-        if request.method != "POST" or not self.fits(request.raw_headers):
-            return None
-        call = self.read(await request.read())
-        if call is None:
-            return None
-        silence = _Silence(request, self.silence)
-        try:
-            with arriving(call.trace or request.headers):
-                text = await self.message(call, principal)
-        finally:
-            stream = await silence.end()
-        if stream is None:
-            return web.Response(body=text.encode("ascii"), headers=_JSON)
-        return await _closed(stream, text)
-
-    def fits(self, fields: tuple[tuple[bytes, bytes], ...]) -> bool:
+    def fits(self, fields: Fields) -> bool:
         """Whether these are the header fields of a request that may go this way."""
         return self._heads.fit(fields)
 
-    def read(self, body: bytes) -> Call | None:
+    def read(self, fields: Fields, body: bytes) -> Call | None:
         """The call in `body`; None where the request must go the long way."""
         return self._calls.read(body)
 
-    async def message(self, call: Call, principal: Principal) -> str:
-        """The JSON-RPC message that answers. As the catalog does, it has a result for every failure."""
+    async def message(self, call: Call, principal: Principal) -> tuple[str, int]:
+        """The JSON-RPC message that answers, and its status. As the catalog does, it has a result for every failure."""
+        return await self._carried(call, principal), 200
+
+    async def _carried(self, call: Call, principal: Principal) -> str:
         try:
             values, text, is_error = values_of(
                 await self._catalog.http_request(call.arguments, Client(principal, is_app=True)),
@@ -108,7 +142,7 @@ class FastPath:
         )
 
 
-class _Silence:
+class Silence:
     """Begins an event stream after some seconds, and pings on it; `stream` is that one, None where it never began."""
 
     def __init__(self, request: web.Request, seconds: float) -> None:
@@ -143,7 +177,7 @@ class _Silence:
                         await ended.wait()
 
 
-async def _closed(stream: web.StreamResponse, text: str) -> web.StreamResponse:
+async def closed(stream: web.StreamResponse, text: str) -> web.StreamResponse:
     """The stream with the answer as its last event."""
     with suppress(ConnectionError):
         await stream.write(last_event(text))
@@ -152,5 +186,7 @@ async def _closed(stream: web.StreamResponse, text: str) -> web.StreamResponse:
 
 
 def last_event(text: str) -> bytes:
-    """The message as the last event of a stream."""
+    """The message as the last event of a stream: one line, whatever an upstream wrote."""
+    if not text.isascii() or not text.isprintable():
+        text = _ascii(json.loads(text))
     return f"event: message\r\ndata: {text}\r\n\r\n".encode("ascii")

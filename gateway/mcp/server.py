@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any, Protocol, Self
@@ -25,7 +25,7 @@ from gateway.mcp.asgi import Ending, ending_of, serve
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.changes import Changes
 from gateway.mcp.elicit import Asking, Calls, Result
-from gateway.mcp.fast import SILENCE, FastPath
+from gateway.mcp.fast import SILENCE, Fast, FastPath, answered
 from gateway.mcp.identity import User, current_principal, principal_of
 from gateway.mcp.ports import Client, Exchange, Forwarder, PackedApp, Views
 from gateway.mcp.resume import Sessions
@@ -60,6 +60,10 @@ Context = ServerRequestContext[Any, Any]
 
 class Before(Protocol):
     """What may stand before a mount's own tools and resources: the upstreams."""
+
+    def fast(self, hosts: Collection[str], origins: Collection[str], silence: float) -> Fast[Any] | None:
+        """A fast path of its own, instead of that of the mount; None leaves that one."""
+        ...
 
     @property
     def follows(self) -> bool:
@@ -147,7 +151,10 @@ class Face:
             session_idle_timeout=session_idle,
         )
         self._asgi = AuthContextMiddleware(self._manager.handle_request)
-        self.fast = FastPath(self.catalog, hosts, origins, server.server_info_stamp, silence) if fast_path else None
+        own = before.fast(hosts, origins, silence) if before is not None else None
+        self.fast: Fast[Any] | None = None
+        if fast_path:
+            self.fast = own or FastPath(self.catalog, hosts, origins, server.server_info_stamp, silence)
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -170,7 +177,7 @@ class Face:
         """The aiohttp handler."""
         principal = self._principal(request)
         if self.fast is not None:
-            answer = await self.fast.answer(request, principal)
+            answer = await answered(self.fast, request, principal)
             if answer is not None:
                 return answer
         ending = Ending()

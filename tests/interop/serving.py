@@ -141,11 +141,13 @@ async def over_websocket(server: McpServer[Any]) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def gateway(folder: Path, upstreams: str) -> AsyncIterator[str]:
-    """A gateway with these lines under `upstreams`; the URL of its `/mcp`."""
+async def gateway(folder: Path, upstreams: str, more: str = "") -> AsyncIterator[str]:
+    """A gateway with these lines under `upstreams`, and `more` in its configuration; the URL of its `/mcp`."""
     door = Server(bound())
     lines = "".join(f"  {line}\n" for line in upstreams.strip().splitlines())
-    (folder / "gateway.yaml").write_text(f"server: {{listen: 127.0.0.1:{door.port}}}\nupstreams:\n{lines}", "utf-8")
+    (folder / "gateway.yaml").write_text(
+        f"server: {{listen: 127.0.0.1:{door.port}}}\n{more}\nupstreams:\n{lines}", "utf-8"
+    )
     await door.start(build_app(load_config(folder / "gateway.yaml", {})))
     try:
         yield f"http://localhost:{door.port}/mcp"

@@ -20,7 +20,7 @@ from gateway.doors.asked import Asked
 from gateway.doors.short_way import FrontRunner
 from gateway.errors import Reason, Refusal
 from gateway.mcp import Face
-from gateway.mcp.fast import FastPath
+from gateway.mcp.fast import Fast
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
 from gateway.model import (
     LOCAL,
@@ -280,7 +280,7 @@ class _Open:
     def __init__(self, face: Face) -> None:
         self._face = face
 
-    def fast(self, mount: str) -> FastPath | None:
+    def fast(self, mount: str) -> Fast[Any] | None:
         """At `/mcp` alone."""
         return None if mount else self._face.fast
 

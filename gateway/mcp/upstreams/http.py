@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Final
 
-import aiohttp
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from yarl import URL
 
-from gateway.backends.connect import OpenSession
-from gateway.errors import Refusal
+from gateway.backends.body import Body
+from gateway.backends.connect import USER_AGENT, Connections, Network
+from gateway.backends.http import place
+from gateway.backends.http1 import Malformed, Reading, Taker
+from gateway.backends.wires import Lost, Wires
+from gateway.errors import Reason, Refusal
 from gateway.exchange.authenticate import Injected
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
-from gateway.mcp.upstreams.decode import decode, encode
+from gateway.mcp.upstreams.decode import decode, decode_text, encode
 from gateway.mcp.upstreams.events import EventReader
 from gateway.model import Headers
 
@@ -33,11 +38,16 @@ RETRY = 1.0
 
 LONGEST_RETRY = 60.0
 
+_EVENTS: Final = "text/event-stream"
 _ACCEPT: Final = {
     "accept": "application/json, text/event-stream",
     "accept-encoding": "identity",
     "content-type": "application/json",
+    "user-agent": USER_AGENT,
 }
+_VALUE: Final = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
+_ANSWERED: Final = frozenset({Reason.RESPONSE_TOO_LARGE, Reason.BACKEND_PROTOCOL})
+"""Refusals of what came back; all others come before anything was sent."""
 
 
 class Credentials:
@@ -59,9 +69,13 @@ class Credentials:
 class StreamableHttp:
     """Carries messages by POST; each answer comes with its request, and the rest on one GET of a session."""
 
-    def __init__(self, session: OpenSession, url: str, *, credentials: Credentials, limit: int) -> None:
-        self._open = session
+    def __init__(
+        self, connections: Connections, network: Network, url: str, *, credentials: Credentials, limit: int
+    ) -> None:
         self._url = url
+        origin, host, self._target = place(str(URL(url).with_fragment(None)))
+        self._head = f" {self._target} HTTP/1.1\r\nhost: {host}\r\n"
+        self._wires = Wires(connections, network, origin, host)
         self._credentials = credentials
         self._limit = limit
         self._session: str | None = None
@@ -97,122 +111,119 @@ class StreamableHttp:
         opening = method == "initialize"
         if opening:
             self._session = self._version = None
-        async with self._exchange("POST", encode(message), dict(headers)) as response:
-            if opening and (session := response.headers.get(SESSION)) is not None:
-                self._session = session if session.isascii() and session.isprintable() else None
-            if response.status >= 300:
-                await self._failed(response, related)
-                return
-            if related is None:
-                if method == "notifications/initialized":
-                    self._standing.set()
-            elif response.status == 202:
-                raise UpstreamLost("the upstream took a request and gave no answer")
-            else:
-                await self._answered(response, related)
+        stream = _Stream(related)
+        try:
+            answer = await self._exchange("POST", encode(message), headers, stream)
+        except Lost as error:
+            # What changes nothing may be asked again; a tool could run twice.
+            raise UpstreamLost("the connection to the upstream broke", unsent=method != "tools/call") from error
+        if opening and (session := answer.header(SESSION)) is not None:
+            self._session = session if session.isascii() and session.isprintable() else None
+        if answer.status >= 300:
+            self._failed(answer, related)
+        elif related is None:
+            if method == "notifications/initialized":
+                self._standing.set()
+        elif answer.status == 202:
+            raise UpstreamLost("the upstream took a request and gave no answer")
+        else:
+            await self._answered(answer, related, stream)
 
-    @asynccontextmanager
-    async def _exchange(
-        self, method: str, body: bytes | None, headers: dict[str, str]
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _exchange(self, method: str, body: bytes | None, headers: Mapping[str, str], stream: _Stream) -> _Answer:
+        """The answer once it is complete, or as much as was waited for. Raises `Lost` where nothing came back."""
         fields = {**_ACCEPT, **headers}
         if self._session is not None:
             fields[SESSION] = self._session
         if self._version is not None:
             fields[MCP_PROTOCOL_VERSION_HEADER] = self._version
-        for again in (True, False):
-            try:
-                credential = await self._credentials.inject(method, self._url)
-                async with self._open().request(
-                    method, self._url, data=body, headers={**fields, **dict(credential.headers)}, allow_redirects=False
-                ) as response:
-                    answer = tuple((name.lower(), value) for name, value in response.headers.items())
-                    changed = await self._credentials.answered(credential, self._url, response.status, answer)
-                    if changed and again:
-                        continue
-                    yield response
-                    return
-            except Refusal as refusal:
-                raise UpstreamLost(refusal.detail, unsent=True) from refusal
-            except (aiohttp.ClientError, OSError) as error:
-                raise UpstreamLost("the connection to the upstream broke") from error
+        answer, changed = await self._asked(method, body, fields, stream)
+        if changed and answer.status >= 300:
+            answer, _ = await self._asked(method, body, fields, stream)
+        return answer
 
-    async def _failed(self, response: aiohttp.ClientResponse, related: int | None) -> None:
-        if response.status == 404 and self._session is not None:
+    async def _asked(
+        self, method: str, body: bytes | None, fields: Mapping[str, str], stream: _Stream
+    ) -> tuple[_Answer, bool]:
+        """The answer, and whether another attempt would carry another credential."""
+        answer = _Answer(method, self._limit, stream, self._take)
+        try:
+            credential = await self._credentials.inject(method, self._url)
+            data = self._written(method, {**fields, **dict(credential.headers)}, body)
+            await self._wires.carry(method, data, answer.reading)
+        except Refusal as refusal:
+            raise UpstreamLost(refusal.detail, unsent=refusal.reason not in _ANSWERED) from refusal
+        except Malformed as error:
+            raise UpstreamLost(f"the upstream answered with something that is not HTTP: {error}") from error
+        except Lost:
+            raise
+        except OSError as error:
+            raise UpstreamLost("the connection to the upstream broke") from error
+        if answer.failed is not None:
+            raise answer.failed
+        try:
+            changed = await self._credentials.answered(credential, self._url, answer.status, answer.reading.headers)
+        except Refusal as refusal:
+            raise UpstreamLost(refusal.detail, unsent=answer.status >= 300) from refusal
+        return answer, changed
+
+    def _written(self, method: str, fields: Mapping[str, str], body: bytes | None) -> bytes:
+        lines = [method, self._head]
+        for name, value in fields.items():
+            if not _VALUE.fullmatch(value):
+                raise UpstreamLost(f"the field {name} for the upstream holds characters that cannot be sent")
+            lines.append(f"{name}: {value}\r\n")
+        if body is not None:
+            lines.append(f"content-length: {len(body)}\r\n")
+        return "".join((*lines, "\r\n")).encode() + (body or b"")
+
+    def _failed(self, answer: _Answer, related: int | None) -> None:
+        if answer.status == 404 and self._session is not None:
             self._lose("the upstream ended the session")
             raise UpstreamLost("the upstream ended the session", unsent=True)
-        message: object = None
-        if response.content_type == "application/json":
-            with suppress(ValueError):
-                message = decode(await self._whole(response))
         if related is None:
             return
+        message: object = None
+        if answer.kind == "application/json":
+            with suppress(ValueError):
+                message = decode(answer.body())
         error = message.get("error") if isinstance(message, dict) else None
         if isinstance(error, dict) and self._receive is not None:
             self._receive({"id": related, "error": error}, related)
             return
-        raise MCPError(types.INTERNAL_ERROR, f"The upstream answered with HTTP status {response.status}.")
+        raise MCPError(types.INTERNAL_ERROR, f"The upstream answered with HTTP status {answer.status}.")
 
-    async def _answered(self, response: aiohttp.ClientResponse, related: int) -> None:
-        if response.content_type == "application/json":
+    async def _answered(self, answer: _Answer, related: int, stream: _Stream) -> None:
+        if answer.kind == "application/json":
             try:
-                message = decode(await self._whole(response))
+                message = decode(answer.body())
             except ValueError as error:
                 raise UpstreamLost(f"the upstream answered with what is no JSON: {error}") from error
             if not isinstance(message, dict) or message.get("id") != related:
                 raise UpstreamLost("the upstream answered another request than it was asked")
             self._take(message, related)
-        elif response.content_type == "text/event-stream":
-            await self._stream(response, related)
+        elif answer.kind == _EVENTS:
+            if not stream.answered:
+                await self._resumed(stream)
         else:
-            raise UpstreamLost(f"the upstream answered with {response.content_type[:80]!r}")
+            raise UpstreamLost(f"the upstream answered with {answer.kind[:80]!r}")
 
-    async def _whole(self, response: aiohttp.ClientResponse) -> bytes:
-        parts = bytearray()
-        async for part in response.content.iter_any():
-            parts += part
-            if len(parts) > self._limit:
-                raise UpstreamLost(f"the upstream answered with more than {self._limit} bytes")
-        return bytes(parts)
-
-    async def _stream(self, response: aiohttp.ClientResponse, related: int) -> None:
-        """The events of one request, up to its answer; a stream that ends before is taken up again."""
-        reading = _Reading(related)
-        await self._events(response, reading)
+    async def _resumed(self, stream: _Stream) -> None:
+        """The events of one request, up to its answer, whose stream ended before that."""
         for _ in range(RESUMES):
-            if reading.answered:
-                return
-            if reading.last is None:
+            if stream.last is None:
                 break
-            await asyncio.sleep(reading.retry)
-            before = reading.last
-            async with self._exchange("GET", None, {LAST_EVENT: reading.last}) as resumed:
-                if resumed.status != 200 or resumed.content_type != "text/event-stream":
+            await asyncio.sleep(stream.retry)
+            before = stream.last
+            with suppress(Lost):
+                answer = await self._exchange("GET", None, {LAST_EVENT: stream.last}, stream)
+                if answer.status != 200 or answer.kind != _EVENTS:
                     break
-                await self._events(resumed, reading)
-            if reading.last != before:
+            if stream.answered:
+                return
+            if stream.last != before:
                 continue
-        if not reading.answered:
+        if not stream.answered:
             raise UpstreamLost("the upstream ended the stream of a request before its answer")
-
-    async def _events(self, response: aiohttp.ClientResponse, reading: _Reading) -> None:
-        reader = EventReader(self._limit)
-        try:
-            async for part in response.content.iter_any():
-                for event in reader.feed(part):
-                    reading.last = event.id or reading.last
-                    if event.retry is not None:
-                        reading.retry = min(event.retry / 1000, LONGEST_RETRY)
-                    if event.type == "message" and event.data:
-                        message = decode(event.data.encode("utf-8", "surrogatepass"))
-                        self._take(message, reading.related)
-                        if reading.answers(message):
-                            return
-                await asyncio.sleep(0)  # a flood must leave time to others
-        except ValueError as error:
-            raise UpstreamLost(f"the upstream sent {error}") from error
-        except (aiohttp.ClientError, OSError):
-            log.debug("the stream of an upstream broke", exc_info=True)
 
     def _take(self, message: object, related: int | None) -> None:
         if self._receive is None:
@@ -226,23 +237,22 @@ class StreamableHttp:
     async def _stand(self) -> None:
         """The stream on which a session tells what belongs to no request, for as long as the server offers it."""
         await self._standing.wait()
-        reading = _Reading(None)
+        stream = _Stream(None)
         failures = 0
         while self._session is not None and failures < RESUMES:
-            headers = {LAST_EVENT: reading.last} if reading.last is not None else {}
+            headers = {LAST_EVENT: stream.last} if stream.last is not None else {}
             try:
-                async with self._exchange("GET", None, headers) as response:
-                    if response.status == 404:
-                        self._lose("the upstream ended the session")
-                        return
-                    if response.status != 200 or response.content_type != "text/event-stream":
-                        return
-                    await self._events(response, reading)
-                    failures = 0
-            except UpstreamLost as lost:
+                answer = await self._exchange("GET", None, headers, stream)
+                if answer.status == 404:
+                    self._lose("the upstream ended the session")
+                    return
+                if answer.status != 200 or answer.kind != _EVENTS:
+                    return
+                failures = 0
+            except (UpstreamLost, Lost) as lost:
                 log.debug("the standing stream of an upstream: %s", lost)
                 failures += 1
-            await asyncio.sleep(reading.retry)
+            await asyncio.sleep(stream.retry)
         if failures:
             self._lose("the upstream is gone")
 
@@ -251,16 +261,18 @@ class StreamableHttp:
             self._lost.set_result(why)
 
     async def _leave(self) -> None:
-        """End the session, so that the server need not keep it."""
-        if self._session is None or self._lost.done():
-            return
-        with suppress(UpstreamLost, TimeoutError):
-            async with asyncio.timeout(2), self._exchange("DELETE", None, {}):
-                pass
+        """End the session, so that the server need not keep it, and the connections."""
+        try:
+            if self._session is not None and not self._lost.done():
+                with suppress(UpstreamLost, Lost, TimeoutError):
+                    async with asyncio.timeout(2):
+                        await self._exchange("DELETE", None, {}, _Stream(None))
+        finally:
+            self._wires.close()
 
 
-class _Reading:
-    """How far a stream was read; `retry` is in seconds."""
+class _Stream:
+    """How far a stream was read, over all connections that it took; `retry` is in seconds."""
 
     def __init__(self, related: int | None) -> None:
         self.related = related
@@ -273,3 +285,75 @@ class _Reading:
         if isinstance(message, dict) and "method" not in message and message.get("id") == self.related:
             self.answered = self.related is not None
         return self.answered
+
+
+class _Answer:
+    """One answer: the events of a stream are taken as they come, all else is kept. `failed` is what was wrong."""
+
+    def __init__(self, method: str, limit: int, stream: _Stream, take: Receive) -> None:
+        self.reading = Reading(method, limit, self._taker)
+        self.failed: UpstreamLost | None = None
+        self._limit = limit
+        self._stream = stream
+        self._take = take
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return self.reading.status
+
+    @property
+    def kind(self) -> str:
+        """The media type, in lower case and without parameters."""
+        return (self.header("content-type") or "").partition(";")[0].strip().lower()
+
+    def header(self, name: str) -> str | None:
+        """The first value of a field."""
+        return next((value for known, value in self.reading.headers if known == name), None)
+
+    def body(self) -> bytes:
+        """What was kept."""
+        return self.reading.body()
+
+    def _taker(self, reading: Reading, coding: str) -> Taker:
+        if reading.status != 200 or self.kind != _EVENTS or coding.lower() not in ("", "identity"):
+            return Body(coding, self._limit)
+        return _Events(self, EventReader(self._limit))
+
+    def events(self, reader: EventReader, data: bytes) -> None:
+        """Take the events in `data`, up to the answer."""
+        stream = self._stream
+        try:
+            for event in reader.feed(data):
+                stream.last = event.id or stream.last
+                if event.retry is not None:
+                    stream.retry = min(event.retry / 1000, LONGEST_RETRY)
+                if event.type == "message" and event.data:
+                    message = decode_text(event.data)
+                    self._take(message, stream.related)
+                    if stream.answers(message):
+                        self.reading.enough = True
+                        return
+        except ValueError as error:
+            self._fail(UpstreamLost(f"the upstream sent {error}"))
+        except UpstreamLost as lost:
+            self._fail(lost)
+
+    def _fail(self, lost: UpstreamLost) -> None:
+        self.failed = lost
+        self.reading.enough, self.reading.reusable = True, False
+
+
+class _Events:
+    """Takes the body that is a stream of events."""
+
+    def __init__(self, answer: _Answer, reader: EventReader) -> None:
+        self._answer = answer
+        self._reader = reader
+
+    def feed(self, data: bytes) -> None:
+        if not self._answer.reading.enough:
+            self._answer.events(self._reader, data)
+
+    def close(self) -> bytes:
+        return b""

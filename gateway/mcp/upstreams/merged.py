@@ -104,6 +104,9 @@ class Merged:
         named = self._tools(None).get(name)
         return named.thing["inputSchema"] if named is not None else None
 
+    def fast(self, hosts: Collection[str], origins: Collection[str], silence: float) -> None:
+        """None: what is quick on the mount of all is the way to the apps."""
+
     def drain(self) -> None:
         """Nothing of its own stays open."""
 

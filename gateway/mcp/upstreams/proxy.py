@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from gateway.mcp.results import of_refusal
 from gateway.mcp.upstreams import feed, listing
 from gateway.mcp.upstreams.client import Context, UpstreamClient, client_of
 from gateway.mcp.upstreams.conversation import Message, UpstreamLost
+from gateway.mcp.upstreams.fast import UpstreamFast
 from gateway.mcp.upstreams.feed import Follower
 from gateway.mcp.upstreams.fingerprints import MAX_TOOLS, Fingerprints
 from gateway.mcp.upstreams.gate import Gate
@@ -29,6 +30,7 @@ from gateway.mcp.upstreams.pages import with_runtime
 from gateway.mcp.upstreams.relay import Relay
 from gateway.mcp.upstreams.upstream import Joined, Upstream
 from gateway.model import Principal
+from gateway.traces import arriving
 
 BACKLOG = 256
 """Changes that wait for one client; a client that does not read is told of no more."""
@@ -107,12 +109,33 @@ class Proxy:
         client = client_of(context, self._levels)
         params = dict(context.params or {})
         # A session of the handshake would run a call to its end for a client that is gone.
-        with anyio.CancelScope() as scope, ending_of(context.request).calling(scope.cancel):
-            try:
-                return self._stamped(client, await handler(client, params))
-            except Refusal as refusal:
-                raise MCPError(types.INTERNAL_ERROR, refusal.detail, {"reason": refusal.reason.value}) from refusal
+        with (
+            anyio.CancelScope() as scope,
+            ending_of(context.request).calling(scope.cancel),
+            arriving(_said(context, params)),
+        ):
+            return await self._answered(client, params, handler)
         raise MCPError(REQUEST_CANCELLED, "The connection of this call is gone.")
+
+    async def carry(self, client: UpstreamClient, params: Message) -> Message:
+        """The answer to a call of a tool, as `client` is told it. Raises `MCPError`."""
+        return await self._answered(client, params, self.call_tool)
+
+    def fast(self, hosts: Collection[str], origins: Collection[str], silence: float) -> UpstreamFast:
+        """The fast path to it."""
+        return UpstreamFast(self, hosts, origins, silence)
+
+    def tool(self, name: str) -> Mapping[str, Any] | None:
+        """A tool as it was listed; None for one that never was."""
+        return self.upstream.tools.get(name)
+
+    async def _answered(
+        self, client: UpstreamClient, params: Message, handler: Callable[[UpstreamClient, Message], Awaitable[Message]]
+    ) -> Message:
+        try:
+            return self._stamped(client, await handler(client, params))
+        except Refusal as refusal:
+            raise MCPError(types.INTERNAL_ERROR, refusal.detail, {"reason": refusal.reason.value}) from refusal
 
     def schema(self, name: str) -> Mapping[str, Any] | None:
         """The input schema of a tool, as far as it was listed."""
@@ -339,6 +362,14 @@ class Proxy:
             del self._streams[over]
             self.upstream.spawn(joined.feed.remove(joined.link, follower))
         return {"resultType": "complete", "_meta": meta}
+
+
+def _said(context: Context, params: Message) -> Mapping[str, Any] | None:
+    """Where the trace of a request is said: in its `_meta`, else in the header fields."""
+    meta = params.get("_meta")
+    if isinstance(meta, dict) and "traceparent" in meta:
+        return meta
+    return context.request.headers if context.request is not None else None
 
 
 async def _next(news: asyncio.Queue[tuple[str, Message]], over: asyncio.Event) -> tuple[str, Message] | None:

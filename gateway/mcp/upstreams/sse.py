@@ -11,7 +11,7 @@ import aiohttp
 from gateway.backends.connect import OpenSession
 from gateway.errors import Refusal
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
-from gateway.mcp.upstreams.decode import decode, encode
+from gateway.mcp.upstreams.decode import decode_text, encode
 from gateway.mcp.upstreams.events import Event, EventReader
 from gateway.mcp.upstreams.http import Credentials
 
@@ -79,7 +79,7 @@ class OlderSse:
                 raise UpstreamLost("the upstream names an endpoint of another origin")
             self._endpoint.set_result(endpoint)
         elif event.type == "message" and event.data:
-            receive(decode(event.data.encode("utf-8", "surrogatepass")), None)
+            receive(decode_text(event.data), None)
 
     def _fail(self, why: str) -> None:
         if not self._endpoint.done():

@@ -177,7 +177,9 @@ class Upstream:
             case Kind.WEBSOCKET:
                 return WebSocket(session, spec.target, credentials=credentials, limit=spec.message)
             case _:
-                return StreamableHttp(session, spec.target, credentials=credentials, limit=spec.message)
+                return StreamableHttp(
+                    self._connections, spec.network, spec.target, credentials=credentials, limit=spec.message
+                )
 
     def _credentials(self, principal: Principal) -> Credentials:
         name, authenticator = self.spec.credential, self._authenticator

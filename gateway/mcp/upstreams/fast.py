@@ -1,0 +1,186 @@
+"""The fast path of an upstream's mount: a plain `tools/call` of a modern client goes past the SDK, as its answer does.
+
+It takes only what the SDK would read and answer in the same way; all else is the SDK's.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import marshal
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import mcp_types as types
+from mcp.server.connection import Connection
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS, find_invalid_x_mcp_header, x_mcp_header_map
+from mcp_types import methods as surface
+from pydantic import ValidationError
+
+from gateway.mcp.envelope import CLIENTS, LONGEST_CLIENT, TRACE, VERSION, Fields, Heads, decoder, id_text
+from gateway.mcp.fast import SILENCE
+from gateway.mcp.tools import shows_apps
+from gateway.mcp.upstreams.client import LONGEST_CAPABILITIES, UpstreamClient
+from gateway.mcp.upstreams.conversation import Message
+from gateway.mcp.upstreams.decode import Written
+from gateway.mcp.upstreams.ports import Calls
+from gateway.model import Principal
+
+log = logging.getLogger(__name__)
+
+_MESSAGE: Final = frozenset({"jsonrpc", "id", "method", "params"})
+_PARAMS: Final = (frozenset({"name", "arguments", "_meta"}), frozenset({"name", "_meta"}))
+_NAME: Final = re.compile(rb"[A-Za-z0-9_./-]{1,128}")
+_ASIDE: Final = ("progressToken", types.LOG_LEVEL_META_KEY)
+"""What makes an answer a stream."""
+
+_ascii: Final = json.JSONEncoder(separators=(",", ":")).encode
+
+
+@dataclass(frozen=True, slots=True)
+class _Client:
+    """How a client describes itself: `said` is its `info` as a text."""
+
+    capabilities: Mapping[str, Any]
+    info: Mapping[str, Any] | None
+    said: str
+    is_app: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call as it was read."""
+
+    id: str | int
+    params: Message
+    client: _Client
+
+    @property
+    def trace(self) -> Mapping[str, Any]:
+        """What it says of the trace that it is in."""
+        meta: Mapping[str, Any] = self.params["_meta"]
+        return meta if "traceparent" in meta else {}
+
+
+class UpstreamFast:
+    """The fast path to `calls`; `hosts` and `origins` as its mount has them, `silence` in seconds."""
+
+    def __init__(
+        self, calls: Calls, hosts: Collection[str], origins: Collection[str], silence: float = SILENCE
+    ) -> None:
+        self._calls = calls
+        self._heads = Heads(hosts, origins, tool=None)
+        self.silence = silence
+        self._clients: dict[bytes, _Client | None] = {}
+        self._plain: dict[str, Mapping[str, Any]] = {}
+
+    def fits(self, fields: Fields) -> bool:
+        """Whether these are the header fields of a request that may go this way."""
+        return self._heads.fit(fields)
+
+    def read(self, fields: Fields, body: bytes) -> ToolCall | None:
+        """The call in `body`; None where the request must go the long way. Then nothing was done."""
+        name = next((value for known, value in fields if known.lower() == b"mcp-name"), b"")
+        message = self._read(body, name)
+        if message is None:
+            return None
+        params: Message = message["params"]
+        known = self._client(params["_meta"])
+        if known is None or not self._is_plain(params["name"]):
+            return None
+        return ToolCall(message["id"], params, known)
+
+    async def message(self, call: ToolCall, principal: Principal) -> tuple[str, int]:
+        """The JSON-RPC message that answers, and its HTTP status."""
+        known = call.client
+        client = UpstreamClient(
+            principal=principal,
+            who=f"{principal.id}\n{known.said}",
+            version=VERSION,
+            capabilities=known.capabilities,
+            info=known.info,
+            request_id=call.id,
+            is_app=known.is_app,
+        )
+        return await self._carried(client, call.params, cast(str, id_text(call.id)))
+
+    async def _carried(self, client: UpstreamClient, params: Message, id: str) -> tuple[str, int]:
+        """The JSON-RPC message that answers, and its HTTP status."""
+        try:
+            result = await self._calls.carry(client, params)
+        except MCPError as error:
+            failed = error.error
+        except Exception:  # as the SDK does: what went wrong inside is for the log alone
+            log.exception("a call of a tool of an upstream failed")
+            failed = types.ErrorData(code=types.INTERNAL_ERROR, message="Internal server error")
+        else:
+            text = result.text if isinstance(result, Written) else _ascii(result)
+            return f'{{"jsonrpc":"2.0","id":{id},"result":{text}}}', 200
+        said = failed.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return f'{{"jsonrpc":"2.0","id":{id},"error":{_ascii(said)}}}', ERROR_CODE_HTTP_STATUS.get(failed.code, 200)
+
+    def _read(self, body: bytes, name: bytes) -> Message | None:
+        """The call of the tool `name` in `body`; None for anything that the SDK has to judge."""
+        try:
+            message = decoder.decode(body.decode())
+        except (ValueError, RecursionError):
+            return None
+        if type(message) is not dict or message.keys() != _MESSAGE or id_text(message["id"]) is None:
+            return None
+        params = message["params"]
+        if message["jsonrpc"] != "2.0" or message["method"] != "tools/call" or type(params) is not dict:
+            return None
+        if params.keys() not in _PARAMS or type(params.get("arguments", {})) is not dict:
+            return None
+        called, meta = params["name"], params["_meta"]
+        if type(called) is not str or type(meta) is not dict or any(key in meta for key in _ASIDE):
+            return None
+        return message if _NAME.fullmatch(name) and called.encode("utf-8", "replace") == name else None
+
+    def _client(self, meta: Message) -> _Client | None:
+        """Who calls, as `meta` says; None where the SDK has to judge that."""
+        plain = meta
+        if any(name in meta for name in TRACE):
+            if any(type(meta.get(name, "")) is not str for name in TRACE):
+                return None
+            plain = {name: value for name, value in meta.items() if name not in TRACE}
+        key = marshal.dumps(plain, 2)  # the quickest text that differs where types do; never read again
+        if key in self._clients:
+            return self._clients[key]
+        known = _described(plain)
+        if len(key) <= LONGEST_CLIENT:
+            if len(self._clients) >= CLIENTS:
+                self._clients.clear()
+            self._clients[key] = known
+        return known
+
+    def _is_plain(self, name: str) -> bool:
+        """Whether the tool is known, and says nothing of header fields."""
+        tool = self._calls.tool(name)
+        if tool is None:
+            return False
+        if self._plain.get(name) is not tool:
+            schema = tool.get("inputSchema")
+            if find_invalid_x_mcp_header(schema) is not None or x_mcp_header_map(schema):
+                return False
+            self._plain[name] = tool
+        return True
+
+
+def _described(meta: Message) -> _Client | None:
+    capabilities, info = meta.get(types.CLIENT_CAPABILITIES_META_KEY), meta.get(types.CLIENT_INFO_META_KEY)
+    if meta.get(types.PROTOCOL_VERSION_META_KEY) != VERSION or not isinstance(capabilities, dict):
+        return None
+    try:
+        surface.validate_client_request("tools/call", VERSION, {"name": "tool", "arguments": {}, "_meta": meta})
+        connection = Connection.from_envelope(VERSION, cast(Any, info), cast(Any, capabilities))
+    except (KeyError, ValidationError):
+        return None
+    if len(json.dumps(capabilities)) > LONGEST_CAPABILITIES:
+        return None
+    shown = info if isinstance(info, dict) else None
+    is_app = shows_apps(connection.client_capabilities)
+    return _Client(capabilities, shown, json.dumps(shown, sort_keys=True), is_app)
