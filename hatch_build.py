@@ -19,6 +19,7 @@ BUILT = (
     "forms/forms.js",
     "pack/bundle.mjs",
     "sandbox/proxy.html",
+    "storage/storage.js",
     "view/runtime.js",
 )
 BUNDLED = {"plugins": "plugins", "policies": "policies", "tests/attacks/cases": "attacks"}

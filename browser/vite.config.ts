@@ -50,6 +50,14 @@ const bundles: Record<string, UserConfig> = {
       lib: { entry: "src/view/event-source-part.ts", formats: ["iife"], name: "webmcpGatewayEvents", fileName: () => "events.js" },
     },
   },
+  /** The same for apps that keep their storage on the gateway. */
+  storage: {
+    build: {
+      outDir: "../gateway/static/storage",
+      target: "es2022",
+      lib: { entry: "src/view/storage-part.ts", formats: ["iife"], name: "webmcpGatewayStorage", fileName: () => "storage.js" },
+    },
+  },
   /** The npm module `webmcp-gateway-view`; its runtime is the view's, for apps that are not packed. */
   module: {
     build: {

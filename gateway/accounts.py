@@ -23,6 +23,7 @@ from gateway.exchange.obtain import Obtaining, counted
 from gateway.hooks import Hooks
 from gateway.hookspecs import CredentialFactory
 from gateway.model import Backend, Principal
+from gateway.stores.page_storage import PageStorage
 from gateway.stores.sealing import GivenKeys, KeyFile, KeyRing, KeySource, SystemKeyring
 from gateway.stores.sql import Database
 from gateway.stores.tokens import TokenStore
@@ -30,7 +31,10 @@ from gateway.telemetry import Metrics
 
 
 class Accounts:
-    """All credentials of a configuration. `servers` are the authorization servers of those that have one."""
+    """All credentials of a configuration, and what their key seals.
+
+    `servers` are the authorization servers of those that have one.
+    """
 
     def __init__(
         self,
@@ -47,6 +51,7 @@ class Accounts:
         self.console = config.server.origins.console
         self.ring = KeyRing(key_source(config.encryption_key))
         self.store = TokenStore(database, self.ring)
+        self.storage = PageStorage(database, self.ring)
         self.specs: Mapping[str, Spec] = config.credentials
         self.servers = {
             name: _server(spec, connections) for name, spec in config.credentials.items() if isinstance(spec, OAuth)

@@ -16,12 +16,12 @@ from aiohttp import web
 import gateway
 from gateway.accounts import Accounts, audience
 from gateway.admission import Admission, admission, issuers_of
-from gateway.apps import PARTS, own_files, pack
+from gateway.apps import PARTS, STORAGE_PART, own_files, pack
 from gateway.asking import Approving
 from gateway.backends.connect import Connections
 from gateway.callers.nouns import told_by_proxies
 from gateway.config import App as AppConfig
-from gateway.config import Config, Notices, Reading, Upstream, UpstreamApp
+from gateway.config import Config, Notices, Reading, Storage, Upstream, UpstreamApp
 from gateway.doors import mcp as mcp_door
 from gateway.doors.access import Site
 from gateway.doors.answers import refused
@@ -178,6 +178,7 @@ class _Gateway:
         )
         self._runtime = (static / "view" / "runtime.js").read_text("utf-8")
         self._parts = {word: (static / name).read_text("utf-8") for word, name in PARTS.items()}
+        self._keeping = (static / STORAGE_PART).read_text("utf-8")
         self._sandbox = SandboxDoor(static / "sandbox", origins.sandbox)
         self._listener = _listener(config, self._apps)
         self._apps.replace({app.id: self._serving(app) for app in config.apps.values()})
@@ -384,15 +385,19 @@ class _Gateway:
     def _packed(self, app: AppConfig, source: Path) -> tuple[Packed, SiteDoor, AppCard]:
         """The page, the site and the card of an app of our own. Raises StartError, DocumentError."""
         origins = self._config.server.origins
+        keeps = app.storage is Storage.GATEWAY
+        if keeps:
+            self._accounts.ring.load()
         resource = pack(
             source,
             app=app.id,
             title=app.title,
             runtime=self._runtime,
             parts=self._parts,
+            storage=self._keeping if keeps else None,
             permissions=app.permissions,
         )
-        packed = Packed(app.id, app.title, resource, self._snapshot(app.id))
+        packed = Packed(app.id, app.title, resource, self._snapshot(app.id), keeps)
         site = SiteDoor(
             app.id, source, self._exchange, patience=self._config.approvals.timeout, largest=self._largest(app.id)
         )
@@ -423,6 +428,7 @@ class _Gateway:
             views=self._views,
             forwarder=self._forwarder,
             exchange=self._exchange,
+            storage=self._accounts.storage,
             version=gateway.__version__,
             hosts=list(self._listener.sites),
             origins=sorted(set(self._listener.origins.values())),
@@ -508,7 +514,7 @@ def _entrances(console: str) -> list[web.RouteDef]:
 
 def _page(app: AppConfig) -> tuple[object, ...]:
     """What the packed page of an app depends on."""
-    return app.source, app.title, app.stamp, app.permissions
+    return app.source, app.title, app.stamp, app.permissions, app.storage
 
 
 def _netloc(origin: str) -> str:
@@ -518,6 +524,6 @@ def _netloc(origin: str) -> str:
 def _static() -> Path:
     """The built browser files. Raises `StartError` where they were not built."""
     folder = Path(str(files("gateway"))) / "static"
-    if not all((folder / name).is_file() for name in ("view/runtime.js", *PARTS.values())):
+    if not all((folder / name).is_file() for name in ("view/runtime.js", STORAGE_PART, *PARTS.values())):
         raise StartError("The browser files are not built: install with `pip install .`, which builds them.")
     return folder

@@ -31,12 +31,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """An app as MCP clients and hosts see it; the one of an upstream has no page of its own, and no snapshot."""
+    """An app as MCP clients and hosts see it; the one of an upstream has no page of its own, and no snapshot.
+
+    `keeps` says that the gateway keeps what its page stores.
+    """
 
     id: str
     title: str
     resource: Resource
     snapshot: Snapshot | None
+    keeps: bool = False
 
     @property
     def opens(self) -> bool:

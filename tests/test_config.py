@@ -213,6 +213,19 @@ audit: {on_failure: ignore, redact: [password]}
     ]
 
 
+def test_storage_is_kept_for_pages_of_our_own(folder: Path) -> None:
+    """On the gateway only by name, and not for the page of an upstream's app."""
+    app = "apps:\n  cart: {source: web, policy: cart.yaml, storage: gateway}\n"
+    assert load(folder, app + CREDENTIAL).apps["cart"].storage == "gateway"
+    far = '{source: {upstream: far, resource: "ui://far/app.html"}, policy: cart.yaml, storage: gateway}'
+    text = f"apps:\n  a: {{source: web, policy: cart.yaml, storage: disk}}\n  b: {far}\n"
+    found = problems(folder, f"{text}upstreams: {{far: {{command: [python]}}}}\n{CREDENTIAL}")
+    assert [problem.partition(": ")[2] for problem in found] == [
+        'storage: must be one of page, gateway, not the text "disk"',
+        "storage: is for a folder or a file: the page of an upstream's app is not the gateway's",
+    ]
+
+
 def test_problems_of_policies_come_with_those_of_the_configuration(folder: Path) -> None:
     """One run names what is wrong in every file."""
     (folder / "cart.yaml").write_text(POLICY + "nonsense: 1\n")

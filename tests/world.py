@@ -149,13 +149,14 @@ def write_config(
     port: int,
     policy: str | None = None,
     source: Path = EXAMPLE / "web",
+    storage: str = "page",
     extra: str = "",
     credentials: str = "",
 ) -> None:
-    """The example's configuration with other ports; `policy` and `source` replace the cart's, the rest is added."""
+    """The example's configuration with other ports; policy, source and storage are the cart's, the rest is added."""
     text = (EXAMPLE / "gateway.yaml").read_text("utf-8")
     text = text.replace("127.0.0.1:8080", f"127.0.0.1:{port}").replace("http://localhost:9400", issuer)
-    text = text.replace("source: web", f"source: {source}")
+    text = text.replace("source: web", f"source: {source}\n    storage: {storage}")
     text = text.replace("credentials:\n", f"credentials:\n{credentials}")
     (folder / "gateway.yaml").write_text(f"{text}\n{extra}", "utf-8")
     rules = policy if policy is not None else (EXAMPLE / "policy.yaml").read_text("utf-8")
@@ -168,6 +169,7 @@ async def running(
     *,
     policy: str | None = None,
     source: Path = EXAMPLE / "web",
+    storage: str = "page",
     extra: str = "",
     token_lifetime: int = 300,
     credentials: str = "",
@@ -175,8 +177,17 @@ async def running(
     """Everything runs; `folder` holds its files."""
     auth, shop, door = Server(bound()), Server(bound()), Server(bound())
     issuer = f"http://localhost:{auth.port}"
-    ports = {"shop_port": shop.port, "port": door.port}
-    write_config(folder, issuer=issuer, **ports, policy=policy, source=source, extra=extra, credentials=credentials)
+    write_config(
+        folder,
+        issuer=issuer,
+        shop_port=shop.port,
+        port=door.port,
+        policy=policy,
+        source=source,
+        storage=storage,
+        extra=extra,
+        credentials=credentials,
+    )
     config = read_config(folder)
     credential = config.credentials["shop-service"]
     assert isinstance(credential, OAuth)

@@ -4,6 +4,7 @@ from gateway.apps.own_files import media_type as media_type
 from gateway.apps.own_files import own_file as own_file
 from gateway.apps.own_files import own_files as own_files
 from gateway.apps.pack import PARTS as PARTS
+from gateway.apps.pack import STORAGE_PART as STORAGE_PART
 from gateway.apps.pack import pack as pack
 from gateway.apps.pack import with_snapshot as with_snapshot
 from gateway.apps.permissions import PERMISSIONS as PERMISSIONS

@@ -16,6 +16,7 @@ from gateway.apps.scripts import as_element_text as script_text
 from gateway.apps.scripts import import_problems
 from gateway.apps.styles import as_element_text as style_text
 from gateway.apps.styles import pack_styles
+from gateway.apps.waiting import RUN
 from gateway.errors import DocumentError, Problem
 
 _SOURCES = {
@@ -32,9 +33,6 @@ _SOURCES = {
 _FRAMES = {"iframe": "src", "frame": "src", "embed": "src", "object": "data", "use": "href"}
 _HINTS = frozenset({"preload", "modulepreload", "prefetch", "preconnect", "dns-prefetch", "manifest"})
 _ICONS = frozenset({"icon", "apple-touch-icon", "mask-icon"})
-_JAVASCRIPT = frozenset(
-    {"", "text/javascript", "application/javascript", "application/x-javascript", "text/ecmascript"}
-)
 _LOADING = frozenset({"src", "type", "async", "defer", "integrity", "crossorigin", "fetchpriority", "referrerpolicy"})
 _LINKING = frozenset({"rel", "href", "type", "integrity", "crossorigin", "fetchpriority", "referrerpolicy", "title"})
 _CANDIDATE = re.compile(r"[\s,]*(\S*[^\s,])(\s[^,]*)?,?")
@@ -192,7 +190,7 @@ class Packing:
         if kind == "importmap":
             self._imports |= _imports_of(self._page.text.whole[element.end : element.text_end])
             return [_removed(element)]
-        if not module and kind not in _JAVASCRIPT:
+        if not module and kind not in RUN:
             return []
         if source is None:
             text, code = self._part(element.end), self._page.text.whole[element.end : element.text_end]

@@ -14,6 +14,7 @@ from gateway.apps.markup import Page, parse
 from gateway.apps.permissions import granted, notes
 from gateway.apps.places import Splice, splice
 from gateway.apps.scripts import as_element_text
+from gateway.apps.waiting import waiting
 from gateway.errors import DocumentError, Problem
 from gateway.model import Json, Resource
 
@@ -22,6 +23,9 @@ SNAPSHOT = "webmcp-gateway-snapshot"
 
 PARTS = {"toolname": "forms/forms.js", "EventSource": "events/events.js"}
 """Scripts of the view runtime for some pages alone: the file of each, under the word by which a page asks for it."""
+
+STORAGE_PART = "storage/storage.js"
+"""The file of the script that keeps `localStorage` on the gateway, for the apps that are configured so."""
 
 _OURS = '<meta name="webmcp-gateway"'
 
@@ -33,6 +37,7 @@ def pack(
     title: str,
     runtime: str,
     parts: Mapping[str, str] | None = None,
+    storage: str | None = None,
     base: str = "/",
     permissions: Collection[str] = (),
 ) -> Resource:
@@ -40,9 +45,10 @@ def pack(
 
     `runtime` is the view runtime's JavaScript, `parts` what is added to it for pages in which a word stands, by that
     word (`PARTS` names the files). `base` is what the app's relative URLs are relative to: a path, or the absolute URL
-    of its own site; a `<base href>` of the page goes before its path. `permissions` are those that the page may have
-    where it uses them. Only what is not changed keeps
-    its bytes. Raises `DocumentError` with everything that cannot be packed.
+    of its own site; a `<base href>` of the page goes before its path. `storage` is the script that keeps the page's
+    storage on the gateway: the page's own scripts then wait until it starts them. `permissions` are those that the page
+    may have where it uses them. Only what is not changed keeps its bytes.
+    Raises `DocumentError` with everything that cannot be packed.
     """
     path = source / "index.html" if source.is_dir() else source
     if not path.is_file():
@@ -55,8 +61,12 @@ def pack(
     splices += _tail(page, packing.deferred)
     whole = splice(page.text.whole, splices)
     runtime = ";".join([runtime, *(script for word, script in (parts or {}).items() if word in whole)])
+    if storage is not None:
+        runtime += f";{storage}"
     head = _head(app, title, packing.base, runtime) + "".join(packing.sheets)
     packed = splice(page.text.whole, [Splice(page.head, page.head, head), *splices])
+    if storage is not None:
+        packed = waiting(packed, packed.index(head) + len(head))
     digest = hashlib.sha256(packed.encode()).hexdigest()
     size = f"{len(packed.encode()):,} bytes, of which {len(head.encode()):,} are the view runtime"
     if "data:font/" in packed:

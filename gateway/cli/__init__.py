@@ -18,6 +18,7 @@ main = CommandGroup(
         "attack": "gateway.cli.attack.command:attack",
         "token": "gateway.cli.token:token",
         "credential": "gateway.cli.credential:credential",
+        "storage": "gateway.cli.storage:storage",
         "audit": "gateway.cli.audit:audit",
         "version": "gateway.cli.version:version",
     },

@@ -17,7 +17,7 @@ from gateway.config.credentials import credentials as read_credentials
 from gateway.config.credentials import exempt
 from gateway.config.encryption import encryption_key
 from gateway.config.mcp import read_mcp
-from gateway.config.nouns import App, Config, Origins, Server, Unproven, UpstreamApp
+from gateway.config.nouns import App, Config, Origins, Server, Storage, Unproven, UpstreamApp
 from gateway.config.secrets import misplaced
 from gateway.config.settings import DEFAULTS, UNAVAILABLE
 from gateway.config.sources import stamp
@@ -172,13 +172,16 @@ class _Reader:
         title = section.text("title", name[:1].upper() + name[1:])
         trusted = section.flag("trust_view_gestures")
         permissions = _permissions(section)
+        storage = Storage(section.choice("storage", list(Storage), DEFAULTS["apps.<name>.storage"]))
         if isinstance(source, UpstreamApp) and "permissions" in section:
             section.problem("are for a folder or a file: an upstream says itself what its app asks for", "permissions")
+        if isinstance(source, UpstreamApp) and storage is Storage.GATEWAY:
+            section.problem("is for a folder or a file: the page of an upstream's app is not the gateway's", "storage")
         if policy is None:
             self.broken.add(name)
             return None
         state = stamp(source) if isinstance(source, Path) else ""
-        return App(name, source, policy, unproven, title, trusted, state, permissions)
+        return App(name, source, policy, unproven, title, trusted, state, permissions, storage)
 
     def _upstream(self, name: str, section: Section, credentials: Mapping[str, Spec]) -> Upstream | None:
         if problem := app_id_problem(name):

@@ -24,6 +24,13 @@ class Unproven(StrEnum):
     DENY = "deny"
 
 
+class Storage(StrEnum):
+    """Where `localStorage` of a view is kept: in its page, as long as that lives, or on the gateway for its person."""
+
+    PAGE = "page"
+    GATEWAY = "gateway"
+
+
 @dataclass(frozen=True, slots=True)
 class Origins:
     """Three sites that share nothing; `apps` holds `{app}`."""
@@ -72,11 +79,15 @@ class App:
     trust_view_gestures: bool
     stamp: str = ""
     permissions: tuple[str, ...] = ()
+    storage: Storage = Storage.PAGE
 
 
 @dataclass(frozen=True, slots=True)
 class EncryptionKey:
-    """Where the key is with which tokens are sealed: one of the three. `variable` has its content beside it."""
+    """Where the key is with which tokens and storage are sealed: one of the three.
+
+    `variable` has its content beside it.
+    """
 
     file: Path | None = None
     variable: tuple[str, Secret] | None = None

@@ -70,6 +70,11 @@ SETTINGS: Final = (
         "[]",
         "What the page may have where it uses it: camera, microphone, geolocation, clipboard-write.",
     ),
+    Setting(
+        "apps.<name>.storage",
+        "page",
+        "Where localStorage of its views is kept: page (as long as that lives), or gateway (per person, sealed).",
+    ),
     Setting("apps.<name>.trust_view_gestures", "false", "Whether the view's own word on a person's gesture is taken."),
     Setting("upstreams.<name>.command", "", "An MCP server as a process: a list of the program and its arguments."),
     Setting("upstreams.<name>.cwd", ".", "The folder in which the command runs."),

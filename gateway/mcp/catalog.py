@@ -14,6 +14,7 @@ from gateway.contract import parse_arguments
 from gateway.errors import Reason, Refusal
 from gateway.mcp import arguments as read
 from gateway.mcp import relay
+from gateway.mcp import storage as kept
 from gateway.mcp import tools as define
 from gateway.mcp.ports import Client, Exchange, Forwarder, PackedApp, Views
 from gateway.mcp.results import of_page, of_refusal, of_response, of_values
@@ -66,12 +67,14 @@ class Catalog:
         views: Views,
         forwarder: Forwarder,
         exchange: Exchange,
+        storage: kept.Storage,
     ) -> None:
         self._app = app
         self._all = apps
         self._views = views
         self._forwarder = forwarder
         self._exchange = exchange
+        self._storage = storage
         self._relay = relay.RelayTools(app, views)
         self._apps: Mapping[str, PackedApp] = {}
         self._own: Mapping[str, _Entry] = {}
@@ -129,7 +132,9 @@ class Catalog:
         return types.ReadResourceResult(contents=[define.app_contents(packed, await packed.html())])
 
     def _entries(self) -> list[_Entry]:
+        keeps = any(packed.keeps for packed in self._apps.values())
         return [
+            *([_Entry(kept.storage_tool(), self._keep)] if keeps else []),
             *(_Entry(define.open_tool(packed), self._opening(packed)) for packed in self._resources.values()),
             _Entry(define.http_request(), self._http_request),
             _Entry(define.http_stream(), self._http_stream),
@@ -202,6 +207,12 @@ class Catalog:
         except Refusal as refusal:
             response = await self._exchange.refuse(refusal, self._unknown(client), "", "")
         return _answer(response, client)
+
+    async def _keep(self, arguments: Arguments, client: Client) -> types.CallToolResult:
+        caller = self._caller(arguments, client)
+        if not self._apps[caller.app].keeps:
+            raise Refusal(Reason.BAD_REQUEST, f"The app {caller.app} has no storage on the gateway.")
+        return await kept.serve(self._storage, arguments, caller)
 
     async def _attach(self, arguments: Arguments, client: Client) -> types.CallToolResult:
         if client.caller is not None:

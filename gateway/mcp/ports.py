@@ -48,6 +48,11 @@ class PackedApp(Protocol):
         """Whether models open it by a tool of the gateway's; the app of an upstream is opened by that one's tools."""
         ...
 
+    @property
+    def keeps(self) -> bool:
+        """Whether the gateway keeps what its page stores."""
+        ...
+
     async def html(self) -> str:
         """The page as it is given out: `resource.html` with the snapshot, which may be another one each time."""
         ...

@@ -29,6 +29,7 @@ from gateway.mcp.fast import SILENCE, Fast, FastPath, answered
 from gateway.mcp.identity import User, current_principal, principal_of
 from gateway.mcp.ports import Client, Exchange, Forwarder, PackedApp, Views
 from gateway.mcp.resume import Sessions
+from gateway.mcp.storage import Storage
 from gateway.mcp.tools import UI_EXTENSION, shows_apps
 from gateway.model import LOCAL, Principal, Tell
 from gateway.traces import arriving
@@ -100,6 +101,7 @@ class Face:
         views: Views,
         forwarder: Forwarder,
         exchange: Exchange,
+        storage: Storage,
         version: str,
         hosts: Sequence[str],
         origins: Sequence[str],
@@ -112,7 +114,7 @@ class Face:
         sessions: int = SESSIONS,
         session_idle: float = SESSION_IDLE,
     ) -> None:
-        self.catalog = Catalog(app, apps=apps, views=views, forwarder=forwarder, exchange=exchange)
+        self.catalog = Catalog(app, apps=apps, views=views, forwarder=forwarder, exchange=exchange, storage=storage)
         self._views = views
         self._principal = principal
         self._changes = Changes(lambda principal: views.tools(principal, app))

@@ -167,6 +167,19 @@ TOUCH_KEYS: Final = Table(
 )
 """The security keys that people touch to approve: public keys, and how often each was used."""
 
+PAGE_STORAGE: Final = Table(
+    "page_storage",
+    METADATA,
+    Column("person", String, primary_key=True),
+    Column("app", String, primary_key=True),
+    Column("version", BigInteger, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("key", String, nullable=False),
+    Column("sealed", LargeBinary, nullable=False),
+    Column("changed", Float, nullable=False),
+)
+"""What pages of apps keep for a person, sealed with the key `key`; `size` is in characters."""
+
 
 def migrate(connection: Connection) -> None:
     """Bring the database to this version, in the transaction of `connection`. Raises ValueError if it is newer."""
@@ -204,5 +217,6 @@ MIGRATIONS: Final[tuple[Callable[[Connection], None], ...]] = (
     _create(TOKENS, LEASES, CONNECTS),
     _create(ISSUED, SESSIONS),
     _create(TOUCH_KEYS),
+    _create(PAGE_STORAGE),
 )
 """What makes version n + 1 of version n, from nothing on."""

@@ -263,3 +263,18 @@ def test_pages_with_declarative_forms_get_the_part_for_them(tmp_path: Path) -> N
     parts = {"toolname": forms}
     html = [pack(tmp_path / name, app="cart", title="", runtime=RUNTIME, parts=parts).html for name in "abc"]
     assert [forms in page for page in html] == [True, True, False]
+
+
+def test_scripts_wait_for_storage_that_the_gateway_keeps(tmp_path: Path) -> None:
+    """All that would run, with the attributes that they have; what is no script for a browser stays."""
+    page = (
+        '<script>one()</script><SCRIPT id=a TYPE="text/javascript">two()</SCRIPT><script type=module>three()</script>'
+        '<script type="application/json">{}</script>'
+    )
+    packed = pack(write(tmp_path, index__html=page), app="cart", title="Cart", runtime=RUNTIME, storage="keep()")
+    assert f"<script>{RUNTIME};keep()</script>" in packed.html
+    waits = ' type="webmcp-gateway-waits" webmcp-gateway-waits="'
+    assert body(packed) == (
+        f'<script{waits}">one()</script><SCRIPT{waits}" id=a TYPE="text/javascript">two()</SCRIPT>'
+        f'<script{waits}module" type=module>three()</script><script type="application/json">{{}}</script>'
+    )

@@ -15,7 +15,7 @@ from typing import Any
 from aiohttp import web
 from playwright.async_api import Frame, Page
 
-from gateway.apps import PARTS, pack
+from gateway.apps import PARTS, STORAGE_PART, pack
 
 ROOT = Path(__file__).parents[2]
 RUNTIME = ROOT / "gateway" / "static" / "view" / "runtime.js"
@@ -28,12 +28,14 @@ CSP = (
 KEY = bytes(range(32))
 
 
-def packed(folder: Path, html: str) -> str:
-    """`html` as the packer makes an app of it."""
+def packed(folder: Path, html: str, *, keeps: bool = False) -> str:
+    """`html` as the packer makes an app of it; `keeps` that has its storage on the gateway."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "index.html").write_text(html, "utf-8")
     parts = {word: (ROOT / "gateway" / "static" / name).read_text("utf-8") for word, name in PARTS.items()}
-    return pack(folder, app="cart", title="Cart", runtime=RUNTIME.read_text("utf-8"), parts=parts).html
+    storage = (ROOT / "gateway" / "static" / STORAGE_PART).read_text("utf-8") if keeps else None
+    runtime = RUNTIME.read_text("utf-8")
+    return pack(folder, app="cart", title="Cart", runtime=runtime, parts=parts, storage=storage).html
 
 
 @asynccontextmanager

@@ -7,9 +7,11 @@ from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import httpx2
 from aiohttp import web
 from mcp import Client
 from mcp.client import advertise
+from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult, TextResourceContents
 from playwright.async_api import FrameLocator, Page, ViewportSize, expect
 
@@ -67,13 +69,21 @@ async def shown(
     drop_meta: bool = False,
     turns: asyncio.Lock | None = None,
     carried: list[str] | None = None,
+    headers: dict[str, str] | None = None,
+    landmark: str = "[data-item-id]",
 ) -> AsyncIterator[FrameLocator]:
     """The cart in the stock host.
 
     `drop_meta`: a host that loses `_meta` of results. `turns`: one that makes a view's calls one after the other.
-    `carried` takes the names of the tools that the view called.
+    `carried` takes the names of the tools that the view called. `headers` say who the client is.
     """
-    async with stock_host(script) as url, Client(f"{world.url}/mcp/cart", mode="2026-07-28", extensions=UI) as client:
+    async with (
+        stock_host(script) as url,
+        httpx2.AsyncClient(headers=headers) as http,
+        Client(
+            streamable_http_client(f"{world.url}/mcp/cart", http_client=http), mode="2026-07-28", extensions=UI
+        ) as client,
+    ):
 
         async def call_server(params: dict[str, Any]) -> dict[str, Any]:
             if carried is not None:
@@ -94,7 +104,7 @@ async def shown(
             result.pop("_meta")
         await page.evaluate("([html, result]) => window.show(html, result)", [content.text, result])
         frame = page.frame_locator("iframe")
-        await expect(frame.locator("[data-item-id]").first).to_be_visible(timeout=15_000)
+        await expect(frame.locator(landmark).first).to_be_visible(timeout=15_000)
         yield frame
 
 

@@ -62,6 +62,7 @@ class Packed:
     title: str
     resource: Resource
     opens: bool = True
+    keeps: bool = False
 
     async def html(self) -> str:
         """The page, which has no snapshot."""
@@ -128,6 +129,29 @@ class FakeViews:
     def watch(self, callback: Callable[[Principal], None]) -> Callable[[], None]:
         self._watchers.add(callback)
         return lambda: self._watchers.discard(callback)
+
+
+class FakeStorage:
+    """What pages keep, by person and app; `failing` is what it fails with."""
+
+    def __init__(self) -> None:
+        self.items: dict[tuple[str, str], dict[str, str]] = {}
+        self.failing: Exception | None = None
+
+    async def load(self, person: str, app: str) -> Mapping[str, str]:
+        if self.failing is not None:
+            raise self.failing
+        return self.items.get((person, app), {})
+
+    async def save(
+        self, person: str, app: str, changes: Mapping[str, str | None], *, clear: bool = False, now: float
+    ) -> bool:
+        kept = {} if clear else dict(await self.load(person, app))
+        kept |= {key: value for key, value in changes.items() if value is not None}
+        if "too much" in kept:
+            return False
+        self.items[person, app] = {key: value for key, value in kept.items() if changes.get(key, "") is not None}
+        return True
 
 
 class FakePages:
@@ -301,6 +325,7 @@ class Mount:
     fast_path: bool = True
     front: bool = False
     apps: dict[str, Packed] = field(default_factory=lambda: {id: packed(id) for id in ("cart", "todo")})
+    storage: FakeStorage = field(default_factory=FakeStorage)
 
     @asynccontextmanager
     async def face(self) -> AsyncIterator[Served]:
@@ -312,6 +337,7 @@ class Mount:
             views=views,
             forwarder=pages,
             exchange=exchange,
+            storage=self.storage,
             version="1.2.3",
             hosts=["127.0.0.1:*", "gateway.test"],
             origins=["http://console.test"],

@@ -13,6 +13,9 @@ import { answerOf } from "./results";
 
 export const TOOL = "http_request";
 
+/** Keeps what the page stores, for a proven view alone. */
+const STORAGE = "webmcp_storage";
+
 /** A host's gateway takes 64 calls at a time: what is over that waits here, and some places are left for other calls. */
 const AT_ONCE = 48;
 
@@ -147,7 +150,7 @@ export function createCalls({ handshake, proof, activity, gestures, requests, pe
       if (!view) throw new Unproven();
       return requests.send("tools/call", { name, arguments: { ...args, _view: view } }, signal && { signal });
     },
-    tool: (name, args) => call(name, Promise.resolve(args)),
+    tool: (name, args) => call(name, name === STORAGE ? proven(args) : Promise.resolve(args)),
     flying,
     bulk: async () => !!(await handshake.host())?.bridge,
     stream: ends.stream,

@@ -1,4 +1,4 @@
-"""`credential rotate-key`: a new key for stored tokens."""
+"""`credential rotate-key`: a new key for stored tokens, and for what pages keep."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gateway.stores.sealing import new_key
 @config_option()
 @json_option
 def rotate_key(prints: bool, reseal: bool, path: Path, as_json: bool) -> None:
-    """Make a new key for stored tokens, and seal all of them with it. The gateway may be running.
+    """Make a new key for stored tokens and what pages keep, and seal all of it anew. The gateway may be running.
 
     The key before stays in its place until the next rotation, for processes that still hold it. A key in the
     environment is not ours to change: put what --print gives in front of it, separated by a space, restart the
@@ -36,12 +36,18 @@ def rotate_key(prints: bool, reseal: bool, path: Path, as_json: bool) -> None:
         if not reseal:
             accounts.ring.rotate()
         done, lost = await accounts.store.reseal()
-        return {"key": accounts.ring.ids[0], "sealed": done, "unreadable": lost}
+        pages, lost_pages = await accounts.storage.reseal()
+        tokens: dict[str, Json] = {"key": accounts.ring.ids[0], "sealed": done, "unreadable": lost}
+        return {**tokens, "pages": pages, "unreadable_pages": lost_pages}
 
     result = run(path, rotated)
     if as_json:
         write_json(result)
         return
     click.echo(f"The key is {result['key']}; {result['sealed']} tokens were sealed with it.")
+    if result["pages"]:
+        click.echo(f"So was what {result['pages']} pages keep.")
+    if result["unreadable_pages"]:
+        click.echo(f"What {result['unreadable_pages']} pages keep can be opened with no key: see `storage delete`.")
     if result["unreadable"]:
         click.echo(f"{result['unreadable']} tokens can be opened with no key: their accounts must be connected anew.")

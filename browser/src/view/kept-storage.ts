@@ -1,0 +1,99 @@
+/** A `Storage` whose changes are saved elsewhere: in the background, one save at a time. */
+
+import { createStorage } from "./shims";
+import type { Params } from "./json-rpc";
+
+/** The least time between two saves, in milliseconds. */
+const PAUSE = 250;
+/** After this a save that failed is tried again, in milliseconds. */
+const AGAIN = 5000;
+
+export interface Kept {
+  items: Params;
+  /** Characters of keys and values together. */
+  quota: number;
+}
+
+/** JSON as hosts carry it has no half of a surrogate pair: a text with one is written with escapes. */
+export function wrapped(text: string): string {
+  return /^\0|\p{Surrogate}/u.test(text) ? `\0${JSON.stringify(text)}` : text;
+}
+
+export function unwrapped(text: string): string {
+  return text[0] === "\0" ? (JSON.parse(text.slice(1)) as string) : text;
+}
+
+/** `save` takes `{changes, clear?}`; false where it could not be reached, and may be later. */
+function createSaver(save: (args: Params) => Promise<boolean>, later: (milliseconds: number) => Promise<unknown>) {
+  let changes: { [key: string]: string | null } = {};
+  let clear = false;
+  let busy = false;
+
+  async function run(): Promise<void> {
+    busy = true;
+    await later(0);
+    while (clear || Object.keys(changes).length) {
+      const sent = { changes, ...(clear && { clear }) };
+      changes = {};
+      clear = false;
+      if (await save(sent)) await later(PAUSE);
+      else {
+        // What was cleared meanwhile is gone; else what came since counts.
+        if (!clear) ({ changes, clear = false } = { ...sent, changes: { ...sent.changes, ...changes } });
+        await later(AGAIN);
+      }
+    }
+    busy = false;
+  }
+
+  return {
+    change(key: string, value: string | null): void {
+      changes[wrapped(key)] = value === null ? null : wrapped(value);
+      if (!busy) void run();
+    },
+    clear(): void {
+      changes = {};
+      clear = true;
+      if (!busy) void run();
+    },
+  };
+}
+
+export function createKeptStorage({ items, quota }: Kept, save: (args: Params) => Promise<boolean>, later: (milliseconds: number) => Promise<unknown>): Storage {
+  const inner = createStorage();
+  const saver = createSaver(save, later);
+  const sizes = new Map<string, number>();
+
+  function put(key: string, value: string): void {
+    const size = wrapped(key).length + wrapped(value).length;
+    let whole = size;
+    for (const [name, held] of sizes) if (name !== key) whole += held;
+    if (whole > quota) throw new DOMException(`Setting '${key}' exceeds the quota.`, "QuotaExceededError");
+    inner.setItem(key, value);
+    sizes.set(key, size);
+  }
+  for (const [key, value] of Object.entries(items)) put(unwrapped(key), unwrapped(String(value)));
+
+  const methods: { [name: string | symbol]: unknown } = Object.assign(Object.create(null), {
+    setItem(key: unknown, value: unknown) {
+      if (inner.getItem(`${key}`) === `${value}`) return;
+      put(`${key}`, `${value}`);
+      saver.change(`${key}`, `${value}`);
+    },
+    removeItem(key: unknown) {
+      if (!sizes.delete(`${key}`)) return;
+      inner.removeItem(`${key}`);
+      saver.change(`${key}`, null);
+    },
+    clear() {
+      inner.clear();
+      sizes.clear();
+      saver.clear();
+    },
+  });
+  return new Proxy(inner, {
+    get: (_, key) => methods[key] ?? Reflect.get(inner, key),
+    set: (_, key, value) => ((methods["setItem"] as (key: unknown, value: unknown) => void)(key, value), true),
+    deleteProperty: (_, key) => ((methods["removeItem"] as (key: unknown) => void)(key), true),
+  });
+}

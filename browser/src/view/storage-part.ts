@@ -1,0 +1,45 @@
+/**
+ * `localStorage` that the gateway keeps for the person and the app. The page's own scripts wait until it is there.
+ * A script of its own after the runtime, for apps whose configuration asks for it; it needs `webmcpGateway` alone.
+ */
+
+import type { Params } from "./json-rpc";
+import { createKeptStorage, type Kept } from "./kept-storage";
+import { startScripts } from "./late-scripts";
+import { answerOf } from "./results";
+import type { PageSide } from "./tiers";
+
+const TOOL = "webmcp_storage";
+/** The longest that a page waits for what was kept, in milliseconds. */
+const PATIENCE = 10000;
+
+const later = (milliseconds: number): Promise<undefined> => new Promise((go) => setTimeout(go, milliseconds));
+
+async function load(page: PageSide): Promise<Kept | string> {
+  if (!page.tier) await new Promise((go) => document.addEventListener("tierchange", go, { once: true }));
+  // Of the others, some would report the call to the model.
+  if (page.tier !== "full") return `this host carries no tool calls`;
+  const { items, quota, reason, detail } = answerOf(await page.safeCallTool(TOOL)) ?? {};
+  return typeof quota === "number" ? { items: items as Params, quota } : `${reason}: ${detail}`;
+}
+
+/** False where the gateway was not reached. */
+async function save(page: PageSide, args: Params): Promise<boolean> {
+  const result = await page.safeCallTool(TOOL, args);
+  if (!result["isError"]) return true;
+  const { reason, detail } = answerOf(result) ?? {};
+  if (!reason || reason === "backend-unavailable") return false;
+  console.warn(`webmcp-gateway: localStorage was not kept: ${reason}: ${detail}`);
+  return true;
+}
+
+async function start(): Promise<void> {
+  const { webmcpGateway: page } = window as unknown as { webmcpGateway: PageSide };
+  const found = await Promise.race([load(page), later(PATIENCE)]);
+  if (typeof found !== "object") return console.warn(`webmcp-gateway: localStorage lasts as long as this page: ${found ?? "the gateway did not answer"}`);
+  // Also where the frame has one of its own: that is its host's, and others may share it.
+  const value = createKeptStorage(found, (args) => save(page, args), later);
+  Object.defineProperty(window, "localStorage", { value, configurable: true });
+}
+
+startScripts(window.parent === window ? Promise.resolve() : start());

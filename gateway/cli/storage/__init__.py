@@ -1,0 +1,16 @@
+"""`storage`: what pages of apps with `storage: gateway` keep for people."""
+
+from __future__ import annotations
+
+from gateway.cli.group import CommandGroup
+
+storage = CommandGroup(
+    name="storage",
+    purpose="List and delete what pages keep on the gateway for people.",
+    commands_in={
+        "list": "gateway.cli.storage.list:list_storage",
+        "delete": "gateway.cli.storage.delete:delete_storage",
+    },
+)
+
+__all__ = ["storage"]

@@ -1,0 +1,38 @@
+"""`storage list`: whose pages keep something, and how much; never what."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from gateway.accounts import Accounts
+from gateway.cli.credential.opened import run
+from gateway.cli.options import config_option
+from gateway.cli.policy.output import console, json_option, write_json
+from gateway.stores.page_storage import Kept
+
+
+@click.command("list")
+@config_option()
+@json_option
+def list_storage(path: Path, as_json: bool) -> None:
+    """List for whom the pages of which app keep something on the gateway, and how much; never what it is.
+
+    Example: webmcp-gateway storage list --json
+    """
+
+    async def listed(accounts: Accounts) -> list[Kept]:
+        return await accounts.storage.list()
+
+    found = run(path, listed)
+    if as_json:
+        write_json([{"app": o.app, "person": o.person, "characters": o.size, "changed": o.changed} for o in found])
+        return
+    table = Table("app", "person", "characters", "changed", box=None, pad_edge=False)
+    for one in found:
+        changed = datetime.fromtimestamp(one.changed, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        table.add_row(one.app, one.person, f"{one.size:,}", changed)
+    console().print(table if found else "No page keeps anything.")

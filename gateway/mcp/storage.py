@@ -1,0 +1,86 @@
+"""The tool by which a view has its `localStorage` kept for its person, in apps whose configuration says so."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Protocol
+
+import mcp_types as types
+
+from gateway.errors import Reason, Refusal
+from gateway.mcp import arguments as read
+from gateway.mcp.results import of_values
+from gateway.mcp.tools import APP_ONLY
+from gateway.model import Caller, Json
+from gateway.stores.page_storage import QUOTA
+from gateway.stores.sealing import Unreadable
+
+Arguments = Mapping[str, Json]
+
+
+class Storage(Protocol):
+    """Where it is kept: `gateway.stores.page_storage.PageStorage`."""
+
+    async def load(self, person: str, app: str) -> Mapping[str, str]: ...
+
+    async def save(
+        self, person: str, app: str, changes: Mapping[str, str | None], *, clear: bool = False, now: float
+    ) -> bool: ...
+
+
+def storage_tool() -> types.Tool:
+    """The definition."""
+    properties = {
+        "_view": {"type": "string", "description": "The proof of a view that it makes the call itself."},
+        "changes": {
+            "type": "object",
+            "additionalProperties": {"type": ["string", "null"]},
+            "description": "Items to keep; null removes one. Left out: give what is kept.",
+        },
+        "clear": {"type": "boolean", "description": "Remove all items first."},
+    }
+    output = {
+        "items": {"type": "object", "additionalProperties": {"type": "string"}},
+        "quota": {"type": "integer", "description": "Characters of keys and values together."},
+    }
+    return types.Tool(
+        name="webmcp_storage",
+        title="Keep the page's storage",
+        description="Gives what the app's page keeps for its person, or changes it.",
+        input_schema={"type": "object", "properties": properties},
+        output_schema={"type": "object", "properties": output, "required": ["quota"]},
+        _meta=APP_ONLY,
+    )
+
+
+async def serve(storage: Storage, arguments: Arguments, caller: Caller) -> types.CallToolResult:
+    """What a call of it does for the proven view of `caller`. Raises `Refusal`."""
+    if not caller.proven:
+        raise Refusal(Reason.VIEW_UNPROVEN, "Only a proven view has storage on the gateway.")
+    if caller.principal.shared:
+        raise Refusal(Reason.POLICY_DENIED, "A token that many share keeps no storage: it is kept for a person.")
+    person, app = caller.principal.person, caller.app
+    changes, clear = _changes(arguments), read.flag(arguments, "clear")
+    try:
+        if changes is None and not clear:
+            return of_values({"items": dict(await storage.load(person, app)), "quota": QUOTA})
+        kept = await storage.save(person, app, changes or {}, clear=clear, now=time.time())
+    except Unreadable as error:
+        raise Refusal(Reason.INTERNAL, f"What is kept for this page cannot be opened: {error}.") from error
+    except OSError as error:
+        raise Refusal(Reason.BACKEND_UNAVAILABLE, "What pages keep cannot be reached now.") from error
+    if not kept:
+        raise Refusal(Reason.QUOTA_EXCEEDED, f"The pages of an app keep at most {QUOTA:,} characters for one person.")
+    return of_values({"quota": QUOTA})
+
+
+def _changes(arguments: Arguments) -> dict[str, str | None] | None:
+    if "changes" not in arguments:
+        return None
+    changes: dict[str, str | None] = {}
+    for key, value in read.mapping(arguments, "changes").items():
+        if value is not None and not isinstance(value, str):
+            raise Refusal(Reason.BAD_REQUEST, f"`changes.{key[:64]}` must be a string or null.")
+        changes[key] = value
+    return changes

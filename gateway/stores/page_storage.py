@@ -1,0 +1,158 @@
+"""What pages of apps keep for a person: their `localStorage`, sealed, by person and app."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import and_, delete, select, true
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.stores.schema import PAGE_STORAGE
+from gateway.stores.sealing import KeyRing, Unreadable
+from gateway.stores.sql import Database
+from gateway.stores.upsert import insert
+from gateway.stores.whole import whole
+
+QUOTA: Final = 1024 * 1024
+"""Characters, of keys and values together, that the pages of one app may keep for one person."""
+
+_TRIES = 8
+"""How often a change is begun anew where another process was faster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is known of a page's storage without opening it; `changed` is in seconds since the epoch."""
+
+    person: str
+    app: str
+    size: int
+    changed: float
+
+
+class PageStorage:
+    """The storage of all persons and apps, in `database`. Each method raises OSError while that is down.
+
+    Where it opens or seals, also `Unreadable`, and StartError where there are no keys.
+    """
+
+    def __init__(self, database: Database, ring: KeyRing) -> None:
+        self._database = database
+        self._ring = ring
+        self._writing = asyncio.Lock()  # SQLite lets one write at a time, and makes the others sleep
+
+    async def load(self, person: str, app: str) -> Mapping[str, str]:
+        """The items, in the order in which they were first put in."""
+        async with self._database.connect() as connection:
+            _, items = await self._items(connection, person, app)
+        return items
+
+    async def save(
+        self, person: str, app: str, changes: Mapping[str, str | None], *, clear: bool = False, now: float
+    ) -> bool:
+        """Change items, or remove them where the value is None, after all were removed if `clear`.
+
+        False, and nothing changed, where that would be more than `QUOTA`.
+        """
+        return await whole(self._save(person, app, changes, clear, now))
+
+    async def list(self) -> list[Kept]:
+        """All that is kept."""
+        columns = PAGE_STORAGE.c.person, PAGE_STORAGE.c.app, PAGE_STORAGE.c.size, PAGE_STORAGE.c.changed
+        async with self._database.connect() as connection:
+            rows = await connection.execute(select(*columns).order_by(*columns[:2]))
+            return [Kept(*row) for row in rows]
+
+    async def delete(self, person: str | None = None, app: str | None = None) -> int:
+        """Forget what is kept for `person` (for all, if None) by `app` (by all, if None): for how many of them."""
+        return await whole(self._delete(person, app))
+
+    async def reseal(self) -> tuple[int, int]:
+        """Seal everything with the newest key: how many were, and how many no key opens."""
+        newest = self._ring.ids[0]
+        done = lost = 0
+        async with self._database.connect() as connection:
+            rows = (await connection.execute(select(PAGE_STORAGE).where(PAGE_STORAGE.c.key != newest))).all()
+        for row in rows:
+            try:
+                text = self._ring.open(row.key, bytes(row.sealed), _place(row.person, row.app))
+            except Unreadable:
+                lost += 1
+                continue
+            key, sealed = self._ring.seal(text, _place(row.person, row.app))
+            done += await whole(self._reseal(row, key, sealed))
+        return done, lost
+
+    async def _save(self, person: str, app: str, changes: Mapping[str, str | None], clear: bool, now: float) -> bool:
+        async with self._writing:
+            for _ in range(_TRIES):
+                async with self._changing() as connection:
+                    version, items = await self._items(connection, person, app)
+                    kept = {} if clear else items
+                    kept |= {key: value for key, value in changes.items() if value is not None}
+                    for gone in (key for key, value in changes.items() if value is None):
+                        kept.pop(gone, None)
+                    size = sum(len(key) + len(value) for key, value in kept.items())
+                    if size > QUOTA:
+                        return False
+                    key, sealed = await asyncio.to_thread(self._sealed, kept, _place(person, app))
+                    row = {"person": person, "app": app, "version": version + 1, "size": size}
+                    row |= {"key": key, "sealed": sealed, "changed": now}
+                    if await _put(connection, row, version):
+                        return True
+        raise OSError(f"the storage of {app} is changed by too many at once")
+
+    async def _items(self, connection: AsyncConnection, person: str, app: str) -> tuple[int, dict[str, str]]:
+        """The version of what is there, 0 for nothing, and its items."""
+        row = (await connection.execute(select(PAGE_STORAGE).where(_at(person, app)))).first()
+        if row is None:
+            return 0, {}
+        return row.version, await asyncio.to_thread(self._opened, row)
+
+    def _opened(self, row: Any) -> dict[str, str]:
+        items: dict[str, str] = json.loads(self._ring.open(row.key, bytes(row.sealed), _place(row.person, row.app)))
+        return items
+
+    def _sealed(self, items: Mapping[str, str], place: str) -> tuple[str, bytes]:
+        return self._ring.seal(json.dumps(items), place)
+
+    async def _delete(self, person: str | None, app: str | None) -> int:
+        async with self._writing, self._changing() as connection:
+            return (await connection.execute(delete(PAGE_STORAGE).where(_at(person, app)))).rowcount
+
+    async def _reseal(self, row: Any, key: str, sealed: bytes) -> bool:
+        async with self._writing, self._changing() as connection:
+            place = and_(_at(row.person, row.app), PAGE_STORAGE.c.version == row.version)
+            change = PAGE_STORAGE.update().where(place).values(key=key, sealed=sealed)
+            return bool((await connection.execute(change)).rowcount)
+
+    @asynccontextmanager
+    async def _changing(self) -> AsyncIterator[AsyncConnection]:
+        async with self._database.connect() as connection:
+            yield connection
+            await connection.commit()
+
+
+async def _put(connection: AsyncConnection, row: Mapping[str, Any], before: int) -> bool:
+    """Whether `row` took the place of version `before`."""
+    if not before:
+        new = insert(connection, PAGE_STORAGE).values(dict(row)).on_conflict_do_nothing()
+        return bool((await connection.execute(new)).rowcount)
+    place = and_(_at(row["person"], row["app"]), PAGE_STORAGE.c.version == before)
+    return bool((await connection.execute(PAGE_STORAGE.update().where(place).values(dict(row)))).rowcount)
+
+
+def _at(person: str | None, app: str | None) -> Any:
+    return and_(
+        true() if person is None else PAGE_STORAGE.c.person == person,
+        true() if app is None else PAGE_STORAGE.c.app == app,
+    )
+
+
+def _place(person: str, app: str) -> str:
+    return f"page storage\n{app}\n{person}"

@@ -1,0 +1,240 @@
+"""`localStorage` that the gateway keeps, in Chromium: there before the page's scripts run, in every session of a person."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Frame, Page, expect
+
+from gateway.stores.page_storage import Kept, PageStorage
+from gateway.stores.sealing import KeyFile, KeyRing
+from gateway.stores.sql import Database
+from tests.browser import stock_host
+from tests.browser.runtime_host import Host, host_server, packed
+from tests.browser.stock_host import bundled
+from tests.browser.test_main_job import app_of
+from tests.callers.tokens import token
+from tests.world import World, running
+
+PAGE = """<!doctype html><title>Kept</title>
+<body onload="order.push('onload')">
+<script>
+  window.order = [`first ${document.readyState} ${document.currentScript !== null}`];
+  document.write("<b id=written>written</b>");
+  for (const type of ["DOMContentLoaded", "readystatechange"]) {
+    document.addEventListener(type, () => order.push(`${type} ${document.readyState}`));
+  }
+  window.found = JSON.stringify({ ...localStorage });
+  localStorage.visits = Number(localStorage.visits ?? 0) + 1;
+</script>
+<script type="application/json">{"data": true}</script>
+<p id="seen"></p>
+<script>order.push("second"); document.querySelector("#seen").textContent = found;</script>
+<script type="module">order.push(`module ${document.readyState}`);</script>
+</body>"""
+
+AS_PARSED = [
+    "first loading true",
+    "second",
+    "readystatechange interactive",
+    "module interactive",
+    "DOMContentLoaded interactive",
+    "readystatechange complete",
+    "onload",
+]
+
+
+@pytest.fixture
+async def host(page: Page) -> Host:
+    """An empty host page that keeps what views save."""
+    async with host_server() as url:
+        await page.goto(url)
+    plain = Host(page)
+    await plain.in_our_host()
+    await plain.run(
+        """() => {
+          host.kept = {};
+          host.saves = [];
+          host.quota = 100;
+          host.tools.webmcp_storage = async ({ changes, clear }) => {
+            const answer = (values, isError = false) => ({ content: [], structuredContent: values, isError });
+            if (!changes && !clear) return answer({ items: { ...host.kept }, quota: host.quota });
+            host.saves.push({ changes, clear });
+            if (host.fails?.length) return host.fails.shift();
+            if (clear) host.kept = {};
+            for (const [key, value] of Object.entries(changes)) value === null ? delete host.kept[key] : host.kept[key] = value;
+            return answer({ quota: host.quota });
+          };
+        }"""
+    )
+    return plain
+
+
+async def shown(host: Host, folder: Path) -> Frame:
+    """The page, once its scripts have run."""
+    frame = await host.show(packed(folder, PAGE, keeps=True))
+    await frame.wait_for_function("() => window.order?.at(-1) === 'onload'")
+    return frame
+
+
+async def kept(world: World) -> list[Kept]:
+    """What the gateway keeps, as soon as it keeps anything."""
+    async with Database(world.config.database.reveal()) as database:
+        storage = PageStorage(database, KeyRing(KeyFile(world.folder / "gateway.key")))
+        async with asyncio.timeout(10):
+            while not (found := await storage.list()):
+                await asyncio.sleep(0.02)
+    return found
+
+
+async def test_scripts_wait_and_run_as_if_the_page_were_parsed_then(host: Host, tmp_path: Path) -> None:
+    """In their order, with the states and events of a page; what was kept is there for the first of them."""
+    await host.run("() => { host.kept = { visits: '4', '\\0\"\\\\ud800\"': '\\0\"\\\\udfff!\"' }; }")
+    frame = await shown(host, tmp_path)
+    assert await frame.evaluate("order") == AS_PARSED
+    assert await frame.evaluate("found") == '{"visits":"4","\\ud800":"\\udfff!"}'
+    assert await frame.locator("#written").inner_text() == "written"
+    assert await host.until("host.kept.visits === '5'")
+
+
+async def test_changes_are_saved_in_the_background(host: Host, tmp_path: Path) -> None:
+    """Together, one save at a time, in a form that JSON carries; what was cleared is gone, and what came after is there."""
+    frame = await shown(host, tmp_path)
+    await host.until("host.saves.length === 1")
+    await frame.evaluate(
+        "() => { localStorage.setItem('a', 1); localStorage.b = '\\ud800'; localStorage.c = 'x'; delete localStorage.c; }"
+    )
+    await host.until("host.saves.length === 2")
+    assert await host.run("() => host.kept") == {"visits": "1", "a": "1", "b": '\0"\\ud800"'}
+    await frame.evaluate("() => { localStorage.clear(); localStorage.d = 'new'; }")
+    await host.until("host.saves.length === 3")
+    assert await host.run("() => host.kept") == {"d": "new"}
+    assert await frame.evaluate("() => [localStorage.length, localStorage.key(0), 'd' in localStorage]") == [
+        1,
+        "d",
+        True,
+    ]
+    await frame.evaluate("() => { localStorage.d = 'new'; localStorage.removeItem('nothing'); }")
+    assert await host.run("() => host.saves.length") == 3
+
+
+async def test_what_is_too_much_throws_as_in_browsers(host: Host, tmp_path: Path) -> None:
+    """And leaves all as it was; the gateway's own refusal, where another session was faster, is told on the console."""
+    frame = await shown(host, tmp_path)
+    await host.until("host.saves.length === 1")
+    refused = await frame.evaluate(
+        "() => { try { localStorage.big = 'x'.repeat(91); return ''; } catch (error) { return error.name; } }"
+    )
+    assert (refused, await frame.evaluate("() => localStorage.getItem('big')")) == ("QuotaExceededError", None)
+    told: list[str] = []
+    host.page.on("console", lambda line: told.append(line.text))
+    await host.run(
+        "() => { host.fails = [{ isError: true, content: [], structuredContent: { reason: 'quota-exceeded', detail: 'so' } }]; }"
+    )
+    await frame.evaluate("() => { localStorage.e = 'e'; }")
+    await host.until("host.saves.length === 2")
+    await frame.evaluate("() => { localStorage.f = 'f'; }")
+    await host.until("host.kept.f")
+    assert told == ["webmcp-gateway: localStorage was not kept: quota-exceeded: so"]
+
+
+async def test_a_save_that_fails_is_made_again(host: Host, tmp_path: Path) -> None:
+    """With what came since."""
+    await host.page.clock.install()
+    frame = await shown(host, tmp_path)
+    await host.until("host.saves.length === 1")
+    await host.run("() => { host.fails = [{ isError: true, content: [] }]; }")
+    await frame.evaluate("() => { localStorage.a = '1'; localStorage.b = '1'; }")
+    await host.until("host.saves.length === 2")
+    await frame.evaluate("() => { localStorage.b = '2'; }")
+    await host.page.clock.run_for(6_000)
+    await host.until("host.kept.a")
+    assert await host.run("() => host.kept") == {"visits": "1", "a": "1", "b": "2"}
+
+
+@pytest.mark.parametrize("why", ["no tool calls", "a refusal", "silence"])
+async def test_without_a_gateway_the_page_runs_all_the_same(host: Host, tmp_path: Path, why: str) -> None:
+    """Its storage then lasts as long as itself, the console says so, and nothing is saved over what is kept."""
+    told: list[str] = []
+    host.page.on("console", lambda line: told.append(line.text))
+    if why == "no tool calls":
+        await host.run("() => { host.capabilities = { updateModelContext: {} }; }")
+    elif why == "a refusal":
+        refusal = "{ isError: true, content: [], structuredContent: { reason: 'view-unproven', detail: 'no' } }"
+        await host.run(f"() => {{ host.tools.webmcp_storage = async () => ({refusal}); }}")
+    else:
+        await host.run("() => { host.tools.webmcp_storage = () => new Promise(() => 0); }")
+    await host.page.clock.install()
+    frame = await host.show(packed(tmp_path, PAGE, keeps=True))
+    if why == "silence":
+        await host.until("host.calls('webmcp_storage').length")
+        await host.page.clock.run_for(12_000)
+    await frame.wait_for_function("() => window.order?.at(-1) === 'onload'")
+    assert await frame.evaluate("() => localStorage.visits") == "1"
+    (said,) = [line for line in told if line.startswith("webmcp-gateway")]
+    assert "localStorage lasts as long as this page" in said
+    assert await host.run("() => [host.saves, host.of('ui/update-model-context')]") == [[], []]
+
+
+async def test_a_page_on_its_own_runs_at_once(page: Page, tmp_path: Path) -> None:
+    """Outside of a host the browser's storage is the page's."""
+    (tmp_path / "packed.html").write_text(packed(tmp_path / "app", PAGE, keeps=True), "utf-8")
+    await page.goto(f"file://{tmp_path}/packed.html")
+    await page.wait_for_function("() => window.order?.at(-1) === 'onload'")
+    assert await page.evaluate("order") == AS_PARSED
+    await page.reload()
+    await expect(page.locator("#seen")).to_have_text('{"visits":"1"}')
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """The folder of the page."""
+    folder = tmp_path / "page"
+    folder.mkdir()
+    (folder / "index.html").write_text(PAGE, "utf-8")
+    return folder
+
+
+async def test_each_person_finds_their_own_again(page: Page, tmp_path: Path, source: Path) -> None:
+    """Over real MCP clients of two persons, in a host of others; the database does not show what it is."""
+    script = bundled(tmp_path)
+    async with running(tmp_path, source=source, storage="gateway", extra="auth: [token]\n") as world:
+        ann = await token(world, "ann", "mcp", person="ann")
+        bob = await token(world, "bob", "mcp", person="bob")
+        seen: list[str] = []
+        for number, headers in enumerate((ann, ann, bob)):
+            async with (
+                await page.context.browser.new_context() as fresh,  # type: ignore[union-attr]  # it has one
+                stock_host.shown(
+                    await fresh.new_page(), world, script, headers=headers, landmark="#seen:has-text('{')"
+                ) as frame,
+            ):
+                seen.append(await frame.locator("#seen").inner_text())
+                async with asyncio.timeout(10):
+                    while sum(one.size for one in await kept(world)) < 7 * (1 if number < 2 else 2):
+                        await asyncio.sleep(0.02)
+        assert seen == ["{}", '{"visits":"1"}', "{}"]
+        assert {(one.person.rpartition("|")[2], one.app, one.size) for one in await kept(world)} == {
+            ("ann", "cart", 7),
+            ("bob", "cart", 7),
+        }
+        stored = b"".join(path.read_bytes() for path in tmp_path.glob("gateway.db*"))
+        assert b"page storage" not in stored
+        assert b"visits" not in stored
+
+
+async def test_in_our_host_it_outlives_the_page(page: Page, tmp_path: Path, source: Path) -> None:
+    """A megabyte goes over the bridge and comes back."""
+    async with running(tmp_path, source=source, storage="gateway") as world:
+        await page.goto(world.url)
+        frame = app_of(page)
+        await expect(frame.locator("#seen")).to_have_text("{}", timeout=15_000)
+        await frame.locator("body").evaluate("() => { localStorage.big = 'ü'.repeat(1000000); }")
+        async with asyncio.timeout(10):
+            while sum(one.size for one in await kept(world)) < 1_000_000:
+                await asyncio.sleep(0.02)
+        await page.reload()
+        await expect(frame.locator("#seen")).to_contain_text('"visits":"1"', timeout=15_000)
+        assert await frame.locator("body").evaluate("() => localStorage.big.length") == 1_000_000

@@ -1,0 +1,90 @@
+"""Tests of `webmcp_storage`: which views may have their storage kept, and what they are told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gateway.mcp.ports import Client
+from gateway.model import LOCAL, Json, Principal
+from gateway.stores.page_storage import QUOTA
+from gateway.stores.sealing import Unreadable
+from tests.mcp.fakes import Mount, packed
+
+ANN = Principal("login", "host", "ann")
+
+
+def mount(**options: Any) -> Mount:
+    """A mount on which the cart keeps its storage, and the to-do list does not."""
+    return Mount(apps={"cart": replace(packed("cart"), keeps=True), "todo": packed("todo")}, **options)
+
+
+async def call(
+    place: Mount, principal: Principal = ANN, *, proof: str | None = "proof", **arguments: Json
+) -> tuple[bool, dict[str, Any]]:
+    """Whether a call is refused, and its values."""
+    said = arguments if proof is None else {**arguments, "_view": proof}
+    async with place.face() as served:
+        result = await served.face.catalog.call_tool("webmcp_storage", said, Client(principal, is_app=True))
+    assert result.structured_content is not None
+    return bool(result.is_error), result.structured_content
+
+
+async def test_a_proven_view_finds_what_it_kept() -> None:
+    """For its person, whichever client shows it; for nobody else."""
+    place = mount()
+    assert await call(place, changes={"a": "1", "b": "2"}) == (False, {"quota": QUOTA})
+    assert await call(place, changes={"a": None}) == (False, {"quota": QUOTA})
+    elsewhere = Principal("login", "other host", "ann")
+    assert await call(place, elsewhere) == (False, {"items": {"b": "2"}, "quota": QUOTA})
+    assert await call(place, Principal("login", "host", "bob")) == (False, {"items": {}, "quota": QUOTA})
+    assert await call(place, clear=True) == (False, {"quota": QUOTA})
+    assert await call(place) == (False, {"items": {}, "quota": QUOTA})
+
+
+@pytest.mark.parametrize(
+    ("options", "principal", "arguments", "reason"),
+    [
+        ({}, ANN, {"proof": None}, "view-unproven"),
+        ({}, ANN, {"proof": "forged"}, "view-unproven"),
+        ({}, replace(ANN, shared=True), {}, "policy-denied"),
+        ({"app": "todo"}, ANN, {}, None),
+        ({}, ANN, {"changes": [1]}, "bad-request"),
+        ({}, ANN, {"changes": {"a": 1}}, "bad-request"),
+        ({}, ANN, {"changes": {"a": {"b": "c"}}}, "bad-request"),
+        ({}, ANN, {"clear": "yes"}, "bad-request"),
+        ({}, ANN, {"changes": {"too much": "x"}}, "quota-exceeded"),
+    ],
+)
+async def test_others_are_refused(
+    options: dict[str, Any], principal: Principal, arguments: dict[str, Any], reason: str | None
+) -> None:
+    """And nothing is kept; where no app keeps anything, there is no such tool."""
+    place = mount(**options)
+    if reason is None:
+        async with place.face() as served:
+            assert not served.face.catalog.owns("webmcp_storage")
+        return
+    refused, values = await call(place, principal, **arguments)
+    assert (refused, values["reason"], place.storage.items) == (True, reason, {})
+
+
+@pytest.mark.parametrize(
+    ("failing", "reason"), [(OSError("down"), "backend-unavailable"), (Unreadable("no key"), "internal")]
+)
+async def test_a_store_that_fails_says_so(failing: Exception, reason: str) -> None:
+    """The page may try again where that can help."""
+    place = mount()
+    place.storage.failing = failing
+    assert (await call(place))[1]["reason"] == reason
+    assert (await call(place, changes={"a": "1"}))[1]["reason"] == reason
+
+
+async def test_models_are_not_told_of_it() -> None:
+    """It is listed for clients that show apps, as theirs alone."""
+    async with mount().face() as served:
+        listed = {tool.name: tool for tool in served.face.catalog.list_tools(Client(LOCAL, is_app=True))}
+        assert (listed["webmcp_storage"].meta or {})["ui"] == {"visibility": ["app"]}
+        assert "webmcp_storage" not in {tool.name for tool in served.face.catalog.list_tools(Client(LOCAL))}
