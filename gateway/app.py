@@ -51,9 +51,10 @@ from gateway.hooks import Hooks
 from gateway.mcp.answers import Answers, OwnAnswers
 from gateway.mcp.server import Before, Face
 from gateway.mcp.upstreams.merged import Merged
+from gateway.mcp.upstreams.proxy import ShownIn
 from gateway.mcp.upstreams.room import Upstreams
 from gateway.mcp.upstreams.views import UpstreamAnswers
-from gateway.model import Resource
+from gateway.model import Principal, Resource
 from gateway.recording import Recording
 from gateway.reload import Reloader
 from gateway.running import Apps, Backends, Held, Packed, Running
@@ -63,9 +64,11 @@ from gateway.stores.quotas import Quotas
 from gateway.stores.records import Records
 from gateway.stores.sessions import Sessions
 from gateway.stores.sql import Database
+from gateway.stores.upstream_tools import UpstreamTools
 from gateway.telemetry import Metrics
 from gateway.views.forward import Forwarder
 from gateway.views.registry import AppRules, Views
+from gateway.views.shown import Shown
 
 BODY = 16 * 1024 * 1024
 """Bytes of the largest request body that a door takes where no policy says more."""
@@ -191,6 +194,11 @@ class _Gateway:
             grants=self._approving.grants,
             limiter=limiter,
             recorder=self._recorder,
+            absences=self._accounts.absences,
+            tools=UpstreamTools(self._database),
+            asking=self._approving.elicitation(),
+            page=self._approving.page,
+            shown_in=self._shown_in,
             runtime=self._runtime,
             tasks=self._tasks,
             notices=self._notices,
@@ -200,7 +208,7 @@ class _Gateway:
         self._metrics.look(self._upstreams.look)
         self._merged = merged = Merged(lambda: self._upstreams.proxies)
         self._everything = self._face(None, merged)
-        merged.changed, merged.taken = self._everything.tools_changed, self._everything.catalog.owns
+        merged.stand_before(self._everything)
         for app in self._apps.values():
             app.face.renew()
         self._held = Held()
@@ -320,6 +328,7 @@ class _Gateway:
         self._apps.replace(apps)
         for id, app in apps.items():
             self._renew(before.get(id), app)
+        self._merged.forget(())
         self._everything.renew()
         self._events.apps_changed()
         for id in gone:
@@ -409,6 +418,18 @@ class _Gateway:
         packed = Packed(app.id, app.title, Resource(source.resource, "", {}), None)
         sandbox_url = self._sandbox.url(self._config.server.origins.console, {})
         return packed, None, AppCard(app.id, app.title, None, source.resource, sandbox_url)
+
+    def _shown_in(self, upstream: str) -> ShownIn:
+        """Finds the view in a host page of ours that shows an app of this upstream."""
+
+        def find(principal: Principal, resource: str) -> Shown | None:
+            for id, app in self._apps.items():
+                source = app.config.source
+                if isinstance(source, UpstreamApp) and (source.upstream, source.resource) == (upstream, resource):
+                    return self._views.shown(principal, id)
+            return None
+
+        return find
 
     def _largest(self, app: str) -> Callable[[], int]:
         """How large a body of the app may be, as its policy says at the moment."""

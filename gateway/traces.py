@@ -68,7 +68,10 @@ def current() -> Trace | None:
 
 
 class Span:
-    """One span, open until `end`. Its `trace` is there also where nobody collects spans."""
+    """One span, open until `end`. Its `trace` is there also where nobody collects spans.
+
+    `wanted` says that somebody does, or that its caller named a trace.
+    """
 
     def __init__(self, tracer: otel.Tracer, span: otel.Span, parent: Trace | None) -> None:
         self._tracer = tracer
@@ -76,6 +79,7 @@ class Span:
         self._child: otel.Span | None = None
         self._recording = span.is_recording()
         self.trace = _trace(span.get_span_context()) if self._recording else _unrecorded(parent)
+        self.wanted = self._recording or parent is not None
 
     def note(self, fields: Mapping[str, object]) -> None:
         """Say more of it; what is no text, number or truth value is left out."""

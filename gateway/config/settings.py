@@ -96,6 +96,8 @@ SETTINGS: Final = (
     Setting("upstreams.<name>.lazy", "true", "Whether it is started when it is first needed, not with the gateway."),
     Setting("upstreams.<name>.timeout", "60s", "How long it may be silent about a call."),
     Setting("upstreams.<name>.message", "16MiB", "The largest message that it may send."),
+    Setting("upstreams.<name>.calls", "256", "Calls that may be in flight; one principal gets half of them."),
+    Setting("upstreams.<name>.connections", "16", "Connections that it may have; one principal gets half of them."),
     Setting(
         "credentials.<name>.type",
         None,

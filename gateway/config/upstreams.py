@@ -44,7 +44,8 @@ class Upstream:
     `personal` says that the credential is another one for each principal.
     `prefix` is what its names begin with on `/mcp`, None where they stay. `include` and `exclude` are patterns of tool
     names. `policy` None: all tools that it includes may be called. `trust` names the group of upstreams whose apps may
-    stand beside each other on `/mcp`. `timeout` is in seconds of silence, `message` in bytes of one message.
+    stand beside each other on `/mcp`. `timeout` is in seconds of silence, `message` in bytes of one message. `calls`
+    may be in flight on one connection, and there may be so many `connections`.
     """
 
     name: str
@@ -65,6 +66,8 @@ class Upstream:
     lazy: bool = True
     timeout: float = 60.0
     message: int = 16 * 2**20
+    calls: int = 256
+    connections: int = 16
 
     def includes(self, tool: str) -> bool:
         """Whether `include` and `exclude` let the tool `tool` through."""
@@ -110,6 +113,8 @@ def read_upstream(
         lazy=section.flag("lazy", True),
         timeout=section.duration("timeout", parse_duration(TIMEOUT)),
         message=section.size("message", parse_size(MESSAGE)),
+        calls=section.integer("calls", 256, minimum=1),
+        connections=section.integer("connections", 16, minimum=1),
     )
 
 

@@ -262,8 +262,8 @@ class _Connection:
         await self._seat(lost.view, following)
 
     async def _seat(self, view: View, token: str) -> None:
-        async def on_ui(message: dict[str, Json]) -> None:
-            await self._say_message(mux.Message(view.id, Channel.UI, message))
+        async def on_ui(message: dict[str, Json], *, own: bool = False) -> None:
+            await self._say_message(mux.Message(view.id, Channel.UI, message), own=own)
 
         async def on_webmcp(message: dict[str, Json]) -> None:
             await self._say_message(mux.Message(view.id, Channel.WEBMCP, message))
@@ -343,15 +343,16 @@ class _Connection:
             self._door.lost[id] = _Lost(seat.view, seat.token, self._origin, timer)
         self._seats.clear()
 
-    async def _say_message(self, frame: mux.Message) -> None:
+    async def _say_message(self, frame: mux.Message, *, own: bool = False) -> None:
+        """Send a message; the bytes of an answer in the gateway's `own` words go beside it."""
         message = frame.message
         if self._ticket is None:
             return
         id, principal = secrets.token_urlsafe(24), self._ticket.principal.id
-        apart = _bytes_apart(message)
+        apart = _bytes_apart(message) if own else None
         if apart is not None and self._door.bodies.put(id, principal, apart.data):
             frame = mux.Message(frame.view, frame.channel, apart.named(id))
-        elif mux.is_large(message):
+        elif mux.is_large(message) or _names_bytes(message):
             named, text = mux.split_body(message, id)
             if self._door.bodies.put(id, principal, text):
                 frame = mux.Message(frame.view, frame.channel, named)
@@ -398,8 +399,14 @@ def _bytes_apart(message: dict[str, Json]) -> _Apart | None:
     return _Apart(message, result, content, data) if data else None
 
 
+def _names_bytes(message: dict[str, Json]) -> bool:
+    """Whether another's answer looks as if bytes went beside it; taken as a body of its own, it names none."""
+    result = message.get("result")
+    return isinstance(result, dict) and BYTES in result
+
+
 def _decoded(text: str) -> bytes:
-    """The bytes, none where an upstream's answer only looks like base64."""
+    """The bytes, none where it only looks like base64."""
     try:
         return base64.b64decode(text, validate=True)
     except ValueError:

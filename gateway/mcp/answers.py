@@ -49,7 +49,11 @@ class Answers(Protocol):
         ...
 
     async def answer(self, method: str, params: Params, speaker: Speaker) -> BaseModel | dict[str, Any]:
-        """The result, as a model of the SDK or ready to be sent. Raises `MCPError`."""
+        """The result: the gateway's own as a model of the SDK, another's as it came. Raises `MCPError`."""
+        ...
+
+    async def follow(self, speaker: Speaker) -> None:
+        """Tell the view what changes, for as long as it is connected; cancelled then."""
         ...
 
 
@@ -88,6 +92,9 @@ class OwnAnswers:
                 raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {str(params.get('name'))[:128]}")
             case _:
                 return types.EmptyResult()
+
+    async def follow(self, speaker: Speaker) -> None:
+        """What the gateway itself offers to views does not change."""
 
     def has(self, tool: object) -> bool:
         """Whether a tool is one of the gateway's own that views may call."""

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import mcp_types as types
 from anyio import BrokenResourceError, ClosedResourceError
@@ -23,7 +23,6 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from gateway.errors import Reason, Refusal
-from gateway.mcp.results import of_refusal
 from gateway.model import Principal, Tell, Visit
 
 ROUND = 50.0
@@ -45,10 +44,11 @@ log = logging.getLogger(__name__)
 
 Context = ServerRequestContext[Any, Any]
 
-Work = Callable[[Tell], Awaitable[types.CallToolResult]]
-"""Carries a call out; what it is given tells the client where a person answers."""
+Answer = TypeVar("Answer")
+"""What comes of a call."""
 
-Result = types.CallToolResult | types.InputRequiredResult
+STATE = "call-"
+"""What the state begins with that a client repeats a call with: that of others, which came by, has its own form."""
 
 
 class Typed(Protocol):
@@ -92,24 +92,27 @@ class _Ask:
 
 
 @dataclass(slots=True, eq=False)
-class _Run:
+class _Run(Generic[Answer]):
     """A call that is carried out. `untold` are the pages that its client has not been told of, `over` those that
-    nobody needs any more; `handed` that the client was given its id, to come again."""
+    nobody needs any more; `handed` that the client was given its id, to come again. `refused` makes an answer of a
+    refusal, `moved` is told of each request with which its client came again."""
 
     principal: Principal
-    id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
+    refused: Callable[[Refusal], Answer]
+    moved: Callable[[Context], None]
+    id: str = field(default_factory=lambda: STATE + secrets.token_urlsafe(16))
     untold: deque[_Ask] = field(default_factory=deque)
     told: dict[str, _Ask] = field(default_factory=dict)
     over: set[str] = field(default_factory=set)
     news: asyncio.Event = field(default_factory=asyncio.Event)
-    result: types.CallToolResult | None = None
+    result: Answer | None = None
     error: MCPError | None = None
     task: asyncio.Task[None] | None = None
     waiting: int = 0
     handed: bool = False
     away: asyncio.TimerHandle | None = None
 
-    def outcome(self) -> types.CallToolResult | None:
+    def outcome(self) -> Answer | None:
         """What came of it, None as long as it runs. Raises what it raised."""
         if self.error is not None:
             raise self.error
@@ -124,38 +127,48 @@ class _Run:
     def end(self, refusal: Refusal | None = None) -> None:
         """Give it up; a client that repeats the call is told `refusal`."""
         if self.result is None and self.error is None:
-            self.result = of_refusal(refusal or Refusal(Reason.CANCELLED, "This call was given up."))
+            self.result = self.refused(refusal or Refusal(Reason.CANCELLED, "This call was given up."))
         if self.task is not None:
             self.task.cancel()
         self.news.set()
 
 
-class Calls:
-    """The calls of one mount whose clients can ask a person. `tasks` holds those that go on without their client."""
+class Calls(Generic[Answer]):
+    """The calls of one mount whose clients can ask a person. `tasks` holds those that go on without their client.
 
-    def __init__(self, tasks: asyncio.TaskGroup, asking: Asking) -> None:
+    `refused` makes an answer of a refusal.
+    """
+
+    def __init__(self, tasks: asyncio.TaskGroup, asking: Asking, refused: Callable[[Refusal], Answer]) -> None:
         self._tasks = tasks
         self._asking = asking
-        self._runs: dict[str, _Run] = {}
+        self._refused = refused
+        self._runs: dict[str, _Run[Answer]] = {}
 
     async def carry(
         self,
         context: Context,
         params: types.CallToolRequestParams,
         principal: Principal,
-        work: Work,
-    ) -> Result:
-        """The result of `work`, or what the client has to ask its person first. Raises `MCPError`, as `work` does."""
+        work: Callable[[Tell], Awaitable[Answer]],
+        moved: Callable[[Context], None] = lambda _: None,
+    ) -> Answer | types.InputRequiredResult:
+        """What `work` answers, or what the client has to ask its person first. Raises `MCPError`, as `work` does.
+
+        `work` is given what tells the client where a person answers. `moved` is told of each request with which the
+        client comes again.
+        """
         opens = _opens_pages(context.session.client_capabilities)
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            return await self._within(context, self._begin(principal, work, opens=opens))
+            return await self._within(context, self._begin(principal, work, moved, opens=opens))
         if params.request_state is None:
-            run = self._begin(principal, work, opens=opens)
+            run = self._begin(principal, work, moved, opens=opens)
         else:
             found = self._runs.get(params.request_state)
             if found is None or found.principal.id != principal.id:
-                return of_refusal(Refusal(Reason.APPROVAL_EXPIRED, "This call is not known any more. Begin anew."))
+                return self._refused(Refusal(Reason.APPROVAL_EXPIRED, "This call is not known any more. Begin anew."))
             run = found
+            run.moved(context)
             for id, response in (params.input_responses or {}).items():
                 again = await _answered(run, run.told[id], response) if id in run.told else None
                 if again is not None:
@@ -174,9 +187,16 @@ class Calls:
         for run in list(self._runs.values()):
             run.end()
 
-    def _begin(self, principal: Principal, work: Work, *, opens: bool) -> _Run:
+    def _begin(
+        self,
+        principal: Principal,
+        work: Callable[[Tell], Awaitable[Answer]],
+        moved: Callable[[Context], None],
+        *,
+        opens: bool,
+    ) -> _Run[Answer]:
         """Carry `work` out; `opens` says that its client can open pages."""
-        run = _Run(principal)
+        run = _Run(principal, self._refused, moved)
 
         def tell(visit: Visit) -> None:
             takes = self._asking.of(visit, principal)
@@ -190,7 +210,7 @@ class Calls:
         run.task = self._tasks.create_task(self._carry_out(run, work, tell))
         return run
 
-    async def _carry_out(self, run: _Run, work: Work, tell: Tell) -> None:
+    async def _carry_out(self, run: _Run[Answer], work: Callable[[Tell], Awaitable[Answer]], tell: Tell) -> None:
         try:
             result = await work(tell)
             run.result = run.result or result
@@ -203,7 +223,7 @@ class Calls:
             else:  # its client knows of no state with which it could come again
                 self._runs.pop(run.id, None)
 
-    async def _round(self, run: _Run) -> Result:
+    async def _round(self, run: _Run[Answer]) -> Answer | types.InputRequiredResult:
         """Wait until the call ends, or has something to ask, or its client must repeat it once more."""
         run.waiting += 1
         if run.away is not None:
@@ -231,7 +251,7 @@ class Calls:
             run.away = asyncio.get_running_loop().call_later(AWAY, run.end, gone)
         return types.InputRequiredResult(input_requests=asks or None, request_state=run.id)
 
-    async def _within(self, context: Context, run: _Run) -> types.CallToolResult:
+    async def _within(self, context: Context, run: _Run[Answer]) -> Answer:
         """The whole call of a client whose connection carries questions back."""
         asked: dict[str, asyncio.Task[None]] = {}
         try:
@@ -260,7 +280,7 @@ def _opens_pages(capabilities: types.ClientCapabilities | None) -> bool:
     return modes is not None and modes.url is not None
 
 
-async def _elicit(context: Context, run: _Run, ask: _Ask) -> None:
+async def _elicit(context: Context, run: _Run[Any], ask: _Ask) -> None:
     """Ask the client, and once more if the person mistyped."""
     session, request = context.session, context.request_id
     asking: _Ask | None = ask
@@ -288,7 +308,7 @@ def _reachable() -> Iterator[None]:
         log.info("a client could not ask its person: %r", error)
 
 
-async def _answered(run: _Run, ask: _Ask, said: object) -> _Ask | None:
+async def _answered(run: _Run[Any], ask: _Ask, said: object) -> _Ask | None:
     """Take what the client says of one question; what it is to ask once more."""
     if not isinstance(said, types.ElicitResult) or said.action == "cancel":
         return None  # nobody has answered: the other ways to ask go on
@@ -308,14 +328,14 @@ async def _answered(run: _Run, ask: _Ask, said: object) -> _Ask | None:
     return _Ask(ask.visit, ask.takes, tries=ask.tries - 1) if ask.tries > 1 else None
 
 
-async def _typed(run: _Run, ask: _Ask, takes: Typed, *, approve: bool) -> None:
+async def _typed(run: _Run[Any], ask: _Ask, takes: Typed, *, approve: bool) -> None:
     try:
         await takes.typed(ask.visit.id, approve, run.principal)
     except Refusal as refusal:
         log.info("a typed answer came too late: %s", refusal.detail)
 
 
-def _drained(run: _Run) -> list[_Ask]:
+def _drained(run: _Run[Any]) -> list[_Ask]:
     taken = [ask for ask in run.untold if ask.visit.id not in run.over]
     run.untold.clear()
     return taken

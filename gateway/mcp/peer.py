@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Self, TypeGuard
+from typing import Any, Protocol, Self, TypeGuard
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
@@ -16,6 +16,7 @@ from mcp_types.version import LATEST_HANDSHAKE_VERSION
 from pydantic import BaseModel
 
 from gateway.contract import Handed
+from gateway.errors import Refusal
 from gateway.mcp.answers import Answers, Speaker
 from gateway.model import Caller, Json
 
@@ -29,6 +30,12 @@ BUSY = -32000
 
 Message = Mapping[str, Json]
 Id = str | int
+
+
+class Send(Protocol):
+    """Carries a message to a view; `own` says that it is an answer in the gateway's own words."""
+
+    async def __call__(self, message: dict[str, Any], /, *, own: bool = False) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -48,23 +55,31 @@ class UiPeer:
     An async context manager: leaving it cancels what is in flight.
     """
 
-    def __init__(
-        self, answers: Answers, caller: Callable[[bool], Caller], send: Callable[[dict[str, Any]], Awaitable[None]]
-    ) -> None:
+    def __init__(self, answers: Answers, caller: Callable[[bool], Caller], send: Send) -> None:
         self._answers = answers
         self._speaker = Speaker(caller, self._notify)
         self._send = send
         self._tasks = asyncio.TaskGroup()
         self._running: set[asyncio.Task[None]] = set()
         self._calls: dict[Id, asyncio.Task[None]] = {}
+        self._following: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
+        self._following = self._tasks.create_task(self._follow())
         return self
 
     async def __aexit__(self, *exc: Any) -> None:
         self.cancel_all()
+        if self._following is not None:
+            self._following.cancel()
         await self._tasks.__aexit__(*exc)
+
+    async def _follow(self) -> None:
+        try:
+            await self._answers.follow(self._speaker)
+        except (MCPError, Refusal) as error:
+            log.info("a view is told of no changes: %s", error)
 
     def cancel_all(self) -> None:
         """Cancel every call in flight; none of them is answered."""
@@ -124,9 +139,9 @@ class UiPeer:
 
     async def _answer(self, id: Id, method: str, params: Message, beside: Beside | None) -> None:
         speaker = self._speaker if beside is None else replace(self._speaker, handed=beside.handed)
-        outcome = await _outcome(method, self._answers.answer(method, params, speaker))
+        outcome, own = await _outcome(method, self._answers.answer(method, params, speaker))
         del self._calls[id]  # before the answer leaves: from then on the view may use the id again
-        await self._deliver({"jsonrpc": "2.0", "id": id, **outcome})
+        await self._deliver({"jsonrpc": "2.0", "id": id, **outcome}, own=own)
 
     async def _fail(self, id: Id | None, code: int, message: str) -> None:
         await self._deliver({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}})
@@ -134,25 +149,25 @@ class UiPeer:
     async def _notify(self, method: str, params: Mapping[str, Any]) -> None:
         await self._deliver({"jsonrpc": "2.0", "method": method, "params": dict(params)})
 
-    async def _deliver(self, message: dict[str, Any]) -> None:
+    async def _deliver(self, message: dict[str, Any], *, own: bool = False) -> None:
         with suppress(ConnectionError):  # the view is gone, and with it who asked
-            await self._send(message)
+            await self._send(message, own=own)
 
 
-async def _outcome(method: str, answering: Awaitable[BaseModel | dict[str, Any]]) -> dict[str, Any]:
-    """The `result` or the `error` of a call."""
+async def _outcome(method: str, answering: Awaitable[BaseModel | dict[str, Any]]) -> tuple[dict[str, Any], bool]:
+    """The `result` or the `error` of a call, and whether that is the gateway's own."""
     try:
         result = await answering
         if isinstance(result, dict):
-            return {"result": result}
+            return {"result": result}, False
         dumped = result.model_dump(by_alias=True, mode="json", exclude_none=True)
-        return {"result": serialize_server_result(method, LATEST_HANDSHAKE_VERSION, dumped)}
+        return {"result": serialize_server_result(method, LATEST_HANDSHAKE_VERSION, dumped)}, True
     except MCPError as error:
-        return {"error": {"code": error.error.code, "message": error.error.message}}
+        return {"error": {"code": error.error.code, "message": error.error.message}}, False
     except Exception:  # one call must not end the others of its view
         log.exception("%s of a view failed", method)
         message = "The gateway failed at this call; its log says why."
-        return {"error": {"code": types.INTERNAL_ERROR, "message": message}}
+        return {"error": {"code": types.INTERNAL_ERROR, "message": message}}, False
 
 
 def _is_id(value: Json) -> TypeGuard[Id]:

@@ -51,10 +51,14 @@ def of_values(
     )
 
 
+def _connecting(refusal: Refusal) -> dict[str, Json]:
+    return {"connect_url": refusal.connect_url} if refusal.connect_url is not None else {}
+
+
 def of_refusal(refusal: Refusal) -> types.CallToolResult:
     """A call that was refused, with the reason in words and as a code."""
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=f"{refusal.reason}: {refusal.detail}")],
-        structured_content={"reason": refusal.reason.value, "detail": refusal.detail},
+        structured_content={"reason": refusal.reason.value, "detail": refusal.detail, **_connecting(refusal)},
         is_error=True,
     )

@@ -24,10 +24,11 @@ from mcp.shared.exceptions import MCPError
 from gateway.mcp.asgi import Ending, ending_of, serve
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.changes import Changes
-from gateway.mcp.elicit import Asking, Calls, Result
+from gateway.mcp.elicit import Asking, Calls
 from gateway.mcp.fast import SILENCE, Fast, FastPath, answered
 from gateway.mcp.identity import User, current_principal, principal_of
 from gateway.mcp.ports import Client, Exchange, Forwarder, PackedApp, Views
+from gateway.mcp.results import of_refusal
 from gateway.mcp.resume import Sessions
 from gateway.mcp.storage import Storage
 from gateway.mcp.tools import UI_EXTENSION, shows_apps
@@ -57,6 +58,7 @@ INSTRUCTIONS = (
 )
 
 Context = ServerRequestContext[Any, Any]
+Result = types.CallToolResult | types.InputRequiredResult
 
 
 class Before(Protocol):
@@ -124,7 +126,7 @@ class Face:
         self._leave = asyncio.Event()
         self._stack = AsyncExitStack()
         self._asking = asking or Asking(visits=False)
-        self._calls: Calls | None = None
+        self._calls: Calls[types.CallToolResult] | None = None
         server = _Server(
             NAME,
             version=version,
@@ -164,7 +166,7 @@ class Face:
             started = asyncio.Event()
             tasks.create_task(self._run_manager(started))
             stack.callback(self._leave.set)
-            self._calls = Calls(tasks, self._asking)
+            self._calls = Calls(tasks, self._asking, of_refusal)
             stack.callback(self._calls.close)
             await started.wait()
             stack.callback(self._views.watch(self._changes.changed))
@@ -195,6 +197,10 @@ class Face:
         """The apps changed: offer those that there are now, and say so."""
         self.catalog.renew()
         self._changes.changed_for_all()
+
+    def on_tools(self, principal: Principal, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` after each change of that principal's tools here; the result ends that."""
+        return self._changes.listen(principal, listener)
 
     def tools_changed(self) -> None:
         """What `before` offers changed: say so."""

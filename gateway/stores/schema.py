@@ -181,6 +181,20 @@ PAGE_STORAGE: Final = Table(
 """What pages of apps keep for a person, sealed with the key `key`; `size` is in characters."""
 
 
+UPSTREAM_TOOLS: Final = Table(
+    "upstream_tools",
+    METADATA,
+    Column("upstream", String, primary_key=True),
+    Column("tool", String, primary_key=True),
+    Column("accepted", String, nullable=False),
+    Column("latest", String, nullable=False),
+)
+"""What the tools of upstreams looked like, as `pin` of a policy writes it: when they were accepted, and at last.
+
+`tool` is a hash of the name, which may have any characters.
+"""
+
+
 def migrate(connection: Connection) -> None:
     """Bring the database to this version, in the transaction of `connection`. Raises ValueError if it is newer."""
     found = 0
@@ -218,5 +232,6 @@ MIGRATIONS: Final[tuple[Callable[[Connection], None], ...]] = (
     _create(ISSUED, SESSIONS),
     _create(TOUCH_KEYS),
     _create(PAGE_STORAGE),
+    _create(UPSTREAM_TOOLS),
 )
 """What makes version n + 1 of version n, from nothing on."""

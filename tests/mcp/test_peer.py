@@ -24,12 +24,15 @@ class Wire:
         self.served = served
         self.received: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.gone = False
-        self.peer = UiPeer(OwnAnswers(served.face.catalog), self.caller, self.received.put)
+        self.peer = UiPeer(OwnAnswers(served.face.catalog), self.caller, self.receive)
 
     def caller(self, reported_model: bool) -> Caller:
         if self.gone:
             raise Refusal(Reason.CONNECTION_LOST, "The view is closed.")
         return replace(VIEW, initiator=Initiator.MODEL) if reported_model else VIEW
+
+    async def receive(self, message: dict[str, Any], *, own: bool = False) -> None:
+        await self.received.put(message)
 
     async def ask(self, method: str, params: Any = None, id: Any = 1) -> dict[str, Any]:
         """Send a request and wait for the next message."""

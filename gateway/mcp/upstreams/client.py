@@ -43,11 +43,19 @@ class _Answer(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
+@dataclass(slots=True, eq=False)
+class Way:
+    """The way back to a client: the request on whose account it is told something, which may be a later one."""
+
+    session: ServerSession
+    request_id: str | int | None
+
+
 @dataclass(frozen=True, slots=True)
 class UpstreamClient:
     """One client and its request. `who` is the same for all requests of one session, or of one modern client.
 
-    `session` is the way back, None where there is none. `caller` says who calls a tool, by view or by model.
+    `way` leads back, None where nothing does. `caller` says who calls a tool, by view or by model.
     """
 
     principal: Principal
@@ -55,8 +63,7 @@ class UpstreamClient:
     version: str
     capabilities: Mapping[str, Any] = field(default_factory=dict)
     info: Mapping[str, Any] | None = None
-    session: ServerSession | None = None
-    request_id: str | int | None = None
+    way: Way | None = None
     level: str | None = None
     is_app: bool = False
     caller: Caller | None = None
@@ -91,12 +98,12 @@ class UpstreamClient:
     async def ask(self, method: str, params: Message) -> Message:
         """The client's answer to a request of the upstream. Raises `MCPError`."""
         self.check_askable(method)
-        if self.session is None:
+        if self.way is None:
             raise MCPError(types.INVALID_REQUEST, "This client cannot be asked.")
-        request = cast(types.ServerRequest, _Words(method=method, params=params))
+        request = cast(types.ServerRequest, _Words(method=method, params=_untasked(params)))
         try:
-            answer = await self.session.send_request(
-                request, _Answer, metadata=ServerMessageMetadata(related_request_id=self.request_id)
+            answer = await self.way.session.send_request(
+                request, _Answer, metadata=ServerMessageMetadata(related_request_id=self.way.request_id)
             )
         except ValidationError as error:
             raise MCPError(types.INVALID_PARAMS, "The client's answer is not one to this request.") from error
@@ -106,14 +113,15 @@ class UpstreamClient:
         """A notification on the stream of this request."""
         if method == "notifications/message" and not self.hears(params.get("level")):
             return
-        if self.session is not None:
+        if self.way is not None:
             words = cast(types.ServerNotification, _Words(method=method, params=params))
-            await self.session.send_notification(words, related_request_id=self.request_id)
+            await self.way.session.send_notification(words, related_request_id=self.way.request_id)
 
     async def announce(self, method: str, params: Message) -> None:
         """A notification that belongs to no request."""
-        if self.session is not None:
-            await self.session.send_notification(cast(types.ServerNotification, _Words(method=method, params=params)))
+        if self.way is not None:
+            words = cast(types.ServerNotification, _Words(method=method, params=params))
+            await self.way.session.send_notification(words)
 
 
 def client_of(context: Context, levels: Mapping[str, str]) -> UpstreamClient:
@@ -129,8 +137,7 @@ def client_of(context: Context, levels: Mapping[str, str]) -> UpstreamClient:
         version=context.protocol_version,
         capabilities=capabilities,
         info=info,
-        session=context.session,
-        request_id=context.request_id,
+        way=Way(context.session, context.request_id),
         level=cast("str | None", meta.get(types.LOG_LEVEL_META_KEY)) if modern else levels.get(session_id),
         is_app=shows_apps(context.session.client_capabilities),
     )
@@ -149,7 +156,17 @@ def _declared(
         info = _dumped(params.client_info) if params is not None else None
     if not isinstance(capabilities, Mapping) or len(json.dumps(capabilities)) > LONGEST_CAPABILITIES:
         capabilities = {}
-    return capabilities, info if isinstance(info, Mapping) else None
+    return able(capabilities), info if isinstance(info, Mapping) else None
+
+
+def able(capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a client, or an upstream, can do through us: the tasks of 2025-11-25 are not carried, nor promised."""
+    return {name: value for name, value in capabilities.items() if name != "tasks"}
+
+
+def _untasked(params: Message) -> Message:
+    """A request as one who knows no tasks takes it: it is carried out at once."""
+    return {name: value for name, value in params.items() if name != "task"}
 
 
 def _dumped(model: BaseModel) -> Mapping[str, Any]:

@@ -14,10 +14,9 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 
-log = logging.getLogger(__name__)
+from gateway.errors import Refusal
 
-MAX_CALLS = 256
-"""Requests to one upstream in flight."""
+log = logging.getLogger(__name__)
 
 MAX_ASKED = 16
 """Requests of one upstream that wait for an answer of ours."""
@@ -35,11 +34,20 @@ Message = dict[str, Any]
 
 
 class UpstreamLost(Exception):
-    """The conversation ended, in words for who waited for an answer; `unsent` says that the upstream never saw it."""
+    """The conversation ended, in words for who waited for an answer; `unsent` says that the upstream never saw it.
 
-    def __init__(self, why: str, *, unsent: bool = False) -> None:
+    `refusal` is there where the gateway itself sent nothing: there is no credential, or the address is not allowed.
+    """
+
+    def __init__(self, why: str, *, unsent: bool = False, refusal: Refusal | None = None) -> None:
         super().__init__(why)
         self.unsent = unsent
+        self.refusal = refusal
+
+    @classmethod
+    def refused(cls, refusal: Refusal) -> Self:
+        """Nothing was sent, for this reason."""
+        return cls(refusal.detail, unsent=True, refusal=refusal)
 
 
 class Asker(Protocol):
@@ -103,11 +111,12 @@ class Call:
 class Conversation:
     """The gateway's end. `heard` takes notifications that belong to no call; `patience` is in seconds of silence.
 
-    An async context manager: leaving it ends what is in flight.
+    `most` is how many requests may be in flight. An async context manager: leaving it ends what is in flight.
     """
 
-    def __init__(self, carrier: Carrier, *, patience: float, heard: Callable[[str, Message], None]) -> None:
+    def __init__(self, carrier: Carrier, *, patience: float, most: int, heard: Callable[[str, Message], None]) -> None:
         self._carrier = carrier
+        self._most = most
         self._patience = patience
         self._heard = heard
         self._calls: dict[int, Call] = {}
@@ -151,7 +160,7 @@ class Conversation:
         """
         if self.ended.done():
             raise UpstreamLost(self.ended.result(), unsent=True)
-        if len(self._calls) >= MAX_CALLS:
+        if len(self._calls) >= self._most:
             raise MCPError(types.INTERNAL_ERROR, "Too many calls of this upstream are in flight.")
         self._next += 1
         wait = self._patience if patience is None else patience
@@ -202,17 +211,17 @@ class Conversation:
             await self._carrier.run(self.receive)
             self._end("the upstream closed the connection")
         except UpstreamLost as lost:
-            self._end(str(lost))
+            self._end(str(lost), lost.refusal)
         except Exception:  # whatever an upstream provokes ends its own conversation alone
             log.exception("a conversation with an upstream failed")
             self._end("the connection failed; the gateway's log says why")
 
-    def _end(self, why: str) -> None:
+    def _end(self, why: str, refusal: Refusal | None = None) -> None:
         if not self.ended.done():
             self.ended.set_result(why)
         for call in self._calls.values():
             if not call.answer.done():
-                call.answer.set_exception(UpstreamLost(why))
+                call.answer.set_exception(UpstreamLost(why, refusal=refusal))
                 call.answer.exception()  # it may have been given up already
 
     async def _give_up(self, call: Call, method: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,6 +35,13 @@ def legacy_params(params: Mapping[str, Any]) -> Message:
     plain = {key: value for key, value in params.items() if key not in (*_ROUNDS, "_meta")}
     meta = {key: value for key, value in _meta(params).items() if key not in ENVELOPE}
     return {**plain, "_meta": meta} if meta else plain
+
+
+def legacy_request(params: Message) -> Message:
+    """What a modern upstream asks, for a client of the handshake, which knows each page that it is sent to by an id."""
+    if params.get("mode") != "url" or "elicitationId" in params:
+        return params
+    return {**params, "elicitationId": secrets.token_urlsafe(16)}
 
 
 def modern_result(method: str, result: Message) -> Message:

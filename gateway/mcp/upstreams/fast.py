@@ -102,7 +102,6 @@ class UpstreamFast:
             version=VERSION,
             capabilities=known.capabilities,
             info=known.info,
-            request_id=call.id,
             is_app=known.is_app,
         )
         return await self._carried(client, call.params, cast(str, id_text(call.id)))
@@ -158,9 +157,9 @@ class UpstreamFast:
         return known
 
     def _is_plain(self, name: str) -> bool:
-        """Whether the tool is known, and says nothing of header fields."""
+        """Whether the tool is known, says nothing of header fields, and needs nobody to be asked."""
         tool = self._calls.tool(name)
-        if tool is None:
+        if tool is None or self._calls.may_ask(name):
             return False
         if self._plain.get(name) is not tool:
             schema = tool.get("inputSchema")

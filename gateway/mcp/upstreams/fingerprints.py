@@ -1,4 +1,4 @@
-"""What each tool of an upstream looked like when it was first seen, so that a change does not go by unnoticed."""
+"""What each tool of an upstream looked like when it was accepted, so that a change does not go by unnoticed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gateway.mcp.upstreams.listing import pin_of
+from gateway.stores.upstream_tools import Known, UpstreamTools, key_of
 
 MAX_TOOLS = 5000
 """Tools of one upstream that are remembered; those beyond are not offered."""
@@ -15,19 +16,61 @@ log = logging.getLogger(__name__)
 
 
 class Fingerprints:
-    """The tools of one upstream. `changed` is told the name of one that changed, what it was, and what it is."""
+    """The tools of one upstream. `changed` is told the name of one that changed, what it was, and what it is.
 
-    def __init__(self, changed: Callable[[str, str, str], None]) -> None:
+    The first form of a tool is accepted, and every form to which `pinned` says that the policy pins it.
+    """
+
+    def __init__(
+        self,
+        upstream: str,
+        *,
+        store: UpstreamTools,
+        pinned: Callable[[str], str | None],
+        changed: Callable[[str, str, str], None],
+    ) -> None:
+        self._upstream = upstream
+        self._store = store
+        self._pinned = pinned
         self._changed = changed
-        self._seen: dict[str, str] = {}
+        self._loaded = False
+        self._known: dict[str, Known] = {}
+        self.flagged: dict[str, tuple[str, str]] = {}
 
-    def look(self, tools: Iterable[Mapping[str, Any]]) -> None:
-        """Compare `tools` with what they were."""
+    async def look(self, tools: Iterable[Mapping[str, Any]]) -> None:
+        """Compare `tools` with what they were; `flagged` are those that differ, with both forms."""
+        await self._load()
+        news: dict[str, Known] = {}
         for tool in tools:
             name, now = str(tool["name"]), pin_of(tool)
-            before = self._seen.get(name)
-            if before is None and len(self._seen) >= MAX_TOOLS:
+            key = key_of(name)
+            known = self._known.get(key)
+            if known is None and len(self._known) >= MAX_TOOLS:
                 continue
-            self._seen[name] = now
-            if before is not None and before != now:
-                self._changed(name, before, now)
+            accepted = now if known is None or self._pinned(name) == now else known.accepted
+            if known is not None and now not in (known.latest, accepted):
+                self._changed(name, known.latest, now)
+            if accepted != now:
+                self.flagged[name] = (accepted, now)
+            else:
+                self.flagged.pop(name, None)
+            if known != (found := Known(accepted, now)):
+                self._known[key] = news[key] = found
+        await self._keep(news)
+
+    async def _load(self) -> None:
+        if self._loaded:
+            return
+        try:
+            self._known |= await self._store.of(self._upstream)
+            self._loaded = True
+        except OSError as error:
+            log.warning("what the tools of %s were before cannot be read: %s", self._upstream, error)
+
+    async def _keep(self, news: Mapping[str, Known]) -> None:
+        if not news:
+            return
+        try:
+            await self._store.keep(self._upstream, news)
+        except OSError as error:
+            log.warning("what the tools of %s are cannot be kept: %s", self._upstream, error)

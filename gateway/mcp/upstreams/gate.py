@@ -8,21 +8,26 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mcp.shared.exceptions import MCPError
 
 from gateway.config import Upstream
 from gateway.errors import Reason, Refusal
+from gateway.exchange.absent import Absences
 from gateway.exchange.approve import Approvals, Ask, Parked, State
+from gateway.exchange.authenticate import Authenticator
 from gateway.exchange.grants import Grants
 from gateway.exchange.limit import Limiter
 from gateway.exchange.record import Record, Recorder
 from gateway.mcp.upstreams.conversation import Message
 from gateway.mcp.upstreams.eras import needs_input
 from gateway.mcp.upstreams.listing import held_back, pin_of, rule_of
-from gateway.model import Caller, Effect
+from gateway.model import Caller, Effect, Tell, Visit
 from gateway.policy import Decision, Policy, decide_tool
+from gateway.traces import Trace
 
 PATIENCE = 50.0
 """Seconds that a call waits for a person before it says that it waits; repeating the call goes on waiting."""
@@ -37,8 +42,45 @@ ECHOED = ("inputResponses", "requestState", "_meta")
 """What a repeated call brings besides the call itself."""
 
 
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call of a tool of `spec`. `listed` gives the tool as the upstream lists it now, None where it is unknown.
+
+    `run` carries the call out; it is told the trace to hand on, where anybody wants to know. `tell` sends the person
+    behind the client to a page, where that client can: it waits until they were there. `typed` says that such a client
+    may be trusted to ask for a yes itself.
+    """
+
+    spec: Upstream
+    params: Message
+    caller: Caller
+    listed: Callable[[], Mapping[str, Any] | None]
+    run: Callable[[Trace | None], Awaitable[Message]]
+    tell: Tell | None = None
+    typed: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of the tool, as the upstream knows it."""
+        return str(self.params.get("name"))
+
+    @property
+    def arguments(self) -> Message:
+        """The arguments of the call."""
+        arguments = self.params.get("arguments")
+        return arguments if isinstance(arguments, dict) else {}
+
+    @property
+    def body(self) -> str:
+        """The arguments in one form, as a person is shown them."""
+        return json.dumps(self.arguments, ensure_ascii=False, sort_keys=True)
+
+
 class Gate:
-    """Decides on calls. `spec_now` gives an upstream as it is configured now, None where it is gone."""
+    """Decides on calls. `spec_now` gives an upstream as it is configured now, None where it is gone.
+
+    `page` and an id show a person one question.
+    """
 
     def __init__(
         self,
@@ -47,37 +89,33 @@ class Gate:
         grants: Grants,
         limiter: Limiter,
         recorder: Recorder,
+        authenticator: Authenticator,
+        absences: Absences,
+        page: str,
         spec_now: Callable[[str], Upstream | None],
     ) -> None:
         self._approvals = approvals
         self._grants = grants
         self._limiter = limiter
         self._recorder = recorder
+        self._authenticator = authenticator
+        self._absences = absences
+        self._page = page
         self._spec_now = spec_now
         self._rounds: OrderedDict[str, None] = OrderedDict()
 
-    async def call(
-        self,
-        spec: Upstream,
-        tool: Mapping[str, Any] | None,
-        params: Message,
-        caller: Caller,
-        run: Callable[[], Awaitable[Message]],
-        now: Callable[[], Mapping[str, Any] | None],
-    ) -> Message:
-        """The result of `run`, if the call may run. `tool` is as the upstream lists it, None where it is unknown.
+    def may_ask(self, spec: Upstream, name: str) -> bool:
+        """Whether a call of the tool may need a person: to approve it, or to connect an account."""
+        rule = rule_of(spec, name)
+        return spec.personal or (rule is not None and rule.confirm is not None)
 
-        `now` gives it as it is listed once a person has answered: the answer is for the tool that they were shown.
-
-        Raises `Refusal`, and what `run` raises; both stand in the record.
-        """
-        name = str(params.get("name"))
-        arguments = params.get("arguments")
-        record = self._recorder.start("tool", caller, safe=False)
-        record.note(method="tools/call", tool=name[:200], upstream=spec.name)
-        values = arguments if isinstance(arguments, dict) else {}
+    async def call(self, call: ToolCall) -> Message:
+        """The result of the call, if it may run. Raises `Refusal`, and what it raises; both stand in the record."""
+        record = self._recorder.start("tool", call.caller, safe=False)
+        record.note(method="tools/call", tool=call.name[:200], upstream=call.spec.name)
         try:
-            result = await self._carry(spec, tool, name, values, params, caller, record, run, now)
+            with self._absences.telling(record.id, call.tell):
+                result = await self._carry(call, record)
         except Refusal as refusal:
             await record.close(status=refusal.status, reason=refusal.reason, detail=refusal.detail)
             raise
@@ -90,68 +128,59 @@ class Gate:
         await record.close(status=_status(result))
         return result
 
-    async def _carry(
-        self,
-        spec: Upstream,
-        tool: Mapping[str, Any] | None,
-        name: str,
-        arguments: Message,
-        params: Message,
-        caller: Caller,
-        record: Record,
-        run: Callable[[], Awaitable[Message]],
-        now: Callable[[], Mapping[str, Any] | None],
-    ) -> Message:
-        decision = _decided(spec, tool, name, arguments, caller)
-        body = json.dumps(arguments, ensure_ascii=False, sort_keys=True)
-        version = spec.policy.version if spec.policy is not None else None
+    async def _carry(self, call: ToolCall, record: Record) -> Message:
+        tool, policy = call.listed(), call.spec.policy
+        decision = _decided(call, tool)
+        size = len(call.body)
+        version = policy.version if policy is not None else None
         record.note(decision=decision.effect, reasons=list(decision.reasons), policy_version=version)
-        record.note(request_size=len(body), arguments=arguments if len(body) <= SHOWN else f"{len(body)} bytes")
+        record.note(request_size=size, arguments=call.arguments if size <= SHOWN else f"{size} bytes")
         record.mark("decide")
         if decision.effect is Effect.DENY:
             raise decision.refusal()
-        if not self._continues(caller, params):
-            await self._limit(decision, caller, record)
-            await self._approve(spec, decision, tool, name, body, caller, record, now)
+        if not self._continues(call):
+            await self._limit(decision, call, record)
+            if policy is not None and decision.obligations.confirm is not None:
+                await self._approve(policy, decision.obligations.confirm, decision, tool, call, record)
+            await self._account(call, record)
         await record.open()
-        result = await run()
+        trace = record.span.going_out("upstream")
+        result = await call.run(trace if record.span.wanted else None)
         record.mark("upstream")
         if needs_input(result):
-            self._remember(caller, params, result)
+            self._remember(call, result)
         return result
 
-    async def _limit(self, decision: Decision, caller: Caller, record: Record) -> None:
+    async def _limit(self, decision: Decision, call: ToolCall, record: Record) -> None:
         if decision.obligations.reported:
             record.report(*decision.reasons)
-        if exceeded := await self._limiter.take(decision.obligations, caller):
+        counted = replace(call.caller, app=call.spec.name)  # one count, whichever way the call came
+        if exceeded := await self._limiter.take(decision.obligations, counted):
             record.report(*exceeded)
         record.mark("limit")
 
     async def _approve(
         self,
-        spec: Upstream,
+        policy: Policy,
+        message: str,
         decision: Decision,
         tool: Mapping[str, Any] | None,
-        name: str,
-        body: str,
-        caller: Caller,
+        call: ToolCall,
         record: Record,
-        listed: Callable[[], Mapping[str, Any] | None],
     ) -> None:
-        message = decision.obligations.confirm
-        if message is None or spec.policy is None:
-            return
-        version, lasting = spec.policy.version, decision.obligations.grant
-        rule = f"upstream {spec.name} tool {name} {pin_of(tool) if tool is not None else ''}"
-        grant = lasting and tool is not None and self._grants.covering(caller, rule, version)
+        """Go on where a person said so, about the tool as they were shown it. Raises `Refusal`."""
+        name, lasting = call.name, decision.obligations.grant
+        rule = f"upstream {call.spec.name} tool {name} {pin_of(tool) if tool is not None else ''}"
+        grant = lasting and tool is not None and self._grants.covering(call.caller, rule, policy.version)
         if grant:
             record.note(grant=grant.id, answered_by=grant.by)
             return
-        digest, shown = _digest(caller, tool, name, body), body.encode("utf-8", "replace")
-        ask = Ask(message, "tools/call", name, digest, version, body=shown, grant=lasting, rule=rule)
-        question = self._approvals.park(ask, caller).question
+        digest, shown = _digest(call, tool), call.body.encode("utf-8", "replace")
+        ask = Ask(message, "tools/call", name, digest, policy.version, body=shown, grant=lasting, rule=rule)
+        question = self._approvals.park(ask, call.caller).question
         record.note(approval=question.id)
-        parked = await self._wait(question.id, caller)
+        visit = Visit(question.id, self._page + question.id, question.message, typed=call.typed)
+        parked = await self._asked(call, visit)
         if parked.state is State.OPEN:
             raise Refusal(
                 Reason.APPROVAL_UNAVAILABLE,
@@ -159,36 +188,59 @@ class Gate:
                 status=202,
             )
         record.note(answered_by=parked.answered_by)
-        now = self._spec_now(spec.name)
-        policy: Policy | None = now.policy if now is not None else None
-        digest = _digest(caller, listed(), name, body)
-        await self._approvals.dispatch(parked, digest, policy.version if policy is not None else "")
+        now = self._spec_now(call.spec.name)
+        version = now.policy.version if now is not None and now.policy is not None else ""
+        await self._approvals.dispatch(parked, _digest(call, call.listed()), version)
         record.mark("approve")
 
-    async def _wait(self, id: str, caller: Caller) -> Parked:
-        """The question `id` after a person answered it; it dies with this call if that is given up."""
-        parked = self._approvals.find(id, caller)
+    async def _asked(self, call: ToolCall, visit: Visit) -> Parked:
+        """The question of `visit` after a person answered it; it dies with this call if that is given up."""
+        parked = self._approvals.find(visit.id, call.caller)
+        if call.tell is not None:
+            call.tell(visit)
         try:
-            return await self._approvals.wait(id, caller, PATIENCE)
+            seconds = PATIENCE if call.tell is None else self._approvals.timeout
+            return await self._approvals.wait(visit.id, call.caller, seconds)
         except asyncio.CancelledError:
             if not parked.holding:
                 self._approvals.cancel(parked)
             raise
+        finally:
+            if call.tell is not None:
+                call.tell(replace(visit, over=True))
 
-    def _continues(self, caller: Caller, params: Message) -> bool:
+    async def _account(self, call: ToolCall, record: Record) -> None:
+        """Go on where the account of the caller is connected, or once it is, where its person can be sent there."""
+        name, caller = call.spec.credential, replace(call.caller, cause=record.id)
+        if name is None or not call.spec.personal:
+            return
+        try:
+            await self._authenticator.version(name, caller.principal)
+        except Refusal as refusal:
+            if refusal.connect_url is None:
+                raise
+            with self._absences.needed(caller, name, refusal.connect_url) as need:
+                while need is not None and await need.again():
+                    with suppress(Refusal):  # not there yet; the last word is the one above
+                        await self._authenticator.version(name, caller.principal)
+                        return
+            raise
+
+    def _continues(self, call: ToolCall) -> bool:
         """Whether this is the next round of a call that was let through, which the upstream asked to be repeated."""
-        state = params.get("requestState")
-        return isinstance(state, str) and self._rounds.pop(_round(caller, params, state), 0) is None
+        state = call.params.get("requestState")
+        return isinstance(state, str) and self._rounds.pop(_round(call, state), 0) is None
 
-    def _remember(self, caller: Caller, params: Message, result: Message) -> None:
+    def _remember(self, call: ToolCall, result: Message) -> None:
         state = result.get("requestState")
         if isinstance(state, str):
-            self._rounds[_round(caller, params, state)] = None
+            self._rounds[_round(call, state)] = None
             if len(self._rounds) > ROUNDS:
                 self._rounds.popitem(last=False)
 
 
-def _decided(spec: Upstream, tool: Mapping[str, Any] | None, name: str, arguments: Message, caller: Caller) -> Decision:
+def _decided(call: ToolCall, tool: Mapping[str, Any] | None) -> Decision:
+    spec, name = call.spec, call.name
     if not spec.includes(name):
         return Decision(Effect.DENY, (f"the configuration of {spec.name} leaves the tool {name[:128]!r} out",))
     if spec.policy is None:
@@ -197,7 +249,7 @@ def _decided(spec: Upstream, tool: Mapping[str, Any] | None, name: str, argument
     if rule is not None and rule.pin is not None and (tool is None or held_back(rule, tool)):
         now = f"it is {pin_of(tool)} now" if tool is not None else "it is not listed now"
         return Decision(Effect.DENY, (f"the policy pins the tool {name} to {rule.pin}, and {now}",), name)
-    return decide_tool(spec.policy, name, caller, arguments, time.time())
+    return decide_tool(spec.policy, name, call.caller, call.arguments, time.time())
 
 
 def _status(result: Message) -> int:
@@ -206,14 +258,15 @@ def _status(result: Message) -> int:
     return 500 if result.get("isError") is True else 200
 
 
-def _round(caller: Caller, params: Message, state: str) -> str:
-    plain = {key: value for key, value in params.items() if key not in ECHOED}
+def _round(call: ToolCall, state: str) -> str:
+    caller = call.caller
+    plain = {key: value for key, value in call.params.items() if key not in ECHOED}
     return _hash(caller.principal.id, caller.app, caller.view or "", json.dumps(plain, sort_keys=True), state)
 
 
-def _digest(caller: Caller, tool: Mapping[str, Any] | None, name: str, body: str) -> str:
-    shown = pin_of(tool) if tool is not None else ""
-    return _hash("tool", caller.app, caller.view or "", name, shown, body)
+def _digest(call: ToolCall, tool: Mapping[str, Any] | None) -> str:
+    caller, shown = call.caller, pin_of(tool) if tool is not None else ""
+    return _hash("tool", caller.app, caller.view or "", call.name, shown, call.body)
 
 
 def _hash(*parts: str) -> str:

@@ -151,7 +151,9 @@ class StreamableHttp:
             data = self._written(method, {**fields, **dict(credential.headers)}, body)
             await self._wires.carry(method, data, answer.reading)
         except Refusal as refusal:
-            raise UpstreamLost(refusal.detail, unsent=refusal.reason not in _ANSWERED) from refusal
+            if refusal.reason not in _ANSWERED:
+                raise UpstreamLost.refused(refusal) from refusal
+            raise UpstreamLost(refusal.detail) from refusal
         except Malformed as error:
             raise UpstreamLost(f"the upstream answered with something that is not HTTP: {error}") from error
         except Lost:
@@ -163,7 +165,9 @@ class StreamableHttp:
         try:
             changed = await self._credentials.answered(credential, self._url, answer.status, answer.reading.headers)
         except Refusal as refusal:
-            raise UpstreamLost(refusal.detail, unsent=answer.status >= 300) from refusal
+            if answer.status >= 300:
+                raise UpstreamLost.refused(refusal) from refusal
+            raise UpstreamLost(refusal.detail) from refusal
         return answer, changed
 
     def _written(self, method: str, fields: Mapping[str, str], body: bytes | None) -> bytes:

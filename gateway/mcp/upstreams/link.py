@@ -58,6 +58,7 @@ class Link:
         *,
         modern: bool,
         patience: float,
+        most: int,
         heard: Callable[[str, Message], None],
         renewed: Callable[[Session], None],
         wanted: Callable[[], bool],
@@ -70,6 +71,8 @@ class Link:
         self._capabilities = capabilities
         self._modern = modern
         self._patience = patience
+        self._most = most
+        self._refused: Refusal | None = None
         self._heard = heard
         self._renewed = renewed
         self._wanted = wanted
@@ -111,7 +114,7 @@ class Link:
         """Make the connection whenever it is needed, until cancelled."""
         failures = 0
         while True:
-            if not self._wanted():
+            if not self._wanted() or self._waits_for_a_person:
                 await self._needed.wait()
             self._needed.clear()
             started = time.monotonic()
@@ -121,7 +124,8 @@ class Link:
             steady = self.state is State.READY and time.monotonic() - started > STEADY
             failures = 0 if steady else failures + 1
             self.problem = why
-            wait = 0.0 if steady else min(FIRST_WAIT * 2 ** min(failures - 1, 10), LONGEST_WAIT)
+            resting = not steady and not self._waits_for_a_person
+            wait = min(FIRST_WAIT * 2 ** min(failures - 1, 10), LONGEST_WAIT) if resting else 0.0
             self.state, self._again = State.FAILED, time.monotonic() + wait
             log.warning("upstream %s: %s", self.name, why)
             if self._coming is not None and not self._coming.done():
@@ -131,8 +135,11 @@ class Link:
 
     async def _live(self) -> str:
         """One connection, from its first word to its end; why it ended."""
+        self._refused = None
         try:
-            async with Conversation(self._dial(), patience=self._patience, heard=self._heard) as conversation:
+            async with Conversation(
+                self._dial(), patience=self._patience, most=self._most, heard=self._heard
+            ) as conversation:
                 async with asyncio.timeout(OPENING):
                     terms = await negotiate(conversation, self._capabilities, modern=self._modern)
                 self._session = session = Session(conversation, terms)
@@ -142,6 +149,7 @@ class Link:
                 self._renewed(session)
                 return await asyncio.shield(conversation.ended)
         except UpstreamLost as lost:
+            self._refused = lost.refusal
             return str(lost)
         except TimeoutError:
             return f"it did not finish its handshake within {OPENING:g} seconds"
@@ -151,5 +159,12 @@ class Link:
             log.exception("upstream %s: the connection failed", self.name)
             return "the connection failed; the gateway's log says why"
 
+    @property
+    def _waits_for_a_person(self) -> bool:
+        """Whether somebody has to connect an account first; as soon as they did, the next call makes the connection."""
+        return self._refused is not None and self._refused.reason is Reason.CREDENTIAL_NEEDED
+
     def _unavailable(self, why: str | None) -> Refusal:
+        if self._refused is not None:
+            return Refusal(self._refused.reason, self._refused.detail, connect_url=self._refused.connect_url)
         return Refusal(Reason.BACKEND_UNAVAILABLE, f"The upstream {self.name} cannot be reached: {why}.")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -16,41 +16,28 @@ from mcp_types.methods import validate_client_request
 
 from gateway.errors import Refusal
 from gateway.mcp.asgi import ending_of
-from gateway.mcp.upstreams import feed, merging
+from gateway.mcp.server import Face as Mount
+from gateway.mcp.upstreams import merging
 from gateway.mcp.upstreams.client import Context, UpstreamClient, client_of
 from gateway.mcp.upstreams.conversation import Message, UpstreamLost
-from gateway.mcp.upstreams.feed import Follower
-from gateway.mcp.upstreams.fingerprints import MAX_TOOLS
+from gateway.mcp.upstreams.gathered import Gathering
 from gateway.mcp.upstreams.listing import described, offered, visibility
-from gateway.mcp.upstreams.merging import Named
-from gateway.mcp.upstreams.proxy import Proxy
-
-FIRST = 3.0
-"""Seconds that a list waits for an upstream which was never heard; it is left out until it answers."""
-
-LATER = 0.25
-"""Seconds that it waits for one whose last list is known."""
-
-KEYS = {
-    "tools/list": "tools",
-    "resources/list": "resources",
-    "resources/templates/list": "resourceTemplates",
-    "prompts/list": "prompts",
-}
-NEEDS = {
-    "resources/list": "resources",
-    "resources/templates/list": "resources",
-    "prompts/list": "prompts",
-}
+from gateway.mcp.upstreams.lists import KEYS, Lists
+from gateway.mcp.upstreams.merging import Named, Names
+from gateway.mcp.upstreams.proxy import Proxy, as_error, said_trace
+from gateway.traces import arriving
 
 
-@dataclass(eq=False, slots=True)
-class _Lists:
-    """What one upstream was heard to list to one kind of client, by method, and what is being asked."""
+@dataclass(frozen=True, slots=True)
+class _Tools:
+    """The tools by their public names, as they were made of these lists."""
 
-    known: dict[str, list[Message]] = field(default_factory=dict)
-    asking: dict[str, asyncio.Task[None]] = field(default_factory=dict)
-    late: set[str] = field(default_factory=set)
+    made_of: list[tuple[object, list[Message]]]
+    named: dict[str, Named]
+
+
+MOST_MADE = 1000
+"""Principals with accounts of their own whose tools are kept by name."""
 
 
 class Merged:
@@ -60,44 +47,82 @@ class Merged:
 
     def __init__(self, proxies: Callable[[], Mapping[str, Proxy]]) -> None:
         self._proxies = proxies
-        self._lists: dict[tuple[str, str], _Lists] = {}
-        self._watched: set[int] = set()
-        self.changed: Callable[[], None] = lambda: None
-        self.taken: Callable[[str], bool] = lambda _: False
+        self._mount: Mount | None = None
+        self._lists = Lists(proxies, self._changed)
+        self._tool_names, self._prompt_names = Names(self._taken), Names()
+        self._made: dict[str, _Tools] = {}
+        self._gathering = Gathering(proxies, self._owner)
+        self._levels: dict[str, str] = {}
         self._handlers: dict[str, Callable[[UpstreamClient, Message], Awaitable[Message | None]]] = {
-            "tools/call": self._call_tool,
             "resources/read": self._read_resource,
+            "resources/subscribe": self._gathering.subscribe,
+            "resources/unsubscribe": self._gathering.unsubscribe,
+            "subscriptions/listen": self._gathering.listen,
             "prompts/get": self._get_prompt,
             "completion/complete": self._complete,
+            "logging/setLevel": self._set_level,
         }
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Answer what is of an upstream, add to what lists them, and leave the rest."""
-        proxies = self._proxies()
-        if not proxies or ctx.request_id is None:
+        if not self._proxies():
             return await call_next(ctx)
-        if ctx.method in ("initialize", "server/discover"):
-            return _introduced(await call_next(ctx))
-        if ctx.method not in KEYS and ctx.method not in self._handlers:
-            return await call_next(ctx)
-        client = client_of(ctx, {})
+        match ctx.method:
+            case "initialize" | "server/discover":
+                return _introduced(await call_next(ctx))
+            case "notifications/initialized":
+                await self._follow(ctx, call_next)
+                return None
+            case "notifications/roots/list_changed":
+                client = client_of(ctx, self._levels)
+                for proxy in list(self._proxies().values()):
+                    await proxy.tell_roots(client)
+                return None
+            case "tools/call":
+                return await self._answer(ctx, call_next)
+            case method if ctx.request_id is not None and (method in KEYS or method in self._handlers):
+                return await self._answer(ctx, call_next)
+            case _:
+                return await call_next(ctx)
+
+    async def _answer(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        client = client_of(ctx, self._levels)
         params = dict(ctx.params or {})
-        with anyio.CancelScope() as scope, ending_of(ctx.request).calling(scope.cancel):
+        with (
+            anyio.CancelScope() as scope,
+            ending_of(ctx.request).calling(scope.cancel),
+            arriving(said_trace(ctx)),
+        ):
             try:
                 if ctx.method in KEYS:
                     return await self._list(ctx, client, await self._own(ctx, call_next))
-                validate_client_request(ctx.method, ctx.protocol_version, ctx.params)
-                answer = await self._handlers[ctx.method](client, params)
+                try:
+                    validate_client_request(ctx.method, ctx.protocol_version, ctx.params)
+                except KeyError:
+                    raise MCPError(types.METHOD_NOT_FOUND, "Method not found", ctx.method) from None
+                if ctx.method == "tools/call":
+                    answer = await self._call_tool(client, params, ctx)
+                else:
+                    answer = await self._handlers[ctx.method](client, params)
                 return answer if answer is not None else await call_next(ctx)
             except Refusal as refusal:
-                raise MCPError(types.INTERNAL_ERROR, refusal.detail, {"reason": refusal.reason.value}) from refusal
+                raise as_error(refusal) from refusal
             except UpstreamLost as lost:
                 raise MCPError(types.INTERNAL_ERROR, str(lost)) from lost
         raise MCPError(REQUEST_CANCELLED, "The connection of this call is gone.")
 
+    def stand_before(self, mount: Mount) -> None:
+        """The mount is there, and is this one."""
+        self._mount = mount
+        self._gathering.own = mount.on_tools
+
     def forget(self, names: Collection[str]) -> None:
-        """These upstreams are others now, or gone: what they listed is void."""
-        self._lists = {key: lists for key, lists in self._lists.items() if key[0] not in names}
+        """The gateway offers other things now; these upstreams are others, or gone: what they listed is void."""
+        self._made = {}
+        self._lists.forget(names)
+        self._tool_names.forget(names)
+        self._prompt_names.forget(names)
+        self._gathering.renew()
 
     def schema(self, name: str) -> Mapping[str, Any] | None:
         """The input schema of an upstream's tool, as far as it was listed."""
@@ -108,7 +133,32 @@ class Merged:
         """None: what is quick on the mount of all is the way to the apps."""
 
     def drain(self) -> None:
-        """Nothing of its own stays open."""
+        """End the streams that would stay open for ever."""
+        self._gathering.streams.drain()
+
+    def _changed(self) -> None:
+        if self._mount is not None:
+            self._mount.tools_changed()
+
+    def _taken(self, name: str) -> bool:
+        return self._mount is not None and self._mount.catalog.owns(name)
+
+    async def _follow(self, ctx: Context, call_next: CallNext) -> None:
+        """Tell a session what changes, for as long as it lives; the SDK cancels this when it ends."""
+        client = client_of(ctx, self._levels)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._gathering.follow, client)
+                await call_next(ctx)
+        finally:
+            self._levels.pop(client.who, None)
+            for proxy in self._proxies().values():
+                proxy.forget_level(client)
+
+    async def _set_level(self, client: UpstreamClient, params: Message) -> Message:
+        """How much a session wants to hear; each upstream is told when it is called."""
+        self._levels[client.who] = str(params["level"])
+        return {}
 
     async def _own(self, ctx: Context, call_next: CallNext) -> Message:
         """The gateway's own list; of prompts it has none."""
@@ -123,16 +173,16 @@ class Merged:
         method, key = ctx.method, KEYS[ctx.method]
         mine = own.get(key)
         merged = list(mine) if isinstance(mine, list) else []
-        await self._refresh(client, "tools/list")
+        await self._lists.refresh(client, "tools/list")
         if method == "tools/list":
             return {**own, key: merged + self._shown_tools(client)}
-        await self._refresh(client, method)
+        await self._lists.refresh(client, method)
         if method == "prompts/list":
             prompts = self._prompts(client).items()
             return {**own, key: [{**one.thing, "name": name} for name, one in prompts]}
         apps = self._apps(client)
         seen = {str(one.get("uri", one.get("uriTemplate"))) for one in merged}
-        for name, things in self._known(method, client).items():
+        for name, things in self._lists.known(method, client).items():
             for thing in things:
                 address = "uri" if "uri" in thing else "uriTemplate"
                 uri = str(thing.get(address))
@@ -156,126 +206,83 @@ class Merged:
 
     def _tools(self, client: UpstreamClient | None) -> dict[str, Named]:
         """The tools by their public names: those that `client` was told of, or any client."""
-        listed = [
-            (self._proxies()[name].upstream.spec, [t for t in tools if offered(self._proxies()[name].upstream.spec, t)])
-            for name, tools in self._known("tools/list", client).items()
-        ]
-        return merging.public_names(listed, self.taken)
+        known, proxies = self._lists.known("tools/list", client), self._proxies()
+        made_of: list[tuple[object, list[Message]]] = [(proxies[name].upstream.spec, known[name]) for name in known]
+        personal = any(proxy.upstream.spec.personal for proxy in proxies.values())
+        key = client.principal.id if client is not None and personal else ""
+        made = self._made.get(key) if client is not None else None
+        if made is not None and len(made.made_of) == len(made_of):
+            pairs = zip(made.made_of, made_of, strict=True)
+            if all(spec is now and listed is heard for (spec, listed), (now, heard) in pairs):
+                return made.named
+        specs = {name: proxies[name].upstream.spec for name in known}
+        listed = [(specs[name], [tool for tool in known[name] if offered(specs[name], tool)]) for name in known]
+        named = self._tool_names.of(listed)
+        if client is not None and len(self._made) < MOST_MADE:
+            self._made[key] = _Tools(made_of, named)
+        return named
 
     def _apps(self, client: UpstreamClient) -> bool:
         """Whether apps of upstreams may stand here."""
-        known = self._known("tools/list", client)
+        known = self._lists.known("tools/list", client)
         bearing = [self._proxies()[name].upstream.spec for name, tools in known.items() if merging.bears_apps(tools)]
         return merging.apps_may_stand(bearing)
-
-    def _known(self, method: str, client: UpstreamClient | None) -> dict[str, list[Message]]:
-        """What each upstream lists, in the order of the configuration."""
-        found: dict[str, list[Message]] = {}
-        for name, proxy in self._proxies().items():
-            owner = _owner(proxy, client)
-            for (upstream, known_to), lists in self._lists.items():
-                if upstream == name and (client is None or known_to == owner):
-                    found.setdefault(name, []).extend(lists.known.get(method, ()))
-        return found
 
     def _prompts(self, client: UpstreamClient) -> dict[str, Named]:
         listed = [
             (self._proxies()[name].upstream.spec, [prompt for prompt in prompts if isinstance(prompt.get("name"), str)])
-            for name, prompts in self._known("prompts/list", client).items()
+            for name, prompts in self._lists.known("prompts/list", client).items()
         ]
-        return merging.public_names(listed, lambda _: False)
+        return self._prompt_names.of(listed)
 
-    async def _refresh(self, client: UpstreamClient, method: str) -> None:
-        """Ask every upstream for its list, side by side, and wait only as long as none delays the others."""
-        waiting: set[asyncio.Task[None]] = set()
-        patience = LATER
-        for name, proxy in self._proxies().items():
-            lists = self._lists.setdefault(
-                (name, client.principal.id if proxy.upstream.spec.personal else ""), _Lists()
-            )
-            task = lists.asking.get(method)
-            if task is None or task.done():
-                task = lists.asking[method] = proxy.upstream.spawn(self._ask(proxy, client, method, lists))
-            if method not in lists.known and method not in lists.late:
-                lists.late.add(method)
-                patience = FIRST
-            waiting.add(task)
-        if waiting:
-            await asyncio.wait(waiting, timeout=patience)
-
-    async def _ask(self, proxy: Proxy, client: UpstreamClient, method: str, lists: _Lists) -> None:
-        alone = UpstreamClient(client.principal, "list", client.version, client.capabilities, client.info)
-        _, session = await proxy.upstream.session(alone)
-        await self._watch(proxy, alone)
-        if (need := NEEDS.get(method)) is not None and not session.terms.can(need):
-            lists.known[method] = []
-            return
-        before = lists.known.get(method)
-        try:
-            if method == "tools/list":
-                now = await proxy.all_tools(alone) if session.terms.can("tools") else []
-            else:
-                now = await proxy.pages(alone, method, KEYS[method])
-        except MCPError:
-            now = []  # it has none
-        lists.known[method] = now
-        if method == "tools/list":
-            names = {str(tool["name"]) for tool in now}
-            for gone in proxy.upstream.tools.keys() - names if len(now) < MAX_TOOLS else ():
-                del proxy.upstream.tools[gone]
-            if method in lists.late and before != now:
-                self.changed()
-
-    async def _watch(self, proxy: Proxy, client: UpstreamClient) -> None:
-        """Hear of its changes, from now on."""
-        joined, session = await proxy.upstream.session(client)
-        if id(joined) in self._watched:
-            return
-        self._watched.add(id(joined))
-
-        def tell(method: str, _: Message) -> None:
-            if method == feed.KINDS["toolsListChanged"]:
-                self.changed()
-
-        joined.feed.add(Follower(tell))
-        await joined.feed.listen(session)
-
-    async def _call_tool(self, client: UpstreamClient, params: Message) -> Message | None:
+    async def _call_tool(self, client: UpstreamClient, params: Message, ctx: Context) -> Message | None:
         public = str(params.get("name"))
         named = self._tools(client).get(public)
-        if named is None and not any(self._known("tools/list", client).values()):
-            await self._refresh(client, "tools/list")
+        if named is None and not any(self._lists.known("tools/list", client).values()):
+            await self._lists.refresh(client, "tools/list")
             named = self._tools(client).get(public)
         if named is None:
             return None
         if not self._apps(client) and "model" not in visibility(named.thing, frozenset(("model",))):
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {public[:128]}")
         proxy = self._proxies()[named.upstream]
-        result = await proxy.call_tool(client, {**params, "name": named.original})
+        with suppress(MCPError):  # an upstream may log nothing
+            await proxy.keep_level(client)
+        result = await proxy.call_tool(client, {**params, "name": named.original}, ctx)
         return merging.public_content(named.upstream, result)
 
     async def _read_resource(self, client: UpstreamClient, params: Message) -> Message | None:
-        uri = str(params.get("uri"))
-        found = merging.original_uri(uri, self._proxies())
-        if found is None and merging.names_app(uri):
-            return None  # an app of the gateway's own: no upstream speaks for it, whatever it lists
+        found = await self._owner(client, str(params.get("uri")))
         if found is None:
-            await self._refresh(client, "resources/list")
-            owner = next(
-                (name for name, known in self._known("resources/list", client).items() if _lists(known, uri)), None
-            )
-            if owner is None:
-                await self._refresh(client, "resources/templates/list")
-                known = self._known("resources/templates/list", client).items()
-                owner = next((name for name, templates in known if _covers(templates, uri)), None)
-            if owner is None:
-                return None
-            found = owner, uri
-        elif not self._apps(client):
-            raise MCPError(types.INVALID_PARAMS, f"Unknown resource: {uri[:200]}", {"uri": uri[:200]})
+            return None
         name, original = found
         result = await self._proxies()[name].read_resource(client, {**params, "uri": original})
         return merging.public_content(name, result)
+
+    async def _owner(self, client: UpstreamClient, uri: str) -> tuple[str, str] | None:
+        """The upstream that has a resource, and its own address of it; None for one of the gateway's own, or none."""
+        found = merging.original_uri(uri, self._proxies())
+        if found is not None:
+            await self._heard(client, "tools/list")
+            if not self._apps(client):
+                raise MCPError(types.INVALID_PARAMS, f"Unknown resource: {uri[:200]}", {"uri": uri[:200]})
+            return found
+        if merging.names_app(uri):
+            return None  # an app of the gateway's own: no upstream speaks for it, whatever it lists
+        for again in (False, True):
+            for method, means in (("resources/list", _lists), ("resources/templates/list", _covers)):
+                if again:
+                    await self._lists.refresh(client, method)
+                known = self._lists.known(method, client).items()
+                owner = next((name for name, listed in known if means(listed, uri)), None)
+                if owner is not None:
+                    return owner, uri
+        return None
+
+    async def _heard(self, client: UpstreamClient, method: str) -> None:
+        """Ask for a list that was never heard."""
+        if not self._lists.known(method, client):
+            await self._lists.refresh(client, method)
 
     async def _get_prompt(self, client: UpstreamClient, params: Message) -> Message | None:
         found = await self._prompt(client, str(params.get("name")))
@@ -293,19 +300,18 @@ class Merged:
                 out = {**params, "ref": {**ref, "name": found.original}}
                 return await self._proxies()[found.upstream].relay.forward(client, "completion/complete", out)
         if isinstance(uri, str):
-            await self._refresh(client, "resources/templates/list")
-            for owner, templates in self._known("resources/templates/list", client).items():
+            await self._lists.refresh(client, "resources/templates/list")
+            for owner, templates in self._lists.known("resources/templates/list", client).items():
                 if any(template.get("uriTemplate") == uri for template in templates):
                     return await self._proxies()[owner].relay.forward(client, "completion/complete", params)
         raise MCPError(types.INVALID_PARAMS, "There is no such prompt or template.")
 
     async def _prompt(self, client: UpstreamClient, public: str) -> Named | None:
-        await self._refresh(client, "prompts/list")
-        return self._prompts(client).get(public)
-
-
-def _owner(proxy: Proxy, client: UpstreamClient | None) -> str:
-    return client.principal.id if client is not None and proxy.upstream.spec.personal else ""
+        found = self._prompts(client).get(public)
+        if found is None:
+            await self._lists.refresh(client, "prompts/list")
+            found = self._prompts(client).get(public)
+        return found
 
 
 def _introduced(result: HandlerResult) -> HandlerResult:
@@ -314,7 +320,11 @@ def _introduced(result: HandlerResult) -> HandlerResult:
         return result
     capabilities = result.get("capabilities")
     said = capabilities if isinstance(capabilities, dict) else {}
-    return {**result, "capabilities": {"prompts": {}, "resources": {}, "completions": {}, **said}}
+    lists, resources = {"listChanged": True}, {"listChanged": True, "subscribe": True}
+    return {
+        **result,
+        "capabilities": {**said, "prompts": lists, "resources": resources, "completions": {}, "logging": {}},
+    }
 
 
 def _lists(known: list[Message], uri: str) -> bool:

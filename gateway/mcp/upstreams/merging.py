@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,9 @@ from gateway.config import Upstream
 from gateway.mcp.upstreams.conversation import Message
 from gateway.mcp.upstreams.listing import APP_SCHEMES, MODEL, RESOURCE_URI, app_of, ui_of, visibility
 from gateway.views.names import model_name
+
+MOST_NAMES = 100_000
+"""Names that are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,26 +25,45 @@ class Named:
     thing: Message
 
 
-def public_names(
-    offered: Iterable[tuple[Upstream, Sequence[Message]]], taken: Callable[[str], bool]
-) -> dict[str, Named]:
-    """The things by their public names. Who comes first in the configuration keeps a name that two have.
+class Names:
+    """Public names of one kind of things. `taken` says which are the gateway's own.
 
-    `taken` says which names are the gateway's own.
+    Who comes first in the configuration has a name that two want. A name that was told to a client stays with its
+    upstream while that is there, also where one before it answers later: no call may reach another than was meant.
     """
-    found: dict[str, Named] = {}
-    for spec, things in offered:
-        for thing in things:
-            name = str(thing["name"])
-            public = model_name(spec.prefix, name) if spec.prefix is not None else name
-            if taken(public) or public in found:
-                public = model_name(spec.name, name)
-            if taken(public) or public in found:
-                mark = hashlib.sha256(f"{spec.name}\0{name}".encode("utf-8", "surrogatepass")).hexdigest()[:6]
-                public = f"{public[:57]}_{mark}"
-            if not taken(public):
-                found.setdefault(public, Named(spec.name, name, thing))
-    return found
+
+    def __init__(self, taken: Callable[[str], bool] = lambda _: False) -> None:
+        self._taken = taken
+        self._given: dict[str, tuple[str, str]] = {}
+
+    def of(self, offered: Iterable[tuple[Upstream, Sequence[Message]]]) -> dict[str, Named]:
+        """The things by their public names."""
+        found: dict[str, Named] = {}
+        for spec, things in offered:
+            for thing in things:
+                name = str(thing["name"])
+                public = next((public for public in _names(spec, name) if self._free(public, spec.name, name)), None)
+                if public is not None and public not in found:
+                    found[public] = Named(spec.name, name, thing)
+                    if len(self._given) < MOST_NAMES:
+                        self._given[public] = (spec.name, name)
+        return found
+
+    def forget(self, upstreams: Collection[str]) -> None:
+        """These are others now, or gone."""
+        self._given = {public: owner for public, owner in self._given.items() if owner[0] not in upstreams}
+
+    def _free(self, public: str, upstream: str, name: str) -> bool:
+        return not self._taken(public) and self._given.get(public, (upstream, name)) == (upstream, name)
+
+
+def _names(spec: Upstream, name: str) -> Iterator[str]:
+    """The public names that a thing may have, the best first."""
+    yield model_name(spec.prefix, name) if spec.prefix is not None else name
+    public = model_name(spec.name, name)
+    yield public
+    mark = hashlib.sha256(f"{spec.name}\0{name}".encode("utf-8", "surrogatepass")).hexdigest()[:6]
+    yield f"{public[:57]}_{mark}"
 
 
 def public_uri(upstream: str, uri: str) -> str:

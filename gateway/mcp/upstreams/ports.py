@@ -16,6 +16,10 @@ class Calls(Protocol):
         """A tool as it was listed; None for one that never was."""
         ...
 
+    def may_ask(self, name: str) -> bool:
+        """Whether a call of the tool may send the person behind its client somewhere."""
+        ...
+
     async def carry(self, client: UpstreamClient, params: Message) -> Message:
         """The answer to a call, as `client` is told it. Raises `MCPError`."""
         ...

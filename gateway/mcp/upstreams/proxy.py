@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -12,74 +12,93 @@ import mcp_types as types
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.streamable_http import REQUEST_CANCELLED
 from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types.methods import validate_client_request
 
 from gateway.errors import Reason, Refusal
 from gateway.mcp.asgi import ending_of
+from gateway.mcp.elicit import STATE, Calls
 from gateway.mcp.results import of_refusal
-from gateway.mcp.upstreams import feed, listing
-from gateway.mcp.upstreams.client import Context, UpstreamClient, client_of
-from gateway.mcp.upstreams.conversation import Message, UpstreamLost
+from gateway.mcp.upstreams import listing
+from gateway.mcp.upstreams.client import Context, UpstreamClient, able, client_of
+from gateway.mcp.upstreams.conversation import Message
+from gateway.mcp.upstreams.eras import needs_input
 from gateway.mcp.upstreams.fast import UpstreamFast
-from gateway.mcp.upstreams.feed import Follower
 from gateway.mcp.upstreams.fingerprints import MAX_TOOLS, Fingerprints
-from gateway.mcp.upstreams.gate import Gate
+from gateway.mcp.upstreams.following import Following
+from gateway.mcp.upstreams.gate import Gate, ToolCall
 from gateway.mcp.upstreams.handshake import Terms
 from gateway.mcp.upstreams.pages import with_runtime
 from gateway.mcp.upstreams.relay import Relay
-from gateway.mcp.upstreams.upstream import Joined, Upstream
-from gateway.model import Principal
-from gateway.traces import arriving
-
-BACKLOG = 256
-"""Changes that wait for one client; a client that does not read is told of no more."""
+from gateway.mcp.upstreams.upstream import Upstream
+from gateway.model import Principal, Tell
+from gateway.traces import Trace, arriving
+from gateway.views.shown import Shown
 
 PAGES = 100
 """Pages of a list that are read to find a tool."""
 
-MAX_STREAMS = 1024
+LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
-STREAMS_EACH = 128
-"""Those of one principal."""
+ShownIn = Callable[[Principal, str], Shown | None]
+"""The view of the app at an address that a host page of ours shows to a principal, if there is one."""
+
+log = logging.getLogger(__name__)
 
 
-@dataclass(eq=False, slots=True)
-class _Session:
-    """One session of a client of the handshake: what it follows, and what it has yet to be told."""
+@dataclass(slots=True)
+class _Turn:
+    """A call on its way: what its client said, which comes again while a person is asked."""
 
-    joined: Joined
-    follower: Follower
-    news: asyncio.Queue[tuple[str, Message]] = field(default_factory=lambda: asyncio.Queue(BACKLOG))
+    client: UpstreamClient
+    params: Message
+
+    def moved(self, context: Context) -> None:
+        """The client came again: it is told of progress there, under the token that it gave now."""
+        if self.client.way is not None:
+            self.client.way.session, self.client.way.request_id = context.session, context.request_id
+        meta = (context.params or {}).get("_meta")
+        self.params = {**self.params, **({"_meta": meta} if isinstance(meta, dict) else {})}
 
 
 class Proxy:
-    """Stands before the SDK's own handlers of a mount, as their outermost middleware."""
+    """Stands before the SDK's own handlers of a mount, as their outermost middleware.
+
+    `calls` are those whose clients can ask a person, `shown_in` finds the view that shows what a tool opens.
+    """
 
     follows = True
 
-    def __init__(self, upstream: Upstream, *, gate: Gate, fingerprints: Fingerprints, runtime: str) -> None:
+    def __init__(
+        self,
+        upstream: Upstream,
+        *,
+        gate: Gate,
+        fingerprints: Fingerprints,
+        runtime: str,
+        calls: Calls[Message],
+        shown_in: ShownIn,
+    ) -> None:
         self.upstream = upstream
         self.relay = Relay(upstream)
+        self.fingerprints = fingerprints
         self._gate = gate
-        self._fingerprints = fingerprints
         self._runtime = runtime
+        self._calls = calls
+        self._shown_in = shown_in
+        self._following = Following(upstream)
         self._levels: dict[str, str] = {}
-        self._sessions: dict[str, _Session] = {}
-        self._streams: dict[asyncio.Event, Principal] = {}
         self._handlers: dict[str, Callable[[UpstreamClient, Message], Awaitable[Message]]] = {
             "tools/list": self.list_tools,
-            "tools/call": self.call_tool,
             "resources/list": self._plain("resources/list"),
             "resources/templates/list": self._plain("resources/templates/list"),
             "resources/read": self.read_resource,
-            "resources/subscribe": self._subscribe,
-            "resources/unsubscribe": self._unsubscribe,
+            "resources/subscribe": self._following.subscribe,
+            "resources/unsubscribe": self._following.unsubscribe,
             "prompts/list": self._plain("prompts/list"),
             "prompts/get": self._plain("prompts/get"),
             "completion/complete": self._plain("completion/complete"),
-            "logging/setLevel": self._set_level,
-            "subscriptions/listen": self._listen,
+            "logging/setLevel": self.set_level,
+            "subscriptions/listen": self._following.listen,
         }
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -93,14 +112,14 @@ class Proxy:
                 await self._follow(context)
                 return None
             case "notifications/roots/list_changed":
-                await self._tell(context)
+                await self.tell_roots(client_of(context, self._levels))
                 return None
             case _:
                 return await self._answer(context, call_next)
 
     async def _answer(self, context: Context, call_next: CallNext) -> HandlerResult:
         handler = self._handlers.get(context.method)
-        if handler is None or context.request_id is None:
+        if (handler is None and context.method != "tools/call") or context.request_id is None:
             return await call_next(context)
         try:
             validate_client_request(context.method, context.protocol_version, context.params)
@@ -112,14 +131,15 @@ class Proxy:
         with (
             anyio.CancelScope() as scope,
             ending_of(context.request).calling(scope.cancel),
-            arriving(_said(context, params)),
+            arriving(said_trace(context)),
         ):
-            return await self._answered(client, params, handler)
+            answering = self.call_tool(client, params, context) if handler is None else handler(client, params)
+            return await self._answered(client, answering)
         raise MCPError(REQUEST_CANCELLED, "The connection of this call is gone.")
 
     async def carry(self, client: UpstreamClient, params: Message) -> Message:
         """The answer to a call of a tool, as `client` is told it. Raises `MCPError`."""
-        return await self._answered(client, params, self.call_tool)
+        return await self._answered(client, self.call_tool(client, params))
 
     def fast(self, hosts: Collection[str], origins: Collection[str], silence: float) -> UpstreamFast:
         """The fast path to it."""
@@ -129,13 +149,15 @@ class Proxy:
         """A tool as it was listed; None for one that never was."""
         return self.upstream.tools.get(name)
 
-    async def _answered(
-        self, client: UpstreamClient, params: Message, handler: Callable[[UpstreamClient, Message], Awaitable[Message]]
-    ) -> Message:
+    def may_ask(self, name: str) -> bool:
+        """Whether a call of the tool may send the person behind its client somewhere."""
+        return self._gate.may_ask(self.upstream.spec, name)
+
+    async def _answered(self, client: UpstreamClient, answering: Awaitable[Message]) -> Message:
         try:
-            return self._stamped(client, await handler(client, params))
+            return self._stamped(client, await answering)
         except Refusal as refusal:
-            raise MCPError(types.INTERNAL_ERROR, refusal.detail, {"reason": refusal.reason.value}) from refusal
+            raise as_error(refusal) from refusal
 
     def schema(self, name: str) -> Mapping[str, Any] | None:
         """The input schema of a tool, as far as it was listed."""
@@ -144,30 +166,94 @@ class Proxy:
 
     def drain(self) -> None:
         """End the streams that would stay open for ever."""
-        for stream in list(self._streams):
-            stream.set()
+        self._following.streams.drain()
+
+    async def close(self) -> None:
+        """Give up what waits: for a client that calls again, or for a person."""
+        self._calls.close()
+        await self.relay.close()
 
     async def list_tools(self, client: UpstreamClient, params: Message) -> Message:
         """One page of the tools that the client may see."""
         result = await self.relay.forward(client, "tools/list", params)
-        tools = self._seen(result)
+        tools = await self._seen(result)
         return {**result, "tools": listing.shown(self.upstream.spec, tools, to_app=client.is_app)}
 
-    async def call_tool(self, client: UpstreamClient, params: Message) -> Message:
-        """The result of a call; what the gateway refuses is a result, too."""
-        spec, name = self.upstream.spec, str(params.get("name"))
-        caller = client.calls(spec.name)
+    async def call_tool(self, client: UpstreamClient, params: Message, context: Context | None = None) -> Message:
+        """The result of a call; what the gateway refuses is a result, too.
 
-        async def run() -> Message:
-            return await self.relay.forward(client, "tools/call", params)
+        With its `context`, a client that can ask its person is sent where the call needs one.
+        """
+        name, state = str(params.get("name")), params.get("requestState")
+        turn = _Turn(client, params)
+        ours = isinstance(state, str) and state.startswith(STATE)
+        asks = context is not None and self._calls.can_ask(context.session.client_capabilities, client.principal)
+        if context is None or not asks or not (ours or self.may_ask(name)):
+            return _whole(client, await self._call(turn, None))
+        echoed = {key: params[key] for key in ("requestState", "inputResponses") if ours and key in params}
+        said = types.CallToolRequestParams.model_validate({"name": name, **echoed}, by_name=False)
+
+        async def work(tell: Tell) -> Message:
+            try:
+                return await self._call(turn, tell)
+            except MCPError:
+                raise
+            except Exception:  # whatever an upstream provokes must not reach the other calls
+                log.exception("a call of %s failed", name)
+                return refused(Refusal(Reason.INTERNAL, "The gateway failed at this call; its log says why."))
+
+        answer = await self._calls.carry(context, said, client.principal, work, turn.moved)
+        if isinstance(answer, types.InputRequiredResult):
+            return answer.model_dump(by_alias=True, mode="json", exclude_none=True)
+        return _whole(client, answer)
+
+    async def _call(self, turn: _Turn, tell: Tell | None) -> Message:
+        client, spec, name = turn.client, self.upstream.spec, str(turn.params.get("name"))
+
+        def listed() -> Mapping[str, Any] | None:
+            return self.upstream.tools.get(name)
+
+        async def run(trace: Trace | None) -> Message:
+            params = turn.params if trace is None else _traced(turn.params, trace)
+            return await self._shown(client, listed(), params)
 
         try:
             tool = await self._tool(client, name)
             self._check_visible(client, tool, name)
-            return await self._gate.call(spec, tool, params, caller, run, lambda: self.upstream.tools.get(name))
+            caller = client.calls(spec.name)
+            call = ToolCall(spec, turn.params, caller, listed, run, tell, typed=not client.is_app)
+            return await self._gate.call(call)
         except Refusal as refusal:
-            result = of_refusal(refusal).model_dump(by_alias=True, mode="json", exclude_none=True)
-            return {**result, "resultType": "complete"} if client.modern else result
+            return refused(refusal)
+
+    async def _shown(self, client: UpstreamClient, tool: Mapping[str, Any] | None, params: Message) -> Message:
+        """The result of a call, which the view hears of that shows what it opens.
+
+        A client that shows apps shows this one itself; that of another may stand in a host page of ours.
+        """
+        uri = listing.app_of(tool) if tool is not None and client.caller is None and not client.is_app else None
+        shown = self._shown_in(client.principal, uri) if uri is not None else None
+        if shown is None:
+            return await self.relay.forward(client, "tools/call", params)
+        arguments = params.get("arguments")
+        if "requestState" not in params and "inputResponses" not in params:
+            await shown.input(arguments if isinstance(arguments, dict) else {})
+        result: Message | None = None
+        why = "the call was cancelled"
+        try:
+            result = await self.relay.forward(client, "tools/call", params)
+        except Refusal as refusal:
+            why = refusal.detail
+            raise
+        except MCPError as error:
+            why = error.error.message[:500]
+            raise
+        finally:
+            if result is None:
+                self.upstream.spawn(shown.cancelled(why))
+        if not needs_input(result):
+            await shown.result({key: value for key, value in result.items() if key != "resultType"})
+        return result
 
     async def read_resource(self, client: UpstreamClient, params: Message) -> Message:
         """A resource, with the view runtime in it where it is an app and the configuration says so."""
@@ -181,7 +267,7 @@ class Proxy:
         cursors: set[str] = set()
         for _ in range(PAGES):
             result = await self.relay.forward(client, "tools/list", {"cursor": cursor} if cursor is not None else {})
-            found += self._seen(result)
+            found += await self._seen(result)
             cursor = result.get("nextCursor")
             if not isinstance(cursor, str) or cursor in cursors or len(found) > MAX_TOOLS:
                 break
@@ -204,10 +290,10 @@ class Proxy:
             params = {"cursor": cursor}
         return found[:MAX_TOOLS]
 
-    def _seen(self, result: Message) -> list[Message]:
+    async def _seen(self, result: Message) -> list[Message]:
         """The tools of one page, remembered."""
         tools = listing.tools_of(result)[:MAX_TOOLS]
-        self._fingerprints.look(tools)
+        await self.fingerprints.look(tools)
         for tool in tools:
             if tool["name"] in self.upstream.tools or len(self.upstream.tools) < MAX_TOOLS:
                 self.upstream.tools[tool["name"]] = tool
@@ -250,12 +336,12 @@ class Proxy:
             client.principal,
             client.who,
             context.protocol_version,
-            capabilities if isinstance(capabilities, dict) else {},
+            able(capabilities) if isinstance(capabilities, dict) else {},
         )
         try:
             _, session = await self.upstream.session(asked)
         except Refusal as refusal:
-            raise MCPError(types.INTERNAL_ERROR, refusal.detail, {"reason": refusal.reason.value}) from refusal
+            raise as_error(refusal) from refusal
         made = {**result, **_introduction(session.terms)}
         if not modern and session.terms.info is not None:
             made["serverInfo"] = session.terms.info
@@ -276,125 +362,78 @@ class Proxy:
             return result
         return {**result, "_meta": {**(meta if isinstance(meta, dict) else {}), types.SERVER_INFO_META_KEY: info}}
 
-    async def _set_level(self, client: UpstreamClient, params: Message) -> Message:
+    async def set_level(self, client: UpstreamClient, params: Message) -> Message:
+        """How much a session wants to hear; an upstream is asked for as much as the one that wants most."""
+        levels = {**self._levels, client.who: str(params["level"])}
+        known = [level for level in levels.values() if level in LEVELS]
         _, session = await self.upstream.session(client)
         if not session.terms.modern:
-            await self.relay.forward(client, "logging/setLevel", params)
+            wanted = min(known, key=LEVELS.index) if params["level"] in LEVELS else params["level"]
+            await self.relay.forward(client, "logging/setLevel", {**params, "level": wanted})
         self._levels[client.who] = str(params["level"])
         return {}
 
-    async def _subscribe(self, client: UpstreamClient, params: Message) -> Message:
-        known = await self._session(client)
-        try:
-            await known.joined.feed.subscribe(known.joined.link, known.follower, str(params["uri"]))
-        except (UpstreamLost, TimeoutError) as error:
-            raise Refusal(Reason.BACKEND_UNAVAILABLE, f"The upstream did not answer: {error}.") from error
-        return {}
+    async def keep_level(self, client: UpstreamClient) -> None:
+        """A session of `/mcp` calls: its upstream says as much as it wants to hear."""
+        if not client.modern and client.level is not None and self._levels.get(client.who) != client.level:
+            await self.set_level(client, {"level": client.level})
 
-    async def _unsubscribe(self, client: UpstreamClient, params: Message) -> Message:
-        known = await self._session(client)
-        await known.joined.feed.unsubscribe(known.joined.link, known.follower, str(params["uri"]))
-        return {}
-
-    async def _session(self, client: UpstreamClient) -> _Session:
-        known = self._sessions.get(client.who)
-        if known is None:
-            joined, _ = await self.upstream.session(client)
-            news: asyncio.Queue[tuple[str, Message]] = asyncio.Queue(BACKLOG)
-            known = self._sessions[client.who] = _Session(joined, Follower(_into(news)), news)
-            joined.feed.add(known.follower)
-        return known
+    def forget_level(self, client: UpstreamClient) -> None:
+        """The session ended."""
+        self._levels.pop(client.who, None)
 
     async def _follow(self, context: Context) -> None:
         """Tell a session what changes, for as long as it lives; the SDK cancels this when it ends."""
         client = client_of(context, self._levels)
         try:
-            known = await self._session(client)
-            _, session = await self.upstream.session(client)
-            await known.joined.feed.listen(session)
-            while True:
-                await client.announce(*await known.news.get())
-        except Refusal:
-            return  # an upstream that is gone tells of no changes
+            await self._following.follow(client)
         finally:
-            gone = self._sessions.pop(client.who, None)
-            self._levels.pop(client.who, None)
-            if gone is not None:
-                self.upstream.spawn(gone.joined.feed.remove(gone.joined.link, gone.follower))
+            self.forget_level(client)
 
-    async def _tell(self, context: Context) -> None:
-        client = client_of(context, self._levels)
-        session = self.upstream.link(client).link.now
+    async def tell_roots(self, client: UpstreamClient) -> None:
+        """The client has other roots than before."""
+        joined = self.upstream.found(client)
+        session = joined.link.now if joined is not None else None
         if session is not None and not session.terms.modern:
-            await session.conversation.notify(context.method, {})
-
-    async def _listen(self, client: UpstreamClient, params: Message) -> Message:
-        """The stream of changes of a modern client."""
-        wanted = params.get("notifications")
-        asked = wanted if isinstance(wanted, dict) else {}
-        mine = sum(other == client.principal for other in self._streams.values())
-        if len(self._streams) >= MAX_STREAMS or mine >= STREAMS_EACH:
-            raise MCPError(types.INTERNAL_ERROR, "Too many clients listen already.")
-        joined, session = await self.upstream.session(client)
-        news: asyncio.Queue[tuple[str, Message]] = asyncio.Queue(BACKLOG)
-        follower = Follower(_into(news))
-        honored = {kind: True for kind in feed.KINDS if asked.get(kind) is True}
-        methods = {feed.KINDS[kind] for kind in honored} | {feed.UPDATED}
-        meta = {SUBSCRIPTION_ID_META_KEY: client.request_id}
-        over = asyncio.Event()
-        self._streams[over] = client.principal
-        joined.feed.add(follower)
-        try:
-            uris = asked.get("resourceSubscriptions")
-            for uri in uris if isinstance(uris, list) else ():
-                await joined.feed.subscribe(joined.link, follower, str(uri))
-            if not uris:
-                await joined.feed.listen(session)
-            said: Message = {**honored, **({"resourceSubscriptions": uris} if uris else {})}
-            await client.tell(feed.ACKNOWLEDGED, {"notifications": said, "_meta": meta})
-            while (told := await _next(news, over)) is not None:
-                method, told_params = told
-                if method in methods:
-                    await client.tell(method, {**told_params, "_meta": meta})
-        except (UpstreamLost, TimeoutError) as error:
-            raise Refusal(Reason.BACKEND_UNAVAILABLE, f"The upstream did not answer: {error}.") from error
-        finally:
-            del self._streams[over]
-            self.upstream.spawn(joined.feed.remove(joined.link, follower))
-        return {"resultType": "complete", "_meta": meta}
+            await session.conversation.notify("notifications/roots/list_changed", {})
 
 
-def _said(context: Context, params: Message) -> Mapping[str, Any] | None:
-    """Where the trace of a request is said: in its `_meta`, else in the header fields."""
+def said_trace(context: Context) -> Mapping[str, Any]:
+    """Where the trace of a request is said: in its `_meta`, else in the header fields of its request."""
+    meta = (context.params or {}).get("_meta")
+    said = meta if isinstance(meta, dict) else {}
+    return said if "traceparent" in said or context.request is None else context.request.headers
+
+
+def refused(refusal: Refusal) -> Message:
+    """The result of a call that was refused."""
+    result: Message = of_refusal(refusal).model_dump(by_alias=True, mode="json", exclude_none=True)
+    return result
+
+
+def as_error(refusal: Refusal) -> MCPError:
+    """A refusal of anything but a call of a tool."""
+    data = {"reason": refusal.reason.value}
+    if refusal.connect_url is not None:
+        data["connect_url"] = refusal.connect_url
+    return MCPError(types.INTERNAL_ERROR, refusal.detail, data)
+
+
+def _whole(client: UpstreamClient, result: Message) -> Message:
+    """A result as the client's era writes it."""
+    return {**result, "resultType": "complete"} if client.modern and "resultType" not in result else result
+
+
+def _traced(params: Message, trace: Trace) -> Message:
+    """A call with its place in a trace, as MCP writes it (`_meta`, W3C Trace Context)."""
     meta = params.get("_meta")
-    if isinstance(meta, dict) and "traceparent" in meta:
-        return meta
-    return context.request.headers if context.request is not None else None
-
-
-async def _next(news: asyncio.Queue[tuple[str, Message]], over: asyncio.Event) -> tuple[str, Message] | None:
-    """What is to be told next; None when the stream ends."""
-    coming, ending = asyncio.ensure_future(news.get()), asyncio.ensure_future(over.wait())
-    try:
-        await asyncio.wait({coming, ending}, return_when=asyncio.FIRST_COMPLETED)
-        return coming.result() if coming.done() else None
-    finally:
-        coming.cancel()
-        ending.cancel()
-
-
-def _into(news: asyncio.Queue[tuple[str, Message]]) -> Callable[[str, Message], None]:
-    def tell(method: str, params: Message) -> None:
-        if not news.full():
-            news.put_nowait((method, params))
-
-    return tell
+    kept = {key: value for key, value in meta.items() if key != "tracestate"} if isinstance(meta, dict) else {}
+    return {**params, "_meta": {**kept, **dict(trace.headers())}}
 
 
 def _introduction(terms: Terms) -> Message:
-    """What the upstream says of itself. Tasks are not carried, so they are not promised."""
-    capabilities = {key: value for key, value in terms.capabilities.items() if key != "tasks"}
-    made: Message = {"capabilities": capabilities}
+    """What the upstream says of itself."""
+    made: Message = {"capabilities": able(terms.capabilities)}
     if terms.instructions is not None:
         made["instructions"] = terms.instructions
     return made

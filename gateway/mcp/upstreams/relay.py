@@ -99,8 +99,11 @@ class Relay:
     async def forward(self, client: UpstreamClient, method: str, params: Mapping[str, Any]) -> Message:
         """The upstream's result, in the client's era. Raises `MCPError` as the upstream said it, and `Refusal`."""
         try:
-            return await self._forward(client, method, params)
+            with self._upstream.turn(client.principal):
+                return await self._forward(client, method, params)
         except UpstreamLost as lost:
+            if lost.refusal is not None:
+                raise lost.refusal from lost
             raise Refusal(
                 Reason.BACKEND_UNAVAILABLE, f"The upstream {self._upstream.spec.name} gave no answer: {lost}."
             ) from lost
@@ -123,6 +126,7 @@ class Relay:
         return await self._once(session, client, method, params)
 
     async def _once(self, session: Session, client: UpstreamClient, method: str, params: Mapping[str, Any]) -> Message:
+        params = _said(client, params)
         if session.terms.modern:
             if client.modern:
                 return await self._modern(session, client, client, method, params)
@@ -230,6 +234,12 @@ class Relay:
             await _ended(one.task)
 
 
+def _said(client: UpstreamClient, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A request without what its client cannot mean: rounds before 2026-07-28, and tasks, which are not carried."""
+    void = {"task"} if client.modern else {"task", "inputResponses", "requestState"}
+    return {name: value for name, value in params.items() if name not in void} if void & params.keys() else params
+
+
 async def _ended(task: asyncio.Task[Message]) -> None:
     task.cancel()
     with suppress(asyncio.CancelledError):
@@ -248,7 +258,7 @@ def _asked(request: object) -> tuple[str, Message]:
     params = request.get("params", {}) if isinstance(request, dict) else None
     if method not in ("elicitation/create", "sampling/createMessage", "roots/list") or not isinstance(params, dict):
         raise MCPError(types.INTERNAL_ERROR, "The upstream asks for what the client does not know.")
-    return method, params
+    return method, eras.legacy_request(params)
 
 
 def _bound(method: str, params: Mapping[str, Any]) -> str:

@@ -11,19 +11,23 @@ from gateway.backends.connect import Connections
 from gateway.config import Kind, Notice, Notices, same_connection, same_upstream
 from gateway.config import Upstream as Spec
 from gateway.errors import Problem
+from gateway.exchange.absent import Absences
 from gateway.exchange.approve import Approvals
 from gateway.exchange.authenticate import Authenticator
 from gateway.exchange.grants import Grants
 from gateway.exchange.limit import Limiter
 from gateway.exchange.record import Recorder
+from gateway.mcp.elicit import Asking, Calls
 from gateway.mcp.server import Face
 from gateway.mcp.upstreams.client import UpstreamClient
-from gateway.mcp.upstreams.fingerprints import MAX_TOOLS, Fingerprints
+from gateway.mcp.upstreams.fingerprints import Fingerprints
 from gateway.mcp.upstreams.gate import Gate
 from gateway.mcp.upstreams.link import State
-from gateway.mcp.upstreams.proxy import Proxy
+from gateway.mcp.upstreams.listing import rule_of
+from gateway.mcp.upstreams.proxy import Proxy, ShownIn, refused
 from gateway.mcp.upstreams.upstream import Upstream
 from gateway.model import Caller, Door, Initiator, Principal
+from gateway.stores.upstream_tools import UpstreamTools
 from gateway.telemetry import level
 
 GATEWAY = Principal(issuer="gateway", client="gateway", subject="upstreams")
@@ -42,7 +46,11 @@ class Mounted:
 
 
 class Upstreams:
-    """The upstreams by name. `face` makes the mount of one, behind its proxy; `tasks` is entered while they run."""
+    """The upstreams by name. `face` makes the mount of one, behind its proxy; `tasks` is entered while they run.
+
+    `page` and an id show a person one question; `asking` says which clients may send them there. `shown_in` finds, for
+    an upstream, the view in a host page of ours that shows one of its apps.
+    """
 
     def __init__(
         self,
@@ -54,6 +62,11 @@ class Upstreams:
         grants: Grants,
         limiter: Limiter,
         recorder: Recorder,
+        absences: Absences,
+        tools: UpstreamTools,
+        asking: Asking,
+        page: str,
+        shown_in: Callable[[str], ShownIn],
         runtime: str,
         tasks: asyncio.TaskGroup,
         notices: Notices,
@@ -68,8 +81,19 @@ class Upstreams:
         self._face = face
         self._notices = notices
         self._file = file
-        self._gate = Gate(approvals=approvals, grants=grants, limiter=limiter, recorder=recorder, spec_now=self._spec)
-        self._changes: dict[str, str] = {}
+        self._tools = tools
+        self._asking = asking
+        self._shown_in = shown_in
+        self._gate = Gate(
+            approvals=approvals,
+            grants=grants,
+            limiter=limiter,
+            recorder=recorder,
+            authenticator=authenticator,
+            absences=absences,
+            page=page,
+            spec_now=self._spec,
+        )
         self.mounted: dict[str, Mounted] = {name: self._mount(spec) for name, spec in specs.items()}
 
     @property
@@ -98,7 +122,11 @@ class Upstreams:
             for name, (state, problem) in self.states().items()
             if state is State.FAILED and problem
         ]
-        changed = [f"{tool} {what}: look at it, and pin it in its policy" for tool, what in self._changes.items()]
+        changed = [
+            f"{name}: the tool {tool[:128]} changed from {accepted} to {now}: look at it, and pin it in its policy"
+            for name, one in self.mounted.items()
+            for tool, (accepted, now) in one.proxy.fingerprints.flagged.items()
+        ]
         problems = [Problem(self._file, 1, 1, text[:500]) for text in (*failed, *changed)]
         self._notices.say([Notice(Kind.UPSTREAM, problem) for problem in problems], "upstreams")
 
@@ -143,7 +171,7 @@ class Upstreams:
                 one.upstream.tools_changed()
         for one in gone:
             one.face.drain()
-            await one.proxy.relay.close()
+            await one.proxy.close()
             await one.upstream.close()
             await leave(one.face)
         self.say()
@@ -151,7 +179,7 @@ class Upstreams:
     async def close(self) -> None:
         """End all connections."""
         for one in self.mounted.values():
-            await one.proxy.relay.close()
+            await one.proxy.close()
             await one.upstream.close()
 
     def _wake_early(self, one: Mounted) -> None:
@@ -169,14 +197,22 @@ class Upstreams:
         upstream = Upstream(spec, connections=self._connections, authenticator=self._authenticator, tasks=self._tasks)
 
         def changed(tool: str, before: str, now: str) -> None:
-            if len(self._changes) < MAX_TOOLS:
-                self._changes[f"{spec.name}: the tool {tool[:128]}"] = f"changed from {before} to {now}"
             self._recorder.metrics.upstream_changes.labels(spec.name).inc()
-            self.say()
             log.warning("upstream %s: the tool %s is not what it was: %s, now %s", spec.name, tool, before, now)
             upstream.spawn(self._record_change(spec.name, tool, before, now))
 
-        proxy = Proxy(upstream, gate=self._gate, fingerprints=Fingerprints(changed), runtime=self._runtime)
+        def pinned(tool: str) -> str | None:
+            rule = rule_of(upstream.spec, tool)
+            return rule.pin if rule is not None else None
+
+        proxy = Proxy(
+            upstream,
+            gate=self._gate,
+            fingerprints=Fingerprints(spec.name, store=self._tools, pinned=pinned, changed=changed),
+            runtime=self._runtime,
+            calls=Calls(self._tasks, self._asking, refused),
+            shown_in=self._shown_in(spec.name),
+        )
         return Mounted(upstream, proxy, self._face(spec.name, proxy))
 
     async def _record_change(self, name: str, tool: str, before: str, now: str) -> None:

@@ -30,9 +30,9 @@ class OlderSse:
         try:
             await self._read(receive)
         except UpstreamLost as lost:
-            self._fail(str(lost))
+            self._fail(lost)
             raise
-        self._fail("the upstream closed the stream")
+        self._fail(UpstreamLost("the upstream closed the stream", unsent=True))
 
     async def abandon(self, id: int) -> bool:
         return False
@@ -47,7 +47,7 @@ class OlderSse:
                 if response.status >= 300:
                     raise UpstreamLost(f"the upstream answered with HTTP status {response.status}")
         except Refusal as refusal:
-            raise UpstreamLost(refusal.detail, unsent=True) from refusal
+            raise UpstreamLost.refused(refusal) from refusal
         except (aiohttp.ClientError, OSError) as error:
             raise UpstreamLost("the connection to the upstream broke") from error
 
@@ -66,7 +66,7 @@ class OlderSse:
                         self._take(event, receive)
                     await asyncio.sleep(0)  # a flood must leave time to others
         except Refusal as refusal:
-            raise UpstreamLost(refusal.detail, unsent=True) from refusal
+            raise UpstreamLost.refused(refusal) from refusal
         except (aiohttp.ClientError, OSError) as error:
             raise UpstreamLost("the connection to the upstream broke") from error
         except ValueError as error:
@@ -81,7 +81,7 @@ class OlderSse:
         elif event.type == "message" and event.data:
             receive(decode_text(event.data), None)
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, lost: UpstreamLost) -> None:
         if not self._endpoint.done():
-            self._endpoint.set_exception(UpstreamLost(why, unsent=True))
+            self._endpoint.set_exception(UpstreamLost(str(lost), unsent=True, refusal=lost.refusal))
             self._endpoint.exception()  # nobody may wait for it

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,7 +18,7 @@ from gateway.errors import Reason, Refusal
 from gateway.exchange.authenticate import Authenticator, Injected
 from gateway.mcp.upstreams.client import UpstreamClient
 from gateway.mcp.upstreams.conversation import Carrier, Message
-from gateway.mcp.upstreams.feed import Feed
+from gateway.mcp.upstreams.feed import KINDS, Feed
 from gateway.mcp.upstreams.http import Credentials, StreamableHttp
 from gateway.mcp.upstreams.inside import Inside
 from gateway.mcp.upstreams.link import Link, Session, State
@@ -27,8 +29,8 @@ from gateway.model import Headers, Principal
 
 log = logging.getLogger(__name__)
 
-MAX_LINKS = 16
-"""Connections to one upstream; another kind of client takes the place of one that rests."""
+SHARE = 2
+"""One of so many calls and connections of an upstream is the most that one principal gets, so that others get some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +43,10 @@ class Key:
 
 
 class Joined:
-    """A link with the feed of its changes."""
+    """A link with the feed of its changes; `owner` is the principal for whom it was made."""
 
-    def __init__(self, spawn: Callable[..., asyncio.Task[None]], make: Callable[[Joined], Link]) -> None:
+    def __init__(self, owner: str, spawn: Callable[..., asyncio.Task[None]], make: Callable[[Joined], Link]) -> None:
+        self.owner = owner
         self.feed = Feed(spawn)
         self.task: asyncio.Task[None] | None = None
         self.times = 0
@@ -65,12 +68,14 @@ class Upstream:
         self.spec = spec
         self.tools: dict[str, Message] = {}
         self.listed = False
+        self.closed = False
         self._connections = connections
         self._authenticator = authenticator
         self._tasks = tasks
         self._links: dict[Key, Joined] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._only: bool | None = None
+        self._calls: Counter[str] = Counter()
 
     @property
     def state(self) -> tuple[State, str | None]:
@@ -92,15 +97,37 @@ class Upstream:
         key = self._key(client)
         joined = self._links.get(key)
         if joined is None:
-            self._make_room()
-            joined = self._links[key] = Joined(self.spawn, partial(self._link, key, client))
+            self._make_room(client.principal.id)
+            joined = self._links[key] = Joined(client.principal.id, self.spawn, partial(self._link, key, client))
             joined.task = self.spawn(joined.link.run())
         return joined
+
+    def found(self, client: UpstreamClient) -> Joined | None:
+        """The link for `client`, where there is one."""
+        return self._links.get(self._key(client))
+
+    def has(self, joined: Joined) -> bool:
+        """Whether this link is one of those that there are."""
+        return any(other is joined for other in self._links.values())
 
     async def session(self, client: UpstreamClient) -> tuple[Joined, Session]:
         """The connection for `client`, made if need be. Raises `Refusal`."""
         joined = self.link(client)
         return joined, await joined.link.session()
+
+    @contextmanager
+    def turn(self, principal: Principal) -> Iterator[None]:
+        """A call of `principal` is on its way. Raises `Refusal` (`rate-limited`) where it has too many already."""
+        most = max(1, self.spec.calls // SHARE)
+        if self._calls[principal.id] >= most:
+            raise Refusal(Reason.RATE_LIMITED, f"{most} calls of yours to {self.spec.name} are in flight already.")
+        self._calls[principal.id] += 1
+        try:
+            yield
+        finally:
+            self._calls[principal.id] -= 1
+            if not self._calls[principal.id]:
+                del self._calls[principal.id]
 
     def spawn(self, job: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run `job` as long as the upstream is there; what it fails with is its own."""
@@ -115,7 +142,11 @@ class Upstream:
             joined.feed.heard("notifications/tools/list_changed", {})
 
     async def close(self) -> None:
-        """End every connection."""
+        """End every connection; whoever followed it hears that everything may be another now."""
+        self.closed = True
+        for joined in set(self._links.values()):
+            for method in KINDS.values():
+                joined.feed.heard(method, {})
         running = list(self._running)
         for task in running:
             task.cancel()
@@ -140,19 +171,28 @@ class Upstream:
             client.capabilities,
             modern=key.modern,
             patience=self.spec.timeout,
+            most=self.spec.calls,
             heard=joined.feed.heard,
             renewed=renewed,
             wanted=lambda: bool(joined.feed.followers),
         )
 
-    def _make_room(self) -> None:
-        if len(self._links) < MAX_LINKS:
+    def _make_room(self, owner: str) -> None:
+        """End a connection that rests where there are too many, one of `owner` where those of it are too many."""
+        most = self.spec.connections
+        mine = sum(joined.owner == owner for joined in set(self._links.values()))
+        greedy = mine >= max(1, most // SHARE)
+        if len(self._links) < most and not greedy:
             return
-        resting = [key for key, joined in self._links.items() if not joined.link.busy and not joined.feed.followers]
+        resting = [
+            key
+            for key, joined in self._links.items()
+            if not joined.link.busy and not joined.feed.followers and (not greedy or joined.owner == owner)
+        ]
         if not resting:
-            raise Refusal(
-                Reason.BACKEND_UNAVAILABLE, f"The upstream {self.spec.name} has {MAX_LINKS} busy connections already."
-            )
+            whose = " of yours" if greedy else ""
+            detail = f"The upstream {self.spec.name} has {mine if greedy else most} busy connections{whose} already."
+            raise Refusal(Reason.RATE_LIMITED if greedy else Reason.BACKEND_UNAVAILABLE, detail)
         oldest = self._links.pop(min(resting, key=lambda key: self._links[key].link.used))
         if oldest.task is not None and oldest not in self._links.values():
             oldest.task.cancel()

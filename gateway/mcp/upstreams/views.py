@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +19,10 @@ from gateway.mcp.answers import OwnAnswers, Params, Speaker
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
 from gateway.mcp.upstreams.client import UpstreamClient
 from gateway.mcp.upstreams.conversation import Message
+from gateway.mcp.upstreams.feed import KINDS, Follower
+from gateway.mcp.upstreams.following import BACKLOG, News, into
 from gateway.mcp.upstreams.listing import ui_of
-from gateway.mcp.upstreams.proxy import Proxy
+from gateway.mcp.upstreams.proxy import Proxy, as_error
 from gateway.traces import arriving
 
 SHOWN = "webmcp-gateway/shown"
@@ -44,6 +47,19 @@ class _View(UpstreamClient):
     async def tell(self, method: str, params: Message) -> None:
         if self.speaker is not None and method == "notifications/progress":
             await self.speaker.notify(method, params)
+
+
+def _client(speaker: Speaker) -> _View:
+    caller = speaker.now()
+    return _View(
+        principal=caller.principal,
+        who=f"view {caller.view}",
+        version=LATEST_HANDSHAKE_VERSION,
+        capabilities=CAPABILITIES,
+        is_app=True,
+        caller=caller,
+        speaker=speaker,
+    )
 
 
 class UpstreamAnswers:
@@ -85,19 +101,30 @@ class UpstreamAnswers:
             with arriving(meta if isinstance(meta, dict) else None):
                 return await self._ask(proxy, method, dict(params), speaker)
         except Refusal as refusal:
-            raise MCPError(types.INTERNAL_ERROR, refusal.detail, {"reason": refusal.reason.value}) from refusal
+            raise as_error(refusal) from refusal
+
+    async def follow(self, speaker: Speaker) -> None:
+        """Tell the view when the lists of its upstream change, also of one that came in the place of another."""
+        news: News = asyncio.Queue(BACKLOG)
+        while True:
+            proxy = self._proxies().get(self._source.upstream)
+            if proxy is None or proxy.upstream.closed:
+                return  # the app ends with its upstream, or the gateway does
+            follower = Follower(into(news))
+            joined = proxy.upstream.link(_client(speaker))
+            joined.feed.add(follower)
+            try:
+                if (session := joined.link.now) is not None:
+                    await joined.feed.listen(session)
+                while not proxy.upstream.closed:
+                    method, _ = await news.get()
+                    if method in KINDS.values():
+                        await speaker.notify(method, {})
+            finally:
+                proxy.upstream.spawn(joined.feed.remove(joined.link, follower))
 
     async def _ask(self, proxy: Proxy, method: str, params: Message, speaker: Speaker) -> Message:
-        caller = speaker.now()
-        client = _View(
-            principal=caller.principal,
-            who=f"view {caller.view}",
-            version=LATEST_HANDSHAKE_VERSION,
-            capabilities=CAPABILITIES,
-            is_app=True,
-            caller=caller,
-            speaker=speaker,
-        )
+        client = _client(speaker)
         match method:
             case "tools/call":
                 return await proxy.call_tool(client, params)

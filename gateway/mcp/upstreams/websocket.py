@@ -50,9 +50,9 @@ class WebSocket:
                 self._socket.set_result(socket)
                 await self._read(socket, receive)
         except Refusal as refusal:
-            raise self._failed(refusal.detail) from refusal
+            raise self._failed(UpstreamLost.refused(refusal)) from refusal
         except (aiohttp.ClientError, OSError) as error:
-            raise self._failed("the upstream takes no WebSocket, or broke it") from error
+            raise self._failed(UpstreamLost("the upstream takes no WebSocket, or broke it")) from error
         raise UpstreamLost("the upstream closed the connection")
 
     async def _read(self, socket: aiohttp.ClientWebSocketResponse, receive: Receive) -> None:
@@ -69,8 +69,8 @@ class WebSocket:
             if not count % BATCH:
                 await asyncio.sleep(0)  # a flood must leave time to others
 
-    def _failed(self, why: str) -> UpstreamLost:
+    def _failed(self, lost: UpstreamLost) -> UpstreamLost:
         if not self._socket.done():
-            self._socket.set_exception(UpstreamLost(why, unsent=True))
+            self._socket.set_exception(UpstreamLost(str(lost), unsent=True, refusal=lost.refusal))
             self._socket.exception()  # nobody may wait for it
-        return UpstreamLost(why)
+        return lost

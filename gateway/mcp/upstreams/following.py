@@ -1,0 +1,183 @@
+"""Who follows the changes of one upstream: sessions of the handshake, and streams of modern clients."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
+
+from gateway.errors import Reason, Refusal
+from gateway.mcp.upstreams import feed
+from gateway.mcp.upstreams.client import UpstreamClient
+from gateway.mcp.upstreams.conversation import Message, UpstreamLost
+from gateway.mcp.upstreams.feed import Follower
+from gateway.mcp.upstreams.upstream import Joined, Upstream
+from gateway.model import Principal
+
+BACKLOG = 256
+"""Changes that wait for one client; a client that does not read is told of no more."""
+
+MAX_STREAMS = 1024
+
+STREAMS_EACH = 128
+"""Those of one principal."""
+
+News = asyncio.Queue[tuple[str, Message]]
+"""What a client has yet to be told."""
+
+
+class Streams:
+    """The streams of modern clients that are open at one mount."""
+
+    def __init__(self) -> None:
+        self._open: dict[asyncio.Event, Principal] = {}
+
+    @contextmanager
+    def one(self, principal: Principal) -> Iterator[asyncio.Event]:
+        """One more, which ends when what this gives is set. Raises `MCPError` where there are too many."""
+        mine = sum(other == principal for other in self._open.values())
+        if len(self._open) >= MAX_STREAMS or mine >= STREAMS_EACH:
+            raise MCPError(types.INTERNAL_ERROR, "Too many clients listen already.")
+        over = asyncio.Event()
+        self._open[over] = principal
+        try:
+            yield over
+        finally:
+            del self._open[over]
+
+    def drain(self) -> None:
+        """End them all."""
+        for stream in list(self._open):
+            stream.set()
+
+
+@dataclass(eq=False, slots=True)
+class _Session:
+    """One session of a client of the handshake: what it follows, and what it has yet to be told."""
+
+    joined: Joined
+    follower: Follower
+    news: News = field(default_factory=lambda: asyncio.Queue(BACKLOG))
+
+
+class Following:
+    """Those who follow `upstream` at its own mount."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        self._upstream = upstream
+        self._sessions: dict[str, _Session] = {}
+        self.streams = Streams()
+
+    async def follow(self, client: UpstreamClient) -> None:
+        """Tell a session what changes, until this is cancelled."""
+        try:
+            known = await self._session(client)
+            _, session = await self._upstream.session(client)
+            await known.joined.feed.listen(session)
+            while True:
+                await client.announce(*await known.news.get())
+        except Refusal:
+            return  # an upstream that is gone tells of no changes
+        finally:
+            gone = self._sessions.pop(client.who, None)
+            if gone is not None:
+                self._upstream.spawn(gone.joined.feed.remove(gone.joined.link, gone.follower))
+
+    async def subscribe(self, client: UpstreamClient, params: Message) -> Message:
+        """A session hears of one resource, too."""
+        known = await self._session(client)
+        with lost_is_refused():
+            await known.joined.feed.subscribe(known.joined.link, known.follower, str(params["uri"]))
+        return {}
+
+    async def unsubscribe(self, client: UpstreamClient, params: Message) -> Message:
+        """It hears of that no more."""
+        known = await self._session(client)
+        await known.joined.feed.unsubscribe(known.joined.link, known.follower, str(params["uri"]))
+        return {}
+
+    async def listen(self, client: UpstreamClient, params: Message) -> Message:
+        """The stream of changes of a modern client."""
+        with self.streams.one(client.principal) as over:
+            joined, session = await self._upstream.session(client)
+            news: News = asyncio.Queue(BACKLOG)
+            follower = Follower(into(news))
+            joined.feed.add(follower)
+            try:
+                with lost_is_refused():
+                    uris = uris_of(params)
+                    for uri in uris:
+                        await joined.feed.subscribe(joined.link, follower, uri)
+                    if not uris:
+                        await joined.feed.listen(session)
+                return await tell_all(client, params, news, over)
+            finally:
+                self._upstream.spawn(joined.feed.remove(joined.link, follower))
+
+    async def _session(self, client: UpstreamClient) -> _Session:
+        known = self._sessions.get(client.who)
+        if known is None:
+            joined, _ = await self._upstream.session(client)
+            news: News = asyncio.Queue(BACKLOG)
+            known = self._sessions[client.who] = _Session(joined, Follower(into(news)), news)
+            joined.feed.add(known.follower)
+        return known
+
+
+async def tell_all(client: UpstreamClient, params: Message, news: News, over: asyncio.Event) -> Message:
+    """Say what a modern client hears of, then all of it, until `over`; what ends the stream."""
+    wanted = params.get("notifications")
+    asked = wanted if isinstance(wanted, dict) else {}
+    honored: Message = {kind: True for kind in feed.KINDS if asked.get(kind) is True}
+    methods = {feed.KINDS[kind] for kind in honored} | {feed.UPDATED}
+    if uris := uris_of(params):
+        honored["resourceSubscriptions"] = uris
+    meta = {SUBSCRIPTION_ID_META_KEY: client.way.request_id if client.way is not None else None}
+    await client.tell(feed.ACKNOWLEDGED, {"notifications": honored, "_meta": meta})
+    while (told := await _next(news, over)) is not None:
+        method, told_params = told
+        if method in methods:
+            await client.tell(method, {**told_params, "_meta": meta})
+    return {"resultType": "complete", "_meta": meta}
+
+
+def uris_of(params: Message) -> list[str]:
+    """The resources of which a modern client wants to hear."""
+    wanted = params.get("notifications")
+    uris = wanted.get("resourceSubscriptions") if isinstance(wanted, dict) else None
+    return [str(uri) for uri in uris] if isinstance(uris, list) else []
+
+
+def into(news: News) -> Callable[[str, Message], None]:
+    """Puts changes into `news`, as long as there is room."""
+
+    def tell(method: str, params: Message) -> None:
+        if not news.full():
+            news.put_nowait((method, params))
+
+    return tell
+
+
+@contextmanager
+def lost_is_refused() -> Iterator[None]:
+    """An upstream that is gone, or silent, is told as a refusal."""
+    try:
+        yield
+    except (UpstreamLost, TimeoutError) as error:
+        raise Refusal(Reason.BACKEND_UNAVAILABLE, f"The upstream did not answer: {error}.") from error
+
+
+async def _next(news: News, over: asyncio.Event) -> tuple[str, Message] | None:
+    """What is to be told next; None when the stream ends."""
+    coming, ending = asyncio.ensure_future(news.get()), asyncio.ensure_future(over.wait())
+    try:
+        await asyncio.wait({coming, ending}, return_when=asyncio.FIRST_COMPLETED)
+        return coming.result() if coming.done() else None
+    finally:
+        coming.cancel()
+        ending.cancel()

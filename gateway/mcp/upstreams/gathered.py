@@ -1,0 +1,172 @@
+"""What clients of `/mcp` follow: the changes of all upstreams, and single resources of any of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+
+from gateway.errors import Refusal
+from gateway.mcp.upstreams import feed
+from gateway.mcp.upstreams.client import UpstreamClient
+from gateway.mcp.upstreams.conversation import Message
+from gateway.mcp.upstreams.feed import Follower
+from gateway.mcp.upstreams.following import BACKLOG, News, Streams, into, lost_is_refused, tell_all, uris_of
+from gateway.mcp.upstreams.merging import public_uri
+from gateway.mcp.upstreams.proxy import Proxy
+from gateway.mcp.upstreams.upstream import Joined
+from gateway.model import Principal
+
+TOOLS = feed.KINDS["toolsListChanged"]
+
+Owner = Callable[[UpstreamClient, str], Awaitable[tuple[str, str] | None]]
+"""Which upstream has a resource of `/mcp`, and that one's own address of it."""
+
+OwnChanges = Callable[[Principal, Callable[[], None]], Callable[[], None]]
+"""Calls a listener when the tools that a principal has on `/mcp` change; what it gives ends that."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    proxy: Proxy
+    joined: Joined
+    follower: Follower
+
+
+class Gathered:
+    """What one client follows at the upstreams that there are; it ends with `close`."""
+
+    def __init__(self, client: UpstreamClient, proxies: Callable[[], Mapping[str, Proxy]], owner: Owner) -> None:
+        self.client = client
+        self.news: News = asyncio.Queue(BACKLOG)
+        self._tell = into(self.news)
+        self._proxies = proxies
+        self._owner = owner
+        self._uris: dict[str, str] = {}
+        self._parts: dict[str, _Part] = {}
+        self.renew()
+
+    def renew(self) -> None:
+        """Follow the upstreams that there are now."""
+        proxies = self._proxies()
+        for name in [name for name, part in self._parts.items() if proxies.get(name) is not part.proxy]:
+            del self._parts[name]
+        for name, proxy in proxies.items():
+            if name not in self._parts:
+                self._follow(name, proxy)
+
+    async def subscribe(self, uri: str) -> None:
+        """Hear of one resource, too. Raises `MCPError`, `UpstreamLost`, `Refusal`."""
+        found = await self._owner(self.client, uri)
+        part = self._parts.get(found[0]) if found is not None else None
+        if found is None or part is None:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown resource: {uri[:200]}", {"uri": uri[:200]})
+        await part.joined.feed.subscribe(part.joined.link, part.follower, found[1])
+        self._uris[uri] = found[0]
+
+    async def unsubscribe(self, uri: str) -> None:
+        """Hear of it no more."""
+        part = self._parts.get(self._uris.pop(uri, ""))
+        found = await self._owner(self.client, uri)
+        if part is not None and found is not None:
+            await part.joined.feed.unsubscribe(part.joined.link, part.follower, found[1])
+
+    def close(self) -> None:
+        """Follow nothing any more."""
+        for part in self._parts.values():
+            part.proxy.upstream.spawn(part.joined.feed.remove(part.joined.link, part.follower))
+
+    def _follow(self, name: str, proxy: Proxy) -> None:
+        try:
+            joined = proxy.upstream.link(self.client)
+        except Refusal:
+            return  # it has no room for this client, who hears of the others
+        follower = Follower(partial(self._heard, name))
+        self._parts[name] = _Part(proxy, joined, follower)
+        joined.feed.add(follower)
+        if joined.link.now is not None:
+            proxy.upstream.spawn(joined.feed.listen(joined.link.now))
+        for uri in [uri for uri, owner in self._uris.items() if owner == name]:
+            proxy.upstream.spawn(self._again(uri))
+
+    async def _again(self, uri: str) -> None:
+        with lost_is_refused():
+            await self.subscribe(uri)
+
+    def _heard(self, name: str, method: str, params: Message) -> None:
+        if method == feed.UPDATED:
+            params = {**params, "uri": public_uri(name, str(params.get("uri")))}
+        if method != TOOLS:  # the names of tools are those of `/mcp`, which tells of them itself
+            self._tell(method, params)
+
+    def own_tools_changed(self) -> None:
+        """The tools of `/mcp` are others now."""
+        self._tell(TOOLS, {})
+
+
+class Gathering:
+    """The clients that follow something. `own` tells of the tools on `/mcp`."""
+
+    def __init__(self, proxies: Callable[[], Mapping[str, Proxy]], owner: Owner) -> None:
+        self._proxies = proxies
+        self._owner = owner
+        self._all: set[Gathered] = set()
+        self._sessions: dict[str, Gathered] = {}
+        self.streams = Streams()
+        self.own: OwnChanges = lambda _, __: lambda: None
+
+    def renew(self) -> None:
+        """There are other upstreams now."""
+        for one in list(self._all):
+            one.renew()
+
+    async def follow(self, client: UpstreamClient) -> None:
+        """Tell a session of the handshake what changes, until this is cancelled; its tools are told of elsewhere."""
+        known = self._session(client)
+        try:
+            while True:
+                await client.announce(*await known.news.get())
+        finally:
+            self._sessions.pop(client.who, None)
+            self._end(known)
+
+    async def subscribe(self, client: UpstreamClient, params: Message) -> Message:
+        """A session hears of one resource, too."""
+        with lost_is_refused():
+            await self._session(client).subscribe(str(params["uri"]))
+        return {}
+
+    async def unsubscribe(self, client: UpstreamClient, params: Message) -> Message:
+        """It hears of that no more."""
+        await self._session(client).unsubscribe(str(params["uri"]))
+        return {}
+
+    async def listen(self, client: UpstreamClient, params: Message) -> Message:
+        """The stream of changes of a modern client."""
+        with self.streams.one(client.principal) as over:
+            one = Gathered(client, self._proxies, self._owner)
+            self._all.add(one)
+            stop = self.own(client.principal, one.own_tools_changed)
+            try:
+                with lost_is_refused():
+                    for uri in uris_of(params):
+                        await one.subscribe(uri)
+                return await tell_all(client, params, one.news, over)
+            finally:
+                stop()
+                self._end(one)
+
+    def _session(self, client: UpstreamClient) -> Gathered:
+        known = self._sessions.get(client.who)
+        if known is None:
+            known = self._sessions[client.who] = Gathered(client, self._proxies, self._owner)
+            self._all.add(known)
+        return known
+
+    def _end(self, one: Gathered) -> None:
+        self._all.discard(one)
+        one.close()

@@ -1,0 +1,133 @@
+"""What the upstreams were heard to list, side by side; one that is slow delays none of the others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from mcp.shared.exceptions import MCPError
+
+from gateway.mcp.upstreams import feed
+from gateway.mcp.upstreams.client import UpstreamClient
+from gateway.mcp.upstreams.conversation import Message
+from gateway.mcp.upstreams.feed import Follower
+from gateway.mcp.upstreams.fingerprints import MAX_TOOLS
+from gateway.mcp.upstreams.proxy import Proxy
+from gateway.mcp.upstreams.upstream import Joined
+
+FIRST = 3.0
+"""Seconds that a list waits for an upstream which was never heard; it is left out until it answers."""
+
+LATER = 0.25
+"""Seconds that it waits for one whose last list is known."""
+
+KEYS = {
+    "tools/list": "tools",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+    "prompts/list": "prompts",
+}
+NEEDS = {
+    "tools/list": "tools",
+    "resources/list": "resources",
+    "resources/templates/list": "resources",
+    "prompts/list": "prompts",
+}
+
+
+@dataclass(eq=False, slots=True)
+class _Heard:
+    """What one upstream was heard to list to one owner of links, by method, and what is being asked.
+
+    `late` are lists that were waited for once, `slow` those that no list waits for until they are there.
+    """
+
+    known: dict[str, list[Message]] = field(default_factory=dict)
+    asking: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    late: set[str] = field(default_factory=set)
+    slow: set[str] = field(default_factory=set)
+    watched: Joined | None = None
+
+
+class Lists:
+    """The lists of all upstreams. `proxies` are those that there are now; `changed` is told of other tools."""
+
+    def __init__(self, proxies: Callable[[], Mapping[str, Proxy]], changed: Callable[[], None]) -> None:
+        self._proxies = proxies
+        self._changed = changed
+        self._heard: dict[tuple[str, str], _Heard] = {}
+
+    def forget(self, names: Collection[str]) -> None:
+        """These upstreams are others now, or gone: what they listed is void."""
+        self._heard = {key: heard for key, heard in self._heard.items() if key[0] not in names}
+
+    def known(self, method: str, client: UpstreamClient | None) -> dict[str, list[Message]]:
+        """What each upstream lists to `client`, or to anybody, in the order of the configuration."""
+        found: dict[str, list[Message]] = {}
+        for name, proxy in self._proxies().items():
+            owner = _owner(proxy, client)
+            for (upstream, known_to), heard in self._heard.items():
+                listed = heard.known.get(method)
+                if listed is not None and upstream == name and (client is None or known_to == owner):
+                    found[name] = found[name] + listed if name in found else listed
+        return found
+
+    async def refresh(self, client: UpstreamClient, method: str) -> None:
+        """Ask every upstream for its list, side by side, and wait only as long as none delays the others."""
+        waiting: dict[asyncio.Task[None], _Heard] = {}
+        patience = LATER
+        for name, proxy in self._proxies().items():
+            heard = self._heard.setdefault((name, _owner(proxy, client)), _Heard())
+            task = heard.asking.get(method)
+            if task is None or task.done():
+                task = heard.asking[method] = proxy.upstream.spawn(self._ask(proxy, client, method, heard))
+            if method in heard.slow:
+                continue
+            if method not in heard.known and method not in heard.late:
+                heard.late.add(method)
+                patience = FIRST
+            waiting[task] = heard
+        if waiting:
+            _, pending = await asyncio.wait(waiting, timeout=patience)
+            for task in pending:
+                waiting[task].slow.add(method)
+
+    async def _ask(self, proxy: Proxy, client: UpstreamClient, method: str, heard: _Heard) -> None:
+        alone = UpstreamClient(client.principal, "list", client.version, client.capabilities, client.info)
+        joined, session = await proxy.upstream.session(alone)
+        await self._watch(proxy, joined, heard)
+        before = heard.known.get(method)
+        now: list[Message] = []
+        if session.terms.can(NEEDS[method]):
+            try:
+                pages = proxy.all_tools(alone) if method == "tools/list" else proxy.pages(alone, method, KEYS[method])
+                now = await pages
+            except MCPError:
+                now = []  # it has none
+        heard.known[method] = now
+        heard.slow.discard(method)
+        if method == "tools/list":
+            names = {str(tool["name"]) for tool in now}
+            for gone in proxy.upstream.tools.keys() - names if len(now) < MAX_TOOLS else ():
+                del proxy.upstream.tools[gone]
+            if method in heard.late and before != now:
+                self._changed()
+
+    async def _watch(self, proxy: Proxy, joined: Joined, heard: _Heard) -> None:
+        """Hear of its changes, from now on, on one of its connections: the others may be given up."""
+        if heard.watched is not None and proxy.upstream.has(heard.watched):
+            return
+        heard.watched = joined
+
+        def tell(method: str, _: Message) -> None:
+            if method == feed.KINDS["toolsListChanged"]:
+                self._changed()
+
+        joined.feed.add(Follower(tell))
+        if joined.link.now is not None:
+            await joined.feed.listen(joined.link.now)
+
+
+def _owner(proxy: Proxy, client: UpstreamClient | None) -> str:
+    return client.principal.id if client is not None and proxy.upstream.spec.personal else ""

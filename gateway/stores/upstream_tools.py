@@ -1,0 +1,58 @@
+"""What the tools of upstreams looked like, so that a change does not go by unnoticed at a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import select
+
+from gateway.stores.schema import UPSTREAM_TOOLS
+from gateway.stores.sql import Database
+from gateway.stores.upsert import insert
+from gateway.stores.whole import whole
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """One tool: the digest of the form in which it was accepted, and of the one that it had at last."""
+
+    accepted: str
+    latest: str
+
+
+class UpstreamTools:
+    """The tools of all upstreams, in `database`. Raises OSError while that is down."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._writing = asyncio.Lock()  # SQLite lets one write at a time, and makes the others sleep
+
+    async def of(self, upstream: str) -> dict[str, Known]:
+        """What is known of the tools of one upstream, by `key_of` their names."""
+        table = UPSTREAM_TOOLS.c
+        query = select(table.tool, table.accepted, table.latest).where(table.upstream == upstream)
+        async with self._database.connect() as connection:
+            return {tool: Known(accepted, latest) for tool, accepted, latest in await connection.execute(query)}
+
+    async def keep(self, upstream: str, tools: Mapping[str, Known]) -> None:
+        """Remember these, by `key_of` their names."""
+        await whole(self._keep(upstream, tools))
+
+    async def _keep(self, upstream: str, tools: Mapping[str, Known]) -> None:
+        rows = [
+            {"upstream": upstream, "tool": tool, "accepted": known.accepted, "latest": known.latest}
+            for tool, known in tools.items()
+        ]
+        async with self._writing, self._database.connect() as connection:
+            put = insert(connection, UPSTREAM_TOOLS)
+            now = {"accepted": put.excluded.accepted, "latest": put.excluded.latest}
+            await connection.execute(put.on_conflict_do_update(index_elements=["upstream", "tool"], set_=now), rows)
+            await connection.commit()
+
+
+def key_of(tool: str) -> str:
+    """The name of a tool as it stands in the database."""
+    return hashlib.sha256(tool.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,189 @@
+"""What accompanies a call reaches its upstream, and comes back: cancellation, pages to visit, traces, levels."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import anyio
+import mcp_types as types
+import pytest
+from mcp import Client
+from mcp.client.session import ClientRequestContext
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
+
+from tests.interop.everything import Everything
+from tests.interop.probe import Probe, text
+from tests.interop.serving import gateway, over_http, over_websocket
+
+MODES = ["legacy", "2026-07-28"]
+CLIENTS = pytest.mark.parametrize("client", MODES)
+UPSTREAMS = pytest.mark.parametrize("upstream", MODES)
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
+
+
+@asynccontextmanager
+async def probed(folder: Path, upstream: str, more: str = "") -> AsyncIterator[tuple[str, Probe]]:
+    """A gateway in front of a probe that speaks one era; the URL of its mount."""
+    probe = Probe()
+    async with (
+        over_http(probe.server, only=upstream) as url,
+        gateway(folder, f'up: {{url: "{url}", network: private{more}}}') as mcp,
+    ):
+        yield f"{mcp}/up", probe
+
+
+@CLIENTS
+@UPSTREAMS
+async def test_a_call_that_its_client_gives_up_ends_at_the_upstream(tmp_path: Path, client: str, upstream: str) -> None:
+    """The upstream's own handler is cancelled, whichever way the eras say that."""
+    async with probed(tmp_path, upstream) as (url, probe), Client(url, mode=client) as one:
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(one.call_tool, "hold")
+                await asyncio.wait_for(probe.held.wait(), 20)
+                scope.cancel()
+        await asyncio.wait_for(probe.given_up.wait(), 20)
+        assert text(await one.call_tool("plain")).startswith("plain of probe")
+
+
+async def test_a_cancellation_reaches_an_upstream_by_websocket(tmp_path: Path) -> None:
+    """There it is a message."""
+    probe = Probe()
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(over_websocket(probe.server))
+        mcp = await stack.enter_async_context(gateway(tmp_path, f'up: {{websocket: "{url}", network: private}}'))
+        one = await stack.enter_async_context(Client(f"{mcp}/up", mode="legacy"))
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(one.call_tool, "hold")
+                await asyncio.wait_for(probe.held.wait(), 20)
+                scope.cancel()
+        await asyncio.wait_for(probe.given_up.wait(), 20)
+
+
+@CLIENTS
+@UPSTREAMS
+@pytest.mark.parametrize("action", ["accept", "decline"])
+async def test_a_person_is_sent_to_the_page_of_an_upstream(
+    tmp_path: Path, client: str, upstream: str, action: str
+) -> None:
+    """Elicitation by URL in every pairing of eras; the answer comes back. Pages have ids before 2026-07-28 alone."""
+    asked: list[types.ElicitRequestURLParams] = []
+
+    async def visit(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
+        assert isinstance(params, types.ElicitRequestURLParams)
+        asked.append(params)
+        return types.ElicitResult(action=action)  # type: ignore[arg-type]  # one of the two above
+
+    async with (
+        probed(tmp_path, upstream) as (url, _),
+        Client(url, mode=client, elicitation_callback=visit) as one,
+    ):
+        assert text(await one.call_tool("visit")) == f"visit {action}"
+    assert [(one.url, one.message) for one in asked] == [("https://pages.example/visit?id=1", "Go there")]
+    if upstream == "legacy":
+        assert asked[0].elicitation_id == "visit-1"
+
+
+async def test_the_end_of_a_visit_is_told(tmp_path: Path) -> None:
+    """`notifications/elicitation/complete` of the handshake era comes with the call."""
+    told: asyncio.Queue[str] = asyncio.Queue()
+
+    async def visit(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
+        return types.ElicitResult(action="accept")
+
+    async def hear(message: Any) -> None:
+        if isinstance(message, types.ElicitCompleteNotification):
+            told.put_nowait(message.params.elicitation_id)
+
+    async with (
+        probed(tmp_path, "legacy") as (url, _),
+        Client(url, mode="legacy", elicitation_callback=visit, message_handler=hear) as one,
+    ):
+        await one.call_tool("visit")
+        assert await asyncio.wait_for(told.get(), 20) == "visit-1"
+
+
+@CLIENTS
+@UPSTREAMS
+@pytest.mark.parametrize("place", ["meta", "header"])
+async def test_the_trace_of_a_call_goes_on_to_the_upstream(
+    tmp_path: Path, client: str, upstream: str, place: str
+) -> None:
+    """As a child of the gateway's own span, whether the client named it in `_meta` or in a header field."""
+    headers = {"traceparent": PARENT, "tracestate": "a=b"} if place == "header" else {}
+    meta: Any = {"traceparent": PARENT, "tracestate": "a=b", "kept": 1} if place == "meta" else None
+    async with AsyncExitStack() as stack:
+        url, probe = await stack.enter_async_context(probed(tmp_path, upstream))
+        http = await stack.enter_async_context(create_mcp_http_client(headers=headers))
+        one = await stack.enter_async_context(Client(streamable_http_client(url, http_client=http), mode=client))
+        await one.call_tool("plain", meta=meta)
+    found = probe.seen[-1]["meta"]
+    version, trace, span, flags = found["traceparent"].split("-")
+    assert (version, trace, flags, found["tracestate"]) == ("00", TRACE, "01", "a=b")
+    assert span != PARENT.split("-")[2]
+    assert found.get("kept") == (1 if place == "meta" else None)
+
+
+async def test_a_call_without_a_trace_is_sent_as_it_came(tmp_path: Path) -> None:
+    """Nothing is added to `_meta` that nobody asked for."""
+    async with probed(tmp_path, "legacy") as (url, probe), Client(url, mode="legacy") as one:
+        await one.call_tool("plain")
+    assert probe.seen[-1]["meta"] == {}
+
+
+@UPSTREAMS
+async def test_tasks_are_not_carried_and_said_so(tmp_path: Path, upstream: str) -> None:
+    """A call that asks for a task is answered at once, and the methods of tasks are not there."""
+    async with probed(tmp_path, upstream) as (url, _), aiohttp.ClientSession() as http:
+        accept = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-11-25"}
+
+        async def post(message: dict[str, Any], **more: str) -> tuple[str, str]:
+            async with http.post(url, json={"jsonrpc": "2.0", **message}, headers={**accept, **more}) as answer:
+                return answer.headers.get("mcp-session-id", ""), await answer.text()
+
+        hello = {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {"tasks": {"requests": {"elicitation": {"create": {}}}}},
+            "clientInfo": {"name": "c", "version": "1"},
+        }
+        session, said = await post({"id": 1, "method": "initialize", "params": hello})
+        assert '"tasks"' not in said
+        own = {"mcp-session-id": session}
+        await post({"method": "notifications/initialized"}, **own)
+        call = {"name": "plain", "arguments": {}, "task": {"ttl": 1000}}
+        assert "plain of probe" in (await post({"id": 2, "method": "tools/call", "params": call}, **own))[1]
+        assert "-32601" in (await post({"id": 3, "method": "tasks/list", "params": {}}, **own))[1]
+
+
+async def test_sessions_of_one_upstream_hear_as_much_as_each_wants(tmp_path: Path) -> None:
+    """One that wants little takes nothing from one that wants all."""
+    everything = Everything()
+    heard: dict[str, list[Any]] = {"debug": [], "error": []}
+
+    def hearing(level: str) -> Any:
+        async def log(params: types.LoggingMessageNotificationParams) -> None:
+            heard[level].append(params.data)
+
+        return log
+
+    async with (
+        over_http(everything.server, only="legacy") as url,
+        gateway(tmp_path, f'up: {{url: "{url}", network: private}}') as mcp,
+        Client(f"{mcp}/up", mode="legacy", logging_callback=hearing("debug")) as first,
+        Client(f"{mcp}/up", mode="legacy", logging_callback=hearing("error")) as second,
+    ):
+        for client, level in ((first, "debug"), (second, "error")):
+            params = types.SetLevelRequestParams(level=level)  # type: ignore[arg-type]  # one of the two
+            await client.session.send_request(types.SetLevelRequest(params=params), types.EmptyResult)
+        await first.call_tool("test_logging_tool")
+        await second.call_tool("test_logging_tool")
+    assert everything.levels == ["debug", "debug"]
+    assert heard == {"debug": ["Logged"], "error": []}
