@@ -49,7 +49,7 @@ from gateway.exchange.wait import Waiting
 from gateway.gauges import watched
 from gateway.hooks import Hooks
 from gateway.mcp.answers import Answers, OwnAnswers
-from gateway.mcp.server import Before, Face
+from gateway.mcp.server import Before, Face, message_limit
 from gateway.mcp.upstreams.merged import Merged
 from gateway.mcp.upstreams.proxy import ShownIn
 from gateway.mcp.upstreams.room import Upstreams
@@ -458,7 +458,13 @@ class _Gateway:
             sessions=self._config.mcp.sessions,
             session_idle=self._config.mcp.session_idle,
             asking=self._approving.elicitation(),
+            body_limit=lambda: message_limit(self._largest_of(app)),
         )
+
+    def _largest_of(self, app: str | None) -> int:
+        """How large a body may be that goes through a mount, as the policies say at the moment."""
+        apps = self._apps.values() if app is None else [self._apps[app]] if app in self._apps else []
+        return max((one.config.policy.largest_request for one in apps), default=0)
 
     async def _lifetime(self, _: web.Application) -> AsyncIterator[None]:
         """What runs while the application does. One task enters and leaves it, as task groups ask for."""

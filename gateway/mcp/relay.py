@@ -94,6 +94,7 @@ class RelayTools:
             self._views.left(client.principal, self._app, proof)
             return of_values({"events": [], "overtaken": True})
         relay = self._views.relayed(client.principal, self._app, proof)
+        relay.spend()
         if listed is not None:
             relay.list(listed)
         handed = await relay.poll(after, min(wait / 1000, LONGEST_POLL))
@@ -103,7 +104,9 @@ class RelayTools:
         """Ends a call of the view."""
         proof, call = _proof(arguments, client), read.text(arguments, "call")
         result = read.mapping(arguments, "result")
-        self._views.relayed(client.principal, self._app, proof).answer(call, result)
+        relay = self._views.relayed(client.principal, self._app, proof)
+        relay.spend()
+        relay.answer(call, result)
         return of_values({"taken": True})
 
     def noting_calls(self, response: Response, caller: Caller) -> Response:

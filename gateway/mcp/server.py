@@ -36,7 +36,9 @@ from gateway.model import LOCAL, Principal, Tell
 from gateway.traces import arriving
 
 BODY_LIMIT = 16 * 1024 * 1024
-"""Bytes of one MCP request; larger ones are answered with 413. The policy's own limits are for bodies within it."""
+"""Bytes of one MCP request where no policy lets larger ones through; what is larger is answered with 413."""
+
+_AROUND = 1024 * 1024
 
 MAX_LISTENERS = 1024
 """Open `subscriptions/listen` streams of one mount."""
@@ -59,6 +61,14 @@ INSTRUCTIONS = (
 
 Context = ServerRequestContext[Any, Any]
 Result = types.CallToolResult | types.InputRequiredResult
+
+
+def message_limit(largest: int) -> int:
+    """Bytes of a request whose `http_request` may have a body of `largest` bytes, in base64 or as a text with escapes.
+
+    A little more is read, so that the policy itself says 413 to a body over the limit of its route.
+    """
+    return max(BODY_LIMIT, 2 * largest + _AROUND)
 
 
 class Before(Protocol):
@@ -91,7 +101,7 @@ class Face:
 
     `principal` says who sent a request, as the guard before this found it: the one of a loopback gateway by default.
     `asking` says whom its clients may send to the console, None that they may not. `before` stands before its own tools
-    and resources: what it answers does not reach them.
+    and resources: what it answers does not reach them. `body_limit` is how many bytes a request may have now.
     An async context manager; requests are served within it. `app` None is the mount of every app.
     """
 
@@ -108,7 +118,7 @@ class Face:
         hosts: Sequence[str],
         origins: Sequence[str],
         principal: Callable[[web.Request], Principal] = lambda _: LOCAL,
-        body_limit: int = BODY_LIMIT,
+        body_limit: Callable[[], int] = lambda: BODY_LIMIT,
         asking: Asking | None = None,
         before: Before | None = None,
         fast_path: bool = True,
@@ -150,10 +160,11 @@ class Face:
         self._manager = Sessions(
             server,
             security_settings=TransportSecuritySettings(allowed_hosts=list(hosts), allowed_origins=list(origins)),
-            max_request_body_size=body_limit,
+            max_request_body_size=body_limit(),
             max_sessions=sessions,
             session_idle_timeout=session_idle,
         )
+        self._body_limit = body_limit
         self._asgi = AuthContextMiddleware(self._manager.handle_request)
         own = before.fast(hosts, origins, silence) if before is not None else None
         self.fast: Fast[Any] | None = None
@@ -184,6 +195,7 @@ class Face:
             answer = await answered(self.fast, request, principal)
             if answer is not None:
                 return answer
+        self._manager.asgi_app.max_body_size = self._body_limit()
         ending = Ending()
         standing = request.method == "GET"
         if standing:

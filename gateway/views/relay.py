@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from gateway.errors import Reason, Refusal
 from gateway.model import ViewTool
+from gateway.policy.gcra import Rate, take
 
 LONGEST_POLL = 20.0
 """Seconds that a poll waits for a call."""
@@ -31,6 +32,9 @@ LOST = 90.0
 
 LIST_PAUSE = 1.0
 """Seconds between two lists of a page's tools that take effect."""
+
+ASKING = Rate(100, 1.0)
+"""How often a view may ask for calls and answer them: more than twice what the runtime does."""
 
 MOST_CALLS = 64
 """Calls of one view that may be under way."""
@@ -75,6 +79,7 @@ class Relay:
         self._told = 0
         self._poll: asyncio.Future[bool] | None = None
         self._seen = self._loop.time()
+        self._asked = 0.0
         self._listed: Sequence[mcp.Tool] = ()
         self._list_due = float("-inf")
         self._listing: asyncio.TimerHandle | None = None
@@ -120,6 +125,14 @@ class Relay:
                 _fail(call, _not_run("its page changed or removed it meanwhile"))
 
     # ── the view's side ──────────────────────────────────────────────────────────────────────────────────────
+
+    def spend(self) -> None:
+        """The view asks, or answers. Raises `Refusal` (`rate-limited`) for a view that does so too often."""
+        taken = take(self._asked, self._loop.time(), ASKING)
+        self._asked = taken.tat
+        if not taken.allowed:
+            detail = f"A view may ask for calls, and answer them, {ASKING.count} times a second."
+            raise Refusal(Reason.RATE_LIMITED, detail)
 
     def seen(self) -> None:
         """The view gave a sign of life."""
