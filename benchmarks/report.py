@@ -127,7 +127,7 @@ def _of_servers(rows: Sequence[Row]) -> str:
         "requests/s",
         "CPU ms",
     )
-    return _table(
+    return table(
         head,
         (
             (
@@ -147,7 +147,7 @@ def _of_servers(rows: Sequence[Row]) -> str:
 
 
 def _of_decisions(decided: Sequence[Decided]) -> str:
-    return _table(
+    return table(
         (
             "routes",
             "decide, new path µs",
@@ -174,7 +174,7 @@ def _number(value: float | None) -> str:
     return "?" if value is None else f"{value:.2f}"
 
 
-def _table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
+def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
     """A Markdown table; the first column is words, the others are numbers."""
     lines = [head, *body]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-import secrets
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Final
 
 from opentelemetry import context
 from opentelemetry import trace as otel
 
+from gateway.randomness import Randomness
+
 _PARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _STATE_LONGEST: Final = 512
+_ANYWHERE: Final = nullcontext()
 _STATE: Final = re.compile(r"[\x20-\x7e]*")
 
 
@@ -47,13 +49,14 @@ def read_trace(traceparent: object, tracestate: object = None) -> Trace | None:
     return Trace(found[1], found[2], bool(int(found[3], 16) & 1), state if len(state) <= _STATE_LONGEST else "")
 
 
-@contextmanager
-def arriving(said: Mapping[str, object] | None) -> Iterator[None]:
+def arriving(said: Mapping[str, object] | None) -> AbstractContextManager[None]:
     """What runs within this belongs to the trace that `traceparent` and `tracestate` of `said` name, if they do."""
     came = read_trace(said.get("traceparent"), said.get("tracestate")) if said else None
-    if came is None:
-        yield
-        return
+    return _within(came) if came is not None else _ANYWHERE
+
+
+@contextmanager
+def _within(came: Trace) -> Iterator[None]:
     token = context.attach(_context(came))
     try:
         yield
@@ -68,29 +71,33 @@ def current() -> Trace | None:
 
 
 class Span:
-    """One span, open until `end`. Its `trace` is there also where nobody collects spans.
+    """One span, open until `end`. Its `trace` is there also where nobody collects spans: then `recorded` is None.
 
     `wanted` says that somebody does, or that its caller named a trace.
     """
 
-    def __init__(self, tracer: otel.Tracer, span: otel.Span, parent: Trace | None) -> None:
+    def __init__(self, tracer: otel.Tracer, recorded: otel.Span | None, trace: Trace, *, wanted: bool) -> None:
+        self.trace = trace
         self._tracer = tracer
-        self._span = span
+        self._span = recorded
         self._child: otel.Span | None = None
-        self._recording = span.is_recording()
-        self.trace = _trace(span.get_span_context()) if self._recording else _unrecorded(parent)
-        self.wanted = self._recording or parent is not None
+        self.wanted = wanted
+
+    @property
+    def recording(self) -> bool:
+        """Whether somebody collects it."""
+        return self._span is not None
 
     def note(self, fields: Mapping[str, object]) -> None:
         """Say more of it; what is no text, number or truth value is left out."""
-        if self._recording:
+        if self._span is not None:
             for name, value in fields.items():
                 if isinstance(value, str | int | float | bool):
                     self._span.set_attribute(name, value)
 
     def step(self, name: str, seconds: float) -> None:
         """A step that took so long ends now."""
-        if not self._recording:
+        if self._span is None:
             return
         now = time.time_ns()
         child, self._child = self._child, None
@@ -101,7 +108,7 @@ class Span:
 
     def going_out(self, name: str) -> Trace:
         """The step `name` begins, which asks somebody else: the trace to hand on to them."""
-        if not self._recording:
+        if self._span is None:
             return self.trace
         around = otel.set_span_in_context(self._span)
         self._child = self._tracer.start_span(name, around, kind=otel.SpanKind.CLIENT)
@@ -111,28 +118,35 @@ class Span:
         """It is over."""
         if self._child is not None:
             self._child.end()
-        if failed:
-            self._span.set_status(otel.StatusCode.ERROR)
-        self._span.end()
+        if self._span is not None:
+            if failed:
+                self._span.set_status(otel.StatusCode.ERROR)
+            self._span.end()
 
 
 class Tracer:
     """Starts spans with `provider`, by default the one that the program around the gateway has set up, if it has."""
 
-    def __init__(self, provider: otel.TracerProvider | None = None) -> None:
+    def __init__(self, provider: otel.TracerProvider | None = None, randomness: Randomness | None = None) -> None:
         self._tracer = otel.get_tracer("webmcp-gateway", tracer_provider=provider)
+        self._provided = provider is not None
+        self._randomness = randomness or Randomness()
 
     def start(self, name: str, parent: Trace | None) -> Span:
         """A span below `parent`, or at the root of a new trace."""
-        around = _context(parent) if parent is not None else context.Context()
-        return Span(self._tracer, self._tracer.start_span(name, around, kind=otel.SpanKind.SERVER), parent)
+        if self._provided or not isinstance(otel.get_tracer_provider(), otel.ProxyTracerProvider):
+            around = _context(parent) if parent is not None else context.Context()
+            span = self._tracer.start_span(name, around, kind=otel.SpanKind.SERVER)
+            if span.is_recording():
+                return Span(self._tracer, span, _trace(span.get_span_context()), wanted=True)
+        return Span(self._tracer, None, self._unrecorded(parent), wanted=parent is not None)
 
-
-def _unrecorded(parent: Trace | None) -> Trace:
-    """A place in the trace of `parent`, or in a new one, which nobody collects."""
-    if parent is None:
-        return Trace(secrets.token_hex(16), secrets.token_hex(8))
-    return Trace(parent.id, secrets.token_hex(8), parent.sampled, parent.state)
+    def _unrecorded(self, parent: Trace | None) -> Trace:
+        """A place in the trace of `parent`, or in a new one, which nobody collects."""
+        drawn = self._randomness.hex
+        if parent is None:
+            return Trace(drawn(16), drawn(8))
+        return Trace(parent.id, drawn(8), parent.sampled, parent.state)
 
 
 def _trace(found: otel.SpanContext) -> Trace:

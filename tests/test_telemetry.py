@@ -41,3 +41,19 @@ def test_status_classes() -> None:
         "other",
         "other",
     ]
+
+
+def test_what_is_counted_cheaply_is_told_like_the_rest() -> None:
+    """A counter with its total, a histogram with its buckets, each below the next one."""
+    metrics = Metrics()
+    metrics.journal_lines.add("http", "outcome")
+    metrics.journal_lines.add("http", "outcome")
+    for seconds in (0.0005, 0.001, 0.002, 1000.0):
+        metrics.request_seconds.add(seconds, "http", "cart")
+    text = metrics.render().decode()
+    assert 'webmcp_gateway_journal_lines_total{kind="http",phase="outcome"} 2.0' in text
+    assert 'request_seconds_bucket{app="cart",kind="http",le="0.001"} 2.0' in text
+    assert 'request_seconds_bucket{app="cart",kind="http",le="0.0025"} 3.0' in text
+    assert 'request_seconds_bucket{app="cart",kind="http",le="+Inf"} 4.0' in text
+    assert 'request_seconds_count{app="cart",kind="http"} 4.0' in text
+    assert 'request_seconds_sum{app="cart",kind="http"} 1000.0035' in text

@@ -15,6 +15,9 @@ MAX_INTEGER: Final = 2**53
 
 # Without 16 digits in a row and without exponents no number can lie beyond 2^53.
 _LARGE_NUMBER = re.compile(r"[0-9]{16}|[0-9][eE]")
+_SHORT: Final = 4096
+"""Characters below which to look at each number by itself costs less than to look for large ones."""
+
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -24,15 +27,9 @@ class NotExact(ValueError):
 
 def exact_json(text: str) -> Json:
     """The value of `text`, which every reader of JSON understands alike. Raises `NotExact`."""
-    large = _LARGE_NUMBER.search(text) is not None
+    careful = len(text) < _SHORT or _LARGE_NUMBER.search(text) is not None
     try:
-        value: Json = json.loads(
-            text,
-            object_pairs_hook=_unique,
-            parse_constant=_constant,
-            parse_int=_integer if large else None,
-            parse_float=_float if large else None,
-        )
+        value: Json = (_careful if careful else _plain)(text)
     except RecursionError:
         raise NotExact(f"nested deeper than {MAX_DEPTH} levels") from None
     except NotExact:
@@ -41,7 +38,7 @@ def exact_json(text: str) -> Json:
         raise NotExact(f"not JSON: {error}") from error
     if text.count("[") + text.count("{") > MAX_DEPTH:
         check_depth(value)
-    if _SURROGATE.search(text):
+    if "\\u" in text and _SURROGATE.search(text):
         dump(value)
     return value
 
@@ -49,7 +46,7 @@ def exact_json(text: str) -> Json:
 def dump(value: object) -> bytes:
     """JSON of a value that was checked for depth. Raises `NotExact` for NaN, infinities and lone surrogates."""
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+        return _written(value).encode()
     except UnicodeEncodeError:
         raise NotExact("a string has a lone surrogate") from None
     except (ValueError, TypeError) as error:
@@ -94,3 +91,10 @@ def _float(text: str) -> float:
     if abs(number) > MAX_INTEGER:
         raise NotExact(f"the number {text[:40]} is beyond ±2^53")
     return number
+
+
+_written: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+_plain: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_constant).decode
+_careful: Final = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_constant=_constant, parse_int=_integer, parse_float=_float
+).decode

@@ -9,6 +9,7 @@ from typing import Final
 from aiohttp.helpers import rfc822_formatted_time
 from aiohttp.http import SERVER_SOFTWARE
 
+from gateway.backends.alarms import Alarms
 from gateway.mcp.fast import EVENTS, PING, last_event
 
 _CLOSING: Final = b"Connection: close\r\n"
@@ -20,19 +21,16 @@ _SERVER: Final = f"Server: {SERVER_SOFTWARE}\r\n\r\n".encode("ascii")
 class Answering:
     """One answer: whole, or an event stream that begins after some seconds of silence, with pings."""
 
-    def __init__(
-        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, seconds: float, *, last: bool
-    ) -> None:
+    def __init__(self, transport: asyncio.Transport, alarms: Alarms, *, last: bool) -> None:
         self._last = _CLOSING if last else b""
         self._transport = transport
-        self._loop = loop
-        self._seconds = seconds
         self._begun = False
-        self._timer = loop.call_later(seconds, self._ping)
+        self._alarms = alarms
+        self._alarm = alarms.set(self._ping)
 
     def end(self) -> None:
         """The answer is there, or nobody waits for it any more."""
-        self._timer.cancel()
+        self._alarms.cancel(self._alarm)
 
     def rest(self, text: str, status: int) -> bytes:
         """What is still to be written, with the answer."""
@@ -45,7 +43,7 @@ class Answering:
             self._begun = True
             self._transport.write(_event_head(self._last))
         self._transport.write(_chunk(PING))
-        self._timer = self._loop.call_later(self._seconds, self._ping)
+        self._alarm = self._alarms.set(self._ping)
 
 
 def _written(body: bytes, status: int, more: bytes) -> bytes:

@@ -7,6 +7,7 @@ request that was answered. The guard decides here as it does there, and what it 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractAccessLogger
 from multidict import CIMultiDict
 
+from gateway.backends.alarms import Alarms
 from gateway.doors.answering import Answering
 from gateway.doors.asked import Asked
 from gateway.doors.heads import BEGINNING, LONGEST_HEAD, Head, is_whole, read_head
@@ -32,6 +34,9 @@ KEPT: Final = 256 * 1024
 PIECES: Final = 4
 """Pieces in which a request may arrive: one that trickles in is read by aiohttp, and watched by the guard."""
 
+LOOK: Final = 1.0
+"""Seconds for which a caller that was found good is not asked again, on one connection with one head."""
+
 IDLE: Final = 75.0
 """Seconds after which a connection on which nothing happens is closed."""
 
@@ -43,6 +48,17 @@ class Plain:
     method: str
     headers: CIMultiDict[str]
     remote: str | None
+
+
+@dataclass(slots=True)
+class Sent:
+    """A head that a client sends again and again: the fast path that it fits, and who sent it, as far as known."""
+
+    head: Head
+    fast: Fast[Any] | None = None
+    principal: Principal | None = None
+    until: float = 0.0
+    """When it is to be asked again who sends it, on the clock of the event loop."""
 
 
 class Gate(Protocol):
@@ -69,6 +85,7 @@ class Fronts:
         self.behind = behind
         self.open: set[Front] = set()
         self.draining = False
+        self._alarms: dict[float, Alarms] = {}
         self._sweep: asyncio.TimerHandle | None = None
 
     def __call__(self) -> Front:
@@ -81,6 +98,13 @@ class Fronts:
     def connections(self) -> list[Front]:
         """What is open, as a server of aiohttp names it."""
         return list(self.open)
+
+    def alarms(self, seconds: float) -> Alarms:
+        """Those of all connections that ring after so long."""
+        found = self._alarms.get(seconds)
+        if found is None:
+            found = self._alarms[seconds] = Alarms(seconds)
+        return found
 
     async def drain(self, seconds: float) -> None:
         """Take nothing new; what runs may go on for so long."""
@@ -96,6 +120,8 @@ class Fronts:
                 task.cancel()
         for front in tuple(self.open):
             front.abort()
+        for alarms in self._alarms.values():
+            alarms.close()
 
     def _swept(self) -> None:
         loop = asyncio.get_running_loop()
@@ -119,7 +145,7 @@ class Front(asyncio.Protocol):
         self._kept = b""
         self._pieces = 0
         self._full = False
-        self._heads: dict[bytes, Head] = {}
+        self._heads: dict[bytes, Sent] = {}
         self._remote: str | None = None
 
     @property
@@ -189,42 +215,60 @@ class Front(asyncio.Protocol):
         self.since = self._loop.time()
         self._kept = b""
         end = data.find(b"\r\n\r\n") + 4
-        head = self._head(data[:end]) if 4 <= end <= LONGEST_HEAD and not self._fronts.draining else None
-        fast = self._fronts.gate.fast(head.mount) if head is not None else None
-        if head is None or fast is None or not fast.fits(head.raw):
+        sent = self._sent(data[:end]) if 4 <= end <= LONGEST_HEAD and not self._fronts.draining else None
+        fast = self._fast(sent) if sent is not None else None
+        if sent is None or fast is None:
             self._hand_over(data)
-        elif len(data) < end + head.length:
+            return
+        size = end + sent.head.length
+        if len(data) < size:
             self._kept = data
             self._pieces += 1
             if self._pieces >= PIECES:
                 self._hand_over(data)
-        elif (call := fast.read(head.raw, data[end : end + head.length])) is None:
+        elif (call := fast.read(sent.head.raw, data[end:size])) is None:
             self._hand_over(data)
         else:
             self._pieces = 0
-            size = end + head.length
             # Held here, and cancelled with the connection: a task group of each connection would cost more than it.
-            self.running = self._loop.create_task(self._carry(fast, call, head, data, size))
+            self.running = self._loop.create_task(self._carry(fast, call, sent, data, size))
 
-    def _head(self, raw: bytes) -> Head | None:
+    def _sent(self, raw: bytes) -> Sent | None:
         known = self._heads.get(raw)
         if known is None:
-            known = read_head(raw)
-            if known is not None:
-                if len(self._heads) >= HEADS:
-                    self._heads.clear()
-                self._heads[raw] = known
+            head = read_head(raw)
+            if head is None:
+                return None
+            if len(self._heads) >= HEADS:
+                self._heads.clear()
+            known = self._heads[raw] = Sent(head)
         return known
 
-    async def _carry(self, fast: Fast[Any], call: Traced, head: Head, data: bytes, size: int) -> None:
+    def _fast(self, sent: Sent) -> Fast[Any] | None:
+        """The fast path that this head may go."""
+        fast = self._fronts.gate.fast(sent.head.mount)
+        if fast is not sent.fast:
+            sent.fast = fast if fast is not None and fast.fits(sent.head.raw) else None
+        return sent.fast
+
+    async def _principal(self, sent: Sent) -> Principal | None:
+        """Who calls, and may; None where the guard has something to say."""
+        if self._loop.time() >= sent.until:
+            asked = Plain("POST", sent.head.headers, self._remote)
+            found = sent.principal = await self._fronts.gate.caller(asked, sent.head.mount)
+            ends = found.expires if found is not None else None
+            sent.until = self._loop.time() + (LOOK if ends is None else min(LOOK, ends - time.time()))
+        return sent.principal
+
+    async def _carry(self, fast: Fast[Any], call: Traced, sent: Sent, data: bytes, size: int) -> None:
+        head = sent.head
         try:
-            asked = Plain("POST", head.headers, self._remote)
-            principal = await self._fronts.gate.caller(asked, head.mount)
+            principal = await self._principal(sent)
             if principal is None:
                 self.running = None
                 self._hand_over(data + self._kept)
                 return
-            answering = Answering(self._transport, self._loop, fast.silence, last=head.last)
+            answering = Answering(self._transport, self._fronts.alarms(fast.silence), last=head.last)
             try:
                 with self._fronts.gate.held(principal, self._transport.abort), arriving(call.trace or head.headers):
                     text, status = await fast.message(call, principal)
@@ -238,11 +282,14 @@ class Front(asyncio.Protocol):
         if head.last:
             self._transport.close()
         self.since = self._loop.time()
-        self._kept = data[size:] + self._kept
+        if len(data) > size or self._kept:
+            self._kept = data[size:] + self._kept
         self._go_on()
 
     def _go_on(self) -> None:
         """With what came meanwhile."""
+        if not self._kept and not self._fronts.draining:
+            return
         if self._transport.is_closing():
             return
         if self._kept and not self._full:

@@ -23,7 +23,7 @@ from gateway.model import LOCAL, Principal
 from gateway.stores.issued import IssuedTokens
 from gateway.stores.sessions import Kept, Kind, Sessions
 
-REMEMBERED = 5.0
+REMEMBERED = 4.0
 """Seconds for which a token or session that was found good is not looked up again."""
 
 LONGEST = 16 * 1024

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
-from typing import Protocol
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Final, Protocol
 
 from gateway.doors.issuers import INTROSPECTED
 from gateway.errors import Unidentified
@@ -16,6 +16,8 @@ from gateway.stores.sessions import Sessions
 
 LOOK = 2.0
 """Seconds between two looks: so long something may go on after its token was revoked, or its login ended elsewhere."""
+
+_NOTHING: Final = nullcontext()
 
 
 class TokenIssuer(Protocol):
@@ -42,12 +44,12 @@ class Standing:
         self._clock = clock
         self._held: dict[object, tuple[Principal, Callable[[], None]]] = {}
 
-    @contextmanager
-    def held(self, principal: Principal, end: Callable[[], None]) -> Iterator[None]:
+    def held(self, principal: Principal, end: Callable[[], None]) -> AbstractContextManager[None]:
         """Call `end` if the principal is nobody any more within the block."""
-        if principal.expires is None and not principal.proof:
-            yield
-            return
+        return _NOTHING if principal.expires is None and not principal.proof else self._hold(principal, end)
+
+    @contextmanager
+    def _hold(self, principal: Principal, end: Callable[[], None]) -> Iterator[None]:
         key = object()
         self._held[key] = (principal, end)
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from gateway.errors import Reason, Refusal
 from gateway.exchange.measure import Measure
 from gateway.hooks import Hooks
 from gateway.model import AuditRecord, Caller, Json
+from gateway.randomness import Randomness
 from gateway.telemetry import Metrics
 from gateway.traces import Span, Trace, Tracer, current
 
@@ -59,8 +59,8 @@ class Record:
     `span` is its place in a trace.
     """
 
-    def __init__(self, recorder: Recorder, kind: str, caller: Caller, safe: bool, span: Span) -> None:
-        self.id = secrets.token_urlsafe(16)
+    def __init__(self, recorder: Recorder, id: str, kind: str, caller: Caller, safe: bool, span: Span) -> None:
+        self.id = id
         self.span = span
         self.kind = kind
         self.safe = safe
@@ -95,7 +95,8 @@ class Record:
         """The step named `step` ends now; a step that comes again adds to what it took."""
         now = time.perf_counter()
         self._timing[step] = round(self._timing.get(step, 0.0) + (now - self._since) * 1000, 3)
-        self.span.step(step, now - self._since)
+        if self.span.recording:
+            self.span.step(step, now - self._since)
         self._since = now
 
     async def open(self, *, lasting: bool = True) -> None:
@@ -116,8 +117,9 @@ class Record:
         self.note(status=status, reason=reason, detail=detail, timing={**self._timing})
         seconds = time.perf_counter() - self._began
         self._recorder.measure.closed(self.kind, self.fields, self._timing, seconds)
-        self.span.note({f"gateway.{name}": self.fields.get(name) for name in TRACED} | {"gateway.record": self.id})
-        self.span.end(failed=status >= 500)
+        if self.span.recording:
+            self.span.note({f"gateway.{name}": self.fields.get(name) for name in TRACED} | {"gateway.record": self.id})
+            self.span.end(failed=status >= 500)
         await self._recorder.write(self, "outcome")
 
 
@@ -136,6 +138,7 @@ class Recorder:
         self.metrics = metrics or Metrics()
         self.measure = Measure(self.metrics)
         self._tracer = tracer or Tracer()
+        self._randomness = Randomness()
         self._tell = tell
         self._failing = False
         self._calls: OrderedDict[str, Trace] = OrderedDict()
@@ -154,7 +157,7 @@ class Recorder:
         It belongs to the trace of the tool call that caused it, else to the one in which it arrived, else to `came`.
         """
         parent = self._calls.get(caller.cause or "") or current() or came
-        record = Record(self, kind, caller, safe, self._tracer.start(kind, parent))
+        record = Record(self, self._randomness.id(), kind, caller, safe, self._tracer.start(kind, parent))
         if kind == "tool":
             self._calls[record.id] = record.span.trace
             if len(self._calls) > CALLS:

@@ -19,9 +19,10 @@ from typing import Self
 
 from gateway.errors import StartError
 from gateway.model import AuditRecord, Json
+from gateway.randomness import Randomness
 from gateway.stores.followers import Follower
 from gateway.stores.heads import EVERY, Key, new_key
-from gateway.stores.lines import LINE_START, NO_HASH, Line, raw_lines_backwards, read_line, write_line
+from gateway.stores.lines import LINE_START, NO_HASH, SALT_BYTES, Line, raw_lines_backwards, read_line, write_line
 from gateway.stores.redaction import Redaction
 from gateway.stores.segments import all_segments, closed_path, closed_segments, lines_backwards, start_of
 
@@ -79,6 +80,7 @@ class Journal:
         self._keeping = keeping
         self._redact = Redaction(redact)
         self._now = now
+        self._randomness = Randomness()
         self._file = -1
         self._torn = False
         self._sealed = True
@@ -126,8 +128,10 @@ class Journal:
     def append(self, record: AuditRecord) -> None:
         """Write one line. Raises OSError, and then nothing of it is in the file."""
         record = self.redacted(record)
+        opens = record.phase == "intent" or (record.phase == "outcome" and record.id not in self._intents)
         try:
-            line = write_line(self.writer, self.seq + 1, self._hash, record)
+            salt = self._randomness.hex(SALT_BYTES)
+            line = write_line(self.writer, self.seq + 1, self._hash, record, salt=salt, opens=opens)
         except ValueError as error:
             raise OSError(errno.EINVAL, f"the record cannot be written as JSON: {error}") from error
         self._write(line.text.encode("ascii") + b"\n")

@@ -30,7 +30,10 @@ _HEAD: Final = re.compile(
     rb'"values":"(?P<values>[0-9a-f]{64})"),"hash":"(?P<hash>[0-9a-f]{64})"'
 )
 _SALT_START: Final = b',"salt":"'
-_SALT_LENGTH: Final = 32
+SALT_BYTES: Final = 16
+"""Random bytes in each line; as hex they are its `salt`."""
+
+_SALT_LENGTH: Final = 2 * SALT_BYTES
 _VALUES_START: Final = len(_SALT_START) + _SALT_LENGTH + len(b'","fields":')
 
 
@@ -38,7 +41,8 @@ _VALUES_START: Final = len(_SALT_START) + _SALT_LENGTH + len(b'","fields":')
 class Line:
     """One line: the `seq`th of `writer`, naming the hash of the line before. `text` is the line itself, as JSON.
 
-    `kept` is False where its values were deleted; the record has no fields then.
+    `kept` is False where its values were deleted; the record has no fields then. `opens` says whether it is the first
+    line of its exchange or call, None where that is not known.
     """
 
     writer: str
@@ -48,6 +52,7 @@ class Line:
     record: AuditRecord
     text: str
     kept: bool = True
+    opens: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,9 @@ class Link:
     values: bytes | None
 
 
-def write_line(writer: str, seq: int, prev: str, record: AuditRecord) -> Line:
+def write_line(
+    writer: str, seq: int, prev: str, record: AuditRecord, *, salt: str | None = None, opens: bool | None = None
+) -> Line:
     """Put a record into the chain. Raises ValueError for what JSON cannot say.
 
     `hash` is SHA-256 over the line as it stands before it. In there, `values` is SHA-256 over `salt` and the JSON of
@@ -71,15 +78,30 @@ def write_line(writer: str, seq: int, prev: str, record: AuditRecord) -> Line:
     what they said.
     """
     try:
-        fields = _encode(dict(record.fields))
+        fields = _members(record.fields)
         words = f'"id":{_text(record.id)},"phase":{_text(record.phase)},"time":{_encode(record.time)}'
     except (TypeError, RecursionError) as error:
         raise ValueError(str(error)) from error
-    salt = os.urandom(_SALT_LENGTH // 2).hex()
+    salt = salt or os.urandom(SALT_BYTES).hex()
     values = hashlib.sha256(f"{salt}{fields}".encode("ascii")).hexdigest()
     head = f'{{"v":1,"writer":"{writer}","seq":{seq},"prev":"{prev}",{words},"values":"{values}"'
     digest = hashlib.sha256(head.encode("ascii")).hexdigest()
-    return Line(writer, seq, prev, digest, record, f'{head},"hash":"{digest}","salt":"{salt}","fields":{fields}}}')
+    text = f'{head},"hash":"{digest}","salt":"{salt}","fields":{fields}}}'
+    return Line(writer, seq, prev, digest, record, text, opens=opens)
+
+
+def _members(fields: Mapping[str, Json]) -> str:
+    """The JSON of the fields, as the encoder writes it, which takes three times as long for the usual plain values."""
+    written = []
+    for name, value in fields.items():
+        if type(value) is str:
+            text = _text(value)
+        elif value is None:
+            text = "null"
+        else:
+            text = _encode(value)
+        written.append(f"{_text(name)}:{text}")
+    return f"{{{','.join(written)}}}"
 
 
 def read_link(raw: bytes) -> Link:

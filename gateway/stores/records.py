@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from itertools import chain as joined
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, FromClause, Row, Select, and_, func, or_, select, tuple_
@@ -14,13 +15,20 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.model import Json
 from gateway.stores.filler import Placed, Position
 from gateway.stores.journal import NOTE
+from gateway.stores.lines import Line
 from gateway.stores.schema import AUDIT, FILLED
 from gateway.stores.sql import Database
+from gateway.stores.upsert import insert
 from gateway.stores.verify import Found
 
 _COPIED: Final = ("app", "principal", "view", "door", "initiator", "decision", "reason", "trace")
 """Fields of a line that have columns of their own."""
 
+_COLUMNS: Final = (
+    *("writer", "seq", "chain", "position", "id", "phase", "opens", "time"),
+    *_COPIED,
+    *("status", "line"),
+)
 _PAGE: Final = 2000
 
 
@@ -103,8 +111,9 @@ class Records:
         """Put in what is not there yet, and the position, in one transaction."""
         async with self.database.connect() as connection:
             await _insert(connection, chain, lines)
-            await connection.execute(FILLED.delete().where(FILLED.c.chain == chain))
-            await connection.execute(FILLED.insert().values(chain=chain, offset=position.end, hash=position.hash))
+            place = {"offset": position.end, "hash": position.hash}
+            kept = insert(connection, FILLED).values(chain=chain, **place)
+            await connection.execute(kept.on_conflict_do_update(index_elements=["chain"], set_=place))
             await connection.commit()
 
     async def chains(self) -> dict[str, int]:
@@ -125,56 +134,62 @@ class Records:
 
 
 async def _insert(connection: AsyncConnection, chain: str, placed: Sequence[Placed]) -> None:
-    known: set[tuple[str, int]] = set()
-    lines = [one.line for one in placed]
-    for writer in {line.writer for line in lines}:
-        numbers = [line.seq for line in lines if line.writer == writer]
-        wanted = select(AUDIT.c.seq).where(AUDIT.c.writer == writer, AUDIT.c.seq.between(min(numbers), max(numbers)))
-        known.update((writer, seq) for seq in await connection.scalars(wanted))
-    new = [one for one in placed if (one.line.writer, one.line.seq) not in known]
-    if new:
-        records = [one.line.record for one in new]
-        here = {record.id for record in records if record.phase == "intent"}
-        elsewhere = [record.id for record in records if record.phase == "outcome" and record.id not in here]
-        opened = set(await connection.scalars(select(AUDIT.c.id).where(AUDIT.c.id.in_(elsewhere))))
-        rows = list(_rows(chain, new, opened))
-        if connection.dialect.name == "sqlite":
-            # One step for all: for each step SQLite's thread and that of the exchanges wait for each other.
-            values = tuple(value for row in rows for value in row.values())
-            await connection.exec_driver_sql(_sqlite_insert(tuple(rows[0]), len(rows)), values)
-        else:
-            await connection.execute(AUDIT.insert(), rows)
+    """Put in the lines that are not there yet."""
+    known = await _opened(connection, [one.line for one in placed])
+    rows = [_row(chain, one, known) for one in placed]
+    if connection.dialect.name == "sqlite":
+        # One step for all: for each step SQLite's thread and that of the exchanges wait for each other.
+        await connection.exec_driver_sql(_sqlite_insert(len(rows)), tuple(joined.from_iterable(rows)))
+    else:
+        values = [dict(zip(_COLUMNS, row, strict=True)) for row in rows]
+        await connection.execute(insert(connection, AUDIT).on_conflict_do_nothing(), values)
+
+
+async def _opened(connection: AsyncConnection, lines: Sequence[Line]) -> set[str]:
+    """The ids of which there was a line before these, as far as the lines do not say so themselves."""
+    asked = [line.record.id for line in lines if line.opens is None and line.record.phase == "outcome"]
+    here = {line.record.id for line in lines if line.record.phase == "intent"}
+    elsewhere = [id for id in asked if id not in here]
+    if elsewhere:
+        here.update(await connection.scalars(select(AUDIT.c.id).where(AUDIT.c.id.in_(elsewhere))))
+    return here
 
 
 @lru_cache(maxsize=16)
-def _sqlite_insert(columns: tuple[str, ...], rows: int) -> str:
-    places = f"({', '.join('?' * len(columns))})"
-    return f"INSERT INTO {AUDIT.name} ({', '.join(columns)}) VALUES {', '.join([places] * rows)}"  # noqa: S608  # names of ours
+def _sqlite_insert(rows: int) -> str:
+    places = f"({', '.join('?' * len(_COLUMNS))})"
+    columns = ", ".join(_COLUMNS)
+    return f"INSERT INTO {AUDIT.name} ({columns}) VALUES {', '.join([places] * rows)} ON CONFLICT DO NOTHING"  # noqa: S608  # names of ours
 
 
-def _rows(chain: str, placed: Sequence[Placed], opened: set[str]) -> Iterator[dict[str, object]]:
-    for one in placed:
-        record = one.line.record
-        opens = record.phase == "intent" or (record.phase == "outcome" and record.id not in opened)
-        opened.add(record.id)
-        status = record.fields.get("status")
-        yield {
-            "writer": one.line.writer,
-            "seq": one.line.seq,
-            "chain": chain,
-            "position": one.end,
-            "id": _word(record.id),
-            "phase": record.phase,
-            "opens": opens,
-            "time": record.time,
-            **{name: _word(record.fields.get(name)) for name in _COPIED},
-            "status": status if isinstance(status, int) and record.phase != NOTE else None,
-            "line": one.line.text,
-        }
+def _row(chain: str, one: Placed, opened: set[str]) -> tuple[object, ...]:
+    """The values of `_COLUMNS`."""
+    line = one.line
+    record = line.record
+    said, phase = record.fields.get, record.phase
+    status = said("status")
+    opens = line.opens
+    if opens is None:
+        opens = phase == "intent" or (phase == "outcome" and record.id not in opened)
+    return (
+        line.writer,
+        line.seq,
+        chain,
+        one.end,
+        _word(record.id),
+        phase,
+        opens,
+        record.time,
+        *[_word(said(name)) for name in _COPIED],
+        status if isinstance(status, int) and phase != NOTE else None,
+        line.text,
+    )
 
 
 def _word(value: Json) -> str | None:
     """A text that every database takes: no NUL, no half of a character."""
+    if type(value) is str and value.isascii() and "\0" not in value:
+        return value
     if not isinstance(value, str):
         return None
     return value.encode("utf-8", "replace").decode().replace("\0", "\ufffd")

@@ -1,0 +1,128 @@
+"""What one line of the record costs: `python -m benchmarks.journal` prints the table.
+
+The line is that of a `GET` as the gateway writes it. What it costs to bring it into the database is processor time of
+the whole process, since that is done in the background.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from benchmarks.report import machine, table
+from gateway.model import AuditRecord, Json
+from gateway.stores.filler import Filler
+from gateway.stores.journal import Journal, Keeping
+from gateway.stores.records import Records
+from gateway.stores.sql import Database
+
+PASSES: Final = 7
+_BURST: Final = 250
+_FIELDS: Final[dict[str, Json]] = {
+    **{"kind": "http", "principal": "https://login.example|agent|person-4711", "app": "bench", "view": "v" * 22},
+    **{"door": "mcp", "initiator": "page", "evidence": "no-gesture", "cause": None, "trace": "7" * 32},
+    **{"method": "GET", "url": "/api/items/42", "policy_version": "p" * 64, "backend": "items", "request_size": 0},
+    **{"route": "/api/items/{item}", "decision": "allow", "reasons": ["the route /api/items/{item} allows it"]},
+    **{"credential": "bench", "response_size": 400, "status": 200, "reason": None, "detail": None},
+    "timing": {"decide": 0.021, "limit": 0.008, "authenticate": 0.011, "send": 0.412},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The cost of one line in microseconds: in the best pass, and in the middle one."""
+
+    what: str
+    best: float
+    median: float
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.journal", description="What a line of the record costs."
+    )
+    parser.add_argument("--lines", type=int, default=2000, help="in each of seven passes  [default: 2000]")
+    parser.add_argument("--folder", type=Path, help="where the files are put, for a disk of your choice")
+    given = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="benchmark-", dir=given.folder) as folder:
+        costs = asyncio.run(_measure(Path(folder), given.lines))
+    print(", ".join(f"{name} {value}" for name, value in machine().items()), end="\n\n")
+    print(
+        table(
+            ("one line", "best µs", "median µs"), [(one.what, f"{one.best:.1f}", f"{one.median:.1f}") for one in costs]
+        )
+    )
+
+
+async def _measure(folder: Path, lines: int) -> list[Cost]:
+    return [
+        await _written("in the journal", Journal(folder / "plain"), lines),
+        await _written("with two paths of `redact`", Journal(folder / "redact", ("$.url", "$..email")), lines),
+        await _written("with `fsync: always`", Journal(folder / "fsync", keeping=Keeping(fsync=True)), lines // 10),
+        await _filled("from there into SQLite, in the background", folder, lines),
+    ]
+
+
+async def _written(what: str, journal: Journal, lines: int) -> Cost:
+    async with journal:
+        return _cost(what, [_append(journal, lines, number) for number in range(PASSES)])
+
+
+def _append(journal: Journal, lines: int, number: int) -> float:
+    """Microseconds for each line."""
+    records = [_record(f"{number}-{line}") for line in range(lines)]
+    gc.collect()
+    started = time.perf_counter()
+    for record in records:
+        journal.append(record)
+    return 1e6 * (time.perf_counter() - started) / lines
+
+
+async def _filled(what: str, folder: Path, lines: int) -> Cost:
+    """Lines come in bursts, as many at once as a busy gateway writes between two transactions."""
+    async with (
+        Database(f"sqlite:///{folder / 'gateway.db'}") as database,
+        Journal(folder / "filled") as journal,
+        asyncio.TaskGroup() as tasks,
+    ):
+        records = Records(database)
+        filler = tasks.create_task(Filler(records, journal).run())
+        costs = []
+        for number in range(PASSES):
+            burst = [_record(f"{number}-{line}") for line in range(min(lines, _BURST))]
+            for record in burst:
+                journal.append(record)
+            before = time.process_time()
+            while await _behind(records, journal):
+                await asyncio.sleep(0.05)
+            costs.append(1e6 * (time.process_time() - before) / len(burst))
+        filler.cancel()
+    return _cost(what, costs[1:])
+
+
+async def _behind(records: Records, journal: Journal) -> bool:
+    position = await records.position(journal.chain)
+    return position is None or position.end < journal.position
+
+
+def _record(id: str) -> AuditRecord:
+    return AuditRecord(f"{id:>22}", "outcome", time.time(), dict(_FIELDS))
+
+
+def _cost(what: str, passes: Sequence[float]) -> Cost:
+    return Cost(what, min(passes), statistics.median(passes))
+
+
+if __name__ == "__main__":
+    os.umask(0o077)
+    main()
