@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeAlias
 
-Ring: TypeAlias = Callable[[], None]
+Ring: TypeAlias = Callable[[], object]
 
 
 class Alarms:
