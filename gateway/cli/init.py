@@ -152,7 +152,7 @@ def _plain(path: str) -> str:
 def _done(texts: dict[Path, str], found: Found, app: str, port: int) -> str:
     lines = [f"Wrote {path}" for path in texts]
     lines.append(
-        f"The app may read {len(found.paths)} paths that its files name."
+        f"Paths that the app's files name, and that it may read: {len(found.paths)}."
         if found.paths
         else "No fetch('/…') was found in the app's files: the policy lets it read /api/**."
     )

@@ -46,7 +46,7 @@ def check(ctx: click.Context, files: tuple[Path, ...], config: Path, strict: boo
 
 
 def _counts(suite: Suite) -> str:
-    return f"{len(suite.policy.routes.all)} routes, {len(suite.policy.tools)} tools, {len(suite.tests)} tests"
+    return f"routes {len(suite.policy.routes.all)}, tools {len(suite.policy.tools)}, tests {len(suite.tests)}"
 
 
 def _json(suite: Suite) -> Json:

@@ -209,8 +209,8 @@ def _print(result: Result, into: Path | None, *, writes: bool, dry: bool) -> Non
         out.print(Text.assemble(("left out  ", "yellow"), f"{place}{count}{one.what}: {one.why}"))
     if len(result.left_out) > SHOWN:
         out.print(f"          and {len(result.left_out) - SHOWN} more; --json names all")
-    where = f" to {into}" if writes else ", and nothing is written" if into is not None or dry else ""
-    out.print(f"{len(result.added)} routes added{where}, {len(result.left_out)} left out")
+    where = f" to {into}" if writes else " (nothing is written)" if into is not None or dry else ""
+    out.print(f"routes added{where}: {len(result.added)}; left out: {len(result.left_out)}")
 
 
 def _json(result: Result, written: Path | None) -> Json:
