@@ -16,7 +16,7 @@ from gateway.exchange.record import OnFailure, Recorder
 from gateway.hooks import Hooks
 from gateway.model import Json
 from gateway.stores.filler import Filler, Sink
-from gateway.stores.heads import Key, key_in, key_of
+from gateway.stores.heads import Key, key_in, key_of, keys_beside, remember
 from gateway.stores.journal import Journal, Keeping
 from gateway.stores.otlp import OtlpLogs
 from gateway.stores.records import Records
@@ -41,7 +41,9 @@ def journal(config: Config) -> Journal:
     """The journal. Raises StartError where its key cannot be used."""
     audit = config.audit
     keeping = Keeping(audit.fsync, audit.rotate_size, audit.rotate_every)
-    return Journal(config.journal, redact=audit.redact, key=key_of_journal(config), keeping=keeping)
+    key = key_of_journal(config)
+    remember(keys_beside(config.journal), key.public)
+    return Journal(config.journal, redact=audit.redact, key=key, keeping=keeping)
 
 
 def key_of_journal(config: Config) -> Key:

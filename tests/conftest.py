@@ -1,11 +1,35 @@
-"""What tests of every room share."""
+"""What tests of every room share, and what looks at all that their gateways write."""
 
+import os
+import shutil
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from examples.cart_app import auth_server
+from tests.leaks import taps
+from tests.leaks.marks import MARK
+from tests.leaks.watch import FOLDER, Watch
 from tests.world import World, running
+
+LAST = "test_no_secret_is_written_in_the_whole_run"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """From the first test on."""
+    folder = tempfile.mkdtemp(prefix="leaks")
+    os.environ[FOLDER] = folder
+    config.add_cleanup(lambda: shutil.rmtree(folder))
+    taps.TAPS.watch = Watch()
+    taps.install()
+    auth_server.TokenGenerator.get_jti = lambda self, *_: f"{MARK}{os.urandom(8).hex()}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What looks at the whole run comes at its end."""
+    items.sort(key=lambda item: item.name == LAST)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from gateway.stores.heads import key_in
 from gateway.stores.journal import UNKNOWN, Journal
 from gateway.stores.segments import lines_from
 from gateway.stores.verify import found_in, verified
-from tests.cli.test_serve import free_port, process, ready
+from tests.cli.test_serve import ended, free_port, process, ready
 from tests.world import Loopback, Server, bound
 
 WORKERS = 8
@@ -85,12 +85,15 @@ async def killed(folder: Path, life: int, wanted: int) -> None:
     load = Load(port, life)
     try:
         async with process(folder) as running:
-            await ready(running, 3)
-            loading = asyncio.ensure_future(load.run(wanted))
-            async with asyncio.timeout(60):
-                await load.enough.wait()
-            running.kill()
-            await loading
+            assert (await ready(running, 3))[0].startswith("webmcp-gateway"), await ended(running)
+            async with asyncio.TaskGroup() as tasks:
+                loading = tasks.create_task(load.run(wanted))
+                async with asyncio.timeout(60):
+                    await asyncio.wait(
+                        (loading, tasks.create_task(load.enough.wait())), return_when=asyncio.FIRST_COMPLETED
+                    )
+                assert load.enough.is_set(), f"after {len(load.answered)} answers: {await ended(running)}"
+                running.kill()
     finally:
         await backend.stop()
     lines = [json.loads(raw) for _, raw in lines_from(folder / "gateway.journal")]

@@ -5,12 +5,26 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
+from gateway.exchange.record import OnFailure, Recorder
+from gateway.hooks import Hooks
+from gateway.model import LOCAL, Caller, Door, Initiator
+from gateway.stores.journal import Journal
+from gateway.telemetry import Metrics
+from tests.leaks.files import look_through
+from tests.leaks.marks import FORMS, found_in
+from tests.leaks.taps import TAPS
+from tests.leaks.watch import FOLDER, noted
 from tests.test_tracing import CLIENT, GOOD, far, traced, until
-from tests.world import SECRET
+from tests.world import SECRET, running
 
 
 async def test_no_secret_is_written_anywhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -62,3 +76,63 @@ def _forms(secret: str) -> list[bytes]:
     """A secret as it is, as JSON, in base64, in hex."""
     raw = secret.encode()
     return [raw, json.dumps(secret)[1:-1].encode(), base64.b64encode(raw).rstrip(b"="), raw.hex().encode()]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_marked_secret_is_found_in_any_form(form: bytes) -> None:
+    """As it is, in hex, escaped, encoded."""
+    assert found_in(b"before" + form + b"behind") == form
+
+
+@pytest.mark.parametrize("before", range(4))
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode, lambda raw: raw.hex().encode()])
+def test_a_marked_secret_is_found_wherever_it_stands(before: int, encode: Callable[[bytes], bytes]) -> None:
+    """Base64 of a text in which it begins at any byte."""
+    assert found_in(encode(b"?" * before + SECRET.encode() + b"!"))
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Path]:
+    """A folder that is not looked through at the end."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+async def test_everything_that_a_gateway_says_is_looked_at(elsewhere: Path) -> None:
+    """A secret in an app's answer, a log, a span, a metric, what a command prints, and in files: each is found."""
+    tmp_path = elsewhere
+    (tmp_path / "left.log").write_text(SECRET)
+    (tmp_path / "left.key").write_text("k" * 43)
+    (tmp_path / "left.db").write_bytes(
+        b"\0" * 9 + b"k" * 43 + b" wmg_abcdefghijkl_" + b"t" * 43 + b" of-a-cookie-of-20-chars"
+    )
+    page = tmp_path / "web"
+    page.mkdir()
+    (page / "index.html").write_text("<!doctype html><title>one</title>")
+    rules = f'{{version: 1, routes: [{{path: /told, deny: "{SECRET}"}}]}}\n'
+    with TAPS.aside() as watch:
+        metrics = Metrics()
+        async with running(tmp_path, source=page, policy=rules) as other, other.client(headers=CLIENT) as client:
+            async with client.get(f"{other.site}/told") as answer:
+                assert SECRET in await answer.text()
+            logging.getLogger("gateway.any").info("told: %s", SECRET)
+            Recorder(Journal(tmp_path / "other"), Hooks([], tmp_path), OnFailure.CONTINUE).start(
+                "http", Caller(LOCAL, "cart", Door.SITE, Initiator.PAGE, "page"), safe=True
+            ).span.note({"said": SECRET})
+            metrics.circuits.labels("cart", SECRET).set(1)
+            CliRunner().invoke(click.command()(lambda: click.echo(SECRET)))
+        look_through(tmp_path, watch, {"of-a-cookie-of-20-chars"})
+    kinds = {one.split()[0] for one in watch.found}
+    names = {Path(one.split()[1].removesuffix(":")).name for one in watch.found if one.startswith("files")}
+    assert {"left.log", "left.db", "gateway.journal"} <= names
+    assert len([one for one in watch.found if "left.db" in one]) == 3
+    assert {"answers", "log", "spans", "metrics", "commands"} <= kinds
+
+
+def test_no_secret_is_written_in_the_whole_run(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Whatever any gateway of these tests has answered, logged, counted, traced, printed or left in a file."""
+    watch = TAPS.watch
+    look_through(tmp_path_factory.getbasetemp(), watch, TAPS.cookies)
+    elsewhere, seen = noted(Path(os.environ[FOLDER]))
+    assert watch.found + elsewhere == []
+    assert (watch.seen + seen)["files"] > 0

@@ -20,9 +20,10 @@ from gateway.app import GATE, build_app
 from gateway.config import Config, load_config
 from gateway.credentials import OAuth
 from gateway.doors.short_way import FrontRunner
+from tests.leaks.marks import MARK
 
 EXAMPLE = Path(goods.__file__).parent
-SECRET = "a secret of these tests: 100%+"
+SECRET = f"a secret of these tests: 100%+ {MARK}"
 
 
 def bound(port: int = 0) -> socket.socket:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.config.audit import database
+from gateway.config.audit import SinkName, database
 from gateway.config.secrets import secret
 from gateway.config.settings import DEFAULTS
 from gateway.documents import Report, load
@@ -16,12 +16,16 @@ from gateway.model import Secret
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The journal, the database, and what signs heads: the key itself, or the file that holds it."""
+    """The journal, the database, and what signs heads: the key itself, or the file that holds it.
+
+    `fills_database` says that the gateway copies the journal into the database.
+    """
 
     journal: Path
     database: Secret
     key: Secret | None
     key_file: Path
+    fills_database: bool
 
 
 def record_places(path: Path, environ: Mapping[str, str]) -> Places:
@@ -41,6 +45,7 @@ def record_places(path: Path, environ: Mapping[str, str]) -> Places:
         database=database(stores, folder, environ),
         key=secret(audit, "key", folder, environ) if audit.get("key") is not None else None,
         key_file=journal.with_name(f"{journal.name}.key"),
+        fills_database=SinkName.DATABASE in audit.texts("sinks", (SinkName.DATABASE.value,)),
     )
     if report.problems:
         raise DocumentError(report.problems)

@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 BATCH = 500
 BUFFER = 5000
 LINGER_SECONDS = 0.25
+WITNESS_SECONDS: Final = 60.0
+"""Between two looks at which other journals the sink has."""
 REST: Final = 4.0
 """How many times as long as it took to store lines the sink is left alone after that."""
 
@@ -44,13 +46,17 @@ class Position:
 
 
 class Sink(Protocol):
-    """Where the lines of a journal, whose `chain` it is, also go. Both raise OSError while it is down."""
+    """Where the lines of a journal, whose `chain` it is, also go. All raise OSError while it is down."""
 
     @property
     def name(self) -> str: ...
 
     async def position(self, chain: str) -> Position | None:
         """How far it is, None if it has nothing."""
+        ...
+
+    async def chains(self) -> Sequence[str]:
+        """The journals of which it has lines."""
         ...
 
     async def store(self, chain: str, lines: Sequence[Placed], position: Position) -> None:
@@ -98,6 +104,7 @@ class Filler:
     async def _catch_up(self, end: int) -> None:
         """Copy what stands in the files before the byte `end`."""
         self._end = await self._left_off()
+        self._journal.witness(await self._sink.chains())
         lines = self._lines(end)
         while batch := await asyncio.to_thread(lambda: list(islice(lines, BATCH))):
             await self._store(batch)
@@ -106,6 +113,7 @@ class Filler:
     async def _follow(self, follower: Follower) -> None:
         """Copy lines as they are written: the next one begins at the byte `_end`."""
         loop = asyncio.get_running_loop()
+        witnessed = loop.time()
         while lines := await follower.batch(BATCH):
             end = self._end
             placed = [Placed(line, end := end + len(line.text) + 1) for line in lines]
@@ -115,6 +123,9 @@ class Filler:
             # is read from the journal when they do.
             linger = LINGER_SECONDS if len(lines) < BATCH else 0.0
             await asyncio.sleep(max(linger, REST * (loop.time() - began)))
+            if loop.time() - witnessed > WITNESS_SECONDS:
+                witnessed = loop.time()
+                self._journal.witness(await self._sink.chains())
 
     async def _left_off(self) -> int:
         """The byte from which to go on; 0 where the journal is not the one of before up to there."""

@@ -79,6 +79,34 @@ def key_in(path: Path) -> Key:
         raise StartError(f"the key of the record, {path}, {error}; give 32 bytes in base64") from error
 
 
+def keys_beside(journal: Path) -> Path:
+    """The file that keeps the public keys of a journal: those that sign its heads, and have signed them."""
+    return journal.with_name(f"{journal.name}.keys")
+
+
+def known_keys(path: Path) -> list[str]:
+    """The public keys that stand in such a file, oldest first; none where it is not there. Raises OSError."""
+    try:
+        lines = path.read_text("ascii", "replace").splitlines()
+    except FileNotFoundError:
+        return []
+    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def remember(path: Path, public: str) -> None:
+    """Put a key that signs from now on behind those of before. Raises StartError."""
+    try:
+        known = known_keys(path)
+        if known[-1:] == [public]:
+            return
+        about = "" if known else "# Public keys that have signed the record, oldest first: for `audit verify`.\n"
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(f"{about}{public}\n")
+    except OSError as error:
+        raise StartError(f"the public keys of the record, {path}, cannot be kept: {error.strerror}") from error
+
+
 def is_head(link: Link) -> bool:
     """Whether a line says that it is signed."""
     return link.phase == "note" and link.values is not None and b'"signature":' in link.values

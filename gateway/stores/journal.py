@@ -10,7 +10,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,9 @@ UNKNOWN = "result-unknown"
 """The `reason` of an outcome that a later process wrote, because the one that wrote the intent did not live to."""
 
 FOLLOWER_LINES = 1000
+MOST_BESIDE = 200
+"""Other journals that a head lists; with more it lists the first ones."""
+
 MOST_OPEN = 2000
 """Intents without outcome that a head lists; with more it lists none, and a start looks further back."""
 
@@ -86,6 +89,7 @@ class Journal:
         self._sealed = True
         self._period: float | None = None
         self._intents: dict[str, None] = {}
+        self._beside: set[str] = set()
         self._followers: set[Follower] = set()
 
     @property
@@ -158,11 +162,20 @@ class Journal:
         """Write a head that says something. Raises OSError."""
         listed: Json = [*self._intents] if len(self._intents) <= MOST_OPEN else None
         place: dict[str, Json] = {"chain": self.chain, "start": self._start, "head": self.heads + 1, "open": listed}
+        if self._beside:
+            place["beside"] = list[Json](sorted(self._beside)[:MOST_BESIDE])
         said: dict[str, Json] = {"kind": "journal", "message": message, **place, **fields}
         now = self._now()
         self.append(AuditRecord("", NOTE, now, self._key.signed(self.writer, self.seq + 1, self._hash, now, said)))
         self.heads += 1
         self._sealed = True
+
+    def witness(self, chains: Iterable[str]) -> None:
+        """These journals stand beside this one in a database: its heads say so from now on, and none goes missing."""
+        new = {chain for chain in chains if chain != self.chain} - self._beside
+        if new:
+            self._beside |= new
+            self._sealed = False
 
     def rotate(self) -> bool:
         """Begin a new file, if the one that grows is full, or its time is over. Raises OSError."""
@@ -293,6 +306,9 @@ class Journal:
         chain, head = fields.get("chain"), fields.get("head")
         if isinstance(chain, str) and isinstance(head, int):
             self.chain, self.heads = chain, head
+        beside = fields.get("beside")
+        if isinstance(beside, list):
+            self._beside = {one for one in beside if isinstance(one, str)}
 
     def _set_aside(self, start: int) -> dict[str, Json]:
         torn = os.pread(self._file, self.size - start, start)

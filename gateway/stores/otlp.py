@@ -40,6 +40,10 @@ class OtlpLogs:
         known = isinstance(said, dict) and said.get("chain") == chain
         return Position(int(said["end"]), str(said["hash"])) if known else None
 
+    async def chains(self) -> Sequence[str]:
+        """Nobody asks a collector."""
+        return ()
+
     async def store(self, chain: str, lines: Sequence[Placed], position: Position) -> None:
         """Send the lines, then keep the position. Raises OSError where they are not taken."""
         records: list[Json] = [_log(one.line) for one in lines]

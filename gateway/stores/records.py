@@ -116,11 +116,17 @@ class Records:
             await connection.execute(kept.on_conflict_do_update(index_elements=["chain"], set_=place))
             await connection.commit()
 
-    async def chains(self) -> dict[str, int]:
-        """How many lines there are of each journal."""
+    async def chains(self) -> list[str]:
+        """The journals that were filled into the database."""
+        async with self.database.connect() as connection:
+            return [*await connection.scalars(select(FILLED.c.chain).order_by(FILLED.c.chain))]
+
+    async def sizes(self) -> dict[str, int]:
+        """How many lines there are of each journal, also of one that was filled in and has none any more."""
         wanted = select(AUDIT.c.chain, func.count().label("lines")).group_by(AUDIT.c.chain).order_by(AUDIT.c.chain)
         async with self.database.connect() as connection:
-            return {row.chain: row.lines for row in await connection.execute(wanted)}
+            found = {row.chain: row.lines for row in await connection.execute(wanted)}
+        return dict.fromkeys(await self.chains(), 0) | found
 
     async def lines(self, chain: str) -> AsyncIterator[Found]:
         """Every line of one journal, as it stands in the database, oldest first."""

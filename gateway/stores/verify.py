@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gateway.model import Json
 from gateway.stores.heads import EVERY, head_problem, is_head
 from gateway.stores.lines import NO_HASH, Link, fields_of, raw_lines, read_link
 from gateway.stores.segments import all_segments
@@ -42,7 +43,7 @@ class Verdict:
     """What was found of one chain.
 
     `head` is the number of the last head that fits, at `head_place`; `tail` counts the lines behind it, which nothing
-    proves, and `deleted` those whose values retention deleted.
+    proves, and `deleted` those whose values retention deleted. `beside` are other journals that its heads know of.
     """
 
     chain: str = ""
@@ -55,6 +56,7 @@ class Verdict:
     tail_seconds: float = 0.0
     deleted: int = 0
     writers: int = 0
+    beside: frozenset[str] = frozenset()
     problems: list[Problem] = field(default_factory=list)
 
     @property
@@ -66,11 +68,16 @@ class Verdict:
 class Check:
     """Reads the lines of one chain, oldest first. `trusted` are the public keys that may sign; None takes any.
 
-    `begins_at` is the number of the head with which files begin whose predecessors were put away.
+    `in_order` says that each of them was replaced by the next one, and signs no more then. `begins_at` is the number of
+    the head with which files begin whose predecessors were put away.
     """
 
-    def __init__(self, trusted: Sequence[str] | None = None, begins_at: int | None = None) -> None:
+    def __init__(
+        self, trusted: Sequence[str] | None = None, begins_at: int | None = None, *, in_order: bool = False
+    ) -> None:
         self.verdict = Verdict()
+        self._in_order = in_order
+        self._key = 0
         self._begins_at = begins_at
         self._trusted = trusted
         self._before: Link | None = None
@@ -155,6 +162,7 @@ class Check:
             self._say(found, problem + between)
             return
         fields = fields_of(link)
+        self._replaced(found, fields.get("key"))
         verdict = self.verdict
         number, chain, before = fields.get("head"), fields.get("chain"), fields.get("deleted_before")
         number = number if isinstance(number, int) else 0
@@ -167,16 +175,31 @@ class Check:
             self._say(found, f"is of another journal, {chain}")
         if isinstance(before, int | float):
             self._retained = max(self._retained, before)
+        beside = fields.get("beside")
+        if isinstance(beside, list):
+            verdict.beside |= {one for one in beside if isinstance(one, str)}
         verdict.heads += 1
         if not verdict.problems:
             verdict.head, verdict.head_place, verdict.head_hash = number, found.place, link.hash
             verdict.tail = 0
             self._head_time = link.time
 
+    def _replaced(self, found: Found, key: Json) -> None:
+        """Whoever has found an old key, or broken it, signs nothing with it any more."""
+        if self._trusted is None or not self._in_order or not isinstance(key, str):
+            return
+        last = len(self._trusted) - 1 - [*reversed(self._trusted)].index(key)
+        if last < self._key:
+            self._say(found, f"is signed with the key {key}, which another one had replaced before")
+        self._key = max(self._key, self._trusted.index(key))
+
     def missing_end(self) -> None:
         """It is known from elsewhere that lines behind the last one were here."""
-        place = f"number {self._before.seq} of writer {self._before.writer}" if self._before is not None else "nothing"
-        self._say(Found(place, b""), "is the last line, and lines after it are missing")
+        if self._before is None:
+            self._say(Found("nothing", b""), "is there any more: all its lines are missing")
+        else:
+            place = f"number {self._before.seq} of writer {self._before.writer}"
+            self._say(Found(place, b""), "is the last line, and lines after it are missing")
 
     @property
     def last_hash(self) -> str:

@@ -17,10 +17,11 @@ from mcp import Client
 from gateway.cli import main
 from gateway.exchange.webhook import SIGNATURE, TIMESTAMP, signature
 from gateway.model import Secret
+from tests.leaks.marks import MARK
 from tests.test_main_job import UI, answer_next, person, questions, request
 from tests.world import EXAMPLE, World, running
 
-KEY = "a webhook secret of these tests, long enough"
+KEY = f"a webhook secret of these tests, long enough {MARK}"
 GRANTS = (
     (EXAMPLE / "policy.yaml").read_text("utf-8").replace("{when: model, message", "{when: model, grant: 10m, message")
 )

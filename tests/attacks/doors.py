@@ -25,6 +25,7 @@ from gateway.contract.bodies import encode_body
 from gateway.model import BodyType, Channel
 from tests.attacks.wire import WireAnswer, exchange
 from tests.attacks.world import APP, CSRF, Loopback
+from tests.leaks.watch import environment
 
 UI = {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}}
 MODERN = "2026-07-28"
@@ -463,6 +464,7 @@ async def _stdio(world: Place) -> AsyncIterator[StdioDoor]:
         "stdio",
         "--url",
         f"http://localhost:{world.port}/mcp/{APP}",
+        env=environment(),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,

@@ -9,8 +9,9 @@ from gateway.errors import Reason, Refusal
 from gateway.model import Outbound, Response, Secret
 from gateway.policy import Network
 from tests.attacks.corpus import family
+from tests.leaks.marks import MARK
 
-SECRET = "the-client-secret"
+SECRET = f"the-client-secret-{MARK}"
 ISSUER = "https://issuer.test"
 
 

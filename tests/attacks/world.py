@@ -16,11 +16,12 @@ from aiohttp.http_exceptions import HttpProcessingError
 from gateway.app import build_app
 from gateway.config import Config, load_config
 from tests.attacks.backends import Arrived, RawBackend
+from tests.leaks.marks import MARK
 from tests.world import Loopback, Server, bound
 
 APP = "target"
-TOKEN = "tok-" + "Zq7" * 12
-SECRET = "client-secret-of-the-attacked"
+TOKEN = f"tok-{MARK}-" + "Zq7" * 12
+SECRET = f"client-secret-of-the-attacked-{MARK}"
 CLIENT = "attacked-client"
 CSRF = "webmcp-gateway-csrf"
 

@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import aiohttp
 
+from tests.leaks.marks import MARK
 from tests.oidc.provider import OidcProvider, oidc_provider
 from tests.oidc.sign_in import sign_in
 from tests.world import World, running
@@ -28,7 +29,7 @@ auth:
   - type: oauth
     issuer: {issuer}
     client_id: console
-    client_secret: console-secret
+    client_secret: console-secret-k4naRieZq9
     login_scope: [openid, roles, profile]
     introspection: true
     network: private
@@ -104,7 +105,7 @@ def clients(console: str) -> list[dict[str, Any]]:
     return [
         {
             "client_id": "console",
-            "client_secret": "console-secret",
+            "client_secret": f"console-secret-{MARK}",
             "redirect_uris": [f"{console}/login/back"],
             "post_logout_redirect_uris": [f"{console}/login/out"],
             "grant_types": ["authorization_code"],
@@ -118,7 +119,7 @@ def clients(console: str) -> list[dict[str, Any]]:
         },
         {
             "client_id": "service",
-            "client_secret": "service-secret",
+            "client_secret": f"service-secret-{MARK}",
             "grant_types": ["client_credentials"],
             "redirect_uris": [],
             "response_types": [],

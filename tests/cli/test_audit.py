@@ -13,7 +13,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
+from gateway.config import load_config
 from gateway.model import AuditRecord, Json
+from gateway.recording import journal as journal_of
 from gateway.stores.filler import Filler
 from gateway.stores.heads import key_in
 from gateway.stores.journal import Journal
@@ -88,6 +90,14 @@ def run(folder: Path, *arguments: str) -> Result:
     """`webmcp-gateway audit …` with the configuration of `folder`."""
     command, *rest = arguments
     return CliRunner().invoke(main, ["audit", command, "--config", str(folder / "gateway.yaml"), *rest])
+
+
+async def changed(folder: Path, *statements: str) -> None:
+    """Somebody who may write to the database has."""
+    async with Database(f"sqlite:///{folder}/gateway.db") as database, database.connect() as connection:
+        for statement in statements:
+            await connection.exec_driver_sql(statement)
+        await connection.commit()
 
 
 def ids(result: Result) -> list[str]:
@@ -199,13 +209,70 @@ async def test_a_journal_that_was_cut_off_behind_a_head(folder: Path) -> None:
 )
 async def test_a_database_that_was_changed(folder: Path, change: str, problem: str) -> None:
     """By whoever may write to it; the journal stays proven."""
-    async with Database(f"sqlite:///{folder}/gateway.db") as database, database.connect() as connection:
-        await connection.exec_driver_sql(change)
-        await connection.commit()
+    await changed(folder, change)
     result = await asyncio.to_thread(run, folder, "verify")
     assert result.exit_code == 1
     assert "gateway.journal: 25 lines" in result.stdout
     assert problem in result.stdout.partition("database")[2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        (["DELETE FROM audit"], "all its lines are missing"),
+        (["DELETE FROM audit", "DELETE FROM audit_filled"], "its own file is here"),
+    ],
+)
+async def test_a_whole_journal_that_was_taken_out_of_the_database(
+    folder: Path, changes: list[str], problem: str
+) -> None:
+    """With or without the note that it was there."""
+    await changed(folder, *changes)
+    result = await asyncio.to_thread(run, folder, "verify")
+    assert result.exit_code == 1
+    assert problem in result.stdout
+
+
+async def test_a_journal_of_another_process_that_was_taken_out_of_the_database(folder: Path) -> None:
+    """The heads of those that stood beside it know of it, also those of a later start."""
+    async with Database(f"sqlite:///{folder}/gateway.db") as database:
+        records = Records(database)
+        key = key_in(folder / "gateway.journal.key")
+        for name, starts in (("other.journal", 1), ("gateway.journal", 2)):
+            for _ in range(starts):
+                async with Journal(folder / name, key=key) as journal, asyncio.TaskGroup() as tasks:
+                    filling = tasks.create_task(Filler(records, journal).run())
+                    async with asyncio.timeout(10):
+                        while (found := await records.position(journal.chain)) is None or found.end < journal.position:
+                            await asyncio.sleep(0.01)
+                    filling.cancel()
+            if name == "other.journal":
+                gone = journal.chain
+    assert (await asyncio.to_thread(run, folder, "verify")).exit_code == 0
+    await changed(folder, *(f"DELETE FROM {table} WHERE chain = '{gone}'" for table in ("audit", "audit_filled")))
+    result = await asyncio.to_thread(run, folder, "verify")
+    assert result.exit_code == 1
+    assert f"database, journal {gone}" in result.stdout
+    assert "knows" in result.stdout
+    assert (await asyncio.to_thread(run, folder, "verify", "--gone", gone)).exit_code == 0
+
+
+async def test_a_replaced_key_is_known_by_itself(tmp_path: Path) -> None:
+    """The gateway keeps the public keys that have signed; the newest is the one that `key` tells."""
+    (tmp_path / "index.html").write_text("<!doctype html>")
+    (tmp_path / "policy.yaml").write_text("version: 1\n")
+    (tmp_path / "gateway.yaml").write_text("apps: {page: {source: index.html, policy: policy.yaml}}\n")
+    told = []
+    for number in range(3):
+        async with journal_of(load_config(tmp_path / "gateway.yaml", {})):
+            told.append((await asyncio.to_thread(run, tmp_path, "key")).stdout.strip())
+        (tmp_path / "gateway.journal.key").rename(tmp_path / f"{number}.key")
+    assert len(set(told)) == 3
+    result = await asyncio.to_thread(run, tmp_path, "verify", "--record", str(tmp_path / "gateway.journal"))
+    assert result.exit_code == 0, result.output
+    assert (await asyncio.to_thread(run, tmp_path, "verify", "--key", told[2])).exit_code == 1
+    kept = str(tmp_path / "gateway.journal.keys")
+    assert (await asyncio.to_thread(run, tmp_path, "verify", "--key", kept)).exit_code == 0
 
 
 async def test_a_line_that_was_forged_in_the_journal(folder: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import socket
 import sys
@@ -16,6 +15,7 @@ import pytest
 from aiohttp import web
 
 import gateway
+from tests.leaks.watch import environment
 from tests.world import bound
 
 ROOT = Path(gateway.__file__).parent.parent
@@ -48,7 +48,7 @@ async def process(folder: Path, *arguments: str) -> AsyncIterator[asyncio.subpro
         *COMMAND,
         *arguments,
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=environment(),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -21,6 +21,7 @@ from gateway.cli import lock
 from gateway.cli.stdio.events import EventReader
 from gateway.errors import StartError
 from tests.cli.test_serve import ROOT, free_port, process, ready, write
+from tests.leaks.watch import environment
 from tests.mcp.fakes import MODES, Mount, Served
 
 COMMAND = ("-c", "from gateway.cli import main; main()", "stdio")
@@ -41,9 +42,7 @@ async def served() -> AsyncIterator[Served]:
 
 def desktop(*arguments: str, mode: str) -> Client:
     """A client that starts the pipe as desktop clients do."""
-    pipe = StdioServerParameters(
-        command=sys.executable, args=[*COMMAND, *arguments], env={**os.environ, "PYTHONPATH": str(ROOT)}
-    )
+    pipe = StdioServerParameters(command=sys.executable, args=[*COMMAND, *arguments], env=environment())
     return Client(stdio_client(pipe), mode=mode, extensions=UI)
 
 
@@ -55,7 +54,7 @@ async def piped(*arguments: str, cwd: Path = ROOT) -> AsyncIterator[asyncio.subp
         *COMMAND,
         *arguments,
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=environment(),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -17,13 +17,14 @@ from joserfc.jwk import ECKey
 
 from gateway.app import build_app
 from gateway.config import load_config
+from tests.leaks.marks import MARK
 from tests.oidc.provider import OidcProvider, oidc_provider
 from tests.oidc.sign_in import sign_in
 from tests.resource import Resource, resource
 from tests.world import Loopback, Server, bound
 
 RESOURCE = "https://shop.example/api"
-SECRET = "client-secret-of-the-credentials-house"
+SECRET = f"client-secret-of-the-credentials-house-{MARK}"
 KEY = ec.generate_private_key(ec.SECP256R1()).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 PUBLIC = ECKey.import_key(KEY).as_dict(private=False)
 

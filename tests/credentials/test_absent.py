@@ -13,6 +13,7 @@ from mcp.client import ClientRequestContext
 from mcp_types import ElicitRequestParams, ElicitRequestURLParams, ElicitResult
 
 from tests.approvals.page import shown
+from tests.leaks.marks import MARK
 from tests.oidc.provider import OidcProvider, oidc_provider
 from tests.oidc.sign_in import sign_in
 from tests.resource import resource
@@ -29,8 +30,8 @@ tools:
   get_cart: {}
 """
 CREDENTIAL = """  shop-account:
-    {type: authorization_code, issuer: "ISSUER", client_id: gateway, client_secret: hush-hush-hush, network: private,
-     scope: [openid, email]}
+    {type: authorization_code, issuer: "ISSUER", client_id: gateway, client_secret: hush-hush-k4naRieZq9,
+     network: private, scope: [openid, email]}
 """
 
 
@@ -94,7 +95,7 @@ def provider(world: World) -> Any:
     """A server that knows this gateway."""
     client = {
         "client_id": "gateway",
-        "client_secret": "hush-hush-hush",
+        "client_secret": f"hush-hush-{MARK}",
         "grant_types": ["authorization_code", "refresh_token"],
         "redirect_uris": [f"{world.console}/oauth/callback"],
     }

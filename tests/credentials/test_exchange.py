@@ -22,10 +22,11 @@ from gateway.errors import Refusal
 from gateway.exchange.drive import drive
 from gateway.model import Secret
 from tests.credentials.test_client_credentials import Everywhere
+from tests.leaks.marks import MARK
 from tests.world import Server as WebServer
 from tests.world import bound
 
-SECRET = "hush-hush-hush-hush-hush-hush-hush"
+SECRET = f"hush-hush-hush-hush-{MARK}"
 TOKEN_TYPE = "urn:ietf:params:oauth:token-type:access_token"
 HELPERS = "idpyoidc.server.oauth2.token_helper"
 

@@ -24,11 +24,13 @@ from gateway.model import Secret
 from gateway.policy import Network, parse_network
 from tests.callers.doors import Knock, answer, knocks, mcp_call
 from tests.callers.issuer import Issuer, issuer
+from tests.leaks.marks import MARK
 from tests.world import World, running
 
 AUTH = """
 auth:
-  - {{type: oauth, issuer: "{issuer}", network: private, scope: [mcp:use], client_id: gateway, client_secret: s3cret}}
+  - {{type: oauth, issuer: "{issuer}", network: private, scope: [mcp:use],
+      client_id: gateway, client_secret: s3cret-k4naRieZq9}}
 roles: {{approver: [ops], admin: [root], auditor: [audit]}}
 """
 
@@ -213,7 +215,7 @@ def oauth(evil: Issuer, **more: Any) -> OAuth:
         "scope": (),
         "roles_claim": "roles",
         "client_id": "gateway",
-        "client_secret": Secret("s3cret"),
+        "client_secret": Secret(f"s3cret-{MARK}"),
         "login_scope": ("openid",),
         "introspection": True,
         "skew": 30.0,

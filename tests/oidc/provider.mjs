@@ -83,6 +83,14 @@ function build(keys) {
     // its login page asks another host for a font
     if (typeof ctx.body === 'string') ctx.body = ctx.body.replace(/@import url\([^)]*\);/g, '');
   });
+  // what it issues can be recognised wherever it is written
+  for (const kind of ['AccessToken', 'ClientCredentials', 'RefreshToken']) {
+    const issued = provider[kind].prototype;
+    const { generateTokenId } = issued;
+    issued.generateTokenId = function (...given) {
+      return `${told.mark ?? ''}${generateTokenId.apply(this, given)}`;
+    };
+  }
   const note = (event) => (ctx, error) =>
     events.push({ event, client: ctx.oidc?.client?.clientId ?? null, grant: ctx.oidc?.params?.grant_type ?? null, error: error?.error ?? null, why: error?.error_detail ?? error?.message ?? null });
   provider.on('grant.success', note('grant.success'));

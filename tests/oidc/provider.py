@@ -13,6 +13,8 @@ from typing import Any
 
 import aiohttp
 
+from tests.leaks.marks import MARK
+
 HERE = Path(__file__).parent
 START_SECONDS = 30
 
@@ -65,7 +67,7 @@ async def oidc_provider(
     """
     if not (HERE / "node_modules" / "oidc-provider").is_dir():
         raise RuntimeError("the test authorization server is not installed: run `npm --prefix tests/oidc ci`")
-    told = {"clients": [*clients], "accounts": accounts or {}, **settings}
+    told = {"clients": [*clients], "accounts": accounts or {}, "mark": MARK, **settings}
     process = await asyncio.create_subprocess_exec(
         shutil.which("node") or "node",
         str(HERE / "provider.mjs"),

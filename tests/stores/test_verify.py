@@ -10,11 +10,11 @@ import pytest
 
 from gateway.errors import StartError
 from gateway.model import AuditRecord, Json
-from gateway.stores.heads import Key, key_in, new_key
+from gateway.stores.heads import Key, key_in, keys_beside, known_keys, new_key, remember
 from gateway.stores.journal import Journal, Keeping
 from gateway.stores.lines import NO_HASH, read_line, without_values, write_line
 from gateway.stores.segments import closed_segments
-from gateway.stores.verify import Verdict, found_in, verified
+from gateway.stores.verify import Check, Verdict, found_in, verified
 
 KEY = new_key()
 TRUSTED = [KEY.public]
@@ -308,3 +308,34 @@ def test_what_is_no_key(tmp_path: Path, text: str) -> None:
     path.chmod(0o600)
     with pytest.raises(StartError, match="32 bytes in base64"):
         key_in(path)
+
+
+def test_the_public_keys_are_kept_in_their_order(tmp_path: Path) -> None:
+    """Each once, as often as it comes anew."""
+    path = keys_beside(tmp_path / "gateway.journal")
+    for public in ("a", "a", "b", "a"):
+        remember(path, public)
+    assert known_keys(path) == ["a", "b", "a"]
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_key_that_was_replaced_signs_no_more(path: Path) -> None:
+    """Whoever has found an old one cannot go on with it; up to its end it counts."""
+    old, new = KEY, new_key()
+    for key in (old, new):
+        async with Journal(path, key=key):
+            pass
+    trusted = [old.public, new.public]
+
+    def problems() -> list[str]:
+        check = Check(trusted, in_order=True)
+        for found in found_in(path):
+            check.take(found)
+        return [str(problem) for problem in check.end().problems]
+
+    assert problems() == []
+    async with Journal(path, key=old):
+        pass
+    assert "another one had replaced before" in problems()[0]
+    trusted.append(old.public)
+    assert problems() == []

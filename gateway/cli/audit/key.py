@@ -20,4 +20,4 @@ def key(config: Path, record: str | None) -> None:
     found = trusted_keys((), source(config, record))
     if not found:
         raise Unusable("there is no key yet: it is made at the first start of the gateway")
-    click.echo(found[0])
+    click.echo(found[-1])

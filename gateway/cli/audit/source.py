@@ -21,7 +21,7 @@ from gateway.config import Places, record_places
 from gateway.documents import parse_duration
 from gateway.errors import StartError
 from gateway.model import AuditRecord
-from gateway.stores.heads import key_of
+from gateway.stores.heads import key_of, keys_beside, known_keys
 from gateway.stores.journal import NOTE
 from gateway.stores.lines import read_line
 from gateway.stores.records import Filter, Record, Records
@@ -163,23 +163,28 @@ async def opened(url: str) -> AsyncIterator[Records]:
 
 
 def trusted_keys(given: tuple[str, ...], where: Source) -> list[str] | None:
-    """The public keys that may sign heads: those given, else that of the configuration; None if there is none."""
+    """The public keys that may sign heads: those given, else those of the configuration, oldest first; None if
+    there is none."""
     if given:
-        return [Path(key).read_text("utf-8").strip() if os.path.isfile(key) else key for key in given]
-    places = where.places
+        return [public for key in given for public in (known_keys(Path(key)) if os.path.isfile(key) else (key,))]
+    journal = where.places.journal if where.places is not None else where.journal
+    if journal is None:
+        return None
     try:
-        if places is not None and places.key is not None:
-            return [key_of(places.key.reveal()).public]
-        file = places.key_file if places is not None else where.journal and _key_beside(where.journal)
-        if file and file.is_file():
-            return [key_of(file.read_text("ascii")).public]
+        known = known_keys(keys_beside(journal))
+        now = _key_now(where.places, journal)
     except (OSError, ValueError) as error:
         raise Unusable(f"the key of the record {getattr(error, 'strerror', None) or error}") from error
-    return None
+    if now is not None and known[-1:] != [now]:
+        known.append(now)
+    return known or None
 
 
-def _key_beside(journal: Path) -> Path:
-    return journal.with_name(f"{journal.name}.key")
+def _key_now(places: Places | None, journal: Path) -> str | None:
+    if places is not None and places.key is not None:
+        return key_of(places.key.reveal()).public
+    file = places.key_file if places is not None else journal.with_name(f"{journal.name}.key")
+    return key_of(file.read_text("ascii")).public if file.is_file() else None
 
 
 def _time(text: str | None, now: float) -> float | None:

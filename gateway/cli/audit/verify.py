@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from gateway.cli.policy.output import FAILED, console, json_option, write_json
 from gateway.model import Json
 from gateway.stores.records import Records
 from gateway.stores.segments import all_segments
-from gateway.stores.verify import Check, Verdict, found_in
+from gateway.stores.verify import Check, Problem, Verdict, found_in
 
 STEP = 2000
 """Lines between two looks at the bar."""
@@ -31,12 +31,25 @@ class Judged:
     verdict: Verdict
 
 
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What is held against the record: the keys that may sign, journals that may be missing, what is known of heads."""
+
+    trusted: Sequence[str]
+    in_order: bool
+    gone: frozenset[str]
+    head: int
+    begins_at: int | None
+    quiet: bool
+
+
 @click.command()
 @source_options
 @click.option("--key", "keys", multiple=True, help="A public key that you trust, or a file with it; may be repeated.")
 @click.option("--any-key", is_flag=True, help="Take any key: who rewrites the whole record leaves no trace then.")
 @click.option("--head", type=int, default=0, help="The number of a head that you know: the record must reach it.")
 @click.option("--begins-at", type=int, help="The head with which the journal begins, if older files were put away.")
+@click.option("--gone", multiple=True, help="A journal that was put away from the database; may be repeated.")
 @json_option
 def verify(
     config: Path,
@@ -45,6 +58,7 @@ def verify(
     any_key: bool,
     head: int,
     begins_at: int | None,
+    gone: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Prove that no line of the record was altered, taken away, added or moved.
@@ -57,7 +71,8 @@ def verify(
     trusted = None if any_key else trusted_keys(keys, where)
     if trusted is None and not any_key:
         raise Unusable("no key to check the heads with: give --key, as `audit key` wrote it, or --any-key")
-    judged = list(_judged(where, trusted, head, begins_at, quiet=as_json))
+    rules = Rules(trusted or (), bool(trusted) and not keys, frozenset(gone), max(head, 0), begins_at, as_json)
+    judged = list(_judged(where, rules))
     if as_json:
         write_json({"ok": all(one.verdict.sound for one in judged), "records": [_json(one) for one in judged]})
     else:
@@ -67,54 +82,72 @@ def verify(
         click.get_current_context().exit(FAILED)
 
 
-def _judged(
-    where: Source, trusted: list[str] | None, head: int, begins_at: int | None, quiet: bool
-) -> Iterator[Judged]:
-    database: list[Judged] = []
+def _judged(where: Source, rules: Rules) -> Iterator[Judged]:
+    database: dict[str, Judged] = {}
+    filled = False
     if where.database is not None and (where.journal is None or has_database(where.database)):
-        database = asyncio.run(_database(where.database, trusted, head if where.journal is None else 0, quiet))
+        filled = where.places is not None and where.places.fills_database
+        database = asyncio.run(_database(where.database, rules, rules.head if where.journal is None else 0))
+    known = {chain: one.verdict.head for chain, one in database.items() if one.verdict.sound}
+    found = []
     if where.journal is not None:
-        known = {one.verdict.chain: one.verdict.head for one in database if one.verdict.sound}
-        yield _journal(where.journal, trusted, max(head, 0), known, begins_at, quiet)
-    yield from database
+        found.append(_journal(where.journal, rules, known))
+    found += database.values()
+    yield from found
+    yield from _missing(found, {*database, *rules.gone}, filled=filled)
 
 
-def _journal(
-    path: Path, trusted: list[str] | None, head: int, known: dict[str, int], begins_at: int | None, quiet: bool
-) -> Judged:
+def _missing(judged: list[Judged], there: set[str], *, filled: bool) -> Iterator[Judged]:
+    """Journals of which the database has nothing, though heads of others know of them, or their files are here."""
+    told: set[str] = set()
+    for one in judged:
+        beside = set(one.verdict.beside)
+        if filled and one.verdict.chain:
+            beside.add(one.verdict.chain)
+        for chain in sorted(beside - there - told):
+            told.add(chain)
+            mine = chain == one.verdict.chain
+            who = "its own file is here" if mine else f"head {one.verdict.head} of {one.place} knows of it"
+            say = f"is there of it, and {who}: give --gone {chain} if it was put away"
+            yield Judged(f"database, journal {chain}", Verdict(chain, problems=[Problem("nothing", say)]))
+
+
+def _check(rules: Rules, begins_at: int | None = None) -> Check:
+    return Check(rules.trusted or None, begins_at, in_order=rules.in_order)
+
+
+def _journal(path: Path, rules: Rules, known: dict[str, int]) -> Judged:
     segments = all_segments(path)
     if not segments:
         raise Unusable(f"{path}: there is no journal")
-    check = Check(trusted, begins_at)
-    with _bar(f"{path.name}", sum(segment.size for segment in segments), quiet) as advance:
+    check = _check(rules, rules.begins_at)
+    with _bar(f"{path.name}", sum(segment.size for segment in segments), rules.quiet) as advance:
         size = 0
         for number, found in enumerate(found_in(path), 1):
             check.take(found)
             size += len(found.raw or b"") + 1
             if number % STEP == 0:
                 advance(size)
-    return Judged(str(path), check.end(max(head, known.get(check.verdict.chain, 0))))
+    return Judged(str(path), check.end(max(rules.head, known.get(check.verdict.chain, 0))))
 
 
-async def _database(url: str, trusted: list[str] | None, head: int, quiet: bool) -> list[Judged]:
+async def _database(url: str, rules: Rules, head: int) -> dict[str, Judged]:
     async with opened(url) as records:
-        return [
-            Judged(f"database, journal {chain}", await _chain(records, chain, count, trusted, head, quiet))
-            for chain, count in (await records.chains()).items()
-        ]
+        return {
+            chain: Judged(f"database, journal {chain}", await _chain(records, chain, count, rules, head))
+            for chain, count in (await records.sizes()).items()
+        }
 
 
-async def _chain(
-    records: Records, chain: str, count: int, trusted: list[str] | None, head: int, quiet: bool
-) -> Verdict:
-    check = Check(trusted)
-    with _bar(f"database, {chain}", count, quiet) as advance:
+async def _chain(records: Records, chain: str, count: int, rules: Rules, head: int) -> Verdict:
+    check = _check(rules)
+    with _bar(f"database, {chain}", count, rules.quiet) as advance:
         async for found in records.lines(chain):
             check.take(found)
             if check.verdict.lines % STEP == 0:
                 advance(check.verdict.lines)
     position = await records.position(chain)
-    if position is not None and check.last_hash not in ("", position.hash):
+    if position is not None and position.hash != check.last_hash:
         check.missing_end()
     return check.end(head)
 

@@ -1,0 +1,150 @@
+"""Taps everything that a gateway in this process writes: answers, frames, log, spans, exports, metrics, commands."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+from weakref import WeakSet
+
+import click.testing
+from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_websocket import WebSocketWriter
+from aiohttp.http_writer import StreamWriter
+from aiohttp.web_protocol import RequestHandler
+from prometheus_client import generate_latest
+
+from gateway.app import RELOAD
+from gateway.backends.otlp import Collector
+from gateway.model import Json
+from gateway.telemetry import Metrics
+from gateway.traces import Span
+from tests.leaks.marks import LONGEST
+from tests.leaks.watch import Taps
+
+TAPS: Final = Taps()
+
+_COOKIE: Final = re.compile(r"webmcp-gateway[^= ]*=([A-Za-z0-9_-]{20,})")
+
+
+def install() -> None:
+    """From now on everything goes through `TAPS`; what is written stays as it is."""
+    _tap_answers()
+    _tap_frames()
+    _tap_traces()
+    _tap_commands()
+    _tap_log()
+    _tap_metrics()
+
+
+def _is_ours(protocol: object) -> bool:
+    """Whether a gateway answers there: tests serve others in the same process, which may write what they like."""
+    if not isinstance(protocol, RequestHandler) or protocol._manager is None:
+        return False
+    app = getattr(protocol._manager.request_handler, "__self__", None)
+    return isinstance(app, web.Application) and RELOAD in app
+
+
+def _tap_answers() -> None:
+    """Before compression and chunks; what was written before is looked at again, since a secret may be cut in two."""
+    write, write_eof, write_headers = StreamWriter.write, StreamWriter.write_eof, StreamWriter.write_headers
+    ends: dict[int, bytes] = {}
+
+    def look(writer: AbstractStreamWriter, chunk: Any, *, last: bool) -> None:
+        if chunk and _is_ours(getattr(writer, "protocol", None)):
+            data = ends.pop(id(writer), b"") + bytes(chunk)
+            TAPS.watch.look("answers", data)
+            ends[id(writer)] = data[-LONGEST:]
+        if last:
+            ends.pop(id(writer), None)
+
+    async def writing(self: StreamWriter, chunk: Any, **options: Any) -> None:
+        look(self, chunk, last=False)
+        await write(self, chunk, **options)
+
+    async def ending(self: StreamWriter, chunk: bytes = b"") -> None:
+        look(self, chunk, last=True)
+        await write_eof(self, chunk)
+
+    async def heading(self: StreamWriter, status_line: str, headers: Any) -> None:
+        if _is_ours(self.protocol):
+            ends.pop(id(self), None)
+            TAPS.watch.look("headers", f"{status_line}\n{list(headers.items())}".encode())
+            TAPS.cookies.update(_COOKIE.findall(" ".join(headers.getall("set-cookie", ()))))
+        await write_headers(self, status_line, headers)
+
+    StreamWriter.write = writing  # type: ignore[method-assign]  # the same, and looked at
+    StreamWriter.write_eof = ending  # type: ignore[method-assign]
+    StreamWriter.write_headers = heading  # type: ignore[method-assign]
+
+
+def _tap_frames() -> None:
+    send_frame = WebSocketWriter.send_frame
+
+    async def sending(self: WebSocketWriter, message: bytes, opcode: int, compress: int | None = None) -> None:
+        if _is_ours(self.protocol):
+            TAPS.watch.look("frames", bytes(message))
+        await send_frame(self, message, opcode, compress)
+
+    WebSocketWriter.send_frame = sending  # type: ignore[method-assign]
+
+
+def _tap_traces() -> None:
+    """What spans would say, whether anybody collects them or not; and all that goes to a collector."""
+    note, send = Span.note, Collector.send
+
+    def noting(self: Span, fields: Mapping[str, object]) -> None:
+        TAPS.watch.look("spans", repr(fields).encode())
+        note(self, fields)
+
+    async def sending(self: Collector, signal: str, body: Json) -> None:
+        TAPS.watch.look("exports", json.dumps(body).encode())
+        await send(self, signal, body)
+
+    Span.note = noting  # type: ignore[method-assign]
+    Collector.send = sending  # type: ignore[method-assign]
+
+
+def _tap_commands() -> None:
+    invoke = click.testing.CliRunner.invoke
+
+    def invoking(self: Any, *arguments: Any, **options: Any) -> click.testing.Result:
+        result = invoke(self, *arguments, **options)
+        TAPS.watch.look("commands", result.output_bytes)
+        return result
+
+    click.testing.CliRunner.invoke = invoking  # type: ignore[method-assign]
+
+
+def _tap_log() -> None:
+    """What `--verbose` writes, of the gateway itself; other programs of the tests log in this process, too."""
+
+    class Looking(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            TAPS.watch.look("log", self.format(record).encode("utf-8", "backslashreplace"), record.name)
+
+    ours = logging.getLogger("gateway")
+    ours.addHandler(Looking())
+    ours.setLevel(logging.INFO)
+
+
+def _tap_metrics() -> None:
+    """Of each gateway when it ends, whether anybody has asked for them or not."""
+    all_metrics: WeakSet[Metrics] = WeakSet()
+    made, cleanup = Metrics.__init__, web.BaseRunner.cleanup
+
+    def making(self: Metrics) -> None:
+        made(self)
+        all_metrics.add(self)
+
+    async def cleaning(self: Any) -> None:
+        for metrics in all_metrics:
+            TAPS.watch.look("metrics", generate_latest(metrics.registry))
+        all_metrics.clear()
+        await cleanup(self)
+
+    Metrics.__init__ = making  # type: ignore[method-assign]
+    web.BaseRunner.cleanup = cleaning  # type: ignore[method-assign]

@@ -1,0 +1,86 @@
+"""Notes what of a gateway's output was looked at, and where a secret stood in it; across the processes of one run."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from tests.leaks.marks import found_in
+
+FOLDER: Final = "WEBMCP_GATEWAY_TESTS_LEAKS"
+"""The variable that names the folder in which all processes of a run note what they find."""
+
+
+class Watch:
+    """Takes everything that is written, by the kind of place. With a `folder` it notes there what it finds."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.seen: Counter[str] = Counter()
+        self.found: list[str] = []
+        self._folder = folder
+        if folder is not None:
+            atexit.register(self._sum_up)
+
+    def look(self, kind: str, data: bytes, where: str = "") -> None:
+        """These bytes were written."""
+        self.seen[kind] += len(data)
+        form = found_in(data)
+        if form is None:
+            return
+        at = data.index(form)
+        test = os.environ.get("PYTEST_CURRENT_TEST", "a process")
+        self.found.append(f"{kind} {where} of {test}: {data[max(0, at - 120) : at + 60]!r}")
+        if self._folder is not None:
+            self._write({"found": self.found[-1]})
+
+    def _sum_up(self) -> None:
+        if self._folder is not None and self._folder.is_dir():
+            self._write({"seen": dict(self.seen)})
+
+    def _write(self, said: dict[str, object]) -> None:
+        if self._folder is not None:
+            with (self._folder / f"{os.getpid()}.jsonl").open("a") as file:
+                file.write(json.dumps(said) + "\n")
+
+
+class Taps:
+    """Where what is written goes to: the watch of the run, or another one within `aside`.
+
+    `cookies` are the values of those that gateways set: an answer holds them, and nothing else may.
+    """
+
+    def __init__(self) -> None:
+        self.watch = Watch()
+        self.cookies: set[str] = set()
+
+    @contextmanager
+    def aside(self) -> Iterator[Watch]:
+        """What is written within this is no part of the run."""
+        before, self.watch = self.watch, Watch()
+        try:
+            yield self.watch
+        finally:
+            self.watch = before
+
+
+def noted(folder: Path) -> tuple[list[str], Counter[str]]:
+    """What other processes found, and how much they have looked at."""
+    found, seen = [], Counter[str]()
+    for path in folder.glob("*.jsonl"):
+        for line in path.read_text("utf-8").splitlines():
+            said = json.loads(line)
+            found += [said["found"]] if "found" in said else []
+            seen.update(said.get("seen", {}))
+    return found, seen
+
+
+def environment() -> dict[str, str]:
+    """What a gateway that runs as a process of its own needs to be looked at."""
+    inside = Path(__file__).parent / "inside"
+    return {**os.environ, "PYTHONPATH": f"{inside}:{inside.parents[2]}"}
