@@ -6,13 +6,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp import web
+from mcp import Client
 
 from gateway import spans
 from gateway.exchange.record import OnFailure, Recorder
@@ -20,6 +21,9 @@ from gateway.hooks import Hooks
 from gateway.model import LOCAL, Caller, Door, Initiator
 from gateway.stores import filler
 from gateway.stores.journal import Journal
+from tests.approvals.page import shown
+from tests.approvals.test_ways import removed
+from tests.test_main_job import answer_next, person
 from tests.world import SECRET, Server, World, bound, running
 
 CLIENT = {"webmcp-gateway-client": "1"}
@@ -174,6 +178,42 @@ async def test_what_a_models_call_causes_is_in_its_trace(tmp_path: Path) -> None
         other = recorder.start("http", caller, safe=True)
     assert request.fields["trace"] == call.fields["trace"]
     assert other.fields["trace"] != call.fields["trace"]
+
+
+async def test_what_one_gesture_causes_is_in_one_trace(tmp_path: Path) -> None:
+    """Each request of the page under it, whatever else the page does meanwhile."""
+    async with Journal(tmp_path / "journal") as journal:
+        recorder = Recorder(journal, Hooks([], tmp_path), OnFailure.REFUSE)
+        person = Caller(LOCAL, "cart", Door.BRIDGE, Initiator.PERSON, "attested-gesture", "v", True, "gesture-1")
+        callers = [person, replace(person, initiator=Initiator.PAGE, cause=None), person, replace(person, cause="g2")]
+        records = [recorder.start("http", caller, safe=True) for caller in callers]
+    first, other, second, later = (record.fields["trace"] for record in records)
+    assert first == second
+    assert len({first, other, later}) == 3
+
+
+async def test_a_question_its_answer_and_the_call_are_in_one_trace(tmp_path: Path) -> None:
+    """From the model's call over the person's yes to the request, as the record tells it."""
+    async with running(tmp_path) as world, person(world) as ann, shown(world, ann):
+        async with Client(f"{world.url}/mcp", mode="legacy") as client, asyncio.TaskGroup() as tasks:
+            calling = tasks.create_task(client.call_tool("cart_checkout", {}))
+            await answer_next(ann, world, "approve")
+            assert not (await calling).is_error
+        told = [line["fields"] for line in world.records() if line["phase"] == "outcome"]
+    kinds = [(one["kind"], one["trace"]) for one in told if one["kind"] in ("tool", "approval", "http")]
+    traces = {trace for kind, trace in kinds if kind in ("tool", "approval")}
+    assert len(traces) == 1
+    assert len([kind for kind, trace in kinds if trace in traces]) == 4  # the request waits, and is sent
+
+
+async def test_a_request_that_waits_keeps_its_trace(tmp_path: Path) -> None:
+    """What was asked, the answer, and what was sent then: nobody's call or gesture holds them together."""
+    async with running(tmp_path) as world, person(world) as ann, asyncio.TaskGroup() as tasks:
+        removing = tasks.create_task(removed(world))
+        await answer_next(ann, world, "approve")
+        assert "gateway-reason" not in (await removing)["headers"]
+        told = [line["fields"] for line in world.records() if line["phase"] == "outcome"]
+    assert len({one["trace"] for one in told if one["kind"] in ("approval", "http")}) == 1
 
 
 async def test_the_record_as_logs_through_an_outage(tmp_path: Path) -> None:

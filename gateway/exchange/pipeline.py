@@ -144,7 +144,8 @@ class Exchange:
         if own:
             return own
         policy = app.policy
-        record = self._recorder.start("http", caller, safe=request.method.upper() in SAFE_METHODS, came=_came(request))
+        safe, after = request.method.upper() in SAFE_METHODS, parked.question.id if parked is not None else None
+        record = self._recorder.start("http", caller, safe=safe, came=_came(request), after=after)
         record.note(method=request.method[:32], url=request.url[:2048], policy_version=policy.version)
         try:
             async with AsyncExitStack() as held:

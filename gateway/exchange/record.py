@@ -34,8 +34,8 @@ CONSEQUENCES: Final = {
     OnFailure.CONTINUE: "everything goes on unrecorded",
 }
 
-CALLS: Final = 4096
-"""Tool calls of models whose traces are known, for the requests that they cause."""
+CAUSES: Final = 4096
+"""Tool calls of models, gestures and questions whose traces are known, for what they cause."""
 
 TRACED: Final = ("app", "door", "initiator", "route", "decision", "reason", "method", "status")
 """Fields that spans have too: names, and nothing that a page or a person wrote."""
@@ -84,6 +84,10 @@ class Record:
     def note(self, **fields: Json) -> None:
         """Add to what the next line will say."""
         self.fields.update(fields)
+
+    def leads(self, id: str) -> None:
+        """What has the cause `id`, such as the answer to a question, belongs to this trace."""
+        self._recorder.leads(id, self.span.trace)
 
     def report(self, *refused: str) -> None:
         """Note what would have refused the call if its policy were not in report mode."""
@@ -141,7 +145,7 @@ class Recorder:
         self._randomness = Randomness()
         self._tell = tell
         self._failing = False
-        self._calls: OrderedDict[str, Trace] = OrderedDict()
+        self._causes: OrderedDict[str, Trace] = OrderedDict()
         self._journal = journal
         self._hooks = hooks
         self._on_failure = on_failure
@@ -151,18 +155,29 @@ class Recorder:
         """Whether every intent is written: where none may be missing, or a plugin is told of it."""
         return self._on_failure is OnFailure.REFUSE or self._hooks.hear_records
 
-    def start(self, kind: str, caller: Caller, *, safe: bool, came: Trace | None = None) -> Record:
+    def start(
+        self, kind: str, caller: Caller, *, safe: bool, came: Trace | None = None, after: str | None = None
+    ) -> Record:
         """A record of which nothing is written yet. `safe` says that the call changes nothing (RFC 9110, 9.2.1).
 
-        It belongs to the trace of the tool call that caused it, else to the one in which it arrived, else to `came`.
+        It belongs to the trace of what caused it, or of the question `after` whose answer it goes on; else to the one
+        in which it arrived, else to `came`. All that has one cause of which nothing is known yet, such as a person's
+        gesture, is in one trace.
         """
-        parent = self._calls.get(caller.cause or "") or current() or came
-        record = Record(self, self._randomness.id(), kind, caller, safe, self._tracer.start(kind, parent))
+        known = self._causes.get(caller.cause or "") or self._causes.get(after or "")
+        span = self._tracer.start(kind, known or current() or came)
+        record = Record(self, self._randomness.id(), kind, caller, safe, span)
         if kind == "tool":
-            self._calls[record.id] = record.span.trace
-            if len(self._calls) > CALLS:
-                self._calls.popitem(last=False)
+            self.leads(record.id, record.span.trace)
+        elif caller.cause is not None and caller.cause not in self._causes:
+            self.leads(caller.cause, record.span.trace)
         return record
+
+    def leads(self, id: str, trace: Trace) -> None:
+        """What has the cause `id` belongs to this trace."""
+        self._causes[id] = trace
+        if len(self._causes) > CAUSES:
+            self._causes.popitem(last=False)
 
     async def write(self, record: Record, phase: str) -> None:
         """Write one line of `record`."""

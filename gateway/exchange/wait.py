@@ -46,6 +46,7 @@ class Waiting:
             ask = replace(_ask(message, leg.canonical, policy), grant=leg.obligations.grant, rule=rule)
             pending = self._approvals.park(ask, caller, request)
             record.note(approval=pending.question.id)
+            record.leads(pending.question.id)
             return pending
         record.note(approval=parked.question.id, answered_by=parked.answered_by)
         await self._approvals.dispatch(parked, leg.canonical.digest, policy.version)

@@ -212,6 +212,7 @@ class Forwarder:
         )
         question = self._approvals.park(ask, caller).question
         record.note(approval=question.id)
+        record.leads(question.id)
         if tell is not None:
             tell(self._visit(question))
         parked = await self._wait(question.id, caller, PATIENCE if tell is None else self._approvals.timeout)

@@ -92,7 +92,7 @@ class Town:
     async def service(self, resource: str) -> dict[str, str]:
         """The header of an access token that no person stands behind."""
         form = {"grant_type": "client_credentials", "resource": resource}
-        headers = {"authorization": aiohttp.encode_basic_auth("service", "service-secret")}
+        headers = {"authorization": aiohttp.encode_basic_auth("service", f"service-secret-{MARK}")}
         url = f"{self.provider.issuer}/token"
         async with aiohttp.ClientSession() as http, http.post(url, data=form, headers=headers) as got:
             told = await got.json()

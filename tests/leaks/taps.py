@@ -27,7 +27,7 @@ from tests.leaks.watch import Taps
 
 TAPS: Final = Taps()
 
-_COOKIE: Final = re.compile(r"webmcp-gateway[^= ]*=([A-Za-z0-9_-]{20,})")
+_COOKIE: Final = re.compile(r"webmcp-gateway-session[^= ]*=([A-Za-z0-9_-]{20,})")
 
 
 def install() -> None:

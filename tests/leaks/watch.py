@@ -52,7 +52,7 @@ class Watch:
 class Taps:
     """Where what is written goes to: the watch of the run, or another one within `aside`.
 
-    `cookies` are the values of those that gateways set: an answer holds them, and nothing else may.
+    `cookies` are the values of sessions that gateways set: an answer holds them, and nothing else may.
     """
 
     def __init__(self) -> None:

@@ -179,6 +179,7 @@ class Gate:
         ask = Ask(message, "tools/call", name, digest, policy.version, body=shown, grant=lasting, rule=rule)
         question = self._approvals.park(ask, call.caller).question
         record.note(approval=question.id)
+        record.leads(question.id)
         visit = Visit(question.id, self._page + question.id, question.message, typed=call.typed)
         parked = await self._asked(call, visit)
         if parked.state is State.OPEN:
