@@ -40,6 +40,12 @@ LOOK: Final = 1.0
 IDLE: Final = 75.0
 """Seconds after which a connection on which nothing happens is closed."""
 
+HEAD_WITHIN = 15.0
+"""Seconds in which the head of a request must be there once it has begun: who trickles it would hold a place."""
+
+LOOK = 5.0
+"""Seconds between two looks at all connections."""
+
 
 @dataclass(slots=True)
 class Plain:
@@ -91,7 +97,7 @@ class Fronts:
     def __call__(self) -> Front:
         """The protocol of a new connection."""
         if self._sweep is None:
-            self._sweep = asyncio.get_running_loop().call_later(IDLE / 5, self._swept)
+            self._sweep = asyncio.get_running_loop().call_later(LOOK, self._swept)
         return Front(self)
 
     @property
@@ -125,10 +131,13 @@ class Fronts:
 
     def _swept(self) -> None:
         loop = asyncio.get_running_loop()
+        now = loop.time()
         for front in tuple(self.open):
-            if front.since < loop.time() - IDLE:
+            if front.trickles(now - HEAD_WITHIN):
+                front.transport.abort()
+            elif front.since < now - IDLE:
                 front.close_if_idle()
-        self._sweep = loop.call_later(IDLE / 5, self._swept)
+        self._sweep = loop.call_later(LOOK, self._swept)
 
 
 class Front(asyncio.Protocol):
@@ -141,6 +150,8 @@ class Front(asyncio.Protocol):
         self._fronts = fronts
         self._behind: web.RequestHandler | None = None
         self._lent: int | None = 0
+        self._reads = False
+        self._head_since: float | None = None
         self._transport: asyncio.Transport
         self._kept = b""
         self._pieces = 0
@@ -205,8 +216,19 @@ class Front(asyncio.Protocol):
         if self._behind is None:
             self._transport.abort()
 
+    def trickles(self, before: float) -> bool:
+        """Whether a request began before then whose head is not there yet."""
+        if self._behind is None:
+            return bool(self._kept) and self.running is None and not self._full and self.since < before
+        return self._head_since is not None and self._head_since < before
+
+    def begins(self) -> None:
+        """aiohttp has read the head of a request."""
+        self._reads, self._head_since = True, None
+
     def answered(self) -> None:
         """aiohttp has written one answer, after which the connection stays open."""
+        self._reads = False
         if self._lent:
             self._lent -= 1
 
@@ -300,13 +322,16 @@ class Front(asyncio.Protocol):
 
     def _lend(self, behind: web.RequestHandler, data: bytes) -> None:
         """Let aiohttp read `data`; what is not plainly whole is the last that is counted: it keeps the connection."""
+        whole = (self._lent is not None or self._head_since is None) and is_whole(data)
         if self._lent is not None:
-            self._lent = self._lent + 1 if is_whole(data) else None
+            self._lent = self._lent + 1 if whole else None
+        if not whole and not self._reads and self._head_since is None:
+            self._head_since = self._loop.time()
         behind.data_received(data)
 
     def _take_back(self, behind: web.RequestHandler) -> None:
         """aiohttp has answered all that it was given: let it forget the connection, without closing it."""
-        self._behind, self._lent = None, 0
+        self._behind, self._lent, self._reads, self._head_since = None, 0, False, None
         behind.transport = None
         behind.connection_lost(None)
 

@@ -6,9 +6,10 @@ import logging
 from typing import Any
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from gateway.doors.asked import Asked
-from gateway.doors.front import IDLE, Answered, Fronts, Gate
+from gateway.doors.front import IDLE, Answered, Front, Fronts, Gate
 from gateway.doors.guard import Guard
 from gateway.doors.mcp import Mounts
 from gateway.doors.standing import Standing
@@ -44,6 +45,7 @@ class FrontRunner(web.AppRunner):
     """Runs an application with the short way before it, for the requests that pass `gate`."""
 
     def __init__(self, app: web.Application, gate: Gate, *, drain: float, keepalive: float = IDLE) -> None:
+        app.middlewares.insert(0, _begins)
         super().__init__(
             app,
             access_log=log,
@@ -69,3 +71,12 @@ class FrontRunner(web.AppRunner):
         await super().shutdown()
         if self._fronts is not None:
             await self._fronts.drain(self._drain)
+
+
+@web.middleware
+async def _begins(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Tells the connection that the head of a request is there."""
+    front = request.transport.get_protocol() if request.transport is not None else None
+    if isinstance(front, Front):
+        front.begins()
+    return await handler(request)

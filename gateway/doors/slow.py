@@ -1,4 +1,4 @@
-"""A client that stops in the middle of its body is given up: it would hold its place for ever."""
+"""A client that stops in the middle of its body, or trickles it, is given up: it would hold its place for ever."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from aiohttp import web
 SILENCE = 30.0
 """Seconds within which a body that is not whole must grow."""
 
+RATE = 500.0
+"""Bytes a second that must come of it, after the first `SILENCE` seconds (what Apache asks for)."""
+
 
 @contextmanager
 def growing(request: web.Request, give_up: Callable[[], None]) -> Iterator[None]:
-    """Call `give_up` if the body of `request` is not whole, and does not grow; most are whole already."""
+    """Call `give_up` if the body of `request` is not whole, and does not grow as it must; most are whole already."""
     if request.content.is_eof():
         yield
         return
@@ -30,6 +33,7 @@ class _Watch:
         self._content = request.content
         self._give_up = give_up
         self._loop = asyncio.get_running_loop()
+        self._began = self._loop.time()
         self._wait()
 
     def stop(self) -> None:
@@ -42,7 +46,8 @@ class _Watch:
     def _look(self) -> None:
         if self._content.is_eof():
             return
-        if self._content.total_bytes == self._seen:
+        total = self._content.total_bytes
+        if total == self._seen or total < RATE * (self._loop.time() - self._began - SILENCE * 1.5):
             self._give_up()
         else:
             self._wait()

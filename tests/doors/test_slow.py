@@ -1,4 +1,4 @@
-"""Clients that stop in the middle of a body."""
+"""Clients that stop in the middle of a request, or trickle it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from gateway.doors import slow
+from gateway.doors import front, slow
 from tests.world import World
 
 HEAD = (
@@ -31,9 +31,80 @@ async def test_half_a_body_is_given_up(world: World, monkeypatch: pytest.MonkeyP
     assert world.arrived() == []
 
 
+DOORS = [
+    ("localhost", "/mcp"),
+    ("localhost", "/healthz"),
+    ("cart.localhost", "/api/cart"),
+    ("gateway.localhost", "/mcp/cart"),
+    ("gateway.localhost", "/bridge"),
+    ("gateway.localhost", "/api/state"),
+    ("sandbox.localhost", "/"),
+    ("nobody.example", "/"),
+]
+
+
+async def trickled(world: World, first: bytes, byte: bytes) -> None:
+    """Send the first, and then a byte now and then, until the gateway has enough."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
+    writer.write(first)
+
+    async def trickle() -> None:
+        with suppress(ConnectionError):
+            while True:
+                writer.write(byte)
+                await writer.drain()
+                await asyncio.sleep(0.02)
+
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        trickling = tasks.create_task(trickle())
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        trickling.cancel()
+    writer.close()
+    with suppress(ConnectionResetError):
+        await writer.wait_closed()
+
+
+@pytest.mark.parametrize(("host", "path"), DOORS, ids=lambda text: text)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_head_that_trickles_is_cut_at_every_door(
+    world: World, monkeypatch: pytest.MonkeyPatch, host: str, path: str, method: str
+) -> None:
+    """Though it never stops for long."""
+    monkeypatch.setattr(front, "HEAD_WITHIN", 0.2)
+    monkeypatch.setattr(front, "LOOK", 0.05)
+    await trickled(world, f"{method} {path} HTTP/1.1\r\nhost: {host}:{world.gateway.port}\r\nx-slow: ".encode(), b"a")
+
+
+async def test_a_second_head_that_trickles_is_cut_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a request that was answered, on the same connection."""
+    monkeypatch.setattr(front, "HEAD_WITHIN", 0.2)
+    monkeypatch.setattr(front, "LOOK", 0.05)
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
+    writer.write(f"GET /healthz HTTP/1.1\r\nhost: localhost:{world.gateway.port}\r\n\r\n".encode())
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"GET /healthz HTTP/1.1\r\n")
+    async with asyncio.timeout(10):
+        with suppress(ConnectionResetError):
+            await reader.read()
+    writer.close()
+
+
+@pytest.mark.parametrize(("host", "path"), [("cart", "/api/cart"), ("gateway", "/mcp/cart")])
+async def test_a_body_that_trickles_is_given_up(
+    world: World, monkeypatch: pytest.MonkeyPatch, host: str, path: str
+) -> None:
+    """Though it grows all the time."""
+    monkeypatch.setattr(slow, "SILENCE", 0.1)
+    head = HEAD.replace("content-length: 10", "content-length: 100000")
+    await trickled(world, head.format(path=path, host=host, port=world.gateway.port).encode() + b"[", b" ")
+    assert world.arrived() == []
+
+
 async def test_a_body_that_grows_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slowly: each silence is shorter than the bound."""
+    """Each silence is shorter than the bound, and enough comes."""
     monkeypatch.setattr(slow, "SILENCE", 0.5)
+    monkeypatch.setattr(slow, "RATE", 2.0)
     reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
     writer.write(HEAD.format(path="/mcp/cart", host="gateway", port=world.gateway.port).encode())
     for byte in b"[       ] ":
