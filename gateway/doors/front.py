@@ -43,7 +43,7 @@ IDLE: Final = 75.0
 HEAD_WITHIN = 15.0
 """Seconds in which the head of a request must be there once it has begun: who trickles it would hold a place."""
 
-LOOK = 5.0
+SWEEP = 5.0
 """Seconds between two looks at all connections."""
 
 
@@ -97,7 +97,7 @@ class Fronts:
     def __call__(self) -> Front:
         """The protocol of a new connection."""
         if self._sweep is None:
-            self._sweep = asyncio.get_running_loop().call_later(LOOK, self._swept)
+            self._sweep = asyncio.get_running_loop().call_later(SWEEP, self._swept)
         return Front(self)
 
     @property
@@ -137,7 +137,7 @@ class Fronts:
                 front.transport.abort()
             elif front.since < now - IDLE:
                 front.close_if_idle()
-        self._sweep = loop.call_later(LOOK, self._swept)
+        self._sweep = loop.call_later(SWEEP, self._swept)
 
 
 class Front(asyncio.Protocol):

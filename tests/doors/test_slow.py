@@ -72,14 +72,14 @@ async def test_a_head_that_trickles_is_cut_at_every_door(
 ) -> None:
     """Though it never stops for long."""
     monkeypatch.setattr(front, "HEAD_WITHIN", 0.2)
-    monkeypatch.setattr(front, "LOOK", 0.05)
+    monkeypatch.setattr(front, "SWEEP", 0.05)
     await trickled(world, f"{method} {path} HTTP/1.1\r\nhost: {host}:{world.gateway.port}\r\nx-slow: ".encode(), b"a")
 
 
 async def test_a_second_head_that_trickles_is_cut_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a request that was answered, on the same connection."""
     monkeypatch.setattr(front, "HEAD_WITHIN", 0.2)
-    monkeypatch.setattr(front, "LOOK", 0.05)
+    monkeypatch.setattr(front, "SWEEP", 0.05)
     reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
     writer.write(f"GET /healthz HTTP/1.1\r\nhost: localhost:{world.gateway.port}\r\n\r\n".encode())
     await reader.readuntil(b"\r\n\r\n")
