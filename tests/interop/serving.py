@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,14 @@ from gateway.mcp.identity import User
 from gateway.model import LOCAL
 from tests.world import Server, bound
 
+Admit = Callable[[web.Request], Awaitable[web.Response | None]]
+"""The refusal of a request, None for one that is admitted."""
+
+
+async def everybody(_: web.Request) -> None:
+    """Refuses nothing."""
+
+
 SECURITY = TransportSecuritySettings(allowed_hosts=["localhost:*"], allowed_origins=["http://localhost:*"])
 
 
@@ -54,13 +62,17 @@ class Events(EventStore):
 
 
 @asynccontextmanager
-async def over_http(server: McpServer[Any], *, json_response: bool = False, only: str = "") -> AsyncIterator[str]:
+async def over_http(
+    server: McpServer[Any], *, json_response: bool = False, only: str = "", admit: Admit = everybody
+) -> AsyncIterator[str]:
     """`server` by Streamable HTTP, in both eras or `only` one of `MODES`; its URL."""
     manager = StreamableHTTPSessionManager(
         server, event_store=Events(), retry_interval=50, security_settings=SECURITY, json_response=json_response
     )
 
     async def handle(request: web.Request) -> web.StreamResponse:
+        if (refused := await admit(request)) is not None:
+            return refused
         modern = request.headers.get("mcp-protocol-version", "").startswith("2026")
         if only and modern is (only == "legacy"):
             return web.Response(status=400)
@@ -78,7 +90,7 @@ async def over_http(server: McpServer[Any], *, json_response: bool = False, only
 
 
 @asynccontextmanager
-async def over_sse(server: McpServer[Any]) -> AsyncIterator[str]:
+async def over_sse(server: McpServer[Any], *, admit: Admit = everybody) -> AsyncIterator[str]:
     """`server` by the older HTTP with SSE; its URL."""
     transport = SseServerTransport("/messages/", security_settings=SECURITY)
 
@@ -87,10 +99,10 @@ async def over_sse(server: McpServer[Any]) -> AsyncIterator[str]:
             await serve_dual_era_loop(server, read, write, lifespan_state=state)
 
     async def standing(request: web.Request) -> web.StreamResponse:
-        return await serve(connect, request, User(LOCAL), Ending())
+        return await admit(request) or await serve(connect, request, User(LOCAL), Ending())
 
     async def message(request: web.Request) -> web.StreamResponse:
-        return await serve(transport.handle_post_message, request, User(LOCAL), Ending())
+        return await admit(request) or await serve(transport.handle_post_message, request, User(LOCAL), Ending())
 
     app = web.Application()
     app.router.add_get("/sse", standing)
@@ -104,10 +116,12 @@ async def over_sse(server: McpServer[Any]) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def over_websocket(server: McpServer[Any]) -> AsyncIterator[str]:
+async def over_websocket(server: McpServer[Any], *, admit: Admit = everybody) -> AsyncIterator[str]:
     """`server` by WebSocket, one message in each text frame; its URL."""
 
-    async def handle(request: web.Request) -> web.WebSocketResponse:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        if (refused := await admit(request)) is not None:
+            return refused
         socket = web.WebSocketResponse(protocols=("mcp",))
         await socket.prepare(request)
         to_server, from_us = anyio.create_memory_object_stream[SessionMessage | Exception](16)
@@ -141,14 +155,16 @@ async def over_websocket(server: McpServer[Any]) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def gateway(folder: Path, upstreams: str, more: str = "") -> AsyncIterator[str]:
+async def gateway(
+    folder: Path, upstreams: str, more: str = "", *, environ: Mapping[str, str] | None = None, at: Server | None = None
+) -> AsyncIterator[str]:
     """A gateway with these lines under `upstreams`, and `more` in its configuration; the URL of its `/mcp`."""
-    door = Server(bound())
+    door = at or Server(bound())
     lines = "".join(f"  {line}\n" for line in upstreams.strip().splitlines())
     (folder / "gateway.yaml").write_text(
         f"server: {{listen: 127.0.0.1:{door.port}}}\n{more}\nupstreams:\n{lines}", "utf-8"
     )
-    await door.start(build_app(load_config(folder / "gateway.yaml", {})))
+    await door.start(build_app(load_config(folder / "gateway.yaml", environ or {})))
     try:
         yield f"http://localhost:{door.port}/mcp"
     finally:

@@ -1,0 +1,215 @@
+"""Credentials of the gateway at MCP servers that ask for them: fixed, of the gateway's own, and of each person."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import aiohttp
+import mcp_types as types
+import pytest
+from aiohttp import web
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet
+from mcp import Client
+from mcp.client import ClientRequestContext
+
+from tests.interop.probe import Probe, text
+from tests.interop.serving import gateway, over_http, over_sse, over_websocket
+from tests.oidc.provider import OidcProvider, oidc_provider
+from tests.oidc.sign_in import sign_in
+from tests.world import Loopback, Server, bound
+
+MODES = ["legacy", "2026-07-28"]
+RESOURCE = "https://mcp.example/mcp"
+SECRET = "client-secret-of-upstreams"
+
+
+@dataclass
+class Protected:
+    """The guard of an MCP server: it takes the tokens of one provider that are meant for it, and no others."""
+
+    provider: OidcProvider
+    subjects: list[str] = field(default_factory=list)
+    refused: int = 0
+    voided: set[str] = field(default_factory=set)
+
+    async def __call__(self, request: web.Request) -> web.Response | None:
+        token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        async with aiohttp.ClientSession() as http, http.get(f"{self.provider.issuer}/jwks") as answer:
+            keys = KeySet.import_key_set(await answer.json())
+        try:
+            claims = jwt.decode(token, keys, algorithms=["ES256"]).claims
+        except (JoseError, ValueError):
+            claims = {}
+        if claims.get("aud") != RESOURCE or claims.get("iss") != self.provider.issuer or token in self.voided:
+            self.refused += 1
+            return web.Response(status=401, headers={"www-authenticate": "Bearer"})
+        self.subjects.append(str(claims.get("sub", claims.get("client_id"))))
+        self.last = token
+        return None
+
+
+def client(id: str, **more: Any) -> dict[str, Any]:
+    """A client that the provider knows."""
+    return {"client_id": id, "client_secret": SECRET, **more}
+
+
+@asynccontextmanager
+async def provided(port: int) -> AsyncIterator[OidcProvider]:
+    """The authorization server."""
+    service = {"grant_types": ["client_credentials"], "redirect_uris": [], "response_types": []}
+    person = {
+        "grant_types": ["authorization_code", "refresh_token"],
+        "redirect_uris": [f"http://gateway.localhost:{port}/oauth/callback"],
+    }
+    clients = [client("service", **service), client("console", **person)]
+    async with oidc_provider(clients, resources={RESOURCE: {"scope": "tools"}}) as provider:
+        yield provider
+
+
+def credential(kind: str, id: str, provider: OidcProvider, scope: str) -> str:
+    """The credential in gateway.yaml."""
+    return (
+        f'credentials: {{mine: {{type: {kind}, client_id: {id}, client_secret: "${{env:SECRET}}", scope: {scope}, '
+        f'resource: "{RESOURCE}", issuer: "{provider.issuer}", network: private}}}}'
+    )
+
+
+@pytest.mark.parametrize("kind", ["url", "sse", "websocket"])
+async def test_a_header_is_sent_with_all_that_is_sent(tmp_path: Path, kind: str) -> None:
+    """Over every transport that has header fields; without it nothing is answered."""
+    seen: list[str] = []
+
+    async def admit(request: web.Request) -> web.Response | None:
+        seen.append(request.headers.get("x-api-key", ""))
+        return None if seen[-1] == SECRET else web.Response(status=403)
+
+    probe = Probe()
+    server = {"url": over_http, "sse": over_sse, "websocket": over_websocket}[kind](probe.server, admit=admit)
+    more = 'credentials: {key: {type: header, header: x-api-key, value: "${env:SECRET}"}}'
+    async with (
+        server as url,
+        gateway(
+            tmp_path, f'up: {{{kind}: "{url}", network: private, credential: key}}', more, environ={"SECRET": SECRET}
+        ) as mcp,
+        Client(f"{mcp}/up", mode="legacy") as one,
+    ):
+        assert text(await one.call_tool("plain")).startswith("plain of probe")
+    assert set(seen) == {SECRET}
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_token_of_the_gateway_s_own_is_fetched_and_renewed(tmp_path: Path, mode: str) -> None:
+    """Client credentials for the upstream's resource; a token that it takes no more is replaced, and the call runs."""
+    door, probe = Server(bound()), Probe()
+    async with AsyncExitStack() as stack:
+        provider = await stack.enter_async_context(provided(door.port))
+        guard = Protected(provider)
+        url = await stack.enter_async_context(over_http(probe.server, admit=guard))
+        more = credential("client_credentials", "service", provider, "[tools]")
+        line = f'up: {{url: "{url}", network: private, credential: mine}}'
+        mcp = await stack.enter_async_context(gateway(tmp_path, line, more, environ={"SECRET": SECRET}, at=door))
+        one = await stack.enter_async_context(Client(f"{mcp}/up", mode=mode))
+        assert text(await one.call_tool("plain")).startswith("plain of probe")
+        assert guard.refused == 0
+        guard.voided.add(guard.last)
+        assert text(await one.call_tool("plain", {"again": 1})).startswith("plain of probe")
+        assert guard.refused == 1
+        assert len(probe.seen) == 2
+        assert {event["event"] for event in await provider.events()} == {"grant.success"}
+
+
+async def test_a_server_that_gives_no_token_is_named(tmp_path: Path) -> None:
+    """Nothing is sent to the upstream, and who calls is told what is missing; once it is there, calls go on."""
+    door, probe = Server(bound()), Probe()
+    async with AsyncExitStack() as stack:
+        provider = await stack.enter_async_context(provided(door.port))
+        guard = Protected(provider)
+        url = await stack.enter_async_context(over_http(probe.server, admit=guard))
+        more = credential("client_credentials", "service", provider, "[tools]")
+        line = f'up: {{url: "{url}", network: private, credential: mine}}'
+        mcp = await stack.enter_async_context(gateway(tmp_path, line, more, environ={"SECRET": SECRET}, at=door))
+        await provider.set_down(True)
+        said = await refusal(f"{mcp}/up")
+        assert "credential 'mine'" in said
+        assert (guard.refused, guard.subjects) == (0, [])
+
+
+async def refusal(url: str) -> str:
+    """What a client is told that cannot connect."""
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    accept = {"accept": "application/json, text/event-stream"}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+    async with aiohttp.ClientSession() as http, http.post(url, json=message, headers=accept) as answer:
+        return await answer.text()
+
+
+class Person:
+    """Somebody at the console, who connects an account where they are sent."""
+
+    def __init__(self, port: int) -> None:
+        self.console = f"http://gateway.localhost:{port}"
+        self.visits: list[str] = []
+
+    async def __call__(self, context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
+        assert isinstance(params, types.ElicitRequestURLParams)
+        self.visits.append(params.url)
+        await self.connect("bob")
+        return types.ElicitResult(action="accept")
+
+    async def connect(self, account: str) -> None:
+        """Through the console and the provider's login pages."""
+        async with self._http() as http:
+            begun = await self._post(http, "connections/mine", {})
+            back = await sign_in(http, begun["location"], account, f"{self.console}/oauth/callback")
+            told = {"secret": begun["secret"], "answer": dict(parse_qsl(back.partition("?")[2]))}
+            await self._post(http, "connections/finish", told)
+
+    async def disconnect(self) -> None:
+        """The account is connected no more."""
+        async with self._http() as http:
+            await self._post(http, "connections/mine/disconnect", {})
+
+    def _http(self) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback()))
+
+    async def _post(self, http: aiohttp.ClientSession, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        headers = {"sec-fetch-site": "same-origin", "origin": self.console}
+        async with http.get(f"{self.console}/api/state", headers=headers) as state:
+            headers["webmcp-gateway-csrf"] = (await state.json())["csrf"]
+        async with http.post(f"{self.console}/api/{path}", json=body, headers=headers) as answer:
+            assert answer.status < 300, await answer.text()
+            found: dict[str, Any] = await answer.json() if answer.status == 200 else {}
+            return found
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_each_person_has_an_account_of_their_own(tmp_path: Path, mode: str) -> None:
+    """Who has none is told where to connect it; a client that can open pages sends its person there, and goes on."""
+    door, probe = Server(bound()), Probe()
+    async with AsyncExitStack() as stack:
+        provider = await stack.enter_async_context(provided(door.port))
+        guard = Protected(provider)
+        url = await stack.enter_async_context(over_http(probe.server, admit=guard))
+        more = credential("authorization_code", "console", provider, "[openid, tools]")
+        line = f'up: {{url: "{url}", network: private, credential: mine}}'
+        mcp = await stack.enter_async_context(gateway(tmp_path, line, more, environ={"SECRET": SECRET}, at=door))
+        person = Person(door.port)
+        assert f"{person.console}/connect/mine?for=" in await refusal(f"{mcp}/up")
+        await person.connect("alice")
+        one = await stack.enter_async_context(Client(f"{mcp}/up", mode=mode, elicitation_callback=person))
+        assert text(await one.call_tool("plain")).startswith("plain of probe")
+        assert set(guard.subjects) == {"alice"}
+        await person.disconnect()
+        async with asyncio.timeout(30):
+            assert text(await one.call_tool("plain")).startswith("plain of probe")
+        assert person.visits[0].startswith(f"{person.console}/connect/mine?for=")
+        assert guard.subjects[-1] == "bob"
+        assert len(probe.seen) == 2
