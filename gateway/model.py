@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 Headers: TypeAlias = tuple[tuple[str, str], ...]
@@ -109,7 +110,7 @@ class Principal:
     @property
     def id(self) -> str:
         """A name that is the same for the same person at the same client, and for nobody else."""
-        return f"{_escaped(self.issuer)}|{_escaped(self.client)}|{self.subject}"
+        return _id(self.issuer, self.client, self.subject)
 
     @property
     def person(self) -> str:
@@ -125,6 +126,11 @@ def person_of(principal: str) -> str:
     """The person behind the id of a principal that is not shared: issuer and subject, without the client."""
     issuer, _, rest = principal.partition("|")
     return f"{issuer}|{rest.partition('|')[2]}"
+
+
+@lru_cache(maxsize=4096)
+def _id(issuer: str, client: str, subject: str) -> str:
+    return f"{_escaped(issuer)}|{_escaped(client)}|{subject}"
 
 
 def _escaped(part: str) -> str:

@@ -47,8 +47,9 @@ def received(raw: Iterable[tuple[bytes, bytes]], backend: str) -> Headers:
 
 def without_framing(headers: Headers) -> Headers:
     """The fields that do not belong to the connection alone, by their own or the message's word."""
-    hop = FRAMING.union(*(_tokens(value) for name, value in headers if name == "connection"))
-    return tuple(pair for pair in headers if pair[0] not in hop)
+    named = [value for name, value in headers if name == "connection"]
+    hop = FRAMING.union(*map(_tokens, named)) if named else FRAMING
+    return tuple([pair for pair in headers if pair[0] not in hop])
 
 
 def head(status: int, headers: Headers, reason: str | None, backend: str, body: bytes = b"") -> Response:
@@ -60,7 +61,7 @@ def head(status: int, headers: Headers, reason: str | None, backend: str, body: 
         raise Refusal(Reason.BACKEND_PROTOCOL, f"backend {backend!r} answered with status {status}")
     return Response(
         status=status,
-        headers=tuple(pair for pair in headers if pair[0] != "content-encoding"),
+        headers=tuple([pair for pair in headers if pair[0] != "content-encoding"]),
         body=body,
         reason_phrase=reason if reason and reason.isascii() and reason.isprintable() else "",
     )

@@ -202,7 +202,7 @@ def _written(request: Outbound, host: str, target: str) -> bytes:
     for name, value in request.headers:
         if name in FRAMING or name == "accept-encoding":
             continue
-        if not NAME.match(name.encode()) or not _SENT_VALUE.match(value):
+        if not _is_name(name) or not _SENT_VALUE.match(value):
             raise Refusal(Reason.BAD_REQUEST, f"the header {name!r} holds characters that cannot be sent")
         named = named or name == "user-agent"
         lines.append(f"{name}: {value}")
@@ -212,6 +212,11 @@ def _written(request: Outbound, host: str, target: str) -> bytes:
         lines.append(f"Content-Length: {len(request.body)}")
     lines.append("\r\n")
     return "\r\n".join(lines).encode("ascii") + request.body
+
+
+@lru_cache(maxsize=512)
+def _is_name(name: str) -> bool:
+    return NAME.match(name.encode()) is not None
 
 
 def place(text: str) -> tuple[Origin, str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from functools import lru_cache
 from typing import Final
 
 from gateway.contract.exact import NotExact, dump, exact_json
@@ -31,6 +32,9 @@ _HIDDEN: Final = frozenset(
     }
 )
 _FIELD_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9a-z]+", re.ASCII)
+_LONGEST_NAME: Final = 128
+"""Characters up to which a name is remembered."""
+
 _BROKEN_VALUE = re.compile("[\r\n\0\ud800-\udfff]")
 _PHRASE = re.compile(r"[^\t\x20-\x7e\x80-\xff]")
 _CHARSET = re.compile(r""";\s*charset\s*=\s*"?([A-Za-z0-9_\-:.]{1,40})"?""", re.IGNORECASE)
@@ -135,10 +139,16 @@ def _headers(headers: Headers) -> dict[str, str]:
     joined: dict[str, str] = {}
     for name, value in headers:
         lowered = name.lower()
-        if lowered in _HIDDEN or not _FIELD_NAME.fullmatch(lowered) or _BROKEN_VALUE.search(value):
+        shown = _is_shown(lowered) if len(lowered) <= _LONGEST_NAME else _is_shown.__wrapped__(lowered)
+        if not shown or not ((value.isascii() and value.isprintable()) or not _BROKEN_VALUE.search(value)):
             continue
         joined[lowered] = f"{joined[lowered]}, {value}" if lowered in joined else value
     return joined
+
+
+@lru_cache(maxsize=512)
+def _is_shown(name: str) -> bool:
+    return name not in _HIDDEN and _FIELD_NAME.fullmatch(name) is not None
 
 
 def _body(response: Response, content_type: str) -> tuple[BodyType, Json]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gateway.model import Response
 
 
-async def _nothing() -> None:
+async def nothing() -> None:
     """Nothing is held."""
 
 
@@ -22,6 +22,6 @@ class Answer:
 
     response: Response
     parts: AsyncIterator[bytes] | None = None
-    close: Callable[[], Awaitable[None]] = _nothing
+    close: Callable[[], Awaitable[None]] = nothing
     credentialed: bool = False
     secrets: tuple[str, ...] = ()

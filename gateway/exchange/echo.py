@@ -21,7 +21,7 @@ class Echo:
     """Masks `values`; `heard` says whether one was there."""
 
     def __init__(self, values: Sequence[str]) -> None:
-        self._secrets = sorted({value.encode() for value in values if len(value) >= SHORTEST}, key=len, reverse=True)
+        self._secrets = _looked_for(tuple(values))
         self._held = b""
         self.heard = False
 
@@ -36,13 +36,20 @@ class Echo:
                 self.heard = self.heard or found > 0
         return data
 
+    def _in(self, data: bytes) -> bool:
+        """Whether `data` may hold a secret."""
+        return b"\\" in data or b"\0" in data or any(secret in data for secret in self._secrets)
+
     def text(self, text: str) -> str:
         """The same for a text."""
+        if not self._secrets or not text:
+            return text
         return self.whole(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
 
     def headers(self, headers: Headers) -> Headers:
         """The same for the values of header fields."""
-        if not self._secrets:
+        # Nearly always nothing is there: one look at all of them together finds that out.
+        if not self._secrets or not self._in("\n".join([value for _, value in headers]).encode("latin-1")):
             return headers
         return tuple((name, self.whole(value.encode("latin-1")).decode("latin-1")) for name, value in headers)
 
@@ -59,6 +66,13 @@ class Echo:
         """What was held back, once the stream has ended."""
         data, self._held = self._held, b""
         return data
+
+
+@lru_cache(maxsize=64)
+def _looked_for(values: tuple[str, ...]) -> tuple[bytes, ...]:
+    """The longest first."""
+    found = {value.encode() for value in values if len(value) >= SHORTEST}
+    return tuple(sorted(found, key=len, reverse=True))
 
 
 @lru_cache(maxsize=64)

@@ -126,7 +126,10 @@ class Fetched:
 
     async def answered(self, principal: Principal, injected: Injected, url: str, status: int, headers: Headers) -> bool:
         """Take the nonce for the next request (RFC 9449 8.2); renew a token that was refused, once in a while."""
-        nonce, origin = offered_nonce(headers), _origin(url)
+        nonce = offered_nonce(headers)
+        if nonce is None and status != 401:
+            return False
+        origin = _origin(url)
         known = self._nonces.get(origin)
         if nonce is not None:
             _remember(self._nonces, origin, nonce)
@@ -161,7 +164,7 @@ class Fetched:
             raise Refusal(Reason.CREDENTIAL_FAILED, detail)
         key = self._key(principal)
         held = self._held.get(key)
-        if held is not None and self._good(key, held.kept) and self._now() - held.seen < LOOK:
+        if held is not None and self._now() - held.seen < LOOK and self._good(key, held.kept):
             return held.kept
         lock = self._locks.get(key)
         if lock is None:

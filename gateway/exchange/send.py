@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from gateway.errors import Reason, Refusal
 from gateway.exchange.absent import Absences
-from gateway.exchange.answer import Answer
+from gateway.exchange.answer import Answer, nothing
 from gateway.exchange.authenticate import Authenticator
 from gateway.exchange.circuit import FAILING_REASONS, FAILING_STATUSES, Circuits, State
 from gateway.exchange.cookies import CookieJars, JarKey, jar_key
@@ -16,8 +18,11 @@ from gateway.exchange.idempotency import FIELD
 from gateway.exchange.leg import Leg
 from gateway.exchange.record import Record
 from gateway.exchange.retry import Retries
-from gateway.model import Backend, Caller, Headers, Outbound, Principal, StreamingBackend, Tell
+from gateway.model import Backend, Caller, Headers, Outbound, Principal, Response, StreamingBackend, Tell
 from gateway.policy import SAFE_METHODS, BackendSpec, without
+
+Begun: TypeAlias = tuple[Response, AsyncIterator[bytes] | None, Callable[[], Awaitable[None]]]
+"""A response, the parts of its body where they are still to come, and what gives these up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,8 @@ class Sender:
         place = (caller.app, spec.name)
 
         async def attempt(timeout: float) -> Answer:
+            if leg.obligations.circuit is None:
+                return await self._authenticated(way, timeout, record)
             with self._circuits.passage(place, leg.obligations.circuit) as passage:
                 if passage.state is not State.CLOSED:
                     record.note(circuit=passage.state)
@@ -119,17 +126,16 @@ class Sender:
         secrets = (*injected.secrets, *self._jars.secrets(way.jar))
         record.mark("authenticate")
         trace = record.span.going_out("send").headers() if way.spec.trace else ()
-        request = outbound(way.spec, way.leg, injected.headers + cookies, timeout, trace)
-        answer = await (_begun(way, request) if way.leg.streams else _whole(way, request))
+        request = outbound(url, way.leg, injected.headers + cookies, timeout, trace)
+        response, parts, close = await (_begun if way.leg.streams else _whole)(way, request)
+        answer = Answer(response, parts, close, bool(injected.headers) or way.jar is not None, secrets)
         record.mark("send")
-        self._jars.keep(way.jar, url, answer.response.headers)
         status, headers = answer.response.status, answer.response.headers
-        changed = await self._authenticator.answered(name, way.principal, injected, url, status, headers)
-        credentialed = bool(injected.headers) or way.jar is not None
-        return Answer(answer.response, answer.parts, answer.close, credentialed, secrets), changed
+        self._jars.keep(way.jar, url, headers)
+        return answer, await self._authenticator.answered(name, way.principal, injected, url, status, headers)
 
 
-def outbound(spec: BackendSpec, leg: Leg, injected: Headers, timeout: float, trace: Headers = ()) -> Outbound:
+def outbound(url: str, leg: Leg, injected: Headers, timeout: float, trace: Headers = ()) -> Outbound:
     """The request as it goes out: the bytes that were decided on, and the injected fields, which win over the app's."""
     if leg.key is not None:
         injected = (*injected, (FIELD, leg.key))
@@ -138,7 +144,7 @@ def outbound(spec: BackendSpec, leg: Leg, injected: Headers, timeout: float, tra
         dropped |= {"range", "if-range"}  # a piece of JSON cannot be read, and so not be masked
     return Outbound(
         method=leg.canonical.method,
-        url=spec.target(leg.canonical),
+        url=url,
         headers=without(leg.canonical.headers, dropped) + trace + injected,
         body=leg.canonical.body,
         timeout=timeout,
@@ -150,11 +156,11 @@ def _for(leg: Leg, spec: BackendSpec) -> BackendSpec:
     return replace(spec, credential=None) if leg.request.anonymous else spec
 
 
-async def _whole(way: Way, request: Outbound) -> Answer:
-    return Answer(await way.backend.send(request))
+async def _whole(way: Way, request: Outbound) -> Begun:
+    return await way.backend.send(request), None, nothing
 
 
-async def _begun(way: Way, request: Outbound) -> Answer:
+async def _begun(way: Way, request: Outbound) -> Begun:
     """An answer of which the head is there. What earlier attempts took is taken from the wait for it alone."""
     if not isinstance(way.backend, StreamingBackend):
         return await _whole(way, request)
@@ -165,7 +171,7 @@ async def _begun(way: Way, request: Outbound) -> Answer:
             arriving = await held.enter_async_context(way.backend.stream(unhurried))
     except TimeoutError as error:
         raise Refusal(Reason.BACKEND_TIMEOUT, f"backend {way.spec.name!r} did not answer in time") from error
-    return Answer(arriving.head, arriving.parts, held.aclose)
+    return arriving.head, arriving.parts, held.aclose
 
 
 def _worked(leg: Leg, refusal: Refusal) -> bool | None:

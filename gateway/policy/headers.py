@@ -139,8 +139,10 @@ def filter_request_headers(headers: Headers) -> Headers:
 
 def without(headers: Headers, names: Collection[str]) -> Headers:
     """`headers` without `names` (lower case), nor their twins with `_` for `-`; for a header that we inject."""
+    if not headers:
+        return ()
     dropped = {_hyphened(name) for name in names}
-    return tuple(field for field in headers if _hyphened(field[0]) not in dropped)
+    return tuple([field for field in headers if _hyphened(field[0]) not in dropped])
 
 
 def filter_response_headers(headers: Headers, allowed: frozenset[str] = DEFAULT_RESPONSE) -> Headers:
@@ -149,12 +151,15 @@ def filter_response_headers(headers: Headers, allowed: frozenset[str] = DEFAULT_
     A field that is no HTTP header field is dropped. `location` is the caller's to check.
     """
     return tuple(
-        (lowered, value)
-        for name, value in headers
-        if (lowered := name.lower()) in allowed and not never_in_response(lowered) and _VALUE.fullmatch(value)
+        [
+            (lowered, value)
+            for name, value in headers
+            if (lowered := name.lower()) in allowed and not never_in_response(lowered) and _VALUE.fullmatch(value)
+        ]
     )
 
 
+@lru_cache(maxsize=512)
 def never_in_response(name: str) -> bool:
     """Whether the header `name` (lower case) is kept from apps whatever a policy says."""
     return name in NEVER_IN_RESPONSE or name.startswith(_NEVER_PREFIXES) or not _TOKEN.fullmatch(name)
@@ -162,7 +167,7 @@ def never_in_response(name: str) -> bool:
 
 def private_caching(headers: Headers, *, credentialed: bool, confirmed: bool) -> Headers:
     """`cache-control` as it may leave a door: nothing for shared caches, and nothing stored of what was confirmed."""
-    others = tuple(field for field in headers if field[0] != "cache-control")
+    others = tuple([field for field in headers if field[0] != "cache-control"])
     if confirmed:
         return (*others, ("cache-control", "no-store"))
     if credentialed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 from gateway.errors import Reason
@@ -60,8 +61,8 @@ class Limit:
 
     def key(self, caller: Caller) -> str:
         """The name of the bucket for `caller`. Per view without a proven view counts per principal."""
-        counted = f"{self.rate.count}/{self.rate.period:g}"
-        return "\n".join((caller.app, self.scope, counted, *_subject(self.per, caller)))
+        per, subject = _subject(self.per, caller)
+        return f"{caller.app}\n{self.scope}\n{_counted(self.rate)}\n{per}\n{subject}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +154,11 @@ class Obligations:
 NO_OBLIGATIONS: Final = Obligations()
 
 _STARTED: Final = {Window.HOUR: "%Y-%m-%dT%H", Window.DAY: "%Y-%m-%d", Window.MONTH: "%Y-%m"}
+
+
+@lru_cache(maxsize=1024)
+def _counted(rate: Rate) -> str:
+    return f"{rate.count}/{rate.period:g}"
 
 
 def _subject(per: Per, caller: Caller) -> tuple[str, str]:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from json.encoder import encode_basestring_ascii
+from math import isfinite
 from typing import BinaryIO, Final
 
 from gateway.model import AuditRecord, Json
@@ -92,16 +93,21 @@ def write_line(
 
 def _members(fields: Mapping[str, Json]) -> str:
     """The JSON of the fields, as the encoder writes it, which takes three times as long for the usual plain values."""
-    written = []
-    for name, value in fields.items():
-        if type(value) is str:
-            text = _text(value)
-        elif value is None:
-            text = "null"
-        else:
-            text = _encode(value)
-        written.append(f"{_text(name)}:{text}")
-    return f"{{{','.join(written)}}}"
+    return f"{{{','.join([f'{_text(name)}:{_value(value)}' for name, value in fields.items()])}}}"
+
+
+def _value(value: Json) -> str:
+    if isinstance(value, str):
+        return _text(value)
+    if value is None:
+        return "null"
+    if type(value) is int or (type(value) is float and isfinite(value)):
+        return repr(value)
+    if isinstance(value, dict):
+        return _members(value)
+    if isinstance(value, list):
+        return f"[{','.join([_value(item) for item in value])}]"
+    return _encode(value)
 
 
 def read_link(raw: bytes) -> Link:

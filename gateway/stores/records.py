@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import chain as joined
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, FromClause, Row, Select, and_, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, FromClause, Row, Select, and_, func, or_, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.model import Json
@@ -30,6 +30,10 @@ _COLUMNS: Final = (
     *("status", "line"),
 )
 _PAGE: Final = 2000
+_PLACE: Final = text(
+    f'INSERT INTO {FILLED.name} (chain, "offset", hash) VALUES (:chain, :end, :hash) '  # noqa: S608  # a name of ours
+    'ON CONFLICT (chain) DO UPDATE SET "offset" = excluded."offset", hash = excluded.hash'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +115,7 @@ class Records:
         """Put in what is not there yet, and the position, in one transaction."""
         async with self.database.connect() as connection:
             await _insert(connection, chain, lines)
-            place = {"offset": position.end, "hash": position.hash}
-            kept = insert(connection, FILLED).values(chain=chain, **place)
-            await connection.execute(kept.on_conflict_do_update(index_elements=["chain"], set_=place))
+            await connection.execute(_PLACE, {"chain": chain, "end": position.end, "hash": position.hash})
             await connection.commit()
 
     async def chains(self) -> list[str]:
