@@ -17,7 +17,7 @@ from tests.leaks.marks import MARK
 from tests.oidc.provider import OidcProvider, oidc_provider
 from tests.oidc.sign_in import sign_in
 from tests.resource import resource
-from tests.test_main_job import person
+from tests.test_main_job import UI, answer_next, person
 from tests.world import World, running
 
 POLICY = """
@@ -26,6 +26,7 @@ backends:
   shop: {url: "URL", network: private, credential: shop-account}
 routes:
   - {path: /api/cart, methods: [GET]}
+  - {path: /api/checkout, methods: [POST], confirm: {when: always, message: "Pay?"}}
 tools:
   get_cart: {}
 """
@@ -46,7 +47,10 @@ class Sent:
     async def __call__(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
         assert isinstance(params, ElicitRequestURLParams)
         self.visits.append(params.url)
-        await self.connect()
+        if params.url.startswith(f"{self.world.console}/connect/"):
+            await self.connect()
+        else:
+            await answer_next(self.ann, self.world, "approve")
         return ElicitResult(action="accept")
 
     async def connect(self) -> None:
@@ -76,6 +80,50 @@ async def test_the_client_sends_the_person_to_connect(tmp_path: Path, mode: Any)
     (visit,) = sent.visits
     assert visit.startswith(f"{world.console}/connect/shop-account?for=")
     assert len(behind.seen) == 1
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_a_request_of_the_client_itself_sends_its_person_too(tmp_path: Path, mode: Any) -> None:
+    """Without any view: first to connect the account, then to approve what can be sent now; it is sent once."""
+    async with running(tmp_path) as world, resource() as behind, provider(world) as server:
+        await with_account(world, behind.url, server)
+        async with person(world) as ann:
+            sent = Sent(world, ann)
+            async with Client(f"{world.url}/mcp/cart", mode=mode, elicitation_callback=sent, extensions=UI) as client:
+                got = await client.call_tool("http_request", {"url": "/api/cart"})
+                paid = await client.call_tool("http_request", {"url": "/api/checkout", "method": "POST", "body": {}})
+    statuses = [result.structured_content and result.structured_content["status"] for result in (got, paid)]
+    assert statuses == [200, 200]
+    assert [visit.removeprefix(world.console).split("/")[1] for visit in sent.visits] == ["connect", "approvals"]
+    assert len(behind.seen) == 2
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_an_account_is_connected_before_anybody_approves(tmp_path: Path, mode: Any) -> None:
+    """The client is sent to connect, and then to approve."""
+    async with running(tmp_path) as world, resource() as behind, provider(world) as server:
+        await with_account(world, behind.url, server)
+        async with person(world) as ann:
+            sent = Sent(world, ann)
+            async with Client(f"{world.url}/mcp/cart", mode=mode, elicitation_callback=sent, extensions=UI) as client:
+                wish = {"url": "/api/checkout", "method": "POST", "body": {}}
+                paid = await client.call_tool("http_request", wish)
+    assert paid.structured_content
+    assert paid.structured_content["status"] == 200
+    assert [visit.removeprefix(world.console).split("/")[1] for visit in sent.visits] == ["connect", "approvals"]
+
+
+async def test_nobody_is_asked_about_what_cannot_be_sent(tmp_path: Path) -> None:
+    """At the page of a view, which is told what is missing at once."""
+    async with running(tmp_path) as world, resource() as behind, provider(world) as server:
+        await with_account(world, behind.url, server)
+        async with person(world) as ann, shown(world, ann) as page:
+            outcome = await page.fetch(url="/api/checkout", method="POST", body={})
+            async with ann.get(f"{world.console}/api/approvals") as listed:
+                assert (await listed.json())["approvals"] == []
+    assert (outcome["status"], outcome["headers"]["gateway-reason"]) == (401, "credential-needed")
+    assert behind.seen == []
+    assert not any(line["fields"].get("approval") for line in world.records())
 
 
 async def test_a_client_that_cannot_ask_is_told(tmp_path: Path) -> None:
