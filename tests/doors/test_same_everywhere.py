@@ -1,0 +1,223 @@
+"""The same caller, however they prove who they are, is the same principal with the same refusals at every door."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from gateway.cli.stdio.command import TOKEN as TOKEN_VARIABLE
+from gateway.stores.issued import IssuedTokens
+from gateway.stores.sql import Database
+from tests.attacks.doors import AttackedDoor, BridgeDoor, HttpDoor, SiteDoor, StdioDoor
+from tests.attacks.world import APP, TOKEN, AttackWorld, Loopback, attacked
+from tests.callers.issuer import Issuer, issuer
+
+EXTRA = """
+  theirs: {{type: authorization_code, issuer: "{issuer}", client_id: gateway, network: private}}
+auth:
+  - {{type: oauth, issuer: "{issuer}", network: private, introspection: true, client_id: us, client_secret: s3cret}}
+  - token
+  - {{type: proxy, name: front, header: X-User, roles_header: X-Groups, proxies: [127.0.0.1]}}
+  - none
+"""
+POLICY = """
+version: 1
+backends:
+  main: {{url: "http://127.0.0.1:{main}", credential: attack, network: [127.0.0.0/8]}}
+  theirs: {{url: "http://127.0.0.1:{other}", credential: theirs, network: [127.0.0.0/8]}}
+routes:
+  - {{path: /api/open, methods: [GET], backend: main}}
+  - {{path: /api/alice, methods: [GET], backend: main, when: 'principal.id.endsWith("|alice")'}}
+  - {{path: /api/buyers, methods: [GET], backend: main, when: '"buyer" in principal.roles'}}
+  - {{path: /api/never, deny: "not for apps"}}
+  - {{path: /api/mine, methods: [GET], backend: theirs}}
+"""
+AS_APP_DATA = {"X-User": "mallory", "x-groups": "root", "x_user": "mallory", "Authorization": "Bearer mine"}
+WISHES = ("/api/open", "/api/alice", "/api/buyers", "/api/never", "/api/mine", "/api/unknown")
+KINDS = ("token", "jwt", "opaque", "proxy", "none")
+DOORS = ("modern", "modern-sdk", "legacy", "stdio", "bridge", "site")
+GOOD, DENIED = (200, None), (403, "policy-denied")
+
+OUTCOMES: Mapping[tuple[str, str], Sequence[tuple[int, str | None]]] = {
+    # (kind, person): open, alice's, buyers', never, an account of their own, unknown
+    ("token", "alice"): (GOOD, GOOD, DENIED, DENIED, (401, "credential-needed"), DENIED),
+    ("token", "bob"): (GOOD, DENIED, DENIED, DENIED, (401, "credential-needed"), DENIED),
+    ("jwt", "alice"): (GOOD, GOOD, GOOD, DENIED, (401, "credential-needed"), DENIED),
+    ("jwt", "bob"): (GOOD, DENIED, DENIED, DENIED, (401, "credential-needed"), DENIED),
+    ("opaque", "alice"): (GOOD, GOOD, GOOD, DENIED, (401, "credential-needed"), DENIED),
+    ("opaque", ""): (GOOD, DENIED, DENIED, DENIED, (502, "credential-failed"), DENIED),
+    ("proxy", "alice"): (GOOD, GOOD, GOOD, DENIED, (401, "credential-needed"), DENIED),
+    ("proxy", "bob"): (GOOD, DENIED, DENIED, DENIED, (401, "credential-needed"), DENIED),
+    ("none", "local"): (GOOD, DENIED, DENIED, DENIED, (401, "credential-needed"), DENIED),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Street:
+    """A gateway that takes callers of every kind, and their issuer."""
+
+    world: AttackWorld
+    issuer: Issuer
+
+    async def proof(self, kind: str, person: str) -> tuple[dict[str, str], str]:
+        """The header fields that prove `person`, and the id of the principal that they make."""
+        client = {} if person else {"sub": "desktop"}
+        roles = ["buyer"] if person == "alice" else []
+        claims = self.issuer.claims(f"http://localhost:{self.world.port}", roles=roles, **({"sub": person} | client))
+        match kind:
+            case "token":
+                return await self._token(person), f"local|token:of {person}|{person}"
+            case "jwt":
+                return bearer(self.issuer.sign(claims)), f"{self.issuer.url}|desktop|{person}"
+            case "opaque":
+                self.issuer.introspected[f"opaque-{person}"] = {"active": True, "token_type": "Bearer", **claims}
+                return bearer(f"opaque-{person}"), f"{self.issuer.url}|desktop|{person}"
+            case "proxy":
+                groups = {"x-groups": "buyer, staff"} if person == "alice" else {}
+                return {"x-user": person, **groups}, f"proxy:front|proxy|{person}"
+            case _:
+                return {}, "local|local|local"
+
+    async def _token(self, person: str) -> dict[str, str]:
+        async with Database(self.world.config.database.reveal()) as database:
+            now, may = time.time(), {"mcp", "bridge", "app"}
+            tokens = IssuedTokens(database)
+            await tokens.revoke(f"of {person}", now)
+            made = await tokens.create(f"of {person}", may, person, now=now, expires=now + 600)
+        return bearer(made.reveal())
+
+
+def bearer(token: str) -> dict[str, str]:
+    """The header that shows it."""
+    return {"authorization": f"Bearer {token}"}
+
+
+@pytest.fixture(scope="module")
+async def street(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Street]:
+    """One for all of them."""
+    folder: Path = tmp_path_factory.mktemp("street")
+    async with issuer() as there, attacked(folder, POLICY, EXTRA.format(issuer=there.url)) as world:
+        yield Street(world, there)
+
+
+@asynccontextmanager
+async def opened(name: str, world: AttackWorld, shown: Mapping[str, str]) -> AsyncIterator[AttackedDoor]:
+    """A door, at which every request of the caller shows the same proof."""
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback())) as client:
+        match name:
+            case "site":
+                yield ShownSite(world, shown)
+            case "bridge":
+                client.headers.update(shown)
+                bridge = BridgeDoor(world, client)
+                await bridge.open()
+                yield bridge
+                await bridge.close()
+            case "stdio":
+                async with piped(world, shown) as process:
+                    pipe = StdioDoor(world, client, modern=True, process=process)
+                    await pipe.open()
+                    yield pipe
+            case _:
+                more = {**shown, **({"last-event-id": "0"} if name == "modern-sdk" else {})}
+                door = HttpDoor(world, client, modern=name != "legacy", more=more)
+                await door.open()
+                yield door
+
+
+@dataclass(slots=True)
+class ShownSite:
+    """The app's own site."""
+
+    world: AttackWorld
+    shown: Mapping[str, str]
+
+    async def ask(self, case: dict[str, Any]) -> Any:
+        """The proof stands beside what the app's page sends, but for the fields that a proxy overwrites."""
+        headers = {name: value for name, value in case["headers"].items() if name.lower() not in self.shown}
+        site = {"headers": list(self.shown.items())}
+        return await SiteDoor(self.world).ask({**case, "headers": headers, "site": site})
+
+
+@asynccontextmanager
+async def piped(world: AttackWorld, shown: Mapping[str, str]) -> AsyncIterator[asyncio.subprocess.Process]:
+    """The pipe that desktop clients start, with the token in its environment."""
+    token = {TOKEN_VARIABLE: shown["authorization"].removeprefix("Bearer ")} if shown else {}
+    program = (
+        "-c",
+        "from gateway.cli import main; main()",
+        "stdio",
+        "--url",
+        f"http://localhost:{world.port}/mcp/{APP}",
+    )
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *program, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL, env=token
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        await process.wait()
+
+
+TABLE = [(kind, person, door) for kind, person in OUTCOMES for door in DOORS if (kind, door) != ("proxy", "stdio")]
+
+
+@pytest.mark.parametrize(("kind", "person", "name"), TABLE)
+async def test_the_same_at_every_door(street: Street, kind: str, person: str, name: str) -> None:
+    """Outcomes and principal; what an app writes of identities goes nowhere; the credential goes out, no proof does."""
+    world = street.world
+    shown, principal = await street.proof(kind, person)
+    # what the page of a browser adds to its own proof is the proxy's, or the gateway's, to judge
+    written = {**AS_APP_DATA} if name != "site" else {"x_user": "mallory"}
+    if name == "site" and kind not in ("proxy", "none"):
+        written |= {"x-user": "mallory", "x-groups": "root"}
+    async with opened(name, world, shown) as door:
+        world.take_arrived()
+        world.take_records()
+        answers = [await door.ask({"url": url, "headers": written}) for url in WISHES]
+    assert [(answer.status, answer.reason) for answer in answers] == list(OUTCOMES[kind, person])
+    requests = [line["fields"] for line in world.take_records() if line["fields"].get("kind") == "http"]
+    assert {fields["principal"] for fields in requests} == {principal}
+    assert {fields["url"] for fields in requests} == set(WISHES)
+    arrived = world.take_arrived()
+    assert len(arrived) == sum(outcome == GOOD for outcome in OUTCOMES[kind, person])
+    for request in arrived:
+        assert f"Bearer {TOKEN}".encode() in request.raw
+        assert not any(word in request.raw for word in (b"mallory", b"root", b"x-user", b"X-User", b"mine"))
+        assert not any(value in said for value in shown.values() for _, said in request.headers)
+
+
+@pytest.mark.parametrize("name", ["modern", "modern-sdk", "legacy", "site"])
+@pytest.mark.parametrize("kind", ["token", "jwt", "opaque", "proxy", "two"])
+async def test_what_is_no_proof_is_none_anywhere(street: Street, kind: str, name: str) -> None:
+    """Although `none` lets everybody in who shows nothing: what is shown and wrong is never taken for that."""
+    world = street.world
+    good, _ = await street.proof("token", "alice")
+    expired = street.issuer.claims(f"http://localhost:{world.port}", exp=int(time.time()) - 60)
+    wrong = {
+        "token": {"authorization": good["authorization"][:-1] + "_"},
+        "jwt": bearer(street.issuer.sign(expired)),
+        "opaque": bearer("nobody-knows-this"),
+        "proxy": {"x-user": " "},
+        "two": {**good, "authorization": f"{good['authorization']}, Bearer x"},
+    }[kind]
+    async with opened(name, world, good) as door:
+        if isinstance(door, HttpDoor):
+            door.more = {**door.more, **wrong} if kind != "proxy" else wrong
+        elif isinstance(door, ShownSite):
+            door.shown = wrong
+        world.take_arrived()
+        answer = await door.ask({"url": "/api/open", "headers": {}})
+    assert answer.status == 401 or answer.error == "HTTP 401"
+    assert world.take_arrived() == []
