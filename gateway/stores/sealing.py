@@ -175,6 +175,8 @@ class KeyRing:
     def open(self, id: str, sealed: bytes, place: str) -> str:
         """The text. Raises `Unreadable`; StartError where the keys cannot be had."""
         self.load()
+        if id not in self._keys:  # another process has changed the key
+            self._read()
         key = self._keys.get(id)
         if key is None:
             raise Unreadable(f"it is sealed with the key {id}, which is not there")
@@ -185,18 +187,19 @@ class KeyRing:
 
     def load(self) -> None:
         """Read the keys, if that did not happen or they may have changed. Raises StartError."""
-        stamp = self._source.stamp()
-        if not self._keys or stamp != self._stamp:
-            self._keys = parse_keys(self._source.read())
-            self._stamp = self._source.stamp()
+        if not self._keys or self._source.stamp() != self._stamp:
+            self._read()
 
     def rotate(self) -> tuple[str, ...]:
         """Put a new key in front. The one before stays, since others may hold it; the ids of all. Raises StartError."""
         kept = self._source.read().split()[:1]
         self._source.write(" ".join((new_key(), *kept)))
+        self._read()
+        return tuple(self._keys)
+
+    def _read(self) -> None:
         self._keys = parse_keys(self._source.read())
         self._stamp = self._source.stamp()
-        return tuple(self._keys)
 
     @property
     def ids(self) -> Sequence[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
+from joserfc.jwk import ECKey
 
 from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
@@ -33,6 +35,8 @@ from gateway.model import Outbound, Response, Secret
 from tests.credentials.house import KEY, PUBLIC
 from tests.credentials.test_client_credentials import Everywhere
 from tests.oidc.provider import oidc_provider
+from tests.resource import resource
+from tests.world import running
 
 SERVICE = {"grant_types": ["client_credentials"], "redirect_uris": [], "response_types": []}
 
@@ -118,6 +122,55 @@ async def test_a_client_certificate(tmp_path: Path) -> None:
             await drive(client_credentials(replace(spec), _now()), HttpBackend(spec, connections))
 
 
+async def test_a_certificate_through_a_whole_gateway(tmp_path: Path) -> None:
+    """Three files in gateway.yaml, by either way of certificates; the token reaches the backend."""
+    authority, server, ours = Authority(), _key(), _key()
+    chain = authority.issue("gateway", ours)
+    for name, data in (("ca", authority.pem), ("client", chain), ("client.key", _pem(ours))):
+        (tmp_path / f"{name}.pem").write_bytes(data)
+    tls = {
+        "key": _pem(server).decode(),
+        "cert": authority.issue("localhost", server).decode(),
+        "ca": authority.pem.decode(),
+    }
+    jwk = {**ECKey.import_key(_pem(ours)).as_dict(private=False), "x5c": [_der(chain)]}
+    clients: list[dict[str, Any]] = [
+        {
+            "client_id": "certified",
+            "token_endpoint_auth_method": "tls_client_auth",
+            "tls_client_auth_subject_dn": "CN=gateway",
+            **SERVICE,
+        },
+        {
+            "client_id": "own",
+            "token_endpoint_auth_method": "self_signed_tls_client_auth",
+            "jwks": {"keys": [jwk]},
+            **SERVICE,
+        },
+    ]
+    async with oidc_provider(clients, tls=tls) as provider, resource() as behind:
+        common = f'issuer: "{provider.issuer}", network: private, authorities: ca.pem'
+        files = "certificate: client.pem, certificate_key: client.key.pem"
+        credentials = (
+            f"  certified: {{type: client_credentials, client_id: certified, {files}, {common}}}\n"
+            f"  own: {{type: client_credentials, client_id: own, {files}, {common}, "
+            "client_auth: self_signed_tls_client_auth}\n"
+            f"  bare: {{type: client_credentials, client_id: own, client_auth: none, {common}}}\n"
+        )
+        names = ("certified", "own", "bare")
+        backends = "".join(f'  {one}: {{url: "{behind.url}", network: private, credential: {one}}}\n' for one in names)
+        routes = "".join(f"  - {{path: /{one}, methods: [GET], backend: {one}}}\n" for one in names)
+        policy = f"version: 1\nbackends:\n{backends}routes:\n{routes}"
+        async with running(tmp_path, policy=policy, credentials=credentials) as world, world.client() as browser:
+            headers = {"origin": world.site, "sec-fetch-site": "same-origin"}
+            statuses = []
+            for one in names:
+                async with browser.get(f"{world.site}/{one}", headers=headers) as got:
+                    statuses.append((got.status, got.headers.get("gateway-reason")))
+    assert statuses == [(200, None), (200, None), (502, "credential-failed")]
+    assert [fields["authorization"].split(" ")[0] for fields in behind.seen] == ["Bearer", "Bearer"]
+
+
 @pytest.mark.parametrize("text", ["", "no certificate"])
 def test_files_that_are_no_certificates_stop_the_start(tmp_path: Path, text: str) -> None:
     """With their names."""
@@ -139,12 +192,21 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
+def _der(pem: bytes) -> str:
+    return base64.b64encode(x509.load_pem_x509_certificate(pem).public_bytes(Encoding.DER)).decode()
+
+
 class Authority:
     """A certificate authority of a test."""
 
     def __init__(self) -> None:
         self._key = _key()
         self.certificate = self._made("authority", self._key.public_key(), "authority", authority=True)
+
+    @property
+    def pem(self) -> bytes:
+        """Its own certificate, in PEM."""
+        return self.certificate.public_bytes(Encoding.PEM)
 
     def issue(self, name: str, key: ec.EllipticCurvePrivateKey) -> bytes:
         """A certificate for `name`, in PEM."""

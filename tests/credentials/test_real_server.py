@@ -42,6 +42,22 @@ async def test_what_never_changes(home: House, kind: str, field: str) -> None:
 
 
 async def test_500_calls_with_an_expired_token_ask_for_one(tmp_path: Path) -> None:
+    """The one that they have has run out, its successor is held up at the server while the others come."""
+    async with house(tmp_path, ttl={"ClientCredentials": 2, "AccessToken": 2}) as home:
+        assert (await home.connect())[0] == 200
+        for kind, grant in (("secret", "client_credentials"), ("person", "refresh_token")):
+            assert (await home.get(kind))[0] == 200
+            await asyncio.sleep(2.1)
+            await home.provider.events()
+            await home.provider.hold()
+            calls = [asyncio.create_task(home.get(kind)) for _ in range(500)]
+            await home.provider.held()
+            await home.provider.release()
+            assert {status for status, _ in await asyncio.gather(*calls)} == {200}
+            assert grants(await home.provider.events()) == [("grant.success", grant, None)]
+
+
+async def test_500_calls_without_a_token_ask_for_one(tmp_path: Path) -> None:
     """And the same after a restart asks for none: the token is stored."""
     async with house(tmp_path) as home:
         answers = await asyncio.gather(*(home.get("secret") for _ in range(500)))

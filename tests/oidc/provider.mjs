@@ -14,7 +14,7 @@ const told = JSON.parse((await lines[Symbol.asyncIterator]().next()).value);
 process.stdin.on('close', () => process.exit(0));
 
 const events = [];
-const state = { down: false, hold: null };
+const state = { down: false, hold: null, held: null };
 
 async function freshKey() {
   const { privateKey } = await generateKeyPair('ES256', { extractable: true });
@@ -104,7 +104,10 @@ function build(keys) {
 
 async function answer(request, response) {
   if (state.down) return void response.writeHead(503).end();
-  if (state.hold !== null && request.url === '/token') await state.hold.promise;
+  if (state.hold !== null && request.url === '/token') {
+    state.held.resolve();
+    await state.hold.promise;
+  }
   return handle(request, response);
 }
 
@@ -119,6 +122,11 @@ const CONTROLS = {
   down: ({ down }) => ({ down: (state.down = down) }),
   hold: () => {
     state.hold = Promise.withResolvers();
+    state.held = Promise.withResolvers();
+    return {};
+  },
+  held: async () => {
+    await state.held.promise;
     return {};
   },
   release: () => {

@@ -43,6 +43,10 @@ class OidcProvider:
         """Token requests wait until `release`."""
         await self._steer("hold")
 
+    async def held(self) -> None:
+        """Until a token request waits."""
+        await self._steer("held")
+
     async def release(self) -> None:
         """Token requests that waited go on."""
         await self._steer("release")
