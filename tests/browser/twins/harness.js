@@ -6,16 +6,12 @@ function twin(name, run) {
   twins[name] = run;
 }
 
-/** What the page saw, without the origin that it runs at. */
+/** What the page saw, without the origin that it runs at. A twin that throws or hangs has seen nothing: that is an error. */
 async function observe(name) {
   const seen = [];
   document.getElementById("stage").replaceChildren();
-  try {
-    const hangs = new Promise((_, reject) => setTimeout(reject, 20000, new Error("it hangs")));
-    await Promise.race([hangs, twins[name]((...values) => seen.push(values.length === 1 ? values[0] : values))]);
-  } catch (error) {
-    seen.push(["threw", error.name, error.message]);
-  }
+  const hangs = new Promise((_, reject) => setTimeout(reject, 20000, new Error(`${name} hangs`)));
+  await Promise.race([hangs, twins[name]((...values) => seen.push(values.length === 1 ? values[0] : values))]);
   const plain = JSON.stringify(seen, (_, value) => (value === undefined ? "undefined" : value));
   return JSON.parse(plain.replace(/https?:\/\/[^/"\\ ]+/g, "<origin>"));
 }

@@ -40,9 +40,9 @@ twin("htmx", async (see) => {
   stage.innerHTML = '<div id="into"></div><button hx-post="/api/fragment" hx-vals=\'{"a": "1"}\' hx-target="#into">go</button>';
   htmx.process(stage);
   const events = [];
-  for (const type of ["htmx:beforeRequest", "htmx:afterRequest", "htmx:afterSwap"]) stage.addEventListener(type, ({ type: name }) => events.push(name));
+  for (const type of ["htmx:before:request", "htmx:after:request", "htmx:after:swap"]) stage.addEventListener(type, ({ type: name }) => events.push(name));
   stage.querySelector("button").click();
-  await once(stage, "htmx:afterSettle");
+  await once(stage, "htmx:after:settle");
   see(stage.querySelector("#into").innerHTML, events);
 });
 
