@@ -136,6 +136,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     """Close its input, then ask, then insist: the process and what it started."""
     if process.stdin is not None:
         process.stdin.close()
+    dropping = asyncio.ensure_future(_drop(process))  # a process that cannot write does not end by itself
     for number in (None, signal.SIGTERM, signal.SIGKILL):
         if number is not None:
             with suppress(ProcessLookupError, PermissionError):
@@ -144,8 +145,18 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             async with asyncio.timeout(GRACE):
                 await process.wait()
                 break
+    dropping.cancel()
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)  # what it started, and left behind
     transport = getattr(process, "_transport", None)  # else a pipe that a grandchild holds stays open
     if transport is not None:
         transport.close()
+
+
+async def _drop(process: asyncio.subprocess.Process) -> None:
+    """Read what nobody wants any more."""
+    if process.stdout is None:
+        return
+    while part := await process.stdout.read(CHUNK):
+        log.debug("dropped %d bytes of a process that ends", len(part))
+        await asyncio.sleep(0)
