@@ -9,11 +9,12 @@ from enum import StrEnum
 from pathlib import Path
 
 from gateway.config import addresses
+from gateway.config.network import network
 from gateway.config.secrets import secret
 from gateway.config.settings import DEFAULTS
 from gateway.documents import Section, parse_duration
 from gateway.model import Secret
-from gateway.policy import Network, parse_network
+from gateway.policy import Network
 
 SHORTEST = 32
 """Characters of the shortest secret that a webhook is signed with."""
@@ -122,16 +123,5 @@ def _webhook(
         secret=key,
         fingerprint=hashlib.sha256(key.reveal().encode()).hexdigest(),
         answers=answers,
-        network=_network(rule),
+        network=network(rule, "public"),
     )
-
-
-def _network(section: Section) -> Network:
-    node = section.get("network")
-    listed = node is not None and isinstance(node.value, tuple)
-    words = section.texts("network") if listed else (section.text("network", "public"),)
-    try:
-        return parse_network(words)
-    except ValueError as error:
-        section.problem(str(error), "network")
-        return Network()

@@ -10,11 +10,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from gateway.config import addresses
+from gateway.config.network import network
 from gateway.config.secrets import secret
 from gateway.config.settings import DEFAULTS
 from gateway.documents import Section, parse_size
 from gateway.model import Secret
-from gateway.policy import Network, parse_network
+from gateway.policy import Network
 
 _REDACT = re.compile(r"""\$(\.{1,2}([A-Za-z_][\w-]*|\*)|\[\*\]|\['[^']+'\])+""")
 _POSTGRESQL = re.compile(r"postgres(ql)?(\+asyncpg)?://[^/]+/\S+")
@@ -81,7 +82,7 @@ def telemetry(section: Section, folder: Path, environ: Mapping[str, str]) -> Tel
     return Telemetry(
         otlp=_collector(section) if section.get("otlp") is not None else None,
         authorization=secret(section, "authorization", folder, environ) if section.get("authorization") else Secret(""),
-        network=_network(section),
+        network=network(section, DEFAULTS["telemetry.network"]),
     )
 
 
@@ -123,14 +124,3 @@ def _sinks(section: Section, telemetry: Telemetry) -> tuple[SinkName, ...]:
         elif word == SinkName.OTLP and telemetry.otlp is None:
             section.problem("the sink otlp needs telemetry.otlp, the URL of a collector", "sinks")
     return tuple(sink for sink in SinkName if sink.value in words)
-
-
-def _network(section: Section) -> Network:
-    node = section.get("network")
-    listed = node is not None and isinstance(node.value, tuple)
-    words = section.texts("network") if listed else (section.text("network", DEFAULTS["telemetry.network"]),)
-    try:
-        return parse_network(words)
-    except ValueError as error:
-        section.problem(str(error), "network")
-        return Network()

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from gateway.config import addresses
-from gateway.config.networks import network
+from gateway.config.network import network
 from gateway.config.secrets import UNSET, PendingSecret, optional_secret, secret
+from gateway.config.settings import DEFAULTS
 from gateway.credentials import (
     ALGORITHMS,
     AuthorizationCode,
@@ -132,7 +133,7 @@ def _oauth(name: str, type: str, section: Section, reading: Reading) -> OAuth:
     key = _key(section, reading)
     server = Server(
         issuer=addresses.url(section, "issuer"),
-        network=network(section),
+        network=network(section, DEFAULTS["credentials.<name>.network"]),
         certificate=certificate,
         authorities=_file(section, "authorities", reading),
         **endpoints,

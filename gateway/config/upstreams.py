@@ -13,12 +13,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from gateway.config import addresses
+from gateway.config.network import network
 from gateway.config.secrets import secret
 from gateway.credentials import OAuth, Plugged, Spec
 from gateway.documents import Node, Section, parse_duration
 from gateway.documents.units import parse_size
 from gateway.model import Secret
-from gateway.policy import Network, Policy, parse_network
+from gateway.policy import Network, Policy
 
 TIMEOUT = "60s"
 MESSAGE = "16MiB"
@@ -216,16 +217,9 @@ def _credential(section: Section, kind: Kind, credentials: Mapping[str, Spec]) -
 
 
 def _network(section: Section, kind: Kind) -> Network:
-    node = section.get("network")
-    if node is not None and kind in (Kind.COMMAND, Kind.INSIDE):
+    if section.get("network") is not None and kind in (Kind.COMMAND, Kind.INSIDE):
         section.problem("is for an upstream at a URL", "network")
-    listed = node is not None and isinstance(node.value, tuple)
-    words = section.texts("network") if listed else (section.text("network", "public"),)
-    try:
-        return parse_network(words)
-    except ValueError as error:
-        section.problem(str(error), "network")
-        return Network()
+    return network(section, "public")
 
 
 def _prefix(section: Section, name: str) -> str | None:
