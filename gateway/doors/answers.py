@@ -1,4 +1,4 @@
-"""Answers that doors give themselves, before anything is decided."""
+"""JSON in and out of doors, and the answers that they give themselves, before anything is decided."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 
 from aiohttp import web
+
+from gateway.model import Json
 
 SECURE = {
     "x-content-type-options": "nosniff",
@@ -24,3 +26,16 @@ def refused(status: int, code: str, detail: str, headers: Mapping[str, str] | No
         content_type="application/problem+json",
         headers={**SECURE, "cache-control": "no-store", **(headers or {})},
     )
+
+
+def fresh(value: Json) -> web.Response:
+    """JSON that no cache keeps."""
+    return web.json_response(value, headers={"cache-control": "no-store"})
+
+
+async def object_of(request: web.Request) -> dict[str, Json]:
+    """The JSON object that a request holds. Raises ValueError, RecursionError."""
+    body = json.loads(await request.read())
+    if not isinstance(body, dict):
+        raise ValueError("no object")
+    return body

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from gateway.config import Way, Webhook
 from gateway.doors.access import SIGNED
-from gateway.doors.answers import refused
+from gateway.doors.answers import fresh, refused
 from gateway.doors.guard import CLIENT_HEADER, PRINCIPAL
 from gateway.doors.sight import is_own, name_in
 from gateway.errors import Reason, Refusal
@@ -63,10 +63,10 @@ class ApprovalDoor:
         return [_granted(grant) for grant in self._answers.grants(by)]
 
     async def _list(self, request: web.Request) -> web.Response:
-        return _json({"approvals": self.asked(request[PRINCIPAL])})
+        return fresh({"approvals": self.asked(request[PRINCIPAL])})
 
     async def _grants(self, request: web.Request) -> web.Response:
-        return _json({"grants": self.granted(request[PRINCIPAL])})
+        return fresh({"grants": self.granted(request[PRINCIPAL])})
 
     async def _answer(self, request: web.Request) -> web.Response:
         given = json.loads(await request.read())
@@ -91,14 +91,14 @@ class ApprovalDoor:
             return refused(403, "not-allowed", str(error))
         except Refusal as refusal:
             return _refused(refusal)
-        return _json({"status": state.value})
+        return fresh({"status": state.value})
 
     async def _touch(self, request: web.Request) -> web.Response:
         """What a key has to sign before this question is approved; null where none is needed."""
         given = json.loads(await request.read())
         lasting = isinstance(given, dict) and given.get("grant") is True
         try:
-            return _json(
+            return fresh(
                 {"touch": await self._answers.touch(request.match_info["id"], request[PRINCIPAL], grant=lasting)}
             )
         except Refusal as refusal:
@@ -115,7 +115,7 @@ class ApprovalDoor:
             grant = await self._answers.revoke(request.match_info["id"], request[PRINCIPAL])
         except KeyError:
             return refused(404, "unknown-grant", "There is no such grant, or it has ended.")
-        return _json({"revoked": grant.id})
+        return fresh({"revoked": grant.id})
 
     async def _signed(self, request: web.Request) -> web.Response:
         if self._webhook is None:
@@ -129,7 +129,7 @@ class ApprovalDoor:
             state = await self._answers.trusted(answer.id, answer.approve, Way.WEBHOOK, answer.by, digest=answer.digest)
         except Refusal as refusal:
             return _refused(refusal)
-        return _json({"status": state.value})
+        return fresh({"status": state.value})
 
 
 def shown(question: Question, by: Principal) -> dict[str, Json]:
@@ -157,7 +157,3 @@ def _granted(grant: Grant) -> dict[str, Json]:
 def _refused(refusal: Refusal) -> web.Response:
     status = 410 if refusal.reason is Reason.APPROVAL_EXPIRED else refusal.status
     return refused(status, refusal.reason, refusal.detail)
-
-
-def _json(value: Json) -> web.Response:
-    return web.json_response(value, headers={"cache-control": "no-store"})

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hmac
-import json
 from collections.abc import Callable
 from typing import Final
 from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
-from gateway.doors.answers import refused
+from gateway.doors.answers import fresh, object_of, refused
 from gateway.doors.guard import PRINCIPAL
 from gateway.errors import Refusal
 from gateway.exchange.connecting import Connecting, Connection
@@ -51,14 +50,14 @@ class ConnectionsDoor:
             found = [] if principal.shared else await self._connecting.list(principal)
         except OSError:
             return refused(503, "database-unavailable", _DOWN)
-        return _json({"for": self._audience(principal), "connections": [_told(one) for one in found]})
+        return fresh({"for": self._audience(principal), "connections": [_told(one) for one in found]})
 
     async def begin(self, request: web.Request) -> web.Response:
         """`{for}`: where the login goes on, and the secret that ends it."""
         principal, name = request[PRINCIPAL], request.match_info["name"]
         if not principal.session:
             return _not_a_person()
-        meant = (await _object(request)).get("for")
+        meant = (await object_of(request)).get("for")
         if (
             isinstance(meant, str)
             and meant
@@ -71,11 +70,11 @@ class ConnectionsDoor:
             return _refusal(refusal)
         except OSError:
             return refused(503, "database-unavailable", _DOWN)
-        return _json({"location": begun.location, "secret": begun.secret})
+        return fresh({"location": begun.location, "secret": begun.secret})
 
     async def finish(self, request: web.Request) -> web.Response:
         """`{secret, answer}`, with what the server's redirect said; then the account is connected."""
-        principal, told = request[PRINCIPAL], await _object(request)
+        principal, told = request[PRINCIPAL], await object_of(request)
         if not principal.session:
             return _not_a_person()
         secret, answer = told.get("secret"), told.get("answer")
@@ -92,7 +91,7 @@ class ConnectionsDoor:
         except OSError:
             return refused(503, "database-unavailable", _DOWN)
         await self._record(principal, "connect", connected.credential)
-        return _json(_told(connected))
+        return fresh(_told(connected))
 
     async def disconnect(self, request: web.Request) -> web.Response:
         """Forget the account of this person."""
@@ -106,7 +105,7 @@ class ConnectionsDoor:
         except OSError:
             return refused(503, "database-unavailable", _DOWN)
         await self._record(principal, "disconnect", name)
-        return _json({"revoked": revoked})
+        return fresh({"revoked": revoked})
 
     async def _record(
         self, principal: Principal, what: str, credential: str | None, refusal: Refusal | None = None
@@ -137,14 +136,3 @@ def _told(one: Connection) -> Json:
         "since": one.since,
         "account": one.account.label if one.account is not None else None,
     }
-
-
-async def _object(request: web.Request) -> dict[str, Json]:
-    body = json.loads(await request.read())
-    if not isinstance(body, dict):
-        raise ValueError("no object")
-    return body
-
-
-def _json(value: Json) -> web.Response:
-    return web.json_response(value, headers={"cache-control": "no-store"})

@@ -19,7 +19,7 @@ from gateway.callers.people import display_name, is_login
 from gateway.config import Notices
 from gateway.doors.access import CALLBACK
 from gateway.doors.allowed import lacking
-from gateway.doors.answers import SECURE, refused
+from gateway.doors.answers import SECURE, fresh, object_of, refused
 from gateway.doors.approvals import ApprovalDoor
 from gateway.doors.assets import asset, assets, shown
 from gateway.doors.connections import ConnectionsDoor
@@ -129,7 +129,7 @@ class ConsoleDoor:
 
     async def _state(self, request: web.Request) -> web.Response:
         principal = request[PRINCIPAL]
-        return _json(
+        return fresh(
             {
                 "version": self._version,
                 "csrf": self._token(principal),
@@ -153,7 +153,7 @@ class ConsoleDoor:
             records = await self._seen(request[PRINCIPAL], int(limit), request.query)
         except OSError:
             return refused(503, "database-unavailable", "The database does not answer; the journal goes on without it.")
-        return _json({"records": [_line(record) for record in records]})
+        return fresh({"records": [_line(record) for record in records]})
 
     async def _seen(self, principal: Principal, limit: int, query: Mapping[str, str]) -> list[Record]:
         """The records that this caller sees: looked for among the newest, where these are their own alone."""
@@ -172,12 +172,12 @@ class ConsoleDoor:
     async def _logged_out(self, request: web.Request) -> web.Response:
         if not request[PRINCIPAL].session:
             return refused(403, "not-allowed", "A person logs out, in the browser that is logged in.")
-        answer = _json({})
+        answer = fresh({})
         answer.text = json.dumps({"to": await self._logout(request, answer)})
         return answer
 
     async def _ticket(self, request: web.Request) -> web.Response:
-        wanted = (await _object(request)).get("apps")
+        wanted = (await object_of(request)).get("apps")
         known = set(self._apps)
         if not isinstance(wanted, list) or not all(isinstance(app, str) and app in known for app in wanted):
             return refused(400, "bad-request", f"apps: a list of {', '.join(sorted(known))}.")
@@ -189,7 +189,7 @@ class ConsoleDoor:
         principal = request[PRINCIPAL]
         # a browser's page alone sees a person's gestures: a program with a token would say what it likes
         token = self._tickets.issue(request.headers.get("origin"), principal, apps, attest=principal.session)
-        return _json({"ticket": token})
+        return fresh({"ticket": token})
 
     def _changing(
         self, handler: Callable[[web.Request], Awaitable[web.Response]]
@@ -224,17 +224,6 @@ class ConsoleDoor:
 async def _approval(request: web.Request) -> web.Response:
     """The address of one question leads to the console's view of it."""
     raise web.HTTPFound(f"/#/approvals/{quote(request.match_info['id'], safe='')}")
-
-
-async def _object(request: web.Request) -> dict[str, Json]:
-    body = json.loads(await request.read())
-    if not isinstance(body, dict):
-        raise ValueError("no object")
-    return body
-
-
-def _json(value: Json) -> web.Response:
-    return web.json_response(value, headers={"cache-control": "no-store"})
 
 
 def _line(record: Record) -> dict[str, Json]:

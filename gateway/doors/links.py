@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from gateway.doors.answers import refused
+from gateway.doors.answers import fresh, refused
 from gateway.doors.guard import PRINCIPAL
 from gateway.errors import STATUS, Reason, Refusal
 from gateway.exchange.approve import State
@@ -59,7 +59,7 @@ class LinkDoor:
             told = await self._decide(wish, request[PRINCIPAL])
         except Refusal as refusal:
             return refused(STATUS[refusal.reason], refusal.reason, refusal.detail)
-        return web.json_response(told, headers={"cache-control": "no-store"})
+        return fresh(told)
 
     async def _decide(self, wish: Wish, principal: Principal) -> dict[str, Json]:
         view = self._views.find(wish.view, principal)

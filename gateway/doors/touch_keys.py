@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from gateway.doors.answers import refused
+from gateway.doors.answers import fresh, refused
 from gateway.doors.guard import PRINCIPAL
 from gateway.errors import Refusal
 from gateway.exchange.presence import NAME, Presence
@@ -37,7 +37,7 @@ class TouchKeyDoor:
     async def _list(self, request: web.Request) -> web.Response:
         keys = await self._presence.keys(request[PRINCIPAL]) if self._presence is not None else []
         listed: list[Json] = [{"id": key.id, "name": key.name, "created": key.created} for key in keys]
-        return _json({"presence": self._presence is not None, "keys": listed})
+        return fresh({"presence": self._presence is not None, "keys": listed})
 
     def _held(self, handler: Callable[[Presence, web.Request], Awaitable[web.Response]]) -> Handler:
         """A handler for people in their own browser, where keys are asked for at all."""
@@ -55,7 +55,7 @@ class TouchKeyDoor:
         return handle
 
     async def _begin(self, presence: Presence, request: web.Request) -> web.Response:
-        return _json(await presence.adding(request[PRINCIPAL]))
+        return fresh(await presence.adding(request[PRINCIPAL]))
 
     async def _add(self, presence: Presence, request: web.Request) -> web.Response:
         given = json.loads(await request.read())
@@ -65,23 +65,19 @@ class TouchKeyDoor:
         by = request[PRINCIPAL]
         key = await presence.add(by, name.strip(), given.get("credential"), given.get("assertion"))
         await self._note(by, "added", key.id, key.name)
-        return _json({"id": key.id})
+        return fresh({"id": key.id})
 
     async def _begin_removal(self, presence: Presence, request: web.Request) -> web.Response:
-        return _json(await presence.removing(request[PRINCIPAL], request.match_info["id"]))
+        return fresh(await presence.removing(request[PRINCIPAL], request.match_info["id"]))
 
     async def _remove(self, presence: Presence, request: web.Request) -> web.Response:
         given = json.loads(await request.read())
         id = request.match_info["id"]
         await presence.remove(request[PRINCIPAL], id, given.get("assertion") if isinstance(given, dict) else None)
         await self._note(request[PRINCIPAL], "removed", id, "")
-        return _json({"removed": id})
+        return fresh({"removed": id})
 
     async def _note(self, by: Principal, what: str, id: str, name: str) -> None:
         record = self._recorder.start("key", Caller(by, "", Door.SITE, Initiator.PERSON, "console"), safe=False)
         record.note(door="console", decision=what, key=id, name=name)
         await record.close(status=200)
-
-
-def _json(value: Json) -> web.Response:
-    return web.json_response(value, headers={"cache-control": "no-store"})
