@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
-from gateway.callers.json_text import parsed, texts
+from gateway.callers.json_text import texts
 from gateway.callers.jwt import PublicKey, public_keys
 from gateway.callers.login import Attempt
 from gateway.callers.nouns import OAuth
-from gateway.credentials.answers import ANSWER_BYTES, Flow, is_secure
+from gateway.credentials.answers import ANSWER_BYTES, Flow, is_secure, parsed
 from gateway.credentials.metadata import well_known
 from gateway.errors import Refusal, Unidentified
 from gateway.model import Json, Outbound, Response

@@ -38,10 +38,16 @@ def json_object(answer: Response) -> dict[str, Json]:
     media_type = (answer.header("content-type") or "").partition(";")[0].strip().lower()
     if media_type != "application/json":
         raise ValueError("is not application/json")
+    return parsed(answer.body)
+
+
+def parsed(text: bytes | str) -> dict[str, Json]:
+    """The object in `text`, of one reading. Raises ValueError: no object, duplicate names, NaN, not UTF-8, too deep."""
     try:
-        found: Json = json.loads(answer.body.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
+        plain = text.decode() if isinstance(text, bytes) else text
+        found: Json = json.loads(plain, object_pairs_hook=_unique, parse_constant=_no_constant)
     except (ValueError, RecursionError):
-        raise ValueError("is not JSON") from None  # the cause would quote the body
+        raise ValueError("is not JSON") from None  # the cause would quote the text
     if not isinstance(found, dict):
         raise ValueError("is no JSON object")
     return found
