@@ -8,23 +8,9 @@ from typing import Final
 
 from gateway.errors import Reason, Refusal
 from gateway.model import Headers, Response
+from gateway.policy.headers import HOP_BY_HOP
 
-FRAMING: Final = frozenset(
-    {
-        "connection",
-        "content-length",
-        "expect",
-        "host",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    }
-)
+FRAMING: Final = HOP_BY_HOP | {"content-length", "expect", "host"}
 """Fields that belong to one connection (RFC 9110 7.6.1) or frame a message; each side writes its own."""
 
 NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
