@@ -37,3 +37,10 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     """The cart example behind a gateway, with real servers."""
     async with running(tmp_path) as started:
         yield started
+
+
+@pytest.fixture(scope="module")
+async def shared_world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    """The same for all tests of a file, which leave no trace in it that another would see."""
+    async with running(tmp_path_factory.mktemp("world")) as started:
+        yield started

@@ -12,6 +12,12 @@ from tests.world import World
 CLIENT = {"webmcp-gateway-client": "1"}
 
 
+@pytest.fixture
+def world(shared_world: World) -> World:
+    """One for all: what is asked here changes nothing."""
+    return shared_world
+
+
 async def script_of(world: World) -> str:
     """The path of the console's script, whose name changes with what is in it."""
     async with world.client(headers=CLIENT) as client, client.get(f"{world.console}/") as answer:

@@ -14,6 +14,12 @@ CLIENT = {"webmcp-gateway-client": "1"}
 JSON = {"content-type": "application/json"}
 
 
+@pytest.fixture
+def world(shared_world: World) -> World:
+    """One for all: what is asked here changes nothing."""
+    return shared_world
+
+
 async def status(world: World, method: str, url: str, headers: Mapping[str, str]) -> int:
     """What the gateway answers to one request."""
     async with world.client() as client, client.request(method, url, headers=headers, allow_redirects=False) as answer:
