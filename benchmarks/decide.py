@@ -35,21 +35,21 @@ class Decided:
     loaded: float
 
 
-def measure(routes: int) -> Decided:
-    """The median of some passes over a policy of `routes` routes. Raises `BenchmarkError`."""
+def measure(routes: int, calls: int = CALLS) -> Decided:
+    """The median of some passes of `calls` over a policy of `routes` routes. Raises `BenchmarkError`."""
     text = policy_text(routes) + _ORDERS
     started = time.perf_counter()
     policy = parse_policy(text, "policy.yaml")
     loaded = time.perf_counter() - started
     cold, repeated, condition, canonical = [], [], [], []
     for number in range(PASSES):
-        asked = [_asked(routes, number, call) for call in range(CALLS)]
+        asked = [_asked(routes, number, call) for call in range(calls)]
         started = time.perf_counter()
         requests = [canonicalise(policy, request) for request in asked]
-        canonical.append(1e6 * (time.perf_counter() - started) / CALLS)
+        canonical.append(1e6 * (time.perf_counter() - started) / calls)
         cold.append(_timed(policy, requests))
-        repeated.append(_timed(policy, requests[:1] * CALLS))
-        condition.append(_timed(policy, [canonicalise(policy, _order(number, call)) for call in range(CALLS)]))
+        repeated.append(_timed(policy, requests[:1] * calls))
+        condition.append(_timed(policy, [canonicalise(policy, _order(number, call)) for call in range(calls)]))
     return Decided(
         routes=routes,
         cold_us=statistics.median(cold),
