@@ -1,7 +1,6 @@
 """The model's call of a page's tool: which view, whether, and what comes back."""
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
@@ -11,19 +10,13 @@ from typing import Any
 import pytest
 from mcp_types import CallToolResult, TextContent
 
-from gateway.exchange.approve import Approvals, Ask
-from gateway.exchange.limit import Limiter
-from gateway.exchange.record import OnFailure, Recorder
-from gateway.hooks import Hooks
+from gateway.exchange.approve import Ask
 from gateway.model import LOCAL, Door, Initiator, Principal
 from gateway.policy import Per, Policy, Quota, Report, Window, parse_policy
-from gateway.stores.journal import Journal
-from gateway.stores.quotas import Quotas
-from gateway.stores.sql import Database
 from gateway.views import forward
-from gateway.views.forward import Forwarder
-from gateway.views.registry import AppRules, View, Views
+from gateway.views.registry import AppRules, View
 from tests.views.pages import JsonObject, Page, connect, text, until
+from tests.views.rooms import Rooms, rooms
 
 POLICY = parse_policy(
     """
@@ -43,14 +36,10 @@ ADD = "cart_add"
 TEAM = Principal("issuer", "client", "team", shared=True)
 
 
-@dataclass
-class House:
+@dataclass(slots=True, kw_only=True)
+class House(Rooms):
     """A forwarder, its rooms, and one page."""
 
-    forwarder: Forwarder
-    views: Views
-    approvals: Approvals
-    journal: Journal
     page: Page
     view: View
     calls: list[tuple[str, JsonObject]]
@@ -58,11 +47,6 @@ class House:
     async def call(self, name: str, arguments: JsonObject | None = None, **options: Any) -> CallToolResult:
         """The model calls."""
         return await self.forwarder.call(LOCAL, name, arguments or {}, **{"app": None, **options})
-
-    def outcomes(self) -> list[dict[str, Any]]:
-        """The outcome lines of the record."""
-        found = [json.loads(line) for line in self.journal.path.read_text("utf-8").splitlines()]
-        return [line["fields"] for line in found if line["phase"] == "outcome"]
 
 
 @pytest.fixture
@@ -82,17 +66,10 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
 
     for name in POLICY.tools:
         noting(name)
-    async with (
-        Journal(tmp_path / "journal") as journal,
-        Database(f"sqlite:///{tmp_path}/gateway.db") as database,
-        Views({"cart": AppRules("Cart", POLICY)}) as views,
-    ):
-        approvals = Approvals(120)
-        recorder = Recorder(journal, Hooks([], tmp_path), OnFailure.REFUSE_UNSAFE)
-        forwarder = Forwarder(views, approvals=approvals, limiter=Limiter(Quotas(database)), recorder=recorder)
-        view = connect(views, LOCAL, page)
+    async with rooms(tmp_path, POLICY) as made:
+        view = connect(made.views, LOCAL, page)
         await until(lambda: len(view.tools) == 4)
-        yield House(forwarder, views, approvals, journal, page, view, calls)
+        yield House(made.forwarder, made.views, made.approvals, made.journal, page=page, view=view, calls=calls)
         for task in page.tasks:
             task.cancel()
 

@@ -4,7 +4,6 @@ import asyncio
 import base64
 import hashlib
 import hmac
-import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,20 +13,13 @@ import pytest
 from mcp_types import CallToolResult, TextContent, Tool
 
 from gateway.errors import Refusal
-from gateway.exchange.approve import Approvals
-from gateway.exchange.limit import Limiter
-from gateway.exchange.record import OnFailure, Recorder
-from gateway.hooks import Hooks
 from gateway.model import LOCAL, Initiator, Principal
 from gateway.policy import parse_policy
-from gateway.stores.journal import Journal
-from gateway.stores.quotas import Quotas
-from gateway.stores.sql import Database
 from gateway.views import later, relay
-from gateway.views.forward import Forwarder
-from gateway.views.registry import AppRules, Views
+from gateway.views.registry import Views
 from gateway.views.relay import Event, Handed
 from tests.views.pages import until
+from tests.views.rooms import Rooms, rooms
 
 POLICY = parse_policy(
     """
@@ -81,14 +73,10 @@ class Asking:
         self.views.relayed(LOCAL, None, self.proof()).answer(call, result or DONE)
 
 
-@dataclass
-class House:
+@dataclass(slots=True, kw_only=True)
+class House(Rooms):
     """A forwarder, its rooms, and one view."""
 
-    forwarder: Forwarder
-    views: Views
-    approvals: Approvals
-    journal: Journal
     view: Asking
     tasks: list[asyncio.Task[CallToolResult]] = field(default_factory=list)
 
@@ -97,11 +85,6 @@ class House:
         task = asyncio.create_task(self.forwarder.call(LOCAL, name, {"n": 1}, **{"app": None, **options}))
         self.tasks.append(task)
         return task
-
-    def outcomes(self) -> list[dict[str, Any]]:
-        """The outcome lines of the record."""
-        found = [json.loads(line) for line in self.journal.path.read_text("utf-8").splitlines()]
-        return [line["fields"] for line in found if line["phase"] == "outcome"]
 
     def initiator(self) -> Initiator:
         """Who causes what the view does now."""
@@ -118,18 +101,11 @@ def attached(views: Views) -> Asking:
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
     """One view of the cart that has told its two tools."""
-    async with (
-        Journal(tmp_path / "journal") as journal,
-        Database(f"sqlite:///{tmp_path}/gateway.db") as database,
-        Views({"cart": AppRules("Cart", POLICY)}) as views,
-    ):
-        approvals = Approvals(120)
-        recorder = Recorder(journal, Hooks([], tmp_path), OnFailure.REFUSE_UNSAFE)
-        forwarder = Forwarder(views, approvals=approvals, limiter=Limiter(Quotas(database)), recorder=recorder)
-        view = attached(views)
+    async with rooms(tmp_path, POLICY) as made:
+        view = attached(made.views)
         view.offer("add", "clear", "unknown")
-        await until(lambda: len(views.tools(LOCAL, None)) == 2)
-        house = House(forwarder, views, approvals, journal, view)
+        await until(lambda: len(made.views.tools(LOCAL, None)) == 2)
+        house = House(made.forwarder, made.views, made.approvals, made.journal, view=view)
         yield house
         for task in house.tasks:
             task.cancel()

@@ -1,0 +1,48 @@
+"""What forwards a model's calls to the views of one app, with a record that a test can read."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gateway.exchange.approve import Approvals
+from gateway.exchange.limit import Limiter
+from gateway.exchange.record import OnFailure, Recorder
+from gateway.hooks import Hooks
+from gateway.policy import Policy
+from gateway.stores.journal import Journal
+from gateway.stores.quotas import Quotas
+from gateway.stores.sql import Database
+from gateway.views.forward import Forwarder
+from gateway.views.registry import AppRules, Views
+
+
+@dataclass(slots=True)
+class Rooms:
+    """A forwarder, and what it stands on."""
+
+    forwarder: Forwarder
+    views: Views
+    approvals: Approvals
+    journal: Journal
+
+    def outcomes(self) -> list[dict[str, Any]]:
+        """The outcome lines of the record."""
+        found = [json.loads(line) for line in self.journal.path.read_text("utf-8").splitlines()]
+        return [line["fields"] for line in found if line["phase"] == "outcome"]
+
+
+@asynccontextmanager
+async def rooms(folder: Path, policy: Policy) -> AsyncIterator[Rooms]:
+    """They run; the app is the cart."""
+    async with (
+        Journal(folder / "journal") as journal,
+        Database(f"sqlite:///{folder}/gateway.db") as database,
+        Views({"cart": AppRules("Cart", policy)}) as views,
+    ):
+        approvals = Approvals(120)
+        recorder = Recorder(journal, Hooks([], folder), OnFailure.REFUSE_UNSAFE)
+        forwarder = Forwarder(views, approvals=approvals, limiter=Limiter(Quotas(database)), recorder=recorder)
+        yield Rooms(forwarder, views, approvals, journal)
