@@ -17,7 +17,7 @@ from gateway.stores.journal import UNKNOWN, Journal
 from gateway.stores.segments import lines_from
 from gateway.stores.verify import found_in, verified
 from tests.cli.test_serve import ended, free_port, process, ready
-from tests.world import Loopback, Server, bound
+from tests.world import Server, bound, local_client
 
 WORKERS = 8
 CLIENT = {"webmcp-gateway-client": "1"}
@@ -49,7 +49,7 @@ class Load:
     async def run(self, wanted: int) -> None:
         """Until the gateway is gone."""
         async with (
-            aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback()), headers=CLIENT) as client,
+            local_client(headers=CLIENT) as client,
             asyncio.TaskGroup() as tasks,
         ):
             for _ in range(WORKERS):

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import aiohttp
 from aiohttp import web
@@ -61,6 +61,17 @@ class Server:
             await runner.cleanup()
         if self._sock is not None:
             self._sock.close()
+
+
+@asynccontextmanager
+async def served(app: web.Application) -> AsyncIterator[int]:
+    """`app` on a port of its own, which is this."""
+    server = Server(bound())
+    try:
+        await server.start(app)
+        yield server.port
+    finally:
+        await server.stop()
 
 
 @dataclass(slots=True)
@@ -116,7 +127,24 @@ class World:
 
     def client(self, **options: Any) -> aiohttp.ClientSession:
         """An HTTP client for which every `*.localhost` is this machine, as in browsers."""
-        return aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback()), **options)
+        return local_client(**options)
+
+
+def local_client(*, limit: int = 100, **options: Any) -> aiohttp.ClientSession:
+    """An HTTP client for which every `*.localhost` is this machine, as in browsers; `limit` 0: any number at once."""
+    connector = aiohttp.TCPConnector(resolver=Loopback(), limit=limit)
+    return aiohttp.ClientSession(connector=connector, ws_response_class=Socket, **options)
+
+
+class Socket(aiohttp.ClientWebSocketResponse[Literal[True]]):
+    """A WebSocket that gives a connection back that the other end broke: aiohttp leaves that to the collector."""
+
+    async def receive(self, timeout: float | None = None) -> Any:
+        """As ever."""
+        received = await super().receive(timeout)
+        if self.closed:
+            self._response.close()
+        return received
 
 
 class Loopback(aiohttp.abc.AbstractResolver):

@@ -24,8 +24,9 @@ from gateway import mux
 from gateway.contract.bodies import encode_body
 from gateway.model import BodyType, Channel
 from tests.attacks.wire import WireAnswer, exchange
-from tests.attacks.world import APP, CSRF, Loopback
+from tests.attacks.world import APP, CSRF
 from tests.leaks.watch import environment
+from tests.world import local_client
 
 UI = {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}}
 MODERN = "2026-07-28"
@@ -418,7 +419,7 @@ def _of_wire(answer: WireAnswer) -> Answer:
 @asynccontextmanager
 async def http_door(world: Place, *, modern: bool, app: str = APP) -> AsyncIterator[HttpDoor]:
     """A client with a proven view."""
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback())) as client:
+    async with local_client() as client:
         door = HttpDoor(world, client, modern, app=app)
         await door.open()
         yield door
@@ -427,7 +428,7 @@ async def http_door(world: Place, *, modern: bool, app: str = APP) -> AsyncItera
 @asynccontextmanager
 async def bridge_door(world: Place) -> AsyncIterator[BridgeDoor]:
     """A host page with a view."""
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback())) as client:
+    async with local_client() as client:
         door = BridgeDoor(world, client)
         await door.open()
         yield door
@@ -471,7 +472,7 @@ async def _stdio(world: Place) -> AsyncIterator[StdioDoor]:
         limit=64 * 1024 * 1024,
     )
     try:
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback())) as client:
+        async with local_client() as client:
             door = StdioDoor(world, client, modern=True, process=process)
             await door.open()
             yield door

@@ -15,7 +15,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult, TextResourceContents
 from playwright.async_api import FrameLocator, Page, ViewportSize, expect
 
-from tests.world import Server, World, bound
+from tests.world import World, served
 
 ROOT = Path(__file__).parents[2]
 UI = [advertise("io.modelcontextprotocol/ui", {"mimeTypes": ["text/html;profile=mcp-app"]})]
@@ -52,12 +52,8 @@ async def stock_host(script: Path) -> AsyncIterator[str]:
     app = web.Application()
     app.router.add_get("/", page)
     app.router.add_get("/host.js", code)
-    server = Server(bound())
-    await server.start(app)
-    try:
-        yield f"http://host.localhost:{server.port}/"
-    finally:
-        await server.stop()
+    async with served(app) as port:
+        yield f"http://host.localhost:{port}/"
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from playwright.async_api import Frame, Page, expect
 
 from benchmarks.page.backend import POLICY, SOURCE, build_app
 from tests.browser.test_main_job import app_of, model, tool
-from tests.world import Server, World, bound, running
+from tests.world import World, running, served
 
 SIZE = 50 * 1024 * 1024
 
@@ -21,13 +21,11 @@ SIZE = 50 * 1024 * 1024
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     """A gateway for a page that sends and takes large bodies."""
-    server = Server(bound())
-    await server.start(build_app())
-    try:
-        async with running(tmp_path, policy=POLICY.format(port=server.port), source=SOURCE) as world:
-            yield world
-    finally:
-        await server.stop()
+    async with (
+        served(build_app()) as port,
+        running(tmp_path, policy=POLICY.format(port=port), source=SOURCE) as world,
+    ):
+        yield world
 
 
 async def shown(page: Page, world: World) -> Frame:

@@ -13,7 +13,7 @@ from mcp import Client
 from playwright.async_api import FrameLocator, Page, expect
 
 from tests.browser.probing import outcome, outcomes
-from tests.world import EXAMPLE, Server, World, bound, running
+from tests.world import EXAMPLE, World, running, served
 
 PROBE = Path(__file__).parent / "probe"
 
@@ -300,14 +300,10 @@ async def test_another_web_site_cannot_use_the_gateway(page: Page, world: World,
 
     app = web.Application()
     app.router.add_get("/", evil)
-    server = Server(bound())
-    await server.start(app)
-    try:
-        await page.goto(f"http://{host}:{server.port}/")
+    async with served(app) as port:
+        await page.goto(f"http://{host}:{port}/")
         await expect(page).to_have_title("done", timeout=30_000)
         assert json.loads(await page.inner_text("body")) == []
-    finally:
-        await server.stop()
     assert world.arrived() == []
 
 

@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import aiohttp
-
-from tests.world import Loopback, World
+from tests.world import World, local_client
 
 MODERN = "2026-07-28"
 META = {
@@ -65,7 +63,7 @@ def knocks(world: World) -> dict[str, Knock]:
 
 async def answer(knock: Knock, headers: Mapping[str, str]) -> tuple[int, dict[str, str], bytes]:
     """Status, headers and the start of the answer."""
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback())) as client:
+    async with local_client() as client:
         merged = {**knock.headers, **headers}
         request = client.request(knock.method, knock.url, headers=merged, data=knock.body, allow_redirects=False)
         async with request as got:

@@ -20,7 +20,7 @@ from gateway.stores.verify import found_in, verified
 from tests.attacks.doors import DOORS, AttackedDoor, BridgeDoor, http_door
 from tests.attacks.world import APP
 from tests.cli.test_serve import ended, free_port, process, ready
-from tests.world import Loopback, Server, bound
+from tests.world import Server, bound, local_client
 
 
 @dataclass(slots=True)
@@ -166,11 +166,10 @@ async def test_nothing_that_is_open_holds_the_end_up(tmp_path: Path) -> None:
     extra = HANGING % (sys.executable, silent.getsockname()[1])
     async with AsyncExitStack() as held, serving(tmp_path, extra) as gateway:
         held.callback(silent.close)
-        client = await held.enter_async_context(
-            aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback()))
-        )
+        client = await held.enter_async_context(local_client())
         bridge = BridgeDoor(gateway, client)
         await bridge.open()
+        held.push_async_callback(bridge.close)
         events = await client.get(f"{bridge.origin}/api/events", headers=bridge.own)
         assert events.status == 200
         legacy = await held.enter_async_context(http_door(gateway, modern=False))

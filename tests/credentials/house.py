@@ -21,7 +21,7 @@ from tests.leaks.marks import MARK
 from tests.oidc.provider import OidcProvider, oidc_provider
 from tests.oidc.sign_in import sign_in
 from tests.resource import Resource, resource
-from tests.world import Loopback, Server, bound
+from tests.world import Server, bound, local_client
 
 RESOURCE = "https://shop.example/api"
 SECRET = f"client-secret-of-the-credentials-house-{MARK}"
@@ -87,7 +87,7 @@ class House:
     async def connect(self, account: str = "alice", credential: str = "person") -> tuple[int, dict[str, Any]]:
         """A person connects an account, through the provider's own pages."""
         _, begun = await self.api(f"connections/{credential}", {})
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback())) as browser:
+        async with local_client() as browser:
             back = await sign_in(browser, begun["location"], account, f"{self.console}/oauth/callback")
             headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
             async with browser.get(back, headers=headers, allow_redirects=False) as answer:
@@ -144,7 +144,7 @@ async def house(folder: Path, **settings: Any) -> AsyncIterator[House]:
     async with (
         oidc_provider(clients, resources=resources, **settings) as provider,
         resource() as behind,
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback(), limit=0)) as http,
+        local_client(limit=0) as http,
     ):
         common = f'scope: [cart], resource: "{RESOURCE}", issuer: "{provider.issuer}", network: private'
         person = common.replace("[cart]", "[openid, email, cart]")

@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from gateway import mux
@@ -16,7 +15,8 @@ from gateway.model import Channel
 from tests.attacks.backends import Arrived
 from tests.attacks.doors import DOORS, Answer, AttackedDoor, BridgeDoor, HttpDoor, message_of, of_call, with_proof
 from tests.attacks.wire import raw_exchange, written
-from tests.attacks.world import TOKEN, AttackWorld, Loopback, attacked
+from tests.attacks.world import TOKEN, AttackWorld, attacked
+from tests.world import local_client
 
 POLICY = """
 version: 1
@@ -330,7 +330,7 @@ async def test_the_site_hands_parts_on(world: AttackWorld) -> None:
     """An event reaches the browser before the next one was sent."""
     says(world, [EVENTS, "data: 1\n\n", {"sleep": 0.2}, "data: 2\n\n"])
     host = world.hosts["app"]
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback())) as client:
+    async with local_client() as client:
         headers = {"origin": f"http://{host}", "sec-fetch-site": "same-origin"}
         async with client.get(f"http://{host}/api/stream", headers=headers) as answer:
             assert answer.headers["content-type"] == "text/event-stream"
@@ -344,7 +344,7 @@ async def test_a_browser_that_leaves_ends_the_stream(world: AttackWorld) -> None
     says(world, [EVENTS, {"endless": "data: 1\n\n"}])
     world.take_records()
     host = world.hosts["app"]
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback())) as client:
+    async with local_client() as client:
         headers = {"origin": f"http://{host}", "sec-fetch-site": "same-origin"}
         async with client.get(f"http://{host}/api/stream", headers=headers) as answer:
             await answer.content.readany()
@@ -385,7 +385,7 @@ async def test_a_stream_without_a_body(world: AttackWorld, method: str, answer: 
     """Ends like any answer that has none; the connection goes on."""
     says(world, answer)
     host = world.hosts["app"]
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback())) as client:
+    async with local_client() as client:
         headers = {"origin": f"http://{host}", "sec-fetch-site": "same-origin"}
         async with client.request(method, f"http://{host}/api/stream", headers=headers) as came:
             assert str(came.status) in answer[0]

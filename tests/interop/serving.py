@@ -27,7 +27,7 @@ from gateway.config import load_config
 from gateway.mcp.asgi import Ending, serve
 from gateway.mcp.identity import User
 from gateway.model import LOCAL
-from tests.world import Server, bound
+from tests.world import Server, bound, served
 
 Admit = Callable[[web.Request], Awaitable[web.Response | None]]
 """The refusal of a request, None for one that is admitted."""
@@ -81,12 +81,8 @@ async def over_http(
     async with manager.run():
         app = web.Application()
         app.router.add_route("*", "/mcp", handle)
-        http = Server(bound())
-        await http.start(app)
-        try:
-            yield f"http://localhost:{http.port}/mcp"
-        finally:
-            await http.stop()
+        async with served(app) as port:
+            yield f"http://localhost:{port}/mcp"
 
 
 @asynccontextmanager
@@ -107,12 +103,8 @@ async def over_sse(server: McpServer[Any], *, admit: Admit = everybody) -> Async
     app = web.Application()
     app.router.add_get("/sse", standing)
     app.router.add_post("/messages/", message)
-    http = Server(bound())
-    await http.start(app)
-    try:
-        yield f"http://localhost:{http.port}/sse"
-    finally:
-        await http.stop()
+    async with served(app) as port:
+        yield f"http://localhost:{port}/sse"
 
 
 @asynccontextmanager
@@ -146,12 +138,8 @@ async def over_websocket(server: McpServer[Any], *, admit: Admit = everybody) ->
 
     app = web.Application()
     app.router.add_get("/mcp", handle)
-    http = Server(bound())
-    await http.start(app)
-    try:
-        yield f"ws://localhost:{http.port}/mcp"
-    finally:
-        await http.stop()
+    async with served(app) as port:
+        yield f"ws://localhost:{port}/mcp"
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from mcp.shared.exceptions import MCPError
 
 from gateway.mcp.upstreams.listing import pin_of
 from tests.interop.serving import gateway
-from tests.world import Loopback
+from tests.world import local_client
 
 MODES = ["legacy", "2026-07-28"]
 
@@ -131,7 +131,7 @@ async def test_an_approval_is_for_the_tool_that_was_shown(tmp_path: Path) -> Non
     async with (
         gateway(tmp_path, hostile("changing", policy="policy.yaml")) as mcp,
         Client(f"{mcp}/changing", cache=None) as client,
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback())) as person,
+        local_client() as person,
         asyncio.TaskGroup() as tasks,
     ):
         console = mcp[:-4].replace("localhost", "gateway.localhost")
