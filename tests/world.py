@@ -146,6 +146,13 @@ class Socket(aiohttp.ClientWebSocketResponse[Literal[True]]):
             self._response.close()
         return received
 
+    async def close(self, *, code: int = aiohttp.WSCloseCode.OK, message: bytes = b"") -> bool:
+        """As ever."""
+        try:
+            return await super().close(code=code, message=message)
+        finally:
+            self._response.close()
+
 
 class Loopback(aiohttp.abc.AbstractResolver):
     """Resolves every name to 127.0.0.1."""

@@ -169,7 +169,8 @@ async def test_nothing_that_is_open_holds_the_end_up(tmp_path: Path) -> None:
         client = await held.enter_async_context(local_client())
         bridge = BridgeDoor(gateway, client)
         await bridge.open()
-        held.push_async_callback(bridge.close)
+        assert bridge.socket is not None
+        held.push_async_callback(bridge.socket.close)
         events = await client.get(f"{bridge.origin}/api/events", headers=bridge.own)
         assert events.status == 200
         legacy = await held.enter_async_context(http_door(gateway, modern=False))

@@ -27,7 +27,7 @@ twin("jQuery", async (see) => {
 twin("ky", async (see) => {
   const { ky } = libraries;
   const prefix = new Request("/").url;
-  const api = ky.create({ prefixUrl: prefix, retry: 0 });
+  const api = ky.create({ prefix, retry: 0 });
   see(await api.get("api/json").json(), await api.post("api/echo", { json: { a: 1 } }).json());
   const failed = await api.get("api/status/404").catch((error) => error);
   see(failed.name, failed.response.status);
