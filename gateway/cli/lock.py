@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gateway.errors import StartError
+from gateway.model import Json
 
 NAME = "gateway.lock"
 
@@ -47,20 +48,30 @@ def held(config: Path) -> Iterator[Callable[[str], None]]:
 
 def running(config: Path) -> str | None:
     """Where the gateway of `config` is, None where none runs or it cannot be reached yet."""
-    with _opened(config) as file:
-        if file is None or not _is_held(file):
-            return None
-        with suppress(ValueError, OSError):
-            said = json.loads(os.pread(file, 4096, 0))
-            url = said.get("url") if isinstance(said, dict) else None
-            return url if isinstance(url, str) else None
-        return None
+    url = _told(config).get("url")
+    return url if isinstance(url, str) else None
+
+
+def process(config: Path) -> int | None:
+    """The id of that gateway's process."""
+    id = _told(config).get("process")
+    return id if isinstance(id, int) else None
 
 
 def starting(config: Path) -> bool:
     """Whether a gateway of `config` runs, or is about to."""
     with _opened(config) as file:
         return file is not None and _is_held(file)
+
+
+def _told(config: Path) -> dict[str, Json]:
+    """What the gateway has written, if one runs."""
+    with _opened(config) as file:
+        if file is not None and _is_held(file):
+            with suppress(ValueError, OSError):
+                told: Json = json.loads(os.pread(file, 4096, 0))
+                return told if isinstance(told, dict) else {}
+    return {}
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -195,17 +195,19 @@ async def test_where_none_runs_one_is_started_for_all(tmp_path: Path) -> None:
     """Two pipes at once share it; it goes on when they end."""
     write(tmp_path, free_port())
     config = tmp_path / "gateway.yaml"
-    process = 0
     try:
         async with piped("--config", str(config)) as one, piped("--config", str(config)) as other:
             said = [await asked(one, call(1)), await asked(other, call(2))]
-        process = json.loads((tmp_path / lock.NAME).read_text())["process"]
         assert [one[0]["id"] for one in said] == [1, 2]
         assert lock.running(config) is not None
     finally:
-        with suppress(ProcessLookupError):
-            if process:
-                os.kill(process, signal.SIGTERM)
+        started = lock.process(config)
+        if started is not None:
+            os.kill(started, signal.SIGTERM)
+        async with asyncio.timeout(20):
+            while lock.starting(config):
+                await asyncio.sleep(0.05)
+    assert (tmp_path / "gateway.log").read_text("utf-8").count("is ready") == 1
 
 
 def test_events_are_read_however_they_are_cut() -> None:

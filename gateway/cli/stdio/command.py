@@ -80,8 +80,10 @@ def _started(path: Path) -> str:
     while waited < STARTED_WITHIN:
         url = lock.running(path)
         if url is not None:
-            if process.poll() is None:
+            if lock.process(path) == process.pid:
                 _complain(f"started a gateway (process {process.pid}, log {log}); it goes on when this pipe ends")
+            else:
+                process.terminate()  # that of another pipe came first: this one would start when that one ends
             return url
         if process.poll() is not None and not lock.starting(path):
             last = log.read_text("utf-8", "replace").strip().splitlines()[-1:]
