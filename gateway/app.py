@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
 from fnmatch import fnmatchcase
-from importlib.resources import files
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -16,48 +14,45 @@ from aiohttp import web
 import gateway
 from gateway.accounts import Accounts, audience
 from gateway.admission import Admission, admission, issuers_of
-from gateway.apps import PARTS, STORAGE_PART, own_files, pack
 from gateway.asking import Approving
 from gateway.backends.connect import Connections
+from gateway.built import built
 from gateway.callers.nouns import told_by_proxies
 from gateway.config import App as AppConfig
-from gateway.config import Config, Notices, Reading, Storage, Upstream, UpstreamApp
+from gateway.config import Config, Notices, Reading, Upstream, UpstreamApp
 from gateway.doors import mcp as mcp_door
 from gateway.doors.access import Site
 from gateway.doors.answers import refused
 from gateway.doors.bridge import BridgeDoor
 from gateway.doors.connections import ConnectionsDoor
-from gateway.doors.console import AppCard, ConsoleDoor, Logout
+from gateway.doors.console import ConsoleDoor, Logout
 from gateway.doors.events import Events
 from gateway.doors.guard import PRINCIPAL, Guard, Listener
 from gateway.doors.health import Health
 from gateway.doors.links import LinkDoor
 from gateway.doors.metrics import MetricsDoor
-from gateway.doors.sandbox import SandboxDoor, declared
+from gateway.doors.sandbox import SandboxDoor
 from gateway.doors.short_way import McpGate
-from gateway.doors.site import ANY_PATH, SiteDoor
+from gateway.doors.site import ANY_PATH
 from gateway.doors.standing import Standing
-from gateway.errors import StartError
 from gateway.exchange.circuit import Circuits
 from gateway.exchange.idempotency import Idempotency
 from gateway.exchange.limit import Limiter
-from gateway.exchange.pipeline import Exchange, Guarded
+from gateway.exchange.pipeline import Exchange
 from gateway.exchange.send import Sender
-from gateway.exchange.snapshot import Snapshot
 from gateway.exchange.streams import Streams
 from gateway.exchange.wait import Waiting
 from gateway.gauges import watched
 from gateway.hooks import Hooks
-from gateway.mcp.answers import Answers, OwnAnswers
 from gateway.mcp.server import Before, Face, message_limit
 from gateway.mcp.upstreams.merged import Merged
 from gateway.mcp.upstreams.proxy import ShownIn
 from gateway.mcp.upstreams.room import Upstreams
-from gateway.mcp.upstreams.views import UpstreamAnswers
-from gateway.model import Principal, Resource
+from gateway.model import Principal
 from gateway.recording import Recording
 from gateway.reload import Reloader
-from gateway.running import Apps, Backends, Held, Packed, Running
+from gateway.running import Apps, Backends, Held, Running, in_one_task
+from gateway.serving import BODY, Serving
 from gateway.stores.issued import IssuedTokens
 from gateway.stores.keys import IdempotencyKeys
 from gateway.stores.quotas import Quotas
@@ -67,12 +62,8 @@ from gateway.stores.sql import Database
 from gateway.stores.upstream_tools import UpstreamTools
 from gateway.telemetry import Metrics
 from gateway.views.forward import Forwarder
-from gateway.views.registry import AppRules, Views
+from gateway.views.registry import Views
 from gateway.views.shown import Shown
-
-BODY = 16 * 1024 * 1024
-"""Bytes of the largest request body that a door takes where no policy says more."""
-
 
 GATE = web.AppKey("gate", McpGate)
 """What a `FrontRunner` of the application asks."""
@@ -96,10 +87,9 @@ class _Gateway:
     """All rooms, built in the order in which they need each other."""
 
     def __init__(self, config: Config, reread: Callable[[], Reading] | None, live: bool) -> None:
-        static = _static()
+        self._built = built()
         origins = config.server.origins
         self._config = config
-        self._static = static
         self._live = live
         self._metrics = Metrics()
         self._connections = Connections()
@@ -179,12 +169,20 @@ class _Gateway:
             grants=self._approving.grants,
             absences=self._accounts.absences,
         )
-        self._runtime = (static / "view" / "runtime.js").read_text("utf-8")
-        self._parts = {word: (static / name).read_text("utf-8") for word, name in PARTS.items()}
-        self._keeping = (static / STORAGE_PART).read_text("utf-8")
-        self._sandbox = SandboxDoor(static / "sandbox", origins.sandbox)
+        self._sandbox = SandboxDoor(self._built.folder / "sandbox", origins.sandbox)
         self._listener = _listener(config, self._apps)
-        self._apps.replace({app.id: self._serving(app) for app in config.apps.values()})
+        self._serving = Serving(
+            config,
+            self._apps,
+            backends=self._backends,
+            built=self._built,
+            sandbox=self._sandbox,
+            exchange=self._exchange,
+            proxies=lambda: self._upstreams.proxies,
+            face=self._face,
+            load_keys=self._accounts.ring.load,
+        )
+        self._apps.replace({app.id: self._serving.of(app) for app in config.apps.values()})
         self._tasks = asyncio.TaskGroup()
         self._upstreams = Upstreams(
             config.upstreams,
@@ -199,7 +197,7 @@ class _Gateway:
             asking=self._approving.elicitation(),
             page=self._approving.page,
             shown_in=self._shown_in,
-            runtime=self._runtime,
+            runtime=self._built.runtime,
             tasks=self._tasks,
             notices=self._notices,
             file=str(config.path),
@@ -269,7 +267,7 @@ class _Gateway:
 
     def _console(self, bridge: BridgeDoor, admitted: Admission) -> ConsoleDoor:
         return ConsoleDoor(
-            folder=self._static / "console",
+            folder=self._built.folder / "console",
             sandbox=self._config.server.origins.sandbox,
             version=gateway.__version__,
             apps=self._apps.part(lambda app: app.card),
@@ -316,7 +314,7 @@ class _Gateway:
 
     async def _take(self, configs: Mapping[str, AppConfig]) -> None:
         """Let other apps take effect, all at once: no await stands between their being taken by the rooms."""
-        apps = {id: await asyncio.to_thread(self._serving, app) for id, app in configs.items()}
+        apps = {id: await asyncio.to_thread(self._serving.of, app) for id, app in configs.items()}
         before = dict(self._apps)
         gone, new = before.keys() - apps.keys(), apps.keys() - before.keys()
         for id in new:
@@ -360,65 +358,6 @@ class _Gateway:
             self._approving.outdated(now.config.id, now.config.policy.version)
             self._views.renew(now.config.id)
 
-    def _serving(self, app: AppConfig) -> Running:
-        """Everything that serves an app; what is as before stays the same object. Raises StartError, DocumentError."""
-        before = self._apps.get(app.id)
-        face = before.face if before is not None else self._face(app.id)
-        if before is not None and _page(app) == _page(before.config):
-            packed, site, card = before.packed, before.site, before.card
-            answers: Answers = before.answers
-        elif isinstance(app.source, Path):
-            packed, site, card = self._packed(app, app.source)
-            answers = OwnAnswers(face.catalog)
-        else:
-            packed, site, card = self._borrowed(app, app.source)
-            answers = UpstreamAnswers(
-                app.source,
-                proxies=lambda: self._upstreams.proxies,
-                own=OwnAnswers(face.catalog),
-                sandbox=lambda ui: self._sandbox.url(self._config.server.origins.console, declared(ui)),
-            )
-        own = own_files(app.source) if isinstance(app.source, Path) else {}
-        return Running(
-            config=app,
-            guarded=Guarded(app.policy, self._backends.of(app, before), own),
-            rules=AppRules(app.title, app.policy, app.unproven, app.trust_view_gestures),
-            packed=packed,
-            card=card,
-            face=face,
-            answers=answers,
-            site=site,
-            host=_netloc(self._config.server.origins.app(app.id)),
-        )
-
-    def _packed(self, app: AppConfig, source: Path) -> tuple[Packed, SiteDoor, AppCard]:
-        """The page, the site and the card of an app of our own. Raises StartError, DocumentError."""
-        origins = self._config.server.origins
-        keeps = app.storage is Storage.GATEWAY
-        if keeps:
-            self._accounts.ring.load()
-        resource = pack(
-            source,
-            app=app.id,
-            title=app.title,
-            runtime=self._runtime,
-            parts=self._parts,
-            storage=self._keeping if keeps else None,
-            permissions=app.permissions,
-        )
-        packed = Packed(app.id, app.title, resource, self._snapshot(app.id), keeps)
-        site = SiteDoor(
-            app.id, source, self._exchange, patience=self._config.approvals.timeout, largest=self._largest(app.id)
-        )
-        sandbox_url = self._sandbox.url(origins.console, resource.meta)
-        return packed, site, AppCard(app.id, app.title, origins.app(app.id), resource.uri, sandbox_url)
-
-    def _borrowed(self, app: AppConfig, source: UpstreamApp) -> tuple[Packed, None, AppCard]:
-        """The same of an app of an upstream: its page is read from there whenever it is shown."""
-        packed = Packed(app.id, app.title, Resource(source.resource, "", {}), None)
-        sandbox_url = self._sandbox.url(self._config.server.origins.console, {})
-        return packed, None, AppCard(app.id, app.title, None, source.resource, sandbox_url)
-
     def _shown_in(self, upstream: str) -> ShownIn:
         """Finds the view in a host page of ours that shows an app of this upstream."""
 
@@ -430,16 +369,6 @@ class _Gateway:
             return None
 
         return find
-
-    def _largest(self, app: str) -> Callable[[], int]:
-        """How large a body of the app may be, as its policy says at the moment."""
-        return lambda: max(BODY, self._apps[app].config.policy.largest_request)
-
-    def _snapshot(self, app: str) -> Snapshot:
-        def urls() -> tuple[str, ...]:
-            return self._apps[app].config.policy.snapshot if app in self._apps else ()
-
-        return Snapshot(app, urls, self._exchange)
 
     def _face(self, app: str | None, before: Before | None = None) -> Face:
         return Face(
@@ -458,35 +387,14 @@ class _Gateway:
             sessions=self._config.mcp.sessions,
             session_idle=self._config.mcp.session_idle,
             asking=self._approving.elicitation(),
-            body_limit=lambda: message_limit(self._largest_of(app)),
+            body_limit=lambda: message_limit(self._apps.largest_request(app)),
         )
 
-    def _largest_of(self, app: str | None) -> int:
-        """How large a body may be that goes through a mount, as the policies say at the moment."""
-        apps = self._apps.values() if app is None else [self._apps[app]] if app in self._apps else []
-        return max((one.config.policy.largest_request for one in apps), default=0)
-
     async def _lifetime(self, _: web.Application) -> AsyncIterator[None]:
-        """What runs while the application does. One task enters and leaves it, as task groups ask for."""
-        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        stop = asyncio.Event()
-
-        async def live() -> None:
-            try:
-                async with self._running():
-                    started.set_result(None)
-                    await stop.wait()
-            except Exception as error:  # whatever it is, who waits for the start must hear of it
-                if started.done():
-                    raise
-                started.set_exception(error)
-
-        task = asyncio.create_task(live())  # the one task that no group holds: it holds the groups
-        await started
-        self._health.ready = True
-        yield
-        stop.set()
-        await task
+        """What runs while the application does."""
+        async with in_one_task(self._running()):
+            self._health.ready = True
+            yield
 
     @asynccontextmanager
     async def _running(self) -> AsyncIterator[None]:
@@ -539,18 +447,5 @@ def _entrances(console: str) -> list[web.RouteDef]:
     return [web.get("/", enter)]
 
 
-def _page(app: AppConfig) -> tuple[object, ...]:
-    """What the packed page of an app depends on."""
-    return app.source, app.title, app.stamp, app.permissions, app.storage
-
-
 def _netloc(origin: str) -> str:
     return urlsplit(origin).netloc
-
-
-def _static() -> Path:
-    """The built browser files. Raises `StartError` where they were not built."""
-    folder = Path(str(files("gateway"))) / "static"
-    if not all((folder / name).is_file() for name in ("view/runtime.js", STORAGE_PART, *PARTS.values())):
-        raise StartError("The browser files are not built: install with `pip install .`, which builds them.")
-    return folder

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
@@ -95,6 +95,11 @@ class Apps(Mapping[str, Running]):
     def hosts(self, others: Mapping[str, T], take: Callable[[Running], T]) -> Mapping[str, T]:
         """The same by the hosts of their sites, beside `others`."""
         return _Hosts(self, others, take)
+
+    def largest_request(self, app: str | None) -> int:
+        """Bytes of the largest body that the policy of `app` takes now, or that of any; 0 where there is none."""
+        apps = self._now.values() if app is None else [self._now[app]] if app in self._now else []
+        return max((one.config.policy.largest_request for one in apps), default=0)
 
     def __getitem__(self, key: str) -> Running:
         return self._now[key]
@@ -228,3 +233,24 @@ async def _hold(
     async with manager:
         entered.set_result(None)
         await end.wait()
+
+
+@asynccontextmanager
+async def in_one_task(manager: AbstractAsyncContextManager[None]) -> AsyncIterator[None]:
+    """Enter and leave `manager` in a task of its own, as task groups ask for, whoever enters and leaves here."""
+    entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    end = asyncio.Event()
+
+    async def live() -> None:
+        try:
+            await _hold(manager, entered, end)
+        except Exception as error:  # whatever it is, who waits for the start must hear of it
+            if entered.done():
+                raise
+            entered.set_exception(error)
+
+    task = asyncio.create_task(live())  # the one task that no group holds: it holds the groups
+    await entered
+    yield
+    end.set()
+    await task

@@ -1,0 +1,128 @@
+"""Makes what serves an app out of its configuration: its page, its site, its card, its backends, its mount."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from gateway.apps import own_files, pack
+from gateway.built import Built
+from gateway.config import App as AppConfig
+from gateway.config import Config, Storage, UpstreamApp
+from gateway.doors.console import AppCard
+from gateway.doors.sandbox import SandboxDoor, declared
+from gateway.doors.site import SiteDoor
+from gateway.exchange.pipeline import Exchange, Guarded
+from gateway.exchange.snapshot import Snapshot
+from gateway.mcp.answers import Answers, OwnAnswers
+from gateway.mcp.server import Face
+from gateway.mcp.upstreams.proxy import Proxy
+from gateway.mcp.upstreams.views import UpstreamAnswers
+from gateway.model import Resource
+from gateway.running import Apps, Backends, Packed, Running
+from gateway.views.registry import AppRules
+
+BODY = 16 * 1024 * 1024
+"""Bytes of the largest request body that a door takes where no policy says more."""
+
+
+class Serving:
+    """Makes apps ready. `face` makes a mount, `proxies` are the upstreams now; `load_keys` reads what seals."""
+
+    def __init__(
+        self,
+        config: Config,
+        apps: Apps,
+        *,
+        backends: Backends,
+        built: Built,
+        sandbox: SandboxDoor,
+        exchange: Exchange,
+        proxies: Callable[[], Mapping[str, Proxy]],
+        face: Callable[[str], Face],
+        load_keys: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._apps = apps
+        self._backends = backends
+        self._built = built
+        self._sandbox = sandbox
+        self._exchange = exchange
+        self._proxies = proxies
+        self._face = face
+        self._load_keys = load_keys
+
+    def of(self, app: AppConfig) -> Running:
+        """Everything that serves an app; what is as before stays the same object. Raises StartError, DocumentError."""
+        before = self._apps.get(app.id)
+        face = before.face if before is not None else self._face(app.id)
+        if before is not None and _page(app) == _page(before.config):
+            packed, site, card = before.packed, before.site, before.card
+            answers: Answers = before.answers
+        elif isinstance(app.source, Path):
+            packed, site, card = self._packed(app, app.source)
+            answers = OwnAnswers(face.catalog)
+        else:
+            packed, site, card = self._borrowed(app, app.source)
+            answers = UpstreamAnswers(
+                app.source,
+                proxies=self._proxies,
+                own=OwnAnswers(face.catalog),
+                sandbox=lambda ui: self._sandbox.url(self._config.server.origins.console, declared(ui)),
+            )
+        own = own_files(app.source) if isinstance(app.source, Path) else {}
+        return Running(
+            config=app,
+            guarded=Guarded(app.policy, self._backends.of(app, before), own),
+            rules=AppRules(app.title, app.policy, app.unproven, app.trust_view_gestures),
+            packed=packed,
+            card=card,
+            face=face,
+            answers=answers,
+            site=site,
+            host=urlsplit(self._config.server.origins.app(app.id)).netloc,
+        )
+
+    def _packed(self, app: AppConfig, source: Path) -> tuple[Packed, SiteDoor, AppCard]:
+        """The page, the site and the card of an app of our own. Raises StartError, DocumentError."""
+        origins = self._config.server.origins
+        keeps = app.storage is Storage.GATEWAY
+        if keeps:
+            self._load_keys()
+        resource = pack(
+            source,
+            app=app.id,
+            title=app.title,
+            runtime=self._built.runtime,
+            parts=self._built.parts,
+            storage=self._built.storage if keeps else None,
+            permissions=app.permissions,
+        )
+        packed = Packed(app.id, app.title, resource, self._snapshot(app.id), keeps)
+        site = SiteDoor(
+            app.id,
+            source,
+            self._exchange,
+            patience=self._config.approvals.timeout,
+            largest=lambda: max(BODY, self._apps.largest_request(app.id)),
+        )
+        sandbox_url = self._sandbox.url(origins.console, resource.meta)
+        return packed, site, AppCard(app.id, app.title, origins.app(app.id), resource.uri, sandbox_url)
+
+    def _borrowed(self, app: AppConfig, source: UpstreamApp) -> tuple[Packed, None, AppCard]:
+        """The same of an app of an upstream: its page is read from there whenever it is shown."""
+        packed = Packed(app.id, app.title, Resource(source.resource, "", {}), None)
+        sandbox_url = self._sandbox.url(self._config.server.origins.console, {})
+        return packed, None, AppCard(app.id, app.title, None, source.resource, sandbox_url)
+
+    def _snapshot(self, app: str) -> Snapshot:
+        def urls() -> tuple[str, ...]:
+            return self._apps[app].config.policy.snapshot if app in self._apps else ()
+
+        return Snapshot(app, urls, self._exchange)
+
+
+def _page(app: AppConfig) -> tuple[object, ...]:
+    """What the packed page of an app depends on."""
+    return app.source, app.title, app.stamp, app.permissions, app.storage
