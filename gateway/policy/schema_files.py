@@ -11,7 +11,7 @@ from jsonschema.exceptions import SchemaError
 
 from gateway.documents import Node
 from gateway.errors import DocumentError, Problem
-from gateway.policy.conditions import pattern_program
+from gateway.policy.engine import pattern_program
 from gateway.policy.regexes import bounded_regex
 from gateway.policy.schemas import FORMATS, KEYWORDS, UNBOUNDED, BodySchema, Pattern
 
