@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import hashlib
 import hmac
 import secrets
@@ -16,6 +15,7 @@ from aiohttp import WSMsgType, web
 from gateway import mux
 from gateway.contract import Handed
 from gateway.doors.answers import SECURE, refused
+from gateway.doors.apart import BYTES, bytes_apart, names_bytes
 from gateway.doors.bodies import LARGEST, Bodies
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.standing import Standing
@@ -30,14 +30,8 @@ from gateway.views.registry import View, Views
 
 PROTOCOL = "webmcp-gateway.v1"
 
-BYTES = "$bytes"
-"""The member of `params` or `result` that names the bytes of the `body` in it; only host pages write it, not apps."""
-
 TOO_LARGE = "too-large"
 """Stands there for bytes that were too many to be put."""
-
-APART = 64 * 1024
-"""Characters of base64 above which the body of an answer goes as bytes."""
 
 HEARTBEAT = 15.0
 GREETING = 10.0
@@ -349,10 +343,10 @@ class _Connection:
         if self._ticket is None:
             return
         id, principal = secrets.token_urlsafe(24), self._ticket.principal.id
-        apart = _bytes_apart(message) if own else None
+        apart = bytes_apart(message) if own else None
         if apart is not None and self._door.bodies.put(id, principal, apart.data):
             frame = mux.Message(frame.view, frame.channel, apart.named(id))
-        elif mux.is_large(message) or _names_bytes(message):
+        elif mux.is_large(message) or names_bytes(message):
             named, text = mux.split_body(message, id)
             if self._door.bodies.put(id, principal, text):
                 frame = mux.Message(frame.view, frame.channel, named)
@@ -369,48 +363,6 @@ class _Connection:
             for text in self._mux.pending_output():
                 with suppress(ConnectionError):
                     await self._socket.send_str(text)
-
-
-@dataclass(frozen=True, slots=True)
-class _Apart:
-    """The answer to an HTTP request, and its body's bytes, which go beside it."""
-
-    message: dict[str, Json]
-    result: dict[str, Json]
-    content: dict[str, Json]
-    data: bytes
-
-    def named(self, id: str) -> dict[str, Json]:
-        """The answer that names its bytes `id`."""
-        content = {name: value for name, value in self.content.items() if name != "body"}
-        return {**self.message, "result": {**self.result, "structuredContent": content, BYTES: id}}
-
-
-def _bytes_apart(message: dict[str, Json]) -> _Apart | None:
-    """A large body in base64, taken out of the answer that holds it."""
-    result = message.get("result")
-    content = result.get("structuredContent") if isinstance(result, dict) else None
-    if not isinstance(result, dict) or not isinstance(content, dict) or content.get("bodyType") != "base64":
-        return None
-    body = content.get("body")
-    if not isinstance(body, str) or len(body) < APART or base64.b64encode(_decoded(body[-4:])).decode() != body[-4:]:
-        return None
-    data = _decoded(body)
-    return _Apart(message, result, content, data) if data else None
-
-
-def _names_bytes(message: dict[str, Json]) -> bool:
-    """Whether another's answer looks as if bytes went beside it; taken as a body of its own, it names none."""
-    result = message.get("result")
-    return isinstance(result, dict) and BYTES in result
-
-
-def _decoded(text: str) -> bytes:
-    """The bytes, none where it only looks like base64."""
-    try:
-        return base64.b64decode(text, validate=True)
-    except ValueError:
-        return b""
 
 
 def _digest(token: str) -> bytes:
