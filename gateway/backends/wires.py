@@ -166,7 +166,7 @@ class _Wire(asyncio.Protocol):
                 raise Lost
             self._transport.write(data)
             await waiter
-        except BaseException:
+        except BaseException:  # cancelled too: what is left of the answer may still come
             self._good = False
             raise
         finally:

@@ -53,7 +53,7 @@ class JsonPath:
         found: list[Json] = [value]
         for segment in self.segments[:-1]:
             found = [
-                container[key]  # type: ignore[index]
+                container[key]  # type: ignore[index]  # as above
                 for container in _containers(found, segment.deep)
                 for key in _keys(container, segment.selector)
             ]
@@ -116,9 +116,9 @@ def _copied(value: Json) -> Json:
     while stack:
         container = stack.pop()
         for key in _keys(container, None):
-            child = container[key]  # type: ignore[index]
+            child = container[key]  # type: ignore[index]  # as above
             if isinstance(child, dict | list):
                 copied: Container = child.copy()
-                container[key] = copied  # type: ignore[index]
+                container[key] = copied  # type: ignore[index]  # as above
                 stack.append(copied)
     return whole[0]

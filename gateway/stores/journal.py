@@ -103,7 +103,7 @@ class Journal:
             self._file = _open_alone(self.path)
             try:
                 self._resume()
-            except BaseException:
+            except BaseException:  # whatever keeps it from opening, the file is for others again
                 self._close()
                 raise
         except OSError as error:

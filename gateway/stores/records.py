@@ -90,7 +90,7 @@ class Records:
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    async def query(self, limit: int, filter: Filter = Filter(), before: str | None = None) -> list[Record]:  # noqa: A002  it filters
+    async def query(self, limit: int, fitting: Filter = Filter(), before: str | None = None) -> list[Record]:
         """The newest records first that fit, and older than the record with the id `before`.
 
         Raises OSError while the database is down.
@@ -103,7 +103,7 @@ class Records:
                 edge = next((row for row in await connection.execute(wanted) if row.opens), None)
                 if edge is None:
                     return []
-            return [_record(row) for row in await connection.execute(_newest(limit, filter, edge))]
+            return [_record(row) for row in await connection.execute(_newest(limit, fitting, edge))]
 
     async def position(self, chain: str) -> Position | None:
         """How far the journal `chain` is in the database."""

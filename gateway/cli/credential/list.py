@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,43 +26,49 @@ def list_credentials(path: Path, as_json: bool) -> None:
     Example: webmcp-gateway credential list --json
     """
 
-    async def listed(accounts: Accounts) -> list[Json]:
+    async def listed(accounts: Accounts) -> list[_Row]:
         stored = await accounts.store.list()
         return [
-            {
-                "name": name,
-                "type": kind(spec),
-                "per_person": is_connected(spec),
-                "tokens": [_told(one) for one in stored if one.credential == name],
-            }
+            _Row(name, kind(spec), is_connected(spec), tuple(one for one in stored if one.credential == name))
             for name, spec in accounts.specs.items()
         ]
 
     found = run(path, listed)
     if as_json:
-        write_json(found)
+        write_json([_json(row) for row in found])
         return
     table = Table("credential", "type", "person", "account", "expires", box=None, pad_edge=False)
-    for one in found:
-        assert isinstance(one, dict)  # noqa: S101  made above
-        tokens = one["tokens"]
-        for token in tokens if isinstance(tokens, list) and tokens else [{}]:
-            shown = token if isinstance(token, dict) else {}
-            table.add_row(
-                str(one["name"]),
-                str(one["type"]),
-                str(shown.get("person") or ""),
-                str(shown.get("account") or ""),
-                _date(shown),
-            )
+    for row in found:
+        for token in row.tokens or (None,):
+            who = (token.principal or "", _account(token) or "", _date(token)) if token is not None else ("", "", "")
+            table.add_row(row.name, row.type, *who)
     console().print(table if found else "There is no credential.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One credential, and the tokens that are stored for it."""
+
+    name: str
+    type: str
+    per_person: bool
+    tokens: tuple[Listed, ...]
+
+
+def _json(row: _Row) -> Json:
+    return {
+        "name": row.name,
+        "type": row.type,
+        "per_person": row.per_person,
+        "tokens": [_told(one) for one in row.tokens],
+    }
 
 
 def _told(one: Listed) -> Json:
     kept = one.kept
     return {
         "person": one.principal or None,
-        "account": kept.token.account.label if kept is not None and kept.token.account is not None else None,
+        "account": _account(one),
         "expires": kept.token.expires_at if kept is not None else None,
         "refreshes": kept is not None and kept.token.refresh is not None,
         "changed": one.changed,
@@ -70,12 +77,16 @@ def _told(one: Listed) -> Json:
     }
 
 
-def _date(token: dict[str, Json]) -> str:
-    if token and not token["readable"]:
+def _account(one: Listed) -> str | None:
+    account = one.kept.token.account if one.kept is not None else None
+    return account.label if account is not None else None
+
+
+def _date(one: Listed) -> str:
+    if one.kept is None:
         return "no key opens it"
-    expires = token.get("expires")
-    if not isinstance(expires, float):
+    expires = one.kept.token.expires_at
+    if expires is None:
         return ""
-    return datetime.fromtimestamp(expires, UTC).strftime("%Y-%m-%d %H:%M UTC") + (
-        " (renewed then)" if token.get("refreshes") else ""
-    )
+    renewed = " (renewed then)" if one.kept.token.refresh is not None else ""
+    return datetime.fromtimestamp(expires, UTC).strftime("%Y-%m-%d %H:%M UTC") + renewed

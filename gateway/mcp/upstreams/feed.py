@@ -76,7 +76,7 @@ class Feed:
                 await self.listen(session)
             else:
                 await session.conversation.request("resources/subscribe", {"uri": uri}, headers=_fields(session))
-        except BaseException:
+        except BaseException:  # cancelled too: nobody follows it then
             follower.uris.discard(uri)
             self._forget(uri)
             raise
