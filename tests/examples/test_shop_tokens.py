@@ -1,0 +1,200 @@
+"""The access tokens that the shop of the cart app takes, and those that it does not."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import socket
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from joserfc import jwt
+from joserfc.jwk import ECKey, OctKey
+
+from examples.cart_app import auth_server, shop
+from tests.examples.house import SECRET, House, claims, forged, running, serving, signing_key, unsigned
+
+
+async def test_good_token_is_accepted(house: House) -> None:
+    """With a token of the authorization server the products are there."""
+    status, answer, _ = await house.ask("GET", "/api/products", await house.token())
+
+    assert status == 200
+    assert len(answer["products"]) == 8
+
+
+async def test_without_token_the_shop_only_challenges(house: House) -> None:
+    """401 with a bare challenge, also for paths that do not exist (RFC 6750, 3)."""
+    for path in ("/api/products", "/api/nothing"):
+        status, _, headers = await house.ask("GET", path, None)
+        assert (status, headers["WWW-Authenticate"]) == (401, 'Bearer realm="shop"')
+
+
+BAD_CLAIMS: list[dict[str, Any]] = [
+    {"exp": int(time.time()) - 1},
+    {"exp": None},
+    {"exp": "tomorrow"},
+    {"exp": float("nan")},
+    {"exp": True},
+    {"nbf": int(time.time()) + 3600},
+    {"aud": "https://another.example/api"},
+    {"aud": None},
+    {"aud": [1]},
+    {"iss": "http://127.0.0.1:1"},
+    {"iss": None},
+    {"sub": None},
+    {"sub": ["storefront"]},
+]
+
+
+@pytest.mark.parametrize("changes", BAD_CLAIMS, ids=repr)
+async def test_token_with_wrong_claims_is_refused(house: House, changes: dict[str, Any]) -> None:
+    """Expired, for somebody else, of somebody else, or without what must be there: 401 `invalid_token`."""
+    status, answer, headers = await house.ask("GET", "/api/cart", forged(house, **changes))
+
+    assert (status, answer["error"]) == (401, "invalid_token")
+    assert 'error="invalid_token"' in headers["WWW-Authenticate"]
+
+
+async def test_token_signed_by_another_key_is_refused(house: House) -> None:
+    """Another key is refused under its own name and under the name of the right one."""
+    right = signing_key(house).keys[0].kid
+    for kid in ("another", right):
+        token = jwt.encode({"alg": "ES256", "typ": "at+jwt", "kid": kid}, claims(house), ECKey.generate_key("P-256"))
+        assert (await house.ask("GET", "/api/cart", token))[0] == 401
+
+
+async def test_token_of_another_algorithm_is_refused(house: House) -> None:
+    """`none`, and HMAC with the public key as its secret, are refused."""
+    (key,) = signing_key(house).keys
+    assert isinstance(key, ECKey)
+    secret = OctKey.import_key(base64.b64encode(key.as_pem(private=False)))
+    hmac = jwt.encode({"alg": "HS256", "typ": "at+jwt", "kid": str(key.kid)}, claims(house), secret)
+
+    for token in (unsigned(house), hmac):
+        status, answer, _ = await house.ask("GET", "/api/cart", token)
+        assert (status, answer["error"]) == (401, "invalid_token")
+
+
+async def test_token_of_another_type_is_refused(house: House) -> None:
+    """A JWT that says it is no access token is refused (RFC 9068, 4)."""
+    assert (await house.ask("GET", "/api/cart", forged(house, {"typ": "JWT"})))[0] == 401
+
+
+async def test_changed_token_is_refused(house: House) -> None:
+    """One other character in the claims breaks the signature."""
+    head, body, signature = (await house.token()).split(".")
+    body = body[:10] + ("A" if body[10] != "A" else "B") + body[11:]
+
+    assert (await house.ask("GET", "/api/cart", f"{head}.{body}.{signature}"))[0] == 401
+
+
+@pytest.mark.parametrize(
+    "token", ["x", "a.b.c", "e30.e30.e30", "..", "W10.W10.W10", "eyJhbGciOlsxXX0.e30.e30", "A" * 7000]
+)
+async def test_garbage_as_token_is_refused(house: House, token: str) -> None:
+    """What is no JWT at all is refused in the same way, never a 500."""
+    assert (await house.ask("GET", "/api/cart", token))[0] == 401
+
+
+@pytest.mark.parametrize("value", ["Bearer", "Bearer a b", "Bearer ä"])
+async def test_malformed_authorization_is_a_bad_request(house: House, value: str) -> None:
+    """A header that holds no bearer token is `invalid_request` (RFC 6750, 3.1)."""
+    status, answer, _ = await house.ask("GET", "/api/cart", None, headers={"Authorization": value})
+
+    assert (status, answer["error"]) == (400, "invalid_request")
+
+
+async def test_token_without_the_scope_is_refused(house: House) -> None:
+    """403 `insufficient_scope`, and the scope that is needed."""
+    for scope in ("products", None, "cartoon"):
+        status, _, headers = await house.ask("GET", "/api/cart", forged(house, scope=scope))
+        assert status == 403
+        assert 'scope="cart"' in headers["WWW-Authenticate"]
+
+
+async def test_short_lived_token_expires(tmp_path: Path) -> None:
+    """A token of one second is refused after two."""
+    async with running(tmp_path, lifetime=1) as house:
+        token = await house.token()
+        assert (await house.ask("GET", "/api/cart", token))[0] == 200
+        await asyncio.sleep(1.1)
+        assert (await house.ask("GET", "/api/cart", token))[0] == 401
+
+
+async def test_new_key_of_the_issuer_is_found(tmp_path: Path) -> None:
+    """After the authorization server changed its key the shop takes the new one, and no longer the old one."""
+    sock = socket.create_server(("127.0.0.1", 0))
+    issuer = f"http://127.0.0.1:{sock.getsockname()[1]}"
+    auth = auth_server.Settings(issuer, "storefront", SECRET, keys=tmp_path / "first.json")
+    renewed = replace(auth, keys=tmp_path / "second.json")
+    settings = shop.Settings(tmp_path / "shop.db", issuer, refetch_pause=0)
+    shop_socket = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{shop_socket.getsockname()[1]}"
+
+    async with serving(shop.build_app(settings), shop_socket), aiohttp.ClientSession() as client:
+        old, new = House(auth, settings, url, client), House(renewed, settings, url, client)
+        async with serving(auth_server.build_app(auth), sock.dup()):
+            assert (await old.ask("GET", "/api/cart", await old.token()))[0] == 200
+            old_token = await old.token()
+        sock.close()
+        sock = socket.create_server(("127.0.0.1", int(issuer.rsplit(":", 1)[1])))
+        async with serving(auth_server.build_app(renewed), sock):
+            assert (await new.ask("GET", "/api/cart", await new.token()))[0] == 200
+            assert (await new.ask("GET", "/api/cart", old_token))[0] == 401
+
+
+async def test_keys_are_asked_for_once(house: House) -> None:
+    """Known keys are kept; a name of a key that does not exist brings another look, but not at each request."""
+    patient = shop.Issuer(house.auth.issuer, 60, house.client)
+    eager = shop.Issuer(house.auth.issuer, 0, house.client)
+
+    first, second = await patient.keys(), await eager.keys()
+
+    assert await patient.keys() is first
+    assert await patient.newer_keys(first) is first
+    assert await eager.newer_keys(second) is not second
+
+
+@pytest.mark.parametrize(
+    "document", [{"issuer": "http://another", "jwks_uri": "KEYS"}, {}, [], {"issuer": "ISSUER", "jwks_uri": "/x"}]
+)
+async def test_wrong_metadata_of_the_issuer_is_not_believed(house: House, document: object) -> None:
+    """Metadata that names another issuer, or no keys, is as bad as none."""
+    sock = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+
+    async def answer(request: web.Request) -> web.Response:
+        keys = f"{house.auth.issuer}/jwks.json"
+        return web.Response(text=json.dumps(document).replace("ISSUER", url).replace("KEYS", keys))
+
+    app = web.Application()
+    app.router.add_get("/.well-known/oauth-authorization-server", answer)
+    async with serving(app, sock):
+        with pytest.raises(shop.ShopError, match="cannot check"):
+            await shop.Issuer(url, 0, house.client).keys()
+
+
+async def test_shop_says_when_its_issuer_is_away(tmp_path: Path) -> None:
+    """Without keys nobody can be let in: 503, and the shop works once the issuer is there."""
+    free = socket.create_server(("127.0.0.1", 0))
+    issuer = f"http://127.0.0.1:{free.getsockname()[1]}"
+    free.close()
+    auth = auth_server.Settings(issuer, "storefront", SECRET)
+    settings = shop.Settings(tmp_path / "shop.db", issuer, refetch_pause=0)
+    shop_socket = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{shop_socket.getsockname()[1]}"
+
+    async with serving(shop.build_app(settings), shop_socket), aiohttp.ClientSession() as client:
+        house = House(auth, settings, url, client)
+        status, answer, headers = await house.ask("GET", "/api/cart", "a.b.c")
+        assert (status, answer["error"], headers["Retry-After"]) == (503, "issuer_unavailable", "1")
+        again = socket.create_server(("127.0.0.1", int(issuer.rsplit(":", 1)[1])))
+        async with serving(auth_server.build_app(auth), again):
+            assert (await house.ask("GET", "/api/cart", await house.token()))[0] == 200
