@@ -16,8 +16,8 @@ from gateway.stores.heads import key_in
 from gateway.stores.journal import UNKNOWN, Journal
 from gateway.stores.segments import lines_from
 from gateway.stores.verify import found_in, verified
-from tests.cli.test_serve import ended, free_port, process, ready
-from tests.world import Server, bound, local_client
+from tests.cli.test_serve import ended, process, ready
+from tests.world import Server, bound, free_port, local_client
 
 WORKERS = 8
 CLIENT = {"webmcp-gateway-client": "1"}

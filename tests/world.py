@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +23,9 @@ from gateway.credentials import OAuth
 from gateway.doors.short_way import FrontRunner
 from tests.leaks.marks import MARK
 
+UNGIVEN = (20_000, 32_000)
+"""Below the ports that Linux, macOS and Windows choose from."""
+
 EXAMPLE = Path(goods.__file__).parent
 SECRET = f"a secret of these tests: 100%+ {MARK}"
 
@@ -33,6 +37,13 @@ def bound(port: int = 0) -> socket.socket:
     sock.bind(("127.0.0.1", port))
     sock.listen(128)
     return sock
+
+
+def free_port() -> int:
+    """A port that nobody listens on, of those that the system itself gives to nobody meanwhile."""
+    while True:
+        with suppress(OSError), socket.create_server(("127.0.0.1", random.randrange(*UNGIVEN))) as taken:
+            return int(taken.getsockname()[1])
 
 
 class Server:

@@ -109,11 +109,3 @@ class Names(AbstractResolver):
 
     async def close(self) -> None:
         """Nothing to release."""
-
-
-def free_port() -> int:
-    """A port where nobody listens."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-    return port

@@ -18,7 +18,8 @@ from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
 from gateway.errors import Reason, Refusal
 from gateway.model import Outbound, Response
-from tests.backends.peers import LOOPBACK, NOWHERE, Allowing, Names, Shop, free_port, raw_peer
+from tests.backends.peers import LOOPBACK, NOWHERE, Allowing, Names, Shop, raw_peer
+from tests.world import free_port
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +15,7 @@ from aiohttp import web
 
 import gateway
 from tests.leaks.watch import environment
-from tests.world import bound
+from tests.world import bound, free_port
 
 ROOT = Path(gateway.__file__).parent.parent
 COMMAND = (sys.executable, "-c", "from gateway.cli import main; main()", "serve")
@@ -32,13 +31,6 @@ def write(folder: Path, port: int, backend: int = 9) -> None:
     (folder / "gateway.yaml").write_text(
         f"server: {{listen: 127.0.0.1:{port}}}\napps: {{page: {{source: index.html, policy: policy.yaml}}}}\n"
     )
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 @asynccontextmanager

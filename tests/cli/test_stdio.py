@@ -20,9 +20,10 @@ from mcp.client.stdio import stdio_client
 from gateway.cli import lock
 from gateway.cli.stdio.events import EventReader
 from gateway.errors import StartError
-from tests.cli.test_serve import ROOT, free_port, process, ready, write
+from tests.cli.test_serve import ROOT, process, ready, write
 from tests.leaks.watch import environment
 from tests.mcp.fakes import MODES, Mount, Served
+from tests.world import free_port
 
 COMMAND = ("-c", "from gateway.cli import main; main()", "stdio")
 UI = [advertise("io.modelcontextprotocol/ui", {"mimeTypes": ["text/html;profile=mcp-app"]})]

@@ -19,8 +19,8 @@ from gateway.stores.heads import key_in
 from gateway.stores.verify import found_in, verified
 from tests.attacks.doors import DOORS, AttackedDoor, BridgeDoor, http_door
 from tests.attacks.world import APP
-from tests.cli.test_serve import ended, free_port, process, ready
-from tests.world import Server, bound, local_client
+from tests.cli.test_serve import ended, process, ready
+from tests.world import Server, bound, free_port, local_client
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ import yaml
 
 from examples.cart_app import demo
 from gateway.config import load_config
+from tests.world import free_port
 
 SERVER = """
 import sys
@@ -24,12 +25,6 @@ class Answer(BaseHTTPRequestHandler):
         self.end_headers()
 HTTPServer(("127.0.0.1", int(sys.argv[1])), Answer).serve_forever()
 """
-
-
-def free_port() -> int:
-    """A port on which nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
 
 
 def part(program: str, port: int, probe: str = "/ready") -> demo.Part:
