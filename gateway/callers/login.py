@@ -14,12 +14,15 @@ from typing import Self
 class Attempt:
     """`cookie` is what the browser keeps, `issuer` the number of the login, `to` where it leads in the end.
 
+    A `fresh` one asks the person again, whoever is logged in at the issuer already.
+
     State, nonce and PKCE verifier are derived from the cookie under a key of the gateway's: nobody who does not have
     both can make them, and nothing is kept of attempts that come to nothing.
     """
 
     cookie: str
     issuer: str
+    fresh: bool
     to: str
     _key: bytes = field(repr=False)
 
@@ -28,12 +31,12 @@ class Attempt:
         """The attempt in a cookie that this gateway has given out less than `life` seconds ago."""
         told, _, signature = (cookie or "").rpartition(".")
         parts = told.split(".")
-        if len(parts) != 4 or not hmac.compare_digest(_derived(key, "cookie", told).encode(), signature.encode()):
+        if len(parts) != 5 or not hmac.compare_digest(_derived(key, "cookie", told).encode(), signature.encode()):
             return None
-        _, begun, issuer, to = parts
+        _, begun, issuer, fresh, to = parts
         if not 0 <= now - int(begun) <= life:
             return None
-        return cls(cookie or "", issuer, base64.urlsafe_b64decode(f"{to}==").decode(), key)
+        return cls(cookie or "", issuer, fresh == "1", base64.urlsafe_b64decode(f"{to}==").decode(), key)
 
     @property
     def state(self) -> str:
@@ -60,10 +63,10 @@ class Attempt:
         return hmac.compare_digest(self.state.encode(), given.encode())
 
 
-def attempt(key: bytes, issuer: str, to: str, now: float) -> Attempt:
+def attempt(key: bytes, issuer: str, to: str, now: float, *, fresh: bool = False) -> Attempt:
     """A new attempt; `issuer` is a number, `to` a path."""
-    told = f"{secrets.token_urlsafe(24)}.{int(now)}.{issuer}.{_encoded(to.encode())}"
-    return Attempt(f"{told}.{_derived(key, 'cookie', told)}", issuer, to, key)
+    told = f"{secrets.token_urlsafe(24)}.{int(now)}.{issuer}.{int(fresh)}.{_encoded(to.encode())}"
+    return Attempt(f"{told}.{_derived(key, 'cookie', told)}", issuer, fresh, to, key)
 
 
 def _derived(key: bytes, purpose: str, text: str) -> str:

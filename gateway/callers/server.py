@@ -101,6 +101,7 @@ def authorization_url(spec: OAuth, found: Metadata, attempt: Attempt, back: str)
         "nonce": attempt.nonce,
         "code_challenge": attempt.challenge,
         "code_challenge_method": "S256",
+        **({"prompt": "login", "max_age": "0"} if attempt.fresh else {}),
     }
     return f"{found.authorization}{'&' if '?' in found.authorization else '?'}{urlencode(query)}"
 

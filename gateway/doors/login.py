@@ -6,6 +6,7 @@ import base64
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 from urllib.parse import quote, urlencode
 
@@ -156,7 +157,8 @@ class LoginDoor:
         if number not in self._issuers:
             return self._choice(to)
         issuer = self._issuers[number][1]
-        begun = attempt(await self._sessions.secret(), number, to, self._clock())
+        fresh = request.query.get("fresh") == "1"
+        begun = attempt(await self._sessions.secret(), number, to, self._clock(), fresh=fresh)
         try:
             url = await issuer.login_url(begun, self._back_url)
         except Unidentified as error:
@@ -186,7 +188,7 @@ class LoginDoor:
         kept = await self._sessions.take(Kind.LINK, request.query.get("code", ""), now)
         if kept is None or not any(isinstance(method, TokenAuth) for method in self._methods):
             return page("Not logged in", f"This link was used, or is too old. {_LINK_HELP}", 403)
-        return await self._enter(kept.principal, now + BY_LINK, local(request.query.get("to")))
+        return await self._enter(_seen(kept.principal, now), now + BY_LINK, local(request.query.get("to")))
 
     async def _back(self, request: web.Request) -> web.Response:
         """The issuer has led the person back (RFC 6749 4.1.2, OpenID Connect Core 3.1.2.5)."""
@@ -200,6 +202,7 @@ class LoginDoor:
         except Unidentified as error:
             answer = page("Not logged in", error.detail, 403)
         else:
+            person = _seen(person, now) if begun.fresh else person
             answer = await self._enter(person, now + spec.session, begun.to, **self._sealed(id_token))
         self._cookies.drop(answer, "login")
         return answer
@@ -241,6 +244,11 @@ class LoginDoor:
     @property
     def _back_url(self) -> str:
         return f"{self._console}/login/back"
+
+
+def _seen(person: Principal, now: float) -> Principal:
+    """A person who has just shown who they are: by a link, or because the issuer was told to ask; it may say when."""
+    return replace(person, claims={"auth_time": int(now), **person.claims})
 
 
 def logs_in(methods: Sequence[Method]) -> bool:

@@ -10,7 +10,7 @@ from aiohttp import web
 from gateway.doors.answers import fresh, refused
 from gateway.doors.guard import PRINCIPAL
 from gateway.errors import Refusal
-from gateway.exchange.presence import NAME, Presence
+from gateway.exchange.presence import NAME, LoginTooOld, Presence
 from gateway.exchange.record import Recorder
 from gateway.model import Caller, Door, Initiator, Json, Principal
 
@@ -49,6 +49,8 @@ class TouchKeyDoor:
                 return refused(403, "not-allowed", "A person does this, logged in to the console.")
             try:
                 return await handler(self._presence, request)
+            except LoginTooOld:
+                return refused(401, "login-too-old", "Your first security key takes a login of now: log in again.")
             except Refusal as refusal:
                 return refused(refusal.status, refusal.reason, refusal.detail)
 

@@ -32,11 +32,18 @@ from gateway.stores.touch_keys import TouchKey, TouchKeys
 LIFE = 120.0
 """Seconds in which a key is added or removed, once that has begun."""
 
+FRESH = 300.0
+"""Seconds since a person showed who they are, within which they may add their first key."""
+
 MOST = 10
 """Keys of one person."""
 
 NAME = 60
 """Characters of the longest name of a key."""
+
+
+class LoginTooOld(Exception):
+    """Whoever has this session must show again who they are."""
 
 
 class Presence:
@@ -54,8 +61,12 @@ class Presence:
         return await self._keys.of(by.person)
 
     async def adding(self, by: Principal) -> dict[str, Json]:
-        """What the browser needs to make a key: `create`, and `touch` where one that the person has comes first."""
+        """What the browser needs to make a key: `create`, and `touch` where one that the person has comes first.
+
+        Raises `LoginTooOld` where it is the first one, and the person logged in too long ago.
+        """
         known = await self.keys(by)
+        self._hold_to_login(by, known)
         if len(known) >= MOST:
             raise _refused(f"A person has {MOST} keys at most. Remove one first.")
         challenge = self._begin(by, "add")
@@ -74,9 +85,10 @@ class Presence:
         return {"create": json.loads(options_to_json(options)), "touch": touch}
 
     async def add(self, by: Principal, name: str, credential: Json, assertion: Json) -> TouchKey:
-        """Keep a new key. Whoever has one already touches it for that. Raises `Refusal`."""
+        """Keep a new key. Whoever has one already touches it for that. Raises `Refusal`, and `LoginTooOld`."""
         challenge = self._end(by, "add")
         known = await self.keys(by)
+        self._hold_to_login(by, known)
         if known:
             await self._verify(known, _over("add", challenge), assertion)
         try:
@@ -152,6 +164,13 @@ class Presence:
         )
         said: Json = json.loads(options_to_json(options))
         return said
+
+    def _hold_to_login(self, by: Principal, known: Sequence[TouchKey]) -> None:
+        """A session alone adds no first key: it may be in the wrong hands. Where nobody logs in there is none."""
+        seen = by.claims.get("auth_time")
+        seen = seen if isinstance(seen, int | float) else 0.0
+        if not known and by.expires is not None and self._clock() - seen > FRESH:
+            raise LoginTooOld
 
     def _begin(self, by: Principal, what: str) -> bytes:
         now = self._clock()

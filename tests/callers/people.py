@@ -44,9 +44,9 @@ class Town:
     world: World
     provider: OidcProvider
 
-    async def log_in(self, browser: aiohttp.ClientSession, account: str) -> None:
-        """`browser` logs in to the console by way of the issuer's pages."""
-        start = f"{self.world.console}/login?to=/"
+    async def log_in(self, browser: aiohttp.ClientSession, account: str, more: str = "") -> None:
+        """`browser` logs in to the console by way of the issuer's pages; `more` is behind the query."""
+        start = f"{self.world.console}/login?to=/{more}"
         async with browser.get(start, headers=NAVIGATION, allow_redirects=False) as got:
             assert got.status == 302, await got.text()
             url = got.headers["location"]
@@ -128,9 +128,9 @@ def clients(console: str) -> list[dict[str, Any]]:
 
 
 @asynccontextmanager
-async def town(folder: Path, *, policy: str | None = None) -> AsyncIterator[Town]:
+async def town(folder: Path, *, policy: str | None = None, extra: str = "") -> AsyncIterator[Town]:
     """The cart behind a gateway whose callers are those of a real authorization server."""
-    async with running(folder, policy=policy, extra="auth: [token]\n") as world:
+    async with running(folder, policy=policy, extra=f"auth: [token]\n{extra}") as world:
         resources: Mapping[str, Any] = {f"{world.url}/mcp": {}, f"{world.url}/mcp/cart": {}, "https://other.test": {}}
         resources = {**resources, world.url: {"format": "opaque"}}
         async with oidc_provider(clients(world.console), accounts=ACCOUNTS, resources=resources) as provider:

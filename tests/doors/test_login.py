@@ -184,3 +184,22 @@ async def test_every_door_knows_the_same_person(place: Town) -> None:
     seen = {line["fields"].get("principal") for line in place.world.records() if line["fields"].get("principal")}
     assert seen == {f"{place.provider.issuer}|desktop|alice"}
     assert shown["authorization"].removeprefix("Bearer ") not in json.dumps(place.world.arrived())
+
+
+async def test_a_first_key_takes_a_login_of_now(tmp_path: Path) -> None:
+    """A session alone adds none, nor a login for which the issuer need not have asked; one that asked does."""
+    async with town(tmp_path, extra="approvals: {presence: webauthn}") as place, place.world.client() as browser:
+        begin = f"{place.world.console}/api/keys/begin"
+
+        async def begun() -> tuple[int, str]:
+            _, state = await get(browser, f"{place.world.console}/api/state")
+            headers = {**OWN, "origin": place.world.console, "webmcp-gateway-csrf": state["csrf"]}
+            async with browser.post(begin, json={}, headers=headers) as got:
+                return got.status, await got.text()
+
+        await place.log_in(browser, "alice")
+        status, told = await begun()
+        assert (status, "login-too-old" in told) == (401, True)
+        await place.log_in(browser, "alice", "&fresh=1")
+        status, told = await begun()
+        assert (status, "create" in told) == (200, True), told

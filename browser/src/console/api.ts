@@ -98,6 +98,11 @@ export class Api {
     return `${this.url("login")}?to=${encodeURIComponent(pathname + search + hash)}`;
   }
 
+  /** The same for one who is logged in, and must show again who they are. */
+  freshLoginUrl(here: Pick<Location, "pathname" | "search" | "hash">): string {
+    return `${this.loginUrl(here)}&fresh=1`;
+  }
+
   /** End the login of this browser; gives where to go then. */
   async logout(): Promise<string> {
     const response = await this.send("api/logout", this.post({}));

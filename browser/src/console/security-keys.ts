@@ -1,7 +1,7 @@
 /** The security keys of the person, where an approval takes the touch of one. */
 import { css, html, LitElement, nothing, type TemplateResult } from "lit";
 import { customElement, property, state } from "lit/decorators.js";
-import type { Api } from "./api";
+import { type Api, ApiError } from "./api";
 import { dateTime } from "./format";
 import { icon } from "./icons";
 import { base, buttons } from "./styles";
@@ -114,6 +114,7 @@ export class SecurityKeys extends LitElement {
     try {
       await work(this.api);
     } catch (error) {
+      if (error instanceof ApiError && error.status === 401) location.assign(this.api.freshLoginUrl(location));
       this.problem = error instanceof Error ? error.message : String(error);
     }
     try {
