@@ -20,6 +20,7 @@ main = CommandGroup(
         "credential": "gateway.cli.credential:credential",
         "storage": "gateway.cli.storage:storage",
         "audit": "gateway.cli.audit:audit",
+        "doctor": "gateway.cli.doctor:doctor",
         "version": "gateway.cli.version:version",
     },
 )

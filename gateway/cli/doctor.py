@@ -1,0 +1,97 @@
+"""`doctor`: who else on this machine may change what the gateway goes by, or read its keys."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from gateway.cli.options import config_option
+from gateway.cli.policy.output import FAILED
+from gateway.config import Config, read_config
+from gateway.stores.heads import keys_beside
+from gateway.stores.segments import all_segments
+
+WRITES = {stat.S_IWGRP: "its group", stat.S_IWOTH: "everybody"}
+
+
+@click.command()
+@config_option()
+def doctor(path: Path) -> None:
+    """Look for what is wrong with an installation: files that others may change, keys that others may read.
+
+    Policy, configuration, record and keys belong to the gateway's user alone: whoever may write them needs no approval.
+    Exit code 1 if something is wrong.
+
+    Example: webmcp-gateway doctor
+    """
+    reading = read_config(path, os.environ)
+    found = [str(problem) for problem in reading.problems]
+    config = reading.config
+    if config is not None:
+        found += dict.fromkeys(problem for file in _files(config) for problem in changed_by(file))
+        found += [f"{file}: others may read it: chmod 600 {file}" for file in _keys(config) if _is_read(file)]
+    for problem in found:
+        click.echo(problem)
+    if found:
+        click.get_current_context().exit(FAILED)
+    click.echo("nothing is wrong: nobody else may change what the gateway goes by, or read its keys")
+
+
+def _files(config: Config) -> Iterator[Path]:
+    """What the gateway goes by, and what it writes."""
+    yield config.path
+    policies = [app.policy for app in config.apps.values()]
+    policies += [one.policy for one in config.upstreams.values() if one.policy is not None]
+    yield from (Path(source) for policy in policies for source in policy.sources)
+    yield from (app.source for app in config.apps.values() if isinstance(app.source, Path))
+    yield from (Path(plugin) for plugin in config.plugins if plugin.endswith(".py"))
+    yield from (segment.path for segment in all_segments(config.journal))
+    yield keys_beside(config.journal)
+    scheme, _, database = config.database.reveal().partition(":///")
+    if scheme == "sqlite":
+        yield Path(database)
+    yield from _keys(config)
+
+
+def _keys(config: Config) -> list[Path]:
+    return [file for file in (config.audit.key_file, config.encryption_key.file) if file is not None and file.is_file()]
+
+
+def changed_by(file: Path) -> Iterator[str]:
+    """Who else may change a file, or put another one in its place; nobody where it is not there."""
+    for place in (file, *file.absolute().parents):
+        try:
+            found = place.stat()
+        except OSError:
+            continue
+        if found.st_uid not in (0, os.geteuid()):
+            yield f"{place}: belongs to {_name(found.st_uid)}, who may change it: chown it to the gateway's user"
+        sticky = place is not file and found.st_mode & stat.S_ISVTX  # others may add to it, and replace nothing
+        for bit, who in WRITES.items():
+            if found.st_mode & bit and not sticky and not (bit == stat.S_IWGRP and _is_own_group(found)):
+                yield f"{place}: {who} may write there: chmod go-w {place}"
+
+
+def _is_own_group(found: os.stat_result) -> bool:
+    """Whether the group is the owner's private one, as many systems make it for each user."""
+    try:
+        owner = pwd.getpwuid(found.st_uid)
+    except KeyError:
+        return False
+    return owner.pw_gid == found.st_gid and all(one.pw_gid != found.st_gid or one == owner for one in pwd.getpwall())
+
+
+def _is_read(file: Path) -> bool:
+    return bool(file.stat().st_mode & 0o077)
+
+
+def _name(user: int) -> str:
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return f"user {user}"

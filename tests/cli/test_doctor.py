@@ -1,0 +1,76 @@
+"""`doctor`: files that others may change, keys that others may read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gateway.cli import main
+from gateway.cli.doctor import changed_by
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An installation that has run."""
+    texts = {
+        "gateway.yaml": "apps: {page: {source: index.html, policy: policy.yaml}}\n",
+        "policy.yaml": "version: 1\n",
+        "index.html": "<!doctype html>",
+        "gateway.journal": "",
+        "gateway.journal.key": "k",
+        "gateway.journal.keys": "p",
+        "gateway.db": "",
+    }
+    tmp_path.chmod(0o700)
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o600)
+    return tmp_path
+
+
+def run(folder: Path) -> Result:
+    """The command there."""
+    return CliRunner().invoke(main, ["doctor", "--config", str(folder / "gateway.yaml")])
+
+
+def test_nothing_is_wrong(folder: Path) -> None:
+    """Of what is the gateway's own."""
+    result = run(folder)
+    assert result.exit_code == 0, result.output
+    assert "nothing is wrong" in result.output
+
+
+@pytest.mark.parametrize("name", ["gateway.yaml", "policy.yaml", "index.html", "gateway.journal", "gateway.db", "."])
+def test_what_others_may_change(folder: Path, name: str) -> None:
+    """Configuration, policy, page, record, database, and the folder in which they could be replaced."""
+    (folder / name).chmod(0o722)
+    result = run(folder)
+    assert result.exit_code == 1
+    assert f"{(folder / name).resolve()}: everybody may write there" in result.output
+
+
+def test_a_key_that_others_may_read(folder: Path) -> None:
+    """With the remedy."""
+    (folder / "gateway.journal.key").chmod(0o640)
+    result = run(folder)
+    assert result.exit_code == 1
+    assert f"chmod 600 {folder / 'gateway.journal.key'}" in result.output
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_what_belongs_to_another(folder: Path) -> None:
+    """Who may give themselves the right to write."""
+    os.chown(folder / "policy.yaml", 12345, -1)
+    assert next(changed_by(folder / "policy.yaml")).endswith("chown it to the gateway's user")
+    assert run(folder).exit_code == 1
+
+
+def test_a_configuration_that_cannot_be_read(tmp_path: Path) -> None:
+    """Its problems are told first."""
+    (tmp_path / "gateway.yaml").write_text("appz: {}\n")
+    result = run(tmp_path)
+    assert result.exit_code == 1
+    assert "appz" in result.output
