@@ -77,7 +77,11 @@ async def test_a_thousand_fetches_at_once_are_no_flood(page: Page, world: World)
 async def test_the_site_takes_as_much_as_its_policy_says(world: World) -> None:
     """50 MB arrive; what is larger than the route takes is 413."""
     async with world.client(headers={"webmcp-gateway-client": "1"}) as client:
-        for path, size, status in (("up", SIZE, 200), ("up", 64 * 1024 * 1024 + 1, 413), ("small", 2 * 1024 * 1024, 413)):
+        for path, size, status in (
+            ("up", SIZE, 200),
+            ("up", 64 * 1024 * 1024 + 1, 413),
+            ("small", 2 * 1024 * 1024, 413),
+        ):
             async with client.post(f"{world.site}/api/{path}", data=io.BytesIO(bytes(size))) as answer:
                 assert answer.status == status, await answer.text()
 

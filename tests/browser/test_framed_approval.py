@@ -1,4 +1,4 @@
-"""The page of an approval in the hands of other pages: in their frames, under their pictures, in windows they opened."""
+"""The page of an approval in the hands of other pages: in their frames, under their pictures, in their windows."""
 
 from __future__ import annotations
 

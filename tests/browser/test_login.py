@@ -1,4 +1,4 @@
-"""A person logs in to the console at a real authorization server, in Chromium; then uses an app's own site; then leaves."""
+"""A person logs in to the console at a real authorization server, in Chromium; uses an app's own site, and leaves."""
 
 from __future__ import annotations
 

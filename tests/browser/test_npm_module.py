@@ -26,7 +26,8 @@ LINKED = [
 TSCONFIG = {
     "compilerOptions": {
         "strict": True, "noEmit": True, "target": "ES2022", "module": "ESNext", "moduleResolution": "bundler",
-        "lib": ["ES2022", "DOM", "DOM.Iterable"], "skipLibCheck": False, "exactOptionalPropertyTypes": True, "types": [],
+        "lib": ["ES2022", "DOM", "DOM.Iterable"], "skipLibCheck": False, "exactOptionalPropertyTypes": True,
+        "types": [],
         "preserveSymlinks": True,
     },
     "include": ["main.ts"],
@@ -147,7 +148,7 @@ async def test_what_is_not_to_be_carried_is_the_browsers(host: Host, script: str
 
 
 async def test_the_options_decide(host: Host, script: str) -> None:
-    """`shouldIntercept`, `interceptEnabled`, `allowAbsoluteUrls`, `isMcpApp`, `fallbackToNative`, `toolName`, `debug`."""
+    """`shouldIntercept`, `interceptEnabled`, `allowAbsoluteUrls`, `isMcpApp`, `fallbackToNative`, `toolName`."""
     await host.answers("return { bodyType: 'text', body: args.url };")
     await host.run("() => { host.tools.other_request = host.tools.http_request; }")
     frame = await ready(host, bare(script))
@@ -157,7 +158,8 @@ async def test_the_options_decide(host: Host, script: str) -> None:
           const before = window.fetch;
           const tried = async (options, url = "/api/x") => {
             const made = init(app, {installGlobal: false, ...options});
-            return made.fetch(url).then(async (r) => r.status === 200 ? r.text() : r.headers.get("gateway-reason"), (error) => error.name);
+            const told = async (r) => r.status === 200 ? r.text() : r.headers.get("gateway-reason");
+            return made.fetch(url).then(told, (error) => error.name);
           };
           const lines = [];
           const all = [

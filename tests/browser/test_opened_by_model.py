@@ -9,8 +9,8 @@ import pytest
 from mcp import Client
 from playwright.async_api import FrameLocator, Page, expect
 
-from tests.browser.stock_host import UI
 from tests.browser.probing import outcome
+from tests.browser.stock_host import UI
 from tests.browser.test_main_job import model, shown
 from tests.world import running
 

@@ -34,7 +34,7 @@ async def model(world: World) -> AsyncIterator[Client]:
 async def offered(client: Client, *, there: bool = True) -> None:
     """Wait until the page's tools are listed, or are not any more."""
     async with asyncio.timeout(15):
-        while (TOOLS <= {tool.name for tool in (await client.list_tools()).tools}) is not there:
+        while ({tool.name for tool in (await client.list_tools()).tools} >= TOOLS) is not there:
             await asyncio.sleep(0.1)
 
 

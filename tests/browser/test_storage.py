@@ -1,4 +1,4 @@
-"""`localStorage` that the gateway keeps, in Chromium: there before the page's scripts run, in every session of a person."""
+"""`localStorage` that the gateway keeps, in Chromium: there before the page's scripts run, in every session."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ async def host(page: Page) -> Host:
             host.saves.push({ changes, clear });
             if (host.fails?.length) return host.fails.shift();
             if (clear) host.kept = {};
-            for (const [key, value] of Object.entries(changes)) value === null ? delete host.kept[key] : host.kept[key] = value;
+            for (const [key, value] of Object.entries(changes))
+              value === null ? delete host.kept[key] : host.kept[key] = value;
             return answer({ quota: host.quota });
           };
         }"""
@@ -100,11 +101,12 @@ async def test_scripts_wait_and_run_as_if_the_page_were_parsed_then(host: Host, 
 
 
 async def test_changes_are_saved_in_the_background(host: Host, tmp_path: Path) -> None:
-    """Together, one save at a time, in a form that JSON carries; what was cleared is gone, and what came after is there."""
+    """Together, one save at a time, in a form that JSON carries; what was cleared is gone, what came after is there."""
     frame = await shown(host, tmp_path)
     await host.until("host.saves.length === 1")
     await frame.evaluate(
-        "() => { localStorage.setItem('a', 1); localStorage.b = '\\ud800'; localStorage.c = 'x'; delete localStorage.c; }"
+        "() => { localStorage.setItem('a', 1); localStorage.b = '\\ud800';"
+        " localStorage.c = 'x'; delete localStorage.c; }"
     )
     await host.until("host.saves.length === 2")
     assert await host.run("() => host.kept") == {"visits": "1", "a": "1", "b": '\0"\\ud800"'}
@@ -131,7 +133,8 @@ async def test_what_is_too_much_throws_as_in_browsers(host: Host, tmp_path: Path
     told: list[str] = []
     host.page.on("console", lambda line: told.append(line.text))
     await host.run(
-        "() => { host.fails = [{ isError: true, content: [], structuredContent: { reason: 'quota-exceeded', detail: 'so' } }]; }"
+        "() => { const structuredContent = { reason: 'quota-exceeded', detail: 'so' };"
+        " host.fails = [{ isError: true, content: [], structuredContent }]; }"
     )
     await frame.evaluate("() => { localStorage.e = 'e'; }")
     await host.until("host.saves.length === 2")

@@ -79,7 +79,10 @@ async def tier(frame: Frame, wanted: str) -> None:
     assert await frame.evaluate("webmcpGateway.tier") == wanted
 
 
-FETCHED = "async ([url, init]) => { const r = await fetch(url, init); return [r.status, r.headers.get('gateway-reason'), await r.text()]; }"
+FETCHED = """async ([url, init]) => {
+  const r = await fetch(url, init);
+  return [r.status, r.headers.get('gateway-reason'), await r.text()];
+}"""
 
 
 async def fetched(frame: Frame, url: str, **init: Any) -> list[Any]:
@@ -222,7 +225,8 @@ async def test_a_page_reports_in_its_own_words(host: Host, tmp_path: Path) -> No
     """And the person is told that it did."""
     frame = await shown(host, page_of(tmp_path), SYNCED)
     done = await frame.evaluate(
-        "webmcpGateway.reportInteraction({component: 'chart', action: 'zoom', data: {to: 2}, suggestion: 'Explain it.'})"
+        "webmcpGateway.reportInteraction("
+        "{component: 'chart', action: 'zoom', data: {to: 2}, suggestion: 'Explain it.'})"
     )
     assert done is True
     (action,) = await reported(host)

@@ -107,14 +107,16 @@ async def test_a_call_fills_and_submits_the_form(host: Host, tmp_path: Path) -> 
     """The page handles its own submit event, told that an agent did it, and may answer."""
     frame = await opened(host, tmp_path, FORM)
     given = {
-        "seats": 4, "day": "2027-01-02", "room": "garden", "meal": "dinner", "dog": True, "extras": ["wine"], "wish": "sun",
+        "seats": 4, "day": "2027-01-02", "room": "garden", "meal": "dinner", "dog": True, "extras": ["wine"],
+        "wish": "sun",
     }  # fmt: skip
     answer = await called(host, "book", given)
     assert answer["result"]["structuredContent"] == {"booked": ["4"]}
     ((agent, values),) = await frame.evaluate("submitted")
     assert agent is True
     assert values == {
-        "seats": ["4"], "day": ["2027-01-02"], "room": ["garden"], "meal": ["dinner"], "dog": ["on"], "extras": ["wine"],
+        "seats": ["4"], "day": ["2027-01-02"], "room": ["garden"], "meal": ["dinner"], "dog": ["on"],
+        "extras": ["wine"],
         "wish": ["sun"], "token": ["t"], "secret": [""],
     }  # fmt: skip
 
@@ -168,7 +170,8 @@ OWN_TOOLS = """
   document.modelContext.registerTool({name: "add", description: "d", execute: () => "added"});
   const app = new App({name: "own", version: "1"}, {tools: {listChanged: true}}, {autoResize: false});
   window.ran = [];
-  window.handle = app.registerTool("count", {description: "Counts.", inputSchema: undefined, annotations: {readOnlyHint: true}},
+  window.handle = app.registerTool("count",
+    {description: "Counts.", inputSchema: undefined, annotations: {readOnlyHint: true}},
     async () => { ran.push("count"); return {content: [{type: "text", text: "1"}], structuredContent: {count: 1}}; });
   window.app = app;
   await app.connect();
@@ -246,7 +249,10 @@ async def test_the_handles_and_contexts_of_earlier_drafts(host: Host, tmp_path: 
 )
 async def test_a_tool_that_fails_is_an_error_in_words(host: Host, tmp_path: Path, body: str, said: str) -> None:
     """Whatever it throws, or gives that cannot be sent."""
-    html = "<p>page</p><script>document.modelContext.registerTool({name: 'bad', description: 'd', execute() { BODY }})</script>"
+    html = (
+        "<p>page</p><script>document.modelContext.registerTool("
+        "{name: 'bad', description: 'd', execute() { BODY }})</script>"
+    )
     await opened(host, tmp_path, html.replace("BODY", body))
     answer = await called(host, "bad")
     assert answer["result"]["isError"] is True
