@@ -10,6 +10,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
+from gateway.quick import quick
+
 Headers: TypeAlias = tuple[tuple[str, str], ...]
 """Header fields in order, names in lower case, repeated names kept apart."""
 
@@ -147,6 +149,7 @@ LOCAL = Principal(
 """The one principal of a gateway on loopback without authentication."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who and what stands behind one request or tool call, as the door and the view found it.
@@ -165,6 +168,7 @@ class Caller:
     cause: str | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Request:
     """What an app asks for, decoded by a door; nothing of it is decided.
@@ -185,6 +189,7 @@ class Request:
     anonymous: bool = False
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class CanonicalRequest:
     """A request in its one form: what is decided on is byte for byte what is sent.
@@ -228,6 +233,7 @@ class Part:
     last: bool
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Response:
     """An answer: of a backend, or made by the gateway. It is whole but where `part` says otherwise.
@@ -248,6 +254,7 @@ class Response:
         return next((value for key, value in self.headers if key == name), None)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Outbound:
     """A request as it goes out: to a backend, or to a token endpoint.
@@ -366,6 +373,7 @@ class ViewTool:
     annotations: Mapping[str, Any] = field(default_factory=dict)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
     """One line of the record, for plugins and sinks: `phase` is `intent` or `outcome`, `fields` what it says."""

@@ -12,6 +12,7 @@ from typing import Final
 from opentelemetry import context
 from opentelemetry import trace as otel
 
+from gateway.quick import quick
 from gateway.randomness import Randomness
 
 _PARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
@@ -20,6 +21,7 @@ _ANYWHERE: Final = nullcontext()
 _STATE: Final = re.compile(r"[\x20-\x7e]*")
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Trace:
     """A place in a trace: `id` of the whole, `span` of the one that is meant, in hex. `state` is of other systems."""

@@ -6,12 +6,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 from gateway.model import Response
+from gateway.quick import quick
 
 
 async def nothing() -> None:
     """Nothing is held."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Answer:
     """`response` is whole, or has no body where `parts` give it; `close` gives up what was not read.

@@ -11,10 +11,12 @@ from typing import Protocol
 from gateway.credentials import Basic, Fixed, Tokens
 from gateway.errors import Reason, Refusal
 from gateway.model import Headers, Principal
+from gateway.quick import quick
 
 log = logging.getLogger(__name__)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Injected:
     """Header fields of a credential, the texts in them that must not come back, and which token they carry."""

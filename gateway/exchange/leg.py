@@ -8,8 +8,10 @@ from gateway.errors import Reason, Refusal
 from gateway.exchange.record import Record
 from gateway.model import Caller, CanonicalRequest, Effect, Request
 from gateway.policy import Decision, Obligations, Policy, canonicalise, decide
+from gateway.quick import quick
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Leg:
     """What was asked for, the one form of it, and what the policy says of that.

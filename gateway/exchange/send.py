@@ -20,11 +20,13 @@ from gateway.exchange.record import Record
 from gateway.exchange.retry import Retries
 from gateway.model import Backend, Caller, Headers, Outbound, Principal, Response, StreamingBackend, Tell
 from gateway.policy import SAFE_METHODS, BackendSpec, without
+from gateway.quick import quick
 
 Begun: TypeAlias = tuple[Response, AsyncIterator[bytes] | None, Callable[[], Awaitable[None]]]
 """A response, the parts of its body where they are still to come, and what gives these up."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Way:
     """One leg with the backend that it goes to; `held` ends what a streamed answer needs."""

@@ -11,11 +11,13 @@ import mcp_types as types
 from gateway.contract import Handed
 from gateway.errors import Refusal
 from gateway.model import Caller, Door, Principal, Request, Resource, Response, Tell, ViewTool
+from gateway.quick import quick
 from gateway.views.registry import Attached, LiveView, Opened
 from gateway.views.relay import Relay
 from gateway.views.shown import Shown
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Client:
     """Who calls through a mount.

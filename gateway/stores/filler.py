@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol
 
+from gateway.quick import quick
 from gateway.stores.followers import Follower
 from gateway.stores.journal import Journal
 from gateway.stores.lines import Line, read_line
@@ -29,6 +30,7 @@ FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 10.0
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Placed:
     """A line, and the byte of the whole journal behind it."""

@@ -6,6 +6,7 @@ import secrets
 from dataclasses import dataclass, field
 
 from gateway.model import Initiator
+from gateway.quick import quick
 
 GRACE = 2.0
 """Seconds after a model's call during which what the page does is still the model's."""
@@ -23,6 +24,7 @@ LONGEST_GESTURE = 5.0
 """Seconds after a gesture for which a browser still reports it."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Cause:
     """Who, why we say so, and the id under which it is shown: of the model's call, or of the gesture."""
