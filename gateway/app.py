@@ -45,8 +45,8 @@ from gateway.exchange.wait import Waiting
 from gateway.gauges import watched
 from gateway.hooks import Hooks
 from gateway.mcp.server import Before, Face, message_limit
+from gateway.mcp.upstreams.calling import ShownIn
 from gateway.mcp.upstreams.merged import Merged
-from gateway.mcp.upstreams.proxy import ShownIn
 from gateway.mcp.upstreams.room import Upstreams
 from gateway.model import Principal
 from gateway.recording import Recording

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -100,7 +100,10 @@ class View:
     connection: mux.ClientConnection
     id: str
     folder: Path
+    mcp: str
+    http: aiohttp.ClientSession
     number: int = 0
+    told: list[dict[str, Any]] = field(default_factory=list)
 
     async def ask(self, method: str, **params: Any) -> dict[str, Any]:
         """The whole answer to a request on the ui channel."""
@@ -110,13 +113,26 @@ class View:
         for text in self.connection.pending_output():
             await self.socket.send_str(text)
         while True:
-            for frame in self.connection.receive_data(await self.socket.receive_str(timeout=15)):
-                if (
-                    isinstance(frame, mux.Message)
-                    and frame.channel is Channel.UI
-                    and frame.message.get("id") == self.number
-                ):
-                    return frame.message
+            for message in await self.messages():
+                if message.get("id") == self.number:
+                    return message
+
+    async def hears(self, method: str) -> dict[str, Any]:
+        """The parameters of the next notification of this kind, which may have come already."""
+        while True:
+            for message in self.told:
+                if message["method"] == method:
+                    self.told.remove(message)
+                    found: dict[str, Any] = message.get("params", {})
+                    return found
+            await self.messages()
+
+    async def messages(self) -> list[dict[str, Any]]:
+        """What comes next on the ui channel."""
+        frames = self.connection.receive_data(await self.socket.receive_str(timeout=15))
+        found = [frame.message for frame in frames if isinstance(frame, mux.Message) and frame.channel is Channel.UI]
+        self.told += [message for message in found if "method" in message]
+        return found
 
     async def result(self, method: str, **params: Any) -> dict[str, Any]:
         """Its result."""
@@ -133,15 +149,17 @@ ERAS = pytest.mark.parametrize("era", ["", "legacy", "modern"])
 
 
 @asynccontextmanager
-async def opened(tmp_path: Path, era: str = "") -> AsyncIterator[View]:
-    """A view of the shop's app; the shop speaks both eras, or one."""
+async def opened(
+    tmp_path: Path, era: str = "", *, server: McpServer[Any] | None = None, policy: str = POLICY, more: str = ""
+) -> AsyncIterator[View]:
+    """A view of the shop's app; the shop, or another `server` with its app, speaks both eras, or one."""
     door = Server(bound())
     (tmp_path / "app.yaml").write_text("version: 1\n", "utf-8")
-    (tmp_path / "shop.yaml").write_text(POLICY, "utf-8")
-    async with over_http(shop(), only=era) as url:
+    (tmp_path / "shop.yaml").write_text(policy, "utf-8")
+    async with over_http(server or shop(), only=era) as url:
         (tmp_path / "gateway.yaml").write_text(
             f"server: {{listen: 127.0.0.1:{door.port}}}\n"
-            f"upstreams:\n  shop: {{url: '{url}', network: private, policy: shop.yaml}}\n"
+            f"upstreams:\n  shop: {{url: '{url}', network: private, policy: shop.yaml{more}}}\n"
             f"apps:\n  shown: {{source: {{upstream: shop, resource: '{UI}'}}, policy: app.yaml}}\n",
             "utf-8",
         )
@@ -166,7 +184,8 @@ async def opened(tmp_path: Path, era: str = "") -> AsyncIterator[View]:
                     [answered] = connection.receive_data(await socket.receive_str(timeout=15))
                     assert isinstance(answered, mux.Opened)
                     assert answered.resource == UI
-                    yield View(socket, connection, answered.view, tmp_path)
+                    mcp = f"http://localhost:{door.port}/mcp"
+                    yield View(socket, connection, answered.view, tmp_path, mcp, client)
         finally:
             await door.stop()
 
@@ -233,6 +252,36 @@ async def test_a_view_s_call_stands_in_the_record_as_its_own(tmp_path: Path, era
         ]
         call = next(line for line in lines if line.get("tool") == "both")
         assert (call["app"], call["door"], call["view"]) == ("shown", "bridge", view.id)
+
+
+async def test_a_page_with_the_runtime_reaches_the_gateway_s_own_tools(tmp_path: Path) -> None:
+    """`runtime: true`: the runtime stands first in its head, and its requests go under the policy of the app."""
+    async with opened(tmp_path, more=", runtime: true") as view:
+        [content] = (await view.result("resources/read", uri=UI))["contents"]
+        before, _, after = content["text"].partition("<script>")
+        assert before == HTML.partition("<head>")[0] + "<head>"
+        assert after.endswith("</script>" + HTML.partition("<head>")[2])
+        assert content["_meta"] == META
+        answer = await view.result("tools/call", name="http_request", arguments={"url": "/api/x"})
+        assert answer["structuredContent"]["status"] == 403
+        assert (await view.result("tools/call", name="both", arguments={}))["content"][0]["text"] == "both ran"
+
+
+async def test_what_a_page_declares_in_the_list_alone_counts_too(tmp_path: Path) -> None:
+    """Some servers say it on the list, some on the content."""
+    declared = {"ui": {"csp": {"connectDomains": ["https://listed.example"]}}}
+
+    async def list_resources(_: Any, __: Any) -> types.ListResourcesResult:
+        return types.ListResourcesResult(resources=[types.Resource(uri=UI, name="app", _meta=declared)])
+
+    async def read_resource(_: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        return types.ReadResourceResult(contents=[types.TextResourceContents(uri=params.uri, text=HTML)])
+
+    server: McpServer[Any] = McpServer("shop", on_list_resources=list_resources, on_read_resource=read_resource)
+    async with opened(tmp_path, server=server) as view:
+        shown = (await view.result("resources/read", uri=UI))["_meta"][SHOWN]
+        policy = parse_qs(urlsplit(shown["sandbox"]).query)["csp"][0]
+        assert "connect-src https://listed.example;" in policy
 
 
 @pytest.mark.parametrize(

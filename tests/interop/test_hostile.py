@@ -15,7 +15,8 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 from gateway.mcp.upstreams.listing import pin_of
-from tests.interop.serving import gateway
+from tests.interop.probe import Probe
+from tests.interop.serving import gateway, over_http
 from tests.world import local_client
 
 MODES = ["legacy", "2026-07-28"]
@@ -122,6 +123,54 @@ async def test_a_tool_that_changes_is_recorded_and_held_where_it_is_pinned(tmp_p
             assert 'upstream_tool_changes_total{upstream="changing"} 1.0' in await answer.text()
     lines = [json.loads(line) for line in (tmp_path / "gateway.journal").read_text("utf-8").splitlines()]
     assert any("the tool changed" in json.dumps(line) for line in lines)
+
+
+async def test_a_change_is_known_after_a_restart(tmp_path: Path) -> None:
+    """What was seen first is what counts: the console shows the difference until the policy pins the new form."""
+    probe = Probe()
+    async with over_http(probe.server) as url:
+        line = f'up: {{url: "{url}", network: private}}'
+        assert await looked_at(tmp_path, line) == []
+        probe.description = "Does something else."
+        changed = await looked_at(tmp_path, line)
+        assert len(changed) == 4
+        assert "up: the tool plain changed from sha256:" in " ".join(changed)
+        assert await looked_at(tmp_path, line) == changed
+        assert len(changes(tmp_path)) == 4
+        pins = {
+            name: pin_of({"name": name, "description": probe.description, "inputSchema": {"type": "object"}})
+            for name in ("plain", "hold", "visit", "ask")
+        }
+        tools = "".join(f'  {name}: {{pin: "{pin}"}}\n' for name, pin in pins.items())
+        (tmp_path / "policy.yaml").write_text(f"version: 1\ntools:\n{tools}", "utf-8")
+        assert await looked_at(tmp_path, f"{line[:-1]}, policy: policy.yaml}}") == []
+        assert await looked_at(tmp_path, line) == []
+        probe.description = "Does it."
+        assert len(await looked_at(tmp_path, line)) == 4
+    assert len(changes(tmp_path)) == 8
+
+
+async def looked_at(folder: Path, line: str) -> list[str]:
+    """What the console says of tools that changed, once a gateway has listed them."""
+    async with gateway(folder, line) as mcp, Client(f"{mcp}/up", cache=None) as client:
+        await client.list_tools()
+        console = mcp[:-4].replace("localhost", "gateway.localhost")
+        own = {"origin": console, "sec-fetch-site": "same-origin"}
+        async with local_client(headers=own) as person, asyncio.timeout(20):
+            for _ in range(2):  # it looks every second
+                async with person.get(f"{console}/api/state") as answer:
+                    found = [str(one["message"]) for one in (await answer.json())["problems"]]
+                if found:
+                    break
+                await asyncio.sleep(1.1)
+            return sorted(found)
+
+
+def changes(folder: Path) -> list[str]:
+    """What the record says of them."""
+    lines = (folder / "gateway.journal").read_text("utf-8").splitlines()
+    fields = [json.loads(line)["fields"] for line in lines]
+    return [str(one["tool"]) for one in fields if one.get("message") == "the tool changed"]
 
 
 async def test_an_approval_is_for_the_tool_that_was_shown(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,12 @@ UI = [advertise(UI_EXTENSION, {"mimeTypes": [APP_MIME_TYPE]})]
 Context = ServerRequestContext[Any, Any]
 
 
-def clock(name: str) -> Server[Any]:
+def clock(name: str, *, scheme: str = "ui", flat: bool = False) -> Server[Any]:
     """A server with an app: tools for the model, for the app, for both and for whom nothing is said."""
-    uri = f"ui://{name}/app.html"
+    uri = f"{scheme}://{name}/app.html"
     ui = {"resourceUri": uri}
     tools = [
-        _tool("show", {"ui": ui, "ui/resourceUri": uri}),
+        _tool("show", {"ui/resourceUri": uri} if flat else {"ui": ui, "ui/resourceUri": uri}),
         _tool("tick", {"ui": {**ui, "visibility": ["app"]}}),
         _tool("both", {"ui": {**ui, "visibility": ["model", "app"]}}),
     ]
@@ -58,6 +59,11 @@ def clock(name: str) -> Server[Any]:
 def one() -> Server[Any]:
     """The first of two that are alike."""
     return clock("clock")
+
+
+def older() -> Server[Any]:
+    """One in the words of earlier drafts."""
+    return clock("older", scheme="mcp-app", flat=True)
 
 
 def _tool(name: str, meta: dict[str, Any]) -> types.Tool:
@@ -103,6 +109,48 @@ async def test_who_comes_first_keeps_a_name_that_two_have(tmp_path: Path) -> Non
                 assert [name for name in names if name.endswith("show")] == ["show", "b_show"]
 
 
+async def test_a_name_that_was_told_stays_with_its_upstream(tmp_path: Path) -> None:
+    """One that comes first in the file, and answers late, does not take it over: no call reaches another server."""
+    late, go = tmp_path / "late.py", tmp_path / "go"
+    late.write_text(LATE.format(path=repr(sys.path)), "utf-8")
+    first = f'a: {{command: ["{sys.executable}", "{late}", "{go}"], prefix: null}}'
+    second = inside("b", ", prefix: null")
+    async with gateway(tmp_path, f"{first}\n{second}") as mcp, Client(mcp, cache=None) as client:
+        names = [tool.name for tool in (await client.list_tools()).tools]
+        assert "show" in names
+        go.touch()
+        async with asyncio.timeout(30):
+            while "a_show" not in names:
+                names = [tool.name for tool in (await client.list_tools()).tools]
+        assert text(await client.call_tool("show")) == "clock show"
+        assert text(await client.call_tool("a_show")) == "late show"
+
+
+LATE = """
+import sys, time
+from pathlib import Path
+while not Path(sys.argv[1]).exists():
+    time.sleep(0.05)
+sys.path[:] = {path}
+import anyio
+from tests.interop.serving import on_standard_streams
+from tests.interop.test_merged import clock
+anyio.run(on_standard_streams, clock("late"))
+"""
+
+
+async def test_the_older_words_of_apps_mean_the_same(tmp_path: Path) -> None:
+    """`mcp-app://`, and the flat key alone: the app has an address of its own on `/mcp`, and is read there."""
+    lines = 'old: {server: "tests.interop.test_merged:older"}'
+    async with gateway(tmp_path, lines) as mcp, Client(mcp, extensions=UI) as client:
+        [tool] = [tool for tool in (await client.list_tools()).tools if tool.name == "old_show"]
+        meta = tool.meta or {}
+        assert meta["ui/resourceUri"] == meta["ui"]["resourceUri"] == "mcp-app://old/older/app.html"
+        read = (await client.read_resource("mcp-app://old/older/app.html")).contents[0]
+        assert isinstance(read, types.TextResourceContents)
+        assert read.text == "<p>older</p>"
+
+
 async def test_two_upstreams_with_apps_need_a_trust_group(tmp_path: Path) -> None:
     """Apps of strangers do not stand beside each other; a tool that says nothing is for the model alone."""
     lines = inside("a") + "\n" + inside("b")
@@ -135,6 +183,16 @@ async def test_tools_of_apps_are_not_for_clients_that_show_none(tmp_path: Path) 
         async with Client(f"{mcp}/a", extensions=UI) as client:
             assert {tool.name for tool in (await client.list_tools()).tools} == {"show", "both", "tick"}
             assert text(await client.call_tool("tick")) == "clock tick"
+
+
+async def test_an_upstream_that_is_slow_is_waited_for_once(tmp_path: Path) -> None:
+    """Lists come while it is still silent, whatever time the first one gave it."""
+    silent = f'{{command: ["{sys.executable}", "-c", "import time; time.sleep(600)"]}}'
+    async with gateway(tmp_path, f"silent: {silent}\n{inside('a')}") as mcp, Client(mcp, cache=None) as client:
+        await client.list_tools()
+        async with asyncio.timeout(25):  # 200 lists that waited would need a minute
+            for _ in range(200):
+                assert "a_show" in {tool.name for tool in (await client.list_tools()).tools}
 
 
 async def test_a_dead_and_a_silent_upstream_delay_nobody(tmp_path: Path) -> None:

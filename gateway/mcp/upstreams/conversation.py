@@ -27,6 +27,9 @@ MAX_TOLD = 256
 FLOOD = 20_000
 """Messages that nobody asked for between two answers; an upstream that sends more is cut off."""
 
+FLOOD_SIZE = 64 * 1024 * 1024
+"""The same in bytes: to read them takes time from all others."""
+
 DRAIN = 5.0
 """Seconds that an answer waits for the notifications before it."""
 
@@ -83,8 +86,8 @@ class Carrier(Protocol):
         ...
 
 
-Receive = Callable[[object, int | None], None]
-"""Takes one decoded message; the number is of the request on whose account it came, where the carrier knows it."""
+Receive = Callable[[object, int | None, int], None]
+"""Takes one decoded message, the request on whose account it came, where that is known, and its size in bytes."""
 
 
 class Call:
@@ -122,6 +125,7 @@ class Conversation:
         self._calls: dict[int, Call] = {}
         self._next = 0
         self._unasked = 0
+        self._unasked_size = 0
         self._asked: set[asyncio.Task[None]] = set()
         self._tasks = asyncio.TaskGroup()
         self._running: asyncio.Task[None] | None = None
@@ -191,8 +195,9 @@ class Conversation:
         with suppress(UpstreamLost, MCPError):
             await self._carrier.send({"jsonrpc": "2.0", "method": method, "params": params}, headers or {})
 
-    def receive(self, message: object, related: int | None = None) -> None:
+    def receive(self, message: object, related: int | None = None, size: int = 0) -> None:
         """Take one message of the upstream. Nothing that it says raises, but `UpstreamLost` for a flood."""
+        self._unasked_size += size
         if not isinstance(message, dict):
             self._unwanted()
             return
@@ -235,7 +240,7 @@ class Conversation:
         if call is None or call.answer.done():
             self._unwanted()
             return
-        self._unasked = 0
+        self._unasked = self._unasked_size = 0
         result, error = message.get("result"), message.get("error")
         if isinstance(result, dict):
             call.answer.set_result(result)
@@ -302,6 +307,8 @@ class Conversation:
         self._unasked += 1
         if self._unasked > FLOOD:
             raise UpstreamLost(f"the upstream sent {FLOOD} messages that nobody asked for")
+        if self._unasked_size > FLOOD_SIZE:
+            raise UpstreamLost(f"the upstream sent {FLOOD_SIZE} bytes that nobody asked for")
 
     async def _reply(self, id: object, result: Message) -> None:
         await self._send_quietly({"jsonrpc": "2.0", "id": id, "result": result})

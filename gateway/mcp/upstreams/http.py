@@ -192,7 +192,7 @@ class StreamableHttp:
                 message = decode(answer.body())
         error = message.get("error") if isinstance(message, dict) else None
         if isinstance(error, dict) and self._receive is not None:
-            self._receive({"id": related, "error": error}, related)
+            self._receive({"id": related, "error": error}, related, 0)
             return
         raise MCPError(types.INTERNAL_ERROR, f"The upstream answered with HTTP status {answer.status}.")
 
@@ -204,7 +204,7 @@ class StreamableHttp:
                 raise UpstreamLost(f"the upstream answered with what is no JSON: {error}") from error
             if not isinstance(message, dict) or message.get("id") != related:
                 raise UpstreamLost("the upstream answered another request than it was asked")
-            self._take(message, related)
+            self._take(message, related, 0)
         elif answer.kind == _EVENTS:
             if not stream.answered:
                 await self._resumed(stream)
@@ -229,11 +229,11 @@ class StreamableHttp:
         if not stream.answered:
             raise UpstreamLost("the upstream ended the stream of a request before its answer")
 
-    def _take(self, message: object, related: int | None) -> None:
+    def _take(self, message: object, related: int | None, size: int) -> None:
         if self._receive is None:
             return
         try:
-            self._receive(message, related)
+            self._receive(message, related, size)
         except UpstreamLost as lost:
             self._lose(str(lost))
             raise
@@ -334,7 +334,7 @@ class _Answer:
                     stream.retry = min(event.retry / 1000, LONGEST_RETRY)
                 if event.type == "message" and event.data:
                     message = decode_text(event.data)
-                    self._take(message, stream.related)
+                    self._take(message, stream.related, len(event.data))
                     if stream.answers(message):
                         self.reading.enough = True
                         return

@@ -49,7 +49,7 @@ class Inside:
             self._to.set_result(to_server)
             try:
                 async for item in from_server:
-                    receive(item.message.model_dump(by_alias=True, mode="json", exclude_unset=True), None)
+                    receive(item.message.model_dump(by_alias=True, mode="json", exclude_unset=True), None, 0)
             finally:
                 serving.cancel()
                 await asyncio.wait({serving})

@@ -117,7 +117,7 @@ class Process:
         except ValueError:
             log.debug("upstream %s: not JSON on its output: %r", self._name, line[:200])
             message = None
-        receive(message, None)
+        receive(message, None, len(line))
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
         """What the process says on its standard error is for the log, and for who asks why it ended."""

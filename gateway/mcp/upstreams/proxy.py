@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -14,50 +12,27 @@ from mcp.server.streamable_http import REQUEST_CANCELLED
 from mcp.shared.exceptions import MCPError
 from mcp_types.methods import validate_client_request
 
-from gateway.errors import Reason, Refusal
+from gateway.errors import Refusal
 from gateway.mcp.asgi import ending_of
-from gateway.mcp.elicit import STATE, Calls
-from gateway.mcp.results import of_refusal
+from gateway.mcp.elicit import Calls
 from gateway.mcp.upstreams import listing
+from gateway.mcp.upstreams.calling import ShownIn, ToolCalls
 from gateway.mcp.upstreams.client import Context, UpstreamClient, able, client_of
 from gateway.mcp.upstreams.conversation import Message
-from gateway.mcp.upstreams.eras import needs_input
 from gateway.mcp.upstreams.fast import UpstreamFast
 from gateway.mcp.upstreams.fingerprints import MAX_TOOLS, Fingerprints
 from gateway.mcp.upstreams.following import Following
-from gateway.mcp.upstreams.gate import Gate, ToolCall
+from gateway.mcp.upstreams.gate import Gate
 from gateway.mcp.upstreams.handshake import Terms
 from gateway.mcp.upstreams.pages import with_runtime
 from gateway.mcp.upstreams.relay import Relay
 from gateway.mcp.upstreams.upstream import Upstream
-from gateway.model import Principal, Tell
-from gateway.traces import Trace, arriving
-from gateway.views.shown import Shown
+from gateway.traces import arriving
 
 PAGES = 100
 """Pages of a list that are read to find a tool."""
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-
-ShownIn = Callable[[Principal, str], Shown | None]
-"""The view of the app at an address that a host page of ours shows to a principal, if there is one."""
-
-log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class _Turn:
-    """A call on its way: what its client said, which comes again while a person is asked."""
-
-    client: UpstreamClient
-    params: Message
-
-    def moved(self, context: Context) -> None:
-        """The client came again: it is told of progress there, under the token that it gave now."""
-        if self.client.way is not None:
-            self.client.way.session, self.client.way.request_id = context.session, context.request_id
-        meta = (context.params or {}).get("_meta")
-        self.params = {**self.params, **({"_meta": meta} if isinstance(meta, dict) else {})}
 
 
 class Proxy:
@@ -81,10 +56,8 @@ class Proxy:
         self.upstream = upstream
         self.relay = Relay(upstream)
         self.fingerprints = fingerprints
-        self._gate = gate
         self._runtime = runtime
-        self._calls = calls
-        self._shown_in = shown_in
+        self._tool_calls = ToolCalls(upstream, self.relay, gate, calls, shown_in, self._tool)
         self._following = Following(upstream)
         self._levels: dict[str, str] = {}
         self._handlers: dict[str, Callable[[UpstreamClient, Message], Awaitable[Message]]] = {
@@ -151,7 +124,7 @@ class Proxy:
 
     def may_ask(self, name: str) -> bool:
         """Whether a call of the tool may send the person behind its client somewhere."""
-        return self._gate.may_ask(self.upstream.spec, name)
+        return self._tool_calls.may_ask(name)
 
     async def _answered(self, client: UpstreamClient, answering: Awaitable[Message]) -> Message:
         try:
@@ -170,7 +143,7 @@ class Proxy:
 
     async def close(self) -> None:
         """Give up what waits: for a client that calls again, or for a person."""
-        self._calls.close()
+        self._tool_calls.close()
         await self.relay.close()
 
     async def list_tools(self, client: UpstreamClient, params: Message) -> Message:
@@ -184,76 +157,7 @@ class Proxy:
 
         With its `context`, a client that can ask its person is sent where the call needs one.
         """
-        name, state = str(params.get("name")), params.get("requestState")
-        turn = _Turn(client, params)
-        ours = isinstance(state, str) and state.startswith(STATE)
-        asks = context is not None and self._calls.can_ask(context.session.client_capabilities, client.principal)
-        if context is None or not asks or not (ours or self.may_ask(name)):
-            return _whole(client, await self._call(turn, None))
-        echoed = {key: params[key] for key in ("requestState", "inputResponses") if ours and key in params}
-        said = types.CallToolRequestParams.model_validate({"name": name, **echoed}, by_name=False)
-
-        async def work(tell: Tell) -> Message:
-            try:
-                return await self._call(turn, tell)
-            except MCPError:
-                raise
-            except Exception:  # whatever an upstream provokes must not reach the other calls
-                log.exception("a call of %s failed", name)
-                return refused(Refusal(Reason.INTERNAL, "The gateway failed at this call; its log says why."))
-
-        answer = await self._calls.carry(context, said, client.principal, work, turn.moved)
-        if isinstance(answer, types.InputRequiredResult):
-            return answer.model_dump(by_alias=True, mode="json", exclude_none=True)
-        return _whole(client, answer)
-
-    async def _call(self, turn: _Turn, tell: Tell | None) -> Message:
-        client, spec, name = turn.client, self.upstream.spec, str(turn.params.get("name"))
-
-        def listed() -> Mapping[str, Any] | None:
-            return self.upstream.tools.get(name)
-
-        async def run(trace: Trace | None) -> Message:
-            params = turn.params if trace is None else _traced(turn.params, trace)
-            return await self._shown(client, listed(), params)
-
-        try:
-            tool = await self._tool(client, name)
-            self._check_visible(client, tool, name)
-            caller = client.calls(spec.name)
-            call = ToolCall(spec, turn.params, caller, listed, run, tell, typed=not client.is_app)
-            return await self._gate.call(call)
-        except Refusal as refusal:
-            return refused(refusal)
-
-    async def _shown(self, client: UpstreamClient, tool: Mapping[str, Any] | None, params: Message) -> Message:
-        """The result of a call, which the view hears of that shows what it opens.
-
-        A client that shows apps shows this one itself; that of another may stand in a host page of ours.
-        """
-        uri = listing.app_of(tool) if tool is not None and client.caller is None and not client.is_app else None
-        shown = self._shown_in(client.principal, uri) if uri is not None else None
-        if shown is None:
-            return await self.relay.forward(client, "tools/call", params)
-        arguments = params.get("arguments")
-        if "requestState" not in params and "inputResponses" not in params:
-            await shown.input(arguments if isinstance(arguments, dict) else {})
-        result: Message | None = None
-        why = "the call was cancelled"
-        try:
-            result = await self.relay.forward(client, "tools/call", params)
-        except Refusal as refusal:
-            why = refusal.detail
-            raise
-        except MCPError as error:
-            why = error.error.message[:500]
-            raise
-        finally:
-            if result is None:
-                self.upstream.spawn(shown.cancelled(why))
-        if not needs_input(result):
-            await shown.result({key: value for key, value in result.items() if key != "resultType"})
-        return result
+        return await self._tool_calls.call(client, params, context)
 
     async def read_resource(self, client: UpstreamClient, params: Message) -> Message:
         """A resource, with the view runtime in it where it is an app and the configuration says so."""
@@ -308,13 +212,6 @@ class Proxy:
             except MCPError:
                 return None  # an upstream may have tools, and list none
         return self.upstream.tools.get(name)
-
-    def _check_visible(self, client: UpstreamClient, tool: Message | None, name: str) -> None:
-        visible = listing.visibility(tool)
-        if client.caller is not None and "app" not in visible:
-            raise Refusal(Reason.POLICY_DENIED, f"The tool {name[:128]!r} is not for apps.")
-        if client.caller is None and "model" not in visible and not client.is_app:
-            raise Refusal(Reason.NOT_AN_APP, f"{name} serves MCP Apps; this client did not say that it shows them.")
 
     def _plain(self, method: str) -> Callable[[UpstreamClient, Message], Awaitable[Message]]:
         async def forward(client: UpstreamClient, params: Message) -> Message:
@@ -405,30 +302,12 @@ def said_trace(context: Context) -> Mapping[str, Any]:
     return said if "traceparent" in said or context.request is None else context.request.headers
 
 
-def refused(refusal: Refusal) -> Message:
-    """The result of a call that was refused."""
-    result: Message = of_refusal(refusal).model_dump(by_alias=True, mode="json", exclude_none=True)
-    return result
-
-
 def as_error(refusal: Refusal) -> MCPError:
     """A refusal of anything but a call of a tool."""
     data = {"reason": refusal.reason.value}
     if refusal.connect_url is not None:
         data["connect_url"] = refusal.connect_url
     return MCPError(types.INTERNAL_ERROR, refusal.detail, data)
-
-
-def _whole(client: UpstreamClient, result: Message) -> Message:
-    """A result as the client's era writes it."""
-    return {**result, "resultType": "complete"} if client.modern and "resultType" not in result else result
-
-
-def _traced(params: Message, trace: Trace) -> Message:
-    """A call with its place in a trace, as MCP writes it (`_meta`, W3C Trace Context)."""
-    meta = params.get("_meta")
-    kept = {key: value for key, value in meta.items() if key != "tracestate"} if isinstance(meta, dict) else {}
-    return {**params, "_meta": {**kept, **dict(trace.headers())}}
 
 
 def _introduction(terms: Terms) -> Message:

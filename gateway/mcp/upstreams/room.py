@@ -19,12 +19,13 @@ from gateway.exchange.limit import Limiter
 from gateway.exchange.record import Recorder
 from gateway.mcp.elicit import Asking, Calls
 from gateway.mcp.server import Face
+from gateway.mcp.upstreams.calling import ShownIn, refused
 from gateway.mcp.upstreams.client import UpstreamClient
 from gateway.mcp.upstreams.fingerprints import Fingerprints
 from gateway.mcp.upstreams.gate import Gate
 from gateway.mcp.upstreams.link import State
 from gateway.mcp.upstreams.listing import rule_of
-from gateway.mcp.upstreams.proxy import Proxy, ShownIn, refused
+from gateway.mcp.upstreams.proxy import Proxy
 from gateway.mcp.upstreams.upstream import Upstream
 from gateway.model import Caller, Door, Initiator, Principal
 from gateway.stores.upstream_tools import UpstreamTools

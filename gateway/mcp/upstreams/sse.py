@@ -79,7 +79,7 @@ class OlderSse:
                 raise UpstreamLost("the upstream names an endpoint of another origin")
             self._endpoint.set_result(endpoint)
         elif event.type == "message" and event.data:
-            receive(decode_text(event.data), None)
+            receive(decode_text(event.data), None, len(event.data))
 
     def _fail(self, lost: UpstreamLost) -> None:
         if not self._endpoint.done():

@@ -64,7 +64,7 @@ class WebSocket:
                 message = decode(frame.data.encode("utf-8", "surrogatepass"))
             except ValueError:
                 message = None
-            receive(message, None)
+            receive(message, None, len(frame.data))
             count += 1
             if not count % BATCH:
                 await asyncio.sleep(0)  # a flood must leave time to others

@@ -1,0 +1,178 @@
+"""The calls of one upstream's tools: who may make them, what they ask of a person, and who is shown what they open."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+
+from gateway.errors import Reason, Refusal
+from gateway.mcp.elicit import STATE, Calls
+from gateway.mcp.results import of_refusal
+from gateway.mcp.upstreams import listing
+from gateway.mcp.upstreams.client import Context, UpstreamClient
+from gateway.mcp.upstreams.conversation import Message
+from gateway.mcp.upstreams.eras import needs_input
+from gateway.mcp.upstreams.gate import Gate, ToolCall
+from gateway.mcp.upstreams.relay import Relay
+from gateway.mcp.upstreams.upstream import Upstream
+from gateway.model import Principal, Tell
+from gateway.traces import Trace
+from gateway.views.shown import Shown
+
+ShownIn = Callable[[Principal, str], Shown | None]
+"""The view of the app at an address that a host page of ours shows to a principal, if there is one."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A call on its way: what its client said, which comes again while a person is asked."""
+
+    client: UpstreamClient
+    params: Message
+
+    def moved(self, context: Context) -> None:
+        """The client came again: it is told of progress there, under the token that it gave now."""
+        if self.client.way is not None:
+            self.client.way.session, self.client.way.request_id = context.session, context.request_id
+        meta = (context.params or {}).get("_meta")
+        self.params = {**self.params, **({"_meta": meta} if isinstance(meta, dict) else {})}
+
+
+class ToolCalls:
+    """Carries them out. `calls` are those whose clients can ask a person, `tool` asks for a tool that was never seen.
+
+    `shown_in` finds the view that shows what a tool opens.
+    """
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        relay: Relay,
+        gate: Gate,
+        calls: Calls[Message],
+        shown_in: ShownIn,
+        tool: Callable[[UpstreamClient, str], Awaitable[Message | None]],
+    ) -> None:
+        self._upstream = upstream
+        self._relay = relay
+        self._gate = gate
+        self._calls = calls
+        self._shown_in = shown_in
+        self._tool = tool
+
+    def may_ask(self, name: str) -> bool:
+        """Whether a call of the tool may send the person behind its client somewhere."""
+        return self._gate.may_ask(self._upstream.spec, name)
+
+    def close(self) -> None:
+        """Give up what waits for a person."""
+        self._calls.close()
+
+    async def call(self, client: UpstreamClient, params: Message, context: Context | None = None) -> Message:
+        """The result of a call; what the gateway refuses is a result, too.
+
+        With its `context`, a client that can ask its person is sent where the call needs one.
+        """
+        name, state = str(params.get("name")), params.get("requestState")
+        turn = _Turn(client, params)
+        ours = isinstance(state, str) and state.startswith(STATE)
+        asks = context is not None and self._calls.can_ask(context.session.client_capabilities, client.principal)
+        if context is None or not asks or not (ours or self.may_ask(name)):
+            return _whole(client, await self._call(turn, None))
+        echoed = {key: params[key] for key in ("requestState", "inputResponses") if ours and key in params}
+        said = types.CallToolRequestParams.model_validate({"name": name, **echoed}, by_name=False)
+
+        async def work(tell: Tell) -> Message:
+            try:
+                return await self._call(turn, tell)
+            except MCPError:
+                raise
+            except Exception:  # whatever an upstream provokes must not reach the other calls
+                log.exception("a call of %s failed", name)
+                return refused(Refusal(Reason.INTERNAL, "The gateway failed at this call; its log says why."))
+
+        answer = await self._calls.carry(context, said, client.principal, work, turn.moved)
+        if isinstance(answer, types.InputRequiredResult):
+            return answer.model_dump(by_alias=True, mode="json", exclude_none=True)
+        return _whole(client, answer)
+
+    async def _call(self, turn: _Turn, tell: Tell | None) -> Message:
+        client, spec, name = turn.client, self._upstream.spec, str(turn.params.get("name"))
+
+        def listed() -> Mapping[str, Any] | None:
+            return self._upstream.tools.get(name)
+
+        async def run(trace: Trace | None) -> Message:
+            params = turn.params if trace is None else _traced(turn.params, trace)
+            return await self._shown(client, listed(), params)
+
+        try:
+            tool = await self._tool(client, name)
+            _check_visible(client, tool, name)
+            caller = client.calls(spec.name)
+            call = ToolCall(spec, turn.params, caller, listed, run, tell, typed=not client.is_app)
+            return await self._gate.call(call)
+        except Refusal as refusal:
+            return refused(refusal)
+
+    async def _shown(self, client: UpstreamClient, tool: Mapping[str, Any] | None, params: Message) -> Message:
+        """The result of a call, which the view hears of that shows what it opens.
+
+        A client that shows apps shows this one itself; that of another may stand in a host page of ours.
+        """
+        uri = listing.app_of(tool) if tool is not None and client.caller is None and not client.is_app else None
+        shown = self._shown_in(client.principal, uri) if uri is not None else None
+        if shown is None:
+            return await self._relay.forward(client, "tools/call", params)
+        arguments = params.get("arguments")
+        if "requestState" not in params and "inputResponses" not in params:
+            await shown.input(arguments if isinstance(arguments, dict) else {})
+        result: Message | None = None
+        why = "the call was cancelled"
+        try:
+            result = await self._relay.forward(client, "tools/call", params)
+        except Refusal as refusal:
+            why = refusal.detail
+            raise
+        except MCPError as error:
+            why = error.error.message[:500]
+            raise
+        finally:
+            if result is None:
+                self._upstream.spawn(shown.cancelled(why))
+        if not needs_input(result):
+            await shown.result({key: value for key, value in result.items() if key != "resultType"})
+        return result
+
+
+def refused(refusal: Refusal) -> Message:
+    """The result of a call that was refused."""
+    result: Message = of_refusal(refusal).model_dump(by_alias=True, mode="json", exclude_none=True)
+    return result
+
+
+def _whole(client: UpstreamClient, result: Message) -> Message:
+    """A result as the client's era writes it."""
+    return {**result, "resultType": "complete"} if client.modern and "resultType" not in result else result
+
+
+def _traced(params: Message, trace: Trace) -> Message:
+    """A call with its place in a trace, as MCP writes it (`_meta`, W3C Trace Context)."""
+    meta = params.get("_meta")
+    kept = {key: value for key, value in meta.items() if key != "tracestate"} if isinstance(meta, dict) else {}
+    return {**params, "_meta": {**kept, **dict(trace.headers())}}
+
+
+def _check_visible(client: UpstreamClient, tool: Message | None, name: str) -> None:
+    visible = listing.visibility(tool)
+    if client.caller is not None and "app" not in visible:
+        raise Refusal(Reason.POLICY_DENIED, f"The tool {name[:128]!r} is not for apps.")
+    if client.caller is None and "model" not in visible and not client.is_app:
+        raise Refusal(Reason.NOT_AN_APP, f"{name} serves MCP Apps; this client did not say that it shows them.")
