@@ -19,6 +19,7 @@ from mcp.server.subscriptions import (
     ListenHandler,
     PromptsListChanged,
     ResourcesListChanged,
+    ServerEvent,
     ToolsListChanged,
 )
 
@@ -49,21 +50,25 @@ class App:
         )
         self.server.middleware.insert(0, self._remember)
 
-    async def _remember(self, context: Any, call_next: Any) -> Any:
+    async def _remember(self, ctx: Any, call_next: Any) -> Any:
         """The sessions of the handshake, and results that the SDK's own types would not let through."""
-        if context.method == "initialize":
-            self.sessions.append(context.session)
-        if context.method == "tools/call":
-            self.calls.append(context.params["name"])
+        if ctx.method == "initialize":
+            self.sessions.append(ctx.session)
+        if ctx.method == "tools/call":
+            self.calls.append(ctx.params["name"])
             self.arrived.set()
             await self.go.wait()
-            modern = {"resultType": "complete"} if context.protocol_version.startswith("2026") else {}
+            modern = {"resultType": "complete"} if ctx.protocol_version.startswith("2026") else {}
             return {**self.result, **modern}
-        return await call_next(context)
+        return await call_next(ctx)
 
     async def changed(self, kind: str) -> None:
         """Tell that a list changed, in the eras that there are."""
-        events = {"tools": ToolsListChanged(), "prompts": PromptsListChanged(), "resources": ResourcesListChanged()}
+        events: dict[str, ServerEvent] = {
+            "tools": ToolsListChanged(),
+            "prompts": PromptsListChanged(),
+            "resources": ResourcesListChanged(),
+        }
         await self.bus.publish(events[kind])
         for session in self.sessions:
             await {
