@@ -34,8 +34,10 @@ def following(policy: Policy, leg: Leg, answer: Answer) -> Hop | None:
     where the route says so.
     """
     response, request = answer.response, leg.request
+    if response.status not in _MOVED or request.redirect is Redirect.MANUAL:
+        return None
     location = response.header("location")
-    if response.status not in _MOVED or location is None or request.redirect is Redirect.MANUAL:
+    if location is None:
         return None
     if request.redirect is Redirect.ERROR:
         raise denied("The backend redirects, and the app asked for an error then.")

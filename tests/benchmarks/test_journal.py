@@ -1,0 +1,20 @@
+"""The benchmark of the record's lines: it runs, and tells of every way in which a line is kept."""
+
+import pytest
+
+from benchmarks import journal
+
+
+def test_the_cost_of_a_line_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """In the journal, with values hidden, on the disk, and from there in the database."""
+    journal.main(["--lines", "20"])
+    table = capsys.readouterr().out.splitlines()[2:]
+    assert [row.split("|")[1].strip() for row in table] == [
+        "one line",
+        "-" * 41,
+        "in the journal",
+        "with two paths of `redact`",
+        "with `fsync: always`",
+        "from there into SQLite, in the background",
+    ]
+    assert all(float(number) > 0 for row in table[2:] for number in row.split("|")[2:4])
