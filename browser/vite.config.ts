@@ -5,7 +5,7 @@ import { defineConfig, minifySync, type UserConfig } from "vite";
 /** What only the runtime's own modules call each other by: of no protocol, no page and no browser. */
 const INTERNAL = [
   "absolute", "acknowledge", "activated", "activity", "addresses", "answered", "appTools", "attach", "began", "blobs", "calls", "cancelled", "carries",
-  "definition", "definitions", "envelope", "eventMessage", "eventOrigin", "eventPorts", "eventSource", "flying", "fromHost", "fromPage", "gestures",
+  "definition", "definitions", "envelope", "eventMessage", "eventOrigin", "eventPorts", "eventSource", "flying", "fromHost", "fromPage", "gestures", "giveWay", "departs", "progressed", "onProgress", "bulk", "prefix", "remote", "isOpen", "notify", "active", "dispatch",
   "handshake", "http", "keep", "post", "holds", "hurry", "isMember", "later", "launched", "listen", "notice", "offered", "offers", "offline", "onChange", "opened", "ownProperty",
   "pageHasTools", "pageInitialized", "pageInitializes", "pageSpeaks", "pageTools", "postToParent", "proof", "receive", "registry", "relay",
   "renew", "renewed", "reported", "reports", "requests", "settle", "settled", "speaks", "styled", "taken", "toHost", "toPage", "wire", "withdrew",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import re
 import ssl
 from collections.abc import AsyncIterator
@@ -19,6 +18,7 @@ from yarl import URL
 from gateway.backends.body import ACCEPT_ENCODING, Body, Decoder
 from gateway.backends.connect import USER_AGENT, Connections, Network, Origin, translated
 from gateway.backends.fields import FRAMING, NAME, coding, head, received, without_framing
+from gateway.backends.slices import Slices
 from gateway.backends.wires import Wires
 from gateway.errors import Reason, Refusal
 from gateway.model import Arriving, Headers, Outbound, Response
@@ -242,6 +242,6 @@ def _origin(text: str) -> tuple[Origin, str]:
     return origin, host
 
 
-def _payload(body: bytes) -> bytes | io.BytesIO | None:
-    # Large bodies are written in parts: in one piece they would hold up the event loop, and aiohttp warns of that.
-    return io.BytesIO(body) if len(body) > _WRITTEN_WHOLE else body or None
+def _payload(body: bytes) -> bytes | Slices | None:
+    # In one piece large bodies would hold up the event loop, and aiohttp warns of that.
+    return Slices(body) if len(body) > _WRITTEN_WHOLE else body or None

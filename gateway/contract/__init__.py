@@ -3,7 +3,7 @@
 from gateway.contract.arguments import parse_arguments
 from gateway.contract.bodies import Handed
 from gateway.contract.exact import NotExact, check_depth, exact_json
-from gateway.contract.results import TEXT_BLOCK_LIMIT, problem, result, text_block, whole_characters
+from gateway.contract.results import TEXT_BLOCK_LIMIT, in_base64, problem, result, text_block, whole_characters
 from gateway.contract.schemas import INPUT_SCHEMA, OUTPUT_SCHEMA
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "NotExact",
     "check_depth",
     "exact_json",
+    "in_base64",
     "parse_arguments",
     "problem",
     "result",

@@ -5,14 +5,17 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeAlias
 
 from gateway.contract.exact import NotExact, dump, exact_json
 from gateway.errors import Reason, Refusal
 from gateway.model import BodyType, Headers, Json, Response
 
 TEXT_BLOCK_LIMIT: Final = 64 * 1024
+
+Body: TypeAlias = Json | bytes
 
 _HIDDEN: Final = frozenset(
     {
@@ -79,8 +82,16 @@ _CODECS: Final = {
 }
 
 
-def result(response: Response) -> dict[str, Json]:
-    """The structured content for `response`. Raises `Refusal` (`backend-protocol`) for a status outside 200 to 599."""
+def in_base64(body: bytes) -> Json:
+    """How bytes are written in JSON."""
+    return base64.b64encode(body).decode()
+
+
+def result(response: Response, written: Callable[[bytes], Json] = in_base64) -> dict[str, Json]:
+    """The structured content for `response`; a body that is no text stands there as it is `written`.
+
+    Raises `Refusal` (`backend-protocol`) for a status outside 200 to 599.
+    """
     if not 200 <= response.status <= 599:
         raise Refusal(Reason.BACKEND_PROTOCOL, f"the backend answered with the status {response.status}")
     headers = _headers(response.headers)
@@ -96,7 +107,7 @@ def result(response: Response) -> dict[str, Json]:
         "bodyType": body_type.value,
     }
     if body_type is not BodyType.NONE:
-        content["body"] = body
+        content["body"] = written(body) if isinstance(body, bytes) else body
     if response.part is not None and not response.part.last:
         content["stream"] = response.part.stream
     return content
@@ -151,7 +162,7 @@ def _is_shown(name: str) -> bool:
     return name not in _HIDDEN and _FIELD_NAME.fullmatch(name) is not None
 
 
-def _body(response: Response, content_type: str) -> tuple[BodyType, Json]:
+def _body(response: Response, content_type: str) -> tuple[BodyType, Body]:
     """An empty body is `none`: so is that of HEAD, and nothing is lost in the others."""
     if not response.body or response.status in (204, 205, 304):
         return BodyType.NONE, None
@@ -176,7 +187,7 @@ def whole_characters(data: bytes | bytearray) -> int:
     return len(data)
 
 
-def _part(body: bytes, content_type: str) -> tuple[BodyType, Json]:
+def _part(body: bytes, content_type: str) -> tuple[BodyType, Body]:
     """A part of a stream: `text` where the type is one in UTF-8 and the part decodes, else `base64`."""
     if not body:
         return BodyType.NONE, None
@@ -196,7 +207,7 @@ def _is_text(media_type: str) -> bool:
     return media_type.startswith("text/") or media_type.endswith("+xml") or media_type in _SCRIPTS
 
 
-def _json(body: bytes) -> tuple[BodyType, Json]:
+def _json(body: bytes) -> tuple[BodyType, Body]:
     kind, text = _text(body, "utf-8", BodyType.TEXT)
     if kind is not BodyType.TEXT or not isinstance(text, str):
         return kind, text
@@ -206,7 +217,7 @@ def _json(body: bytes) -> tuple[BodyType, Json]:
         return kind, text
 
 
-def _text(body: bytes, codec: str | None, kind: BodyType) -> tuple[BodyType, Json]:
+def _text(body: bytes, codec: str | None, kind: BodyType) -> tuple[BodyType, Body]:
     if codec is None:
         return _base64(body)
     try:
@@ -215,5 +226,5 @@ def _text(body: bytes, codec: str | None, kind: BodyType) -> tuple[BodyType, Jso
         return _base64(body)
 
 
-def _base64(body: bytes) -> tuple[BodyType, Json]:
-    return BodyType.BASE64, base64.b64encode(body).decode()
+def _base64(body: bytes) -> tuple[BodyType, Body]:
+    return BodyType.BASE64, body

@@ -15,7 +15,7 @@ from aiohttp import WSMsgType, web
 from gateway import mux
 from gateway.contract import Handed
 from gateway.doors.answers import SECURE, refused
-from gateway.doors.apart import BYTES, bytes_apart, names_bytes
+from gateway.doors.apart import BYTES, names_bytes
 from gateway.doors.bodies import LARGEST, Bodies
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.standing import Standing
@@ -113,7 +113,10 @@ class BridgeDoor:
         self.views.close(view)
 
     async def _connect(self, request: web.Request) -> web.StreamResponse:
-        socket = web.WebSocketResponse(protocols=(PROTOCOL,), heartbeat=HEARTBEAT, max_msg_size=mux.FRAME_LIMIT + 1)
+        # Not compressed: what pages and models write stands beside secrets here, and time is worth more than bytes.
+        socket = web.WebSocketResponse(
+            protocols=(PROTOCOL,), heartbeat=HEARTBEAT, max_msg_size=mux.FRAME_LIMIT + 1, compress=False
+        )
         if not socket.can_prepare(request).ok:
             return refused(426, "websocket-needed", "The bridge is a WebSocket.", {"upgrade": "websocket"})
         await socket.prepare(request)
@@ -268,7 +271,7 @@ class _Connection:
         def caller(reported_model: bool) -> Caller:
             return views.caller_of(view, Door.BRIDGE, reported_model=reported_model)
 
-        peer = UiPeer(self._door.answers[view.app], caller, on_ui)
+        peer = UiPeer(self._door.answers[view.app], caller, on_ui, self._aside)
         await ending.enter_async_context(peer)
         self._seats[view.id] = _Seat(view, peer, ending, _digest(token))
         views.connect(view, on_webmcp, on_ui)
@@ -338,19 +341,21 @@ class _Connection:
         self._seats.clear()
 
     async def _say_message(self, frame: mux.Message, *, own: bool = False) -> None:
-        """Send a message; the bytes of an answer in the gateway's `own` words go beside it."""
+        """Send a message; only an answer in the gateway's `own` words names bytes that went beside it."""
         message = frame.message
         if self._ticket is None:
             return
-        id, principal = secrets.token_urlsafe(24), self._ticket.principal.id
-        apart = bytes_apart(message) if own else None
-        if apart is not None and self._door.bodies.put(id, principal, apart.data):
-            frame = mux.Message(frame.view, frame.channel, apart.named(id))
-        elif mux.is_large(message) or names_bytes(message):
+        if mux.is_large(message) or (not own and names_bytes(message)):
+            id = secrets.token_urlsafe(24)
             named, text = mux.split_body(message, id)
-            if self._door.bodies.put(id, principal, text):
+            if self._door.bodies.put(id, self._ticket.principal.id, text):
                 frame = mux.Message(frame.view, frame.channel, named)
         await self._say(frame)
+
+    def _aside(self, body: bytes) -> str | None:
+        """Put the bytes of an answer where its host page takes them; None where there is no room."""
+        id = secrets.token_urlsafe(24)
+        return id if self._ticket is not None and self._door.bodies.put(id, self._ticket.principal.id, body) else None
 
     async def _say(self, frame: mux.Frame) -> None:
         for answer in self._mux.send(frame):

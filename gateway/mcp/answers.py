@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -13,7 +14,8 @@ from pydantic import BaseModel
 from gateway.contract import Handed
 from gateway.errors import Refusal
 from gateway.mcp.catalog import Catalog
-from gateway.mcp.ports import Client
+from gateway.mcp.ports import Client, Push
+from gateway.mcp.results import Aside
 from gateway.model import Caller, Door, Json
 from gateway.traces import arriving
 
@@ -25,11 +27,12 @@ class Speaker:
     """A view that calls. `caller` gives it as the connection proves it, told whether the view reports a model.
 
     `caller` raises `Refusal` once the view is gone. `notify` sends it a notification on account of its call.
-    `handed` is the body of its request where that came beside the call.
+    `handed` is the body of its request where that came beside the call; `aside` puts that of an answer there.
     """
 
     caller: Callable[[bool], Caller]
     notify: Callable[[str, Mapping[str, Any]], Awaitable[None]]
+    aside: Aside | None = None
     handed: Handed | None = None
 
     def now(self) -> Caller:
@@ -106,15 +109,18 @@ class OwnAnswers:
             raise MCPError(types.INVALID_PARAMS, "`name` must be a string and `arguments` an object.")
         if not self._catalog.open_to_apps(name):
             raise MCPError(types.INVALID_PARAMS, f"There is no tool {name[:128]!r} for apps.")
+        given = params.get("_meta")
+        meta = given if isinstance(given, dict) else {}
         client = Client(
             speaker.now().principal,
             door=Door.BRIDGE,
             is_app=True,
             caller=speaker.caller,
             handed=speaker.handed,
+            aside=speaker.aside,
+            push=_pushing(speaker, meta.get("progressToken")),
         )
-        meta = params.get("_meta")
-        with arriving(meta if isinstance(meta, dict) else None):
+        with arriving(meta):
             return await self._catalog.call_tool(name, arguments, client)
 
     async def _read_resource(self, params: Params) -> BaseModel:
@@ -122,3 +128,20 @@ class OwnAnswers:
         if not isinstance(uri, str):
             raise MCPError(types.INVALID_PARAMS, "`uri` must be a string.")
         return await self._catalog.read_resource(uri)
+
+
+PART = "webmcp-gateway/part"
+"""The `_meta` key of a progress notification under which a part of a stream is pushed."""
+
+
+def _pushing(speaker: Speaker, token: Json) -> Push | None:
+    """Parts go as progress of their call (MCP 2025-11-25, Progress), where it named a token for that."""
+    if not isinstance(token, str | int) or isinstance(token, bool):
+        return None
+    count = itertools.count(1)
+
+    async def push(part: dict[str, Json]) -> None:
+        meta: dict[str, Json] = {PART: part}
+        await speaker.notify("notifications/progress", {"progressToken": token, "progress": next(count), "_meta": meta})
+
+    return push

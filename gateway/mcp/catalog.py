@@ -10,14 +10,14 @@ from typing import Any
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
-from gateway.contract import parse_arguments
+from gateway.contract import parse_arguments, result
 from gateway.errors import Reason, Refusal
 from gateway.mcp import arguments as read
 from gateway.mcp import relay
 from gateway.mcp import storage as kept
 from gateway.mcp import tools as define
-from gateway.mcp.ports import Client, Exchange, Forwarder, PackedApp, Views
-from gateway.mcp.results import of_page, of_refusal, of_response, of_values
+from gateway.mcp.ports import Client, Exchange, Forwarder, PackedApp, Push, Views
+from gateway.mcp.results import APART, of_page, of_refusal, of_response, of_values
 from gateway.model import Caller, Door, Initiator, Json, Principal, Response, ViewTool
 from gateway.views.initiator import LONGEST_GESTURE
 from gateway.views.registry import LiveView
@@ -35,6 +35,9 @@ UNTIL_IT_IS_OVER = 24 * 3600.0
 
 POLL = 20.0
 """Seconds that one `http_stream` call waits."""
+
+MOST_PUSHED = 32
+"""Parts that one `http_stream` call is told before its answer: then the view asks again, if it has read them."""
 
 NO_HEADERS: Mapping[str, Any] = {"type": "object"}
 """Stands for the schemas of our own tools, which have no `x-mcp-header`: to walk them would cost 16 µs a call."""
@@ -152,7 +155,8 @@ class Catalog:
                 refusal = Refusal(
                     Reason.NOT_AN_APP, f"{name} serves MCP Apps; this client did not say that it shows them."
                 )
-                return _answer(await self._exchange.refuse(refusal, self._unknown(client), "", ""), client)
+                refused = await self._exchange.refuse(refusal, self._unknown(client), "", "")
+                return _answer(refused, client, arguments)
             return await entry.run(arguments, client)
         # The tool of a view that closed is still the app's name: the views say what to do then.
         if any(name.startswith(f"{app}_") for app in self._apps):
@@ -197,16 +201,27 @@ class Catalog:
         return await self._exchange.run(request, caller, wait=wait, tell=client.tell)
 
     async def _http_request(self, arguments: Arguments, client: Client) -> types.CallToolResult:
-        return _answer(await self.http_request(arguments, client), client)
+        return _answer(await self.http_request(arguments, client), client, arguments)
 
     async def _http_stream(self, arguments: Arguments, client: Client) -> types.CallToolResult:
         try:
             caller = self._caller(arguments, client)
-            cancel = read.flag(arguments, "cancel")
-            response = await self._exchange.resume(read.text(arguments, "id"), caller, wait=POLL, cancel=cancel)
+            cancel, id = read.flag(arguments, "cancel"), read.text(arguments, "id")
+            response = await self._exchange.resume(id, caller, wait=POLL, cancel=cancel)
+            if client.push is not None and arguments.get("_bytes") is True:
+                response = await self._pushed(response, caller, client.push)
         except Refusal as refusal:
             response = await self._exchange.refuse(refusal, self._unknown(client), "", "")
-        return _answer(response, client)
+        return _answer(response, client, arguments)
+
+    async def _pushed(self, response: Response, caller: Caller, push: Push) -> Response:
+        """The part that is the answer: the last, a large or an empty one, or the last of as many as may be pushed."""
+        for _ in range(MOST_PUSHED):
+            if not _is_pushed(response) or response.part is None:
+                break
+            await push(result(response))
+            response = await self._exchange.resume(response.part.stream, caller, wait=POLL)
+        return response
 
     async def _keep(self, arguments: Arguments, client: Client) -> types.CallToolResult:
         caller = self._caller(arguments, client)
@@ -263,8 +278,15 @@ def _opened(packed: PackedApp, view: str, meta: dict[str, Json] | None) -> types
     return of_values({"view": view}, text, meta)
 
 
-def _answer(response: Response, client: Client) -> types.CallToolResult:
-    return of_response(response, structured_arrives=client.door is Door.BRIDGE)
+def _answer(response: Response, client: Client, arguments: Arguments) -> types.CallToolResult:
+    aside = client.aside if arguments.get("_bytes") is True else None  # a client that reads JSON gets JSON
+    return of_response(response, structured_arrives=client.door is Door.BRIDGE, aside=aside)
+
+
+def _is_pushed(response: Response) -> bool:
+    """Whether this part may come before the answer: what is large goes beside it, and holds nothing up."""
+    part = response.part
+    return part is not None and not part.last and 0 < len(response.body) <= APART
 
 
 def _gesture_age(arguments: Arguments) -> float | None:

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from gateway.contract import Handed
 from gateway.errors import Refusal
 from gateway.mcp.answers import Answers, Speaker
+from gateway.mcp.results import Aside
 from gateway.model import Caller, Json
 
 log = logging.getLogger(__name__)
@@ -51,13 +52,16 @@ class UiPeer:
     """Answers what a view asks of the gateway. `answers` are those of the view's app.
 
     `caller` gives the view as the connection proves it, told whether the view reports a model; it raises `Refusal` once
-    that is gone. `send` takes answers, and notifications on account of a call.
+    that is gone. `send` takes answers, and notifications on account of a call;
+    `aside` puts the bytes of an answer beside it.
     An async context manager: leaving it cancels what is in flight.
     """
 
-    def __init__(self, answers: Answers, caller: Callable[[bool], Caller], send: Send) -> None:
+    def __init__(
+        self, answers: Answers, caller: Callable[[bool], Caller], send: Send, aside: Aside | None = None
+    ) -> None:
         self._answers = answers
-        self._speaker = Speaker(caller, self._notify)
+        self._speaker = Speaker(caller, self._notify, aside)
         self._send = send
         self._tasks = asyncio.TaskGroup()
         self._running: set[asyncio.Task[None]] = set()

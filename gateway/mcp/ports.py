@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,11 +10,14 @@ import mcp_types as types
 
 from gateway.contract import Handed
 from gateway.errors import Refusal
-from gateway.model import Caller, Door, Principal, Request, Resource, Response, Tell, ViewTool
+from gateway.mcp.results import Aside
+from gateway.model import Caller, Door, Json, Principal, Request, Resource, Response, Tell, ViewTool
 from gateway.quick import quick
 from gateway.views.registry import Attached, LiveView, Opened
 from gateway.views.relay import Relay
 from gateway.views.shown import Shown
+
+Push = Callable[[dict[str, Json]], Awaitable[None]]
 
 
 @quick
@@ -24,8 +27,9 @@ class Client:
 
     `is_app` says that the client shows MCP Apps, so that its calls may come from one. `caller` gives the view that
     calls, where the connection itself proves it; it is told whether the view reports a model, and raises `Refusal` once
-    that view is gone. `handed` is the body of its request where that came beside the call. `tell` sends its person to a
-    page of the console, where the client can do that.
+    that view is gone. `handed` is the body of its request where that came beside the call, `aside` puts that of an
+    answer there. `push` sends a part of a stream before the call is answered. `tell` sends its person to a page of the
+    console, where the client can do that.
     """
 
     principal: Principal
@@ -34,6 +38,8 @@ class Client:
     caller: Callable[[bool], Caller] | None = None
     tell: Tell | None = None
     handed: Handed | None = None
+    aside: Aside | None = None
+    push: Push | None = None
 
 
 class PackedApp(Protocol):

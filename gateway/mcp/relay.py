@@ -38,6 +38,7 @@ def poll_tool() -> types.Tool:
             "items": {"type": "object"},
             "description": "What the page offers, if that changed.",
         },
+        "hidden": {"type": "boolean", "description": "Nobody sees the view: it may be silent for longer."},
         "closing": {"type": "boolean", "description": "The view is being closed."},
     }
     event = {
@@ -97,7 +98,8 @@ class RelayTools:
         relay.spend()
         if listed is not None:
             relay.list(listed)
-        handed = await relay.poll(after, min(wait / 1000, LONGEST_POLL))
+        hidden = read.flag(arguments, "hidden")
+        handed = await relay.poll(after, min(wait / 1000, LONGEST_POLL), hidden=hidden)
         return of_values({"events": [_event(event) for event in handed.events], "overtaken": handed.overtaken})
 
     async def result(self, arguments: Arguments, client: Client) -> types.CallToolResult:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import mcp_types as types
 
-from gateway.contract import problem, result, text_block
+from gateway.contract import in_base64, problem, result, text_block
 from gateway.errors import Reason, Refusal
 from gateway.mcp.encodable import encodable
 from gateway.model import Json, Response
@@ -15,18 +17,47 @@ FAILURES = frozenset({Reason.INTERNAL, Reason.CANCELLED, Reason.NOT_AN_APP})
 """The reasons that reject an app's `fetch()`; every other refusal is an ordinary answer."""
 
 
-def of_response(response: Response, *, structured_arrives: bool) -> types.CallToolResult:
+BYTES = "webmcp-gateway/bytes"
+"""The `_meta` key that names the bytes of a `body`, which came beside the answer."""
+
+APART = 48 * 1024
+"""Bytes above which a body comes beside its answer, where it may."""
+
+Aside = Callable[[bytes], str | None]
+"""Puts bytes beside an answer; gives their name, None where there is no room for them."""
+
+
+def of_response(response: Response, *, structured_arrives: bool, aside: Aside | None = None) -> types.CallToolResult:
     """An HTTP answer; the text block repeats it for hosts that drop structured content."""
-    values, text, is_error = values_of(response, structured_arrives=structured_arrives)
+    beside = _Beside(aside)
+    values, text, is_error = values_of(response, structured_arrives=structured_arrives, written=beside.written)
     return types.CallToolResult(
-        content=[types.TextContent(type="text", text=text)], structured_content=values, is_error=is_error
+        content=[types.TextContent(type="text", text=text)],
+        structured_content=values,
+        is_error=is_error,
+        _meta=None if beside.name is None else {BYTES: beside.name},
     )
 
 
-def values_of(response: Response, *, structured_arrives: bool) -> tuple[dict[str, Json], str, bool]:
-    """Structured content, text block, and whether it is an error."""
+@dataclass(slots=True)
+class _Beside:
+    """Large bytes beside the answer, under `name`."""
+
+    aside: Aside | None
+    name: str | None = None
+
+    def written(self, body: bytes) -> Json:
+        if self.aside is not None and len(body) > APART:
+            self.name = self.aside(body)
+        return in_base64(body) if self.name is None else None
+
+
+def values_of(
+    response: Response, *, structured_arrives: bool, written: Callable[[bytes], Json] = in_base64
+) -> tuple[dict[str, Json], str, bool]:
+    """Structured content, text block, and whether it is an error; bytes stand there as they are `written`."""
     try:
-        values = result(response)
+        values = result(response, written)
     except Refusal as refusal:
         response = problem(refusal, "", response.url)
         values = result(response)

@@ -27,14 +27,19 @@ QUIET = 2.0
 UNTAKEN = 75.0
 """Seconds for which a call waits to be asked for: browsers let a hidden tab act once a minute."""
 
-LOST = 90.0
+LOST = 10.0
 """Seconds without a poll after which the view's tools are not offered, until it polls again."""
+
+ASLEEP = 90.0
+"""The same for a view that said that its tab is hidden."""
 
 LIST_PAUSE = 1.0
 """Seconds between two lists of a page's tools that take effect."""
 
 ASKING = Rate(100, 1.0)
 """How often a view may ask for calls and answer them: more than twice what the runtime does."""
+
+ABSENT = "its view did not ask for calls: its tab sleeps, or is closed"
 
 MOST_CALLS = 64
 """Calls of one view that may be under way."""
@@ -85,6 +90,7 @@ class Relay:
         self._listing: asyncio.TimerHandle | None = None
         self._losing: asyncio.TimerHandle | None = None
         self._closed = False
+        self._hidden = False
         self.lost = False
 
     # ── the model's side ─────────────────────────────────────────────────────────────────────────────────────
@@ -106,7 +112,7 @@ class Relay:
                 self._tell(Event(self._next(), id, tool.page_name, arguments))
                 return await call.answer
         except TimeoutError as error:
-            raise _not_run("its view did not ask for calls: its tab sleeps, or is closed") from error
+            raise _not_run(ABSENT) from error
         finally:
             self._end(id)
 
@@ -146,11 +152,13 @@ class Relay:
         elif self._listing is None:
             self._listing = self._loop.call_at(self._list_due, self._list_now)
 
-    async def poll(self, after: int, wait: float) -> Handed:
+    async def poll(self, after: int, wait: float, *, hidden: bool = False) -> Handed:
         """What came after the event numbered `after`; waits for it, `wait` seconds at most.
 
-        The newest poll counts. What it is told, it is told again until it asks for what comes after that.
+        The newest poll counts. What it is told, it is told again until it asks for what comes after that. `hidden` says
+        that nobody sees the view: then it may be silent for longer.
         """
+        self._hidden = hidden
         self._awake()
         self._release(overtaken=True)
         self._events = [event for event in self._events if event.number > after]
@@ -236,7 +244,7 @@ class Relay:
     def _awake(self) -> None:
         self.seen()
         self._stop_losing()
-        self._losing = self._loop.call_later(LOST, self._lose)
+        self._losing = self._loop.call_later(ASLEEP if self._hidden else LOST, self._lose)
         if self.lost:
             self.lost = False
             self.list(self._listed)
@@ -247,6 +255,9 @@ class Relay:
 
     def _lose(self) -> None:
         self.lost = True
+        for call in list(self._calls.values()):
+            if not call.taken:
+                _fail(call, _not_run(ABSENT))
         self._on_tools(())
 
     def _list_now(self) -> None:

@@ -6,6 +6,9 @@ import type { Answer, AppInfo, Connection, GatewayState, Grant, Line, LiveView, 
 
 /** Milliseconds after which the state is asked for again. */
 const RETRY = 2000;
+/** Milliseconds until a change is shown, and between two while one follows the other: the apps of this page have work, too. */
+const SOON = 40;
+const CALMLY = 300;
 
 export class Store extends EventTarget implements Listener {
   readonly api: Api;
@@ -23,6 +26,7 @@ export class Store extends EventTarget implements Listener {
   /** Whether the lists of questions and of the record have come once. */
   asked = false;
   private due = 0;
+  private told = -Infinity;
 
   constructor(api: Api) {
     super();
@@ -104,10 +108,12 @@ export class Store extends EventTarget implements Listener {
 
   /** Many lines at once are one change. */
   private changed(): void {
+    const wait = Math.max(SOON, this.told + CALMLY - performance.now());
     this.due ||= window.setTimeout(() => {
       this.due = 0;
+      this.told = performance.now();
       this.dispatchEvent(new Event("change"));
-    }, 40);
+    }, wait);
   }
 }
 

@@ -11,6 +11,9 @@ import { groupTemplate, type Opened } from "./timeline-entry";
 import { timelineStyles } from "./timeline-styles";
 import type { Initiator, Line, Question } from "./types";
 
+/** Groups that are shown, and how many more at a click: each change looks at all of them. */
+const SHOWN = 50;
+
 @customElement("gateway-timeline")
 export class TimelinePanel extends LitElement {
   static override styles = [base, panel, chips, timelineStyles];
@@ -23,6 +26,7 @@ export class TimelinePanel extends LitElement {
 
   @state() private only: Initiator | undefined;
   @state() private opened: ReadonlySet<string> = new Set();
+  @state() private most = SHOWN;
 
   protected override render(): TemplateResult {
     const mine = (of: { app: string }): boolean => !this.app || !of.app || of.app === this.app;
@@ -39,11 +43,12 @@ export class TimelinePanel extends LitElement {
           groups.length
             ? html`<ol>
                 ${repeat(
-                  groups,
+                  groups.slice(0, this.most),
                   (group) => group.key,
                   (group) => groupTemplate(group, this.toggles),
                 )}
-              </ol>`
+              </ol>
+              ${groups.length > this.most ? this.older(groups.length - this.most) : nothing}`
             : this.empty(entries.length > 0)
         }
       </div>
@@ -60,6 +65,12 @@ export class TimelinePanel extends LitElement {
       this.opened = opened;
     },
   };
+
+  private older(left: number): TemplateResult {
+    return html`<button class="older" data-testid="older" @click=${() => (this.most += 2 * SHOWN)}>
+      Show older, ${left} more
+    </button>`;
+  }
 
   private filter(entries: readonly Entry[]): TemplateResult {
     const choice = (initiator: Initiator | undefined, word: string): TemplateResult =>

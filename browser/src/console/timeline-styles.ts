@@ -39,6 +39,22 @@ export const timelineStyles = css`
   ol {
     padding: 4px 0 12px;
   }
+  .older {
+    display: block;
+    margin: 0 auto 12px;
+    min-height: 28px;
+    padding: 0 12px;
+    border: 1px solid var(--line);
+    border-radius: 8px;
+    background: var(--surface);
+    color: var(--muted);
+    font: 500 12.5px/1 var(--sans);
+    cursor: pointer;
+  }
+  .older:hover {
+    background: var(--raised);
+    color: var(--text);
+  }
   .group {
     position: relative;
     padding: 4px 12px 4px 10px;

@@ -237,7 +237,7 @@ test("a Blob goes beside its call, and the bytes of an answer come into it", asy
   expect(new TextDecoder().decode(bytes)).toBe("up");
   const down = new Uint8Array([1, 2]).buffer;
   world.bytes.set("b".repeat(22), down);
-  world.answer({ structuredContent: { status: 200 }, $bytes: "b".repeat(22) });
+  world.answer({ structuredContent: { status: 200 }, _meta: { "webmcp-gateway/bytes": "b".repeat(22) } });
   expect(await call).toEqual({ structuredContent: { status: 200, body: down } });
 });
 

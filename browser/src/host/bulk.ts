@@ -1,5 +1,6 @@
 /**
- * Bodies of requests and answers as bytes beside the frames: `$bytes` in `params` or `result` names those of the `body`.
+ * Bodies of requests and answers as bytes beside the frames: `$bytes` in `params`, and `BYTES` in the `_meta` of a
+ * `result`, name those of the `body`.
  *
  * A page hands over a `Blob` as `body`; what it says under `$bytes` itself goes, so that it can name no other's bytes.
  */
@@ -9,6 +10,7 @@ import { randomId, type GatewayHttp } from "./gateway-http";
 /** Bytes of the largest body; what is larger is not sent, and its call named so. */
 const LARGEST = 64 * 1024 * 1024;
 const TOO_LARGE = "too-large";
+const BYTES = "webmcp-gateway/bytes";
 
 /** The `params` of a call as they can be written, and the bytes that go beside them. */
 export function takeBlob(given: JsonObject): { params: JsonObject; blob: Blob | null } {
@@ -21,13 +23,14 @@ export function takeBlob(given: JsonObject): { params: JsonObject; blob: Blob | 
 
 /** Whether this answer's body is to be taken as bytes. */
 export function bytesNamed(message: JsonObject): string | null {
-  const result = message["result"] as JsonObject | undefined;
-  return typeof result?.["$bytes"] === "string" ? result["$bytes"] : null;
+  const result = message["result"] as { _meta?: { [BYTES]?: unknown } } | undefined;
+  const name = result?._meta?.[BYTES];
+  return typeof name === "string" ? name : null;
 }
 
 /** The answer with its bytes. */
 export function withBytes(message: JsonObject, bytes: ArrayBuffer): JsonObject {
-  const { $bytes: _, ...result } = message["result"] as JsonObject;
+  const { _meta: _, ...result } = message["result"] as JsonObject;
   const structuredContent = { ...(result["structuredContent"] as JsonObject), body: bytes };
   return { ...message, result: { ...result, structuredContent } } as unknown as JsonObject;
 }

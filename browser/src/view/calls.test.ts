@@ -54,7 +54,7 @@ beforeEach(() => {
     notices.push(message);
     return () => void notices.pop();
   };
-  calls = createCalls({ handshake, proof, activity, gestures, requests, pending: { notice, later }, toHost: (m) => toHost.push(m), toPage: (m) => toPage.push(m), hurry: () => undefined });
+  calls = createCalls({ handshake, proof, activity, gestures, requests, pending: { notice, later }, toHost: (m) => toHost.push(m), toPage: (m) => toPage.push(m), hurry: () => undefined, departs: () => undefined });
 });
 
 test("a request carries the proof, and nothing that the page put in its place", async () => {
@@ -95,7 +95,7 @@ test("our own host attests gestures itself", async () => {
   const ours: Handshake = { ...handshake, host: async () => ({ capabilities: { serverTools: {} }, bridge: true }) };
   const proof = { sign: async () => undefined } as Proof;
   const pending = { notice: () => () => undefined, later: () => 0 };
-  const bridged = createCalls({ handshake: ours, proof, activity, gestures, requests, pending, toHost: () => 0, toPage: () => 0, hurry: () => undefined });
+  const bridged = createCalls({ handshake: ours, proof, activity, gestures, requests, pending, toHost: () => 0, toPage: () => 0, hurry: () => undefined, departs: () => undefined });
   gesture = 120;
   void bridged.http({ url: "/x" });
   await moment();
@@ -128,6 +128,20 @@ test("an abort while a person is asked gives the question up", async () => {
   await moment();
   expect(last().params).toMatchObject({ name: "http_stream", arguments: { id: "p1", cancel: true } });
   expect(notices).toEqual([]);
+});
+
+test("parts of a stream are told as they come, and only until the answer", async () => {
+  const told: unknown[] = [];
+  const running = calls.stream({ id: "s" }, undefined, (part) => told.push(part["body"]));
+  await moment();
+  const { id, params } = last();
+  expect(params).toMatchObject({ name: "http_stream", _meta: { progressToken: id } });
+  const part = (body: string): Params => ({ progressToken: id, progress: 1, _meta: { "webmcp-gateway/part": { body } } });
+  expect([requests.progressed(part("one")), requests.progressed({ progressToken: 1 }), requests.progressed(undefined)]).toEqual([true, false, false]);
+  reply({ status: 200 });
+  await running;
+  requests.progressed(part("late"));
+  expect(told).toEqual(["one"]);
 });
 
 test("an abort on the way cancels the host's call", async () => {
@@ -164,6 +178,6 @@ test("a call of the page that it cancels before it left never leaves", async () 
 test("a host without serverTools is no host for requests", async () => {
   const bare = createHandshake({ app: "a", title: "A", toHost: () => 0, toPage: () => 0, ask: async () => ({ hostCapabilities: {} }), later: () => 0 });
   bare.begin();
-  const alone = createCalls({ handshake: bare, proof: {} as Proof, activity, gestures, requests, pending: { notice: () => () => undefined, later: () => 0 }, toHost: () => 0, toPage: () => 0, hurry: () => undefined });
+  const alone = createCalls({ handshake: bare, proof: {} as Proof, activity, gestures, requests, pending: { notice: () => () => undefined, later: () => 0 }, toHost: () => 0, toPage: () => 0, hurry: () => undefined, departs: () => undefined });
   await expect(alone.http({ url: "/x" })).rejects.toBeInstanceOf(NoHost);
 });

@@ -12,6 +12,8 @@ import type { Requests } from "./requests";
 import { answerOf } from "./results";
 
 export const TOOL = "http_request";
+/** The `_meta` of a notice of progress that is a part of a stream. */
+const PART = "webmcp-gateway/part";
 
 /** Keeps what the page stores, for a proven view alone. */
 const STORAGE = "webmcp_storage";
@@ -36,8 +38,8 @@ export interface Calls {
   flying: ReadonlySet<unknown>;
   /** Whether the host takes a body as a `Blob`. */
   bulk(): Promise<boolean>;
-  /** The result of `http_stream`. */
-  stream(args: Params, signal?: AbortSignal): Promise<Params>;
+  /** The result of `http_stream`; `pushed` is told the parts that come before it, where the host can do that. */
+  stream(args: Params, signal?: AbortSignal, pushed?: (part: Params) => void): Promise<Params>;
   /** Sends the page's own call on its way. */
   fromPage(message: Request): void;
   /** True if the page's own call `id` had not left yet, or waits for an approval: then the host need not hear of it. */
@@ -57,6 +59,8 @@ interface Ends {
   toPage(message: Message): void;
   /** The gateway has calls for this view. */
   hurry(): void;
+  /** A request of the page leaves now. */
+  departs(): void;
 }
 
 /** What stood behind the page when it asked. */
@@ -65,13 +69,15 @@ interface Cause {
   gesture: () => number | undefined;
 }
 
-export function createCalls({ handshake, proof, activity, gestures, requests, pending, toHost, toPage, hurry }: Ends): Calls {
+export function createCalls({ handshake, proof, activity, gestures, requests, pending, toHost, toPage, hurry, departs }: Ends): Calls {
   const flying = new Set<unknown>();
   const gate = createGate(AT_ONCE);
   const departing = new Set<unknown>();
   const away = new Set<Id>();
   const held = new Map<unknown, AbortController>();
-  const ends: PendingEnds = { ...pending, stream: (params, signal) => call("http_stream", proven(params), signal) };
+  const stream: Calls["stream"] = (params, signal, pushed) =>
+    call("http_stream", proven(params), signal, pushed && (({ _meta }) => pushed((_meta as Params)[PART] as Params)));
+  const ends = { ...pending, stream };
 
   async function proven(args: Params): Promise<Params> {
     const view = await proof.sign();
@@ -100,13 +106,13 @@ export function createCalls({ handshake, proof, activity, gestures, requests, pe
     return found;
   }
 
-  async function call(name: string, args: Promise<Params>, signal?: AbortSignal): Promise<Params> {
+  async function call(name: string, args: Promise<Params>, signal?: AbortSignal, onProgress?: (params: Params) => void): Promise<Params> {
     const params = { name, arguments: await unlessAborted(args, signal) };
-    return requests.send("tools/call", params, signal && { signal }).catch((error: unknown) => {
+    return requests.send("tools/call", params, { signal, onProgress }).catch((error: unknown) => {
       // Of another tool it may only say that this server has none of that name.
       if (name !== TOOL || !(error instanceof PeerError) || error.code !== METHOD_NOT_FOUND) throw error;
       handshake.withdrew("serverTools");
-      throw new NoHost("the host carries no tool calls any more");
+      throw new NoHost("the host carries no tool calls (serverTools)");
     });
   }
 
@@ -118,6 +124,7 @@ export function createCalls({ handshake, proof, activity, gestures, requests, pe
     const full = await provenRequest(isObject(args) ? args : {}, cause, host);
     if (!departing.delete(message.id)) return;
     away.add(message.id);
+    departs();
     toHost({ ...message, params: { ...message.params, arguments: full } });
   }
 
@@ -138,6 +145,7 @@ export function createCalls({ handshake, proof, activity, gestures, requests, pe
       const send = async (): Promise<Params> => {
         const full = await provenRequest(args, cause, host);
         flying.add(full);
+        departs();
         return call(TOOL, Promise.resolve(full), signal).finally(() => flying.delete(full));
       };
       const result = await unlessAborted(gate(send), signal);
@@ -148,12 +156,12 @@ export function createCalls({ handshake, proof, activity, gestures, requests, pe
     async own(name, args, signal) {
       const view = await proof.sign();
       if (!view) throw new Unproven();
-      return requests.send("tools/call", { name, arguments: { ...args, _view: view } }, signal && { signal });
+      return requests.send("tools/call", { name, arguments: { ...args, _view: view } }, { signal });
     },
     tool: (name, args) => call(name, name === STORAGE ? proven(args) : Promise.resolve(args)),
     flying,
     bulk: async () => !!(await handshake.host())?.bridge,
-    stream: ends.stream,
+    stream,
     fromPage: (message) => void depart(message),
     cancelled(id) {
       const controller = held.get(id);

@@ -15,6 +15,7 @@ let asked: Params[];
 let warned: string[];
 let streamed: Params[];
 let parts: Params[];
+let push: Params[];
 let give: (args: Params, signal?: AbortSignal) => unknown;
 
 const calls = {
@@ -23,8 +24,9 @@ const calls = {
     const given = await give(args, signal);
     return { content: [], structuredContent: given } as Params;
   },
-  async stream(args: Params) {
+  async stream(args: Params, _: AbortSignal | undefined, pushed: ((part: Params) => void) | undefined) {
     streamed.push(args);
+    for (const part of push.splice(0)) pushed?.(part);
     return { content: [], structuredContent: args["cancel"] ? ok() : parts.shift() } as Params;
   },
 } as Calls;
@@ -37,6 +39,7 @@ beforeEach(() => {
   asked = [];
   warned = [];
   streamed = [];
+  push = [];
   give = () => ok();
 });
 
@@ -79,7 +82,7 @@ test("streams are read, and a read body is used", async () => {
 test("method, headers and modes are as the page gave them", async () => {
   const args = await sent({ method: "patch", headers: { "X-A": "1" }, body: "", redirect: "manual", cache: "no-store", credentials: "omit" });
   expect(args).toMatchObject({ url: "/api/x", method: "patch", headers: { "x-a": "1" }, redirect: "manual", cache: "no-store", credentials: "omit" });
-  expect(await sent({ method: "post" })).toEqual({ url: "/api/x", method: "POST", headers: {}, stream: true });
+  expect(await sent({ method: "post" })).toEqual({ url: "/api/x", method: "POST", headers: {}, stream: true, _bytes: true });
   expect(await sent({ headers: { a: "2" } }, new Rebased("/y", { headers: { a: "1" } }) as unknown as string)).toMatchObject({ url: "/y", headers: { a: "2" } });
 });
 
@@ -190,10 +193,17 @@ test("a body in parts is read part by part, and given up with its reader", async
   const response = await fetch("/x");
   expect(response.headers.get("content-length")).toBeNull();
   expect(await response.text()).toBe("one two");
-  expect(streamed).toEqual([{ id: "stream-1" }, { id: "stream-1" }, { id: "stream-1" }]);
+  expect(streamed).toEqual(Array.from({ length: 3 }, () => ({ id: "stream-1", _bytes: true })));
   const given = await fetch("/x");
   await given.body?.cancel();
   expect(streamed.pop()).toEqual({ id: "stream-1", cancel: true });
+});
+
+test("parts that are pushed are read before the answer that they precede", async () => {
+  give = () => ok({ bodyType: "text", body: "", stream: "stream-1" });
+  push = [ok({ bodyType: "text", body: "one " }), ok({ bodyType: "none" }), ok({ bodyType: "text", body: "two " })];
+  parts = [ok({ bodyType: "text", body: "three" })];
+  expect(await (await fetch("/x")).text()).toBe("one two three");
 });
 
 test("a body that breaks off rejects its reader", async () => {

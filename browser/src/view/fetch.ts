@@ -10,6 +10,8 @@ import { readLocal } from "./local";
 import { createResponse, opaqueRedirect, readAnswer, type Answer, type Parts } from "./response";
 import { answerOf } from "./results";
 
+/** To a gateway at the end of a bridge: the bytes of an answer may come beside it, and parts of a stream before it. */
+const BESIDE = { _bytes: true };
 const REDIRECTS = [301, 302, 303, 307, 308];
 
 interface Ends {
@@ -58,7 +60,7 @@ export function createFetch({ addresses, calls, offline, Request, blobs, digest,
     const args = await readArguments(request, url, calls.bulk);
     try {
       // Nobody could verify the parts of a body before it is whole.
-      return answered(await calls.http(request.integrity ? args : { ...args, stream: true }, request.signal));
+      return answered(await calls.http(request.integrity ? args : { ...args, stream: true, ...BESIDE }, request.signal));
     } catch (error) {
       if (error instanceof NoHost) return offline(args, error.message);
       throw error;
@@ -66,8 +68,8 @@ export function createFetch({ addresses, calls, offline, Request, blobs, digest,
   }
 
   const parts: Parts = {
-    async next(id, signal) {
-      const part = answered(await calls.stream({ id }, signal));
+    async next(id, signal, pushed) {
+      const part = answered(await calls.stream({ id, ...BESIDE }, signal, (values) => pushed(readAnswer(values).body)));
       if (reasonOf(part)) throw new TypeError("network error", { cause: detailOf(part) });
       return part;
     },

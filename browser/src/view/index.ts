@@ -112,6 +112,7 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   const calls = createCalls({
     ...wire, handshake, proof, activity, gestures, requests, pending: { notice, later },
     hurry: () => relay.hurry(),
+    departs: () => relay.giveWay(),
   });
   const reports = createReports({
     app: config.app,

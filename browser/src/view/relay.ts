@@ -8,20 +8,23 @@ import { createToolChannel } from "./tool-channel";
 
 /** How long the gateway may wait with its answer to a poll, in milliseconds, where that holds up nothing else. */
 const LONG = 20000;
-/** How long the one poll waits that finds out whether the host runs calls side by side. */
-const PROBE = 100;
-const BEHIND = 20;
+/** How long a poll waits that finds out whether the host runs calls side by side; it is made a few times. */
+const PROBE = 30;
+const BEHIND = 5;
+const PROBES = 3;
 /** Between two polls of a host that runs one call at a time: while a model is at work, later, and in a hidden tab. */
-const BRISK = 25;
+const BRISK = 15;
 const IDLE = 250;
 const HIDDEN = 1000;
 const AT_WORK = 60000;
+/** There the page's own requests come first: a poll waits until none was made for so long. */
+const CALM = 100;
 /** A host that answers at once all the same is not asked without a pause. */
 const PAUSE = 500;
 const LONGEST_PAUSE = 15000;
 const RESULT_TRIES = 4;
-/** Between two lists that the gateway is told. */
-const LIST_PAUSE = 1000;
+/** Between two lists that the gateway is told; it takes one a second. */
+const LIST_PAUSE = 200;
 
 export interface Relay {
   /** Begins, or goes on. */
@@ -32,6 +35,8 @@ export interface Relay {
   renewed(): void;
   /** Calls wait: the next poll need not. */
   hurry(): void;
+  /** The page asks for something itself: a poll that could hold that up is given up. */
+  giveWay(): void;
   close(): void;
 }
 
@@ -52,10 +57,10 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, c
   let open = false;
   let running = false;
   let parallel = false;
-  let probed = false;
+  let probes = PROBES;
+  let calm = 0;
   let after = 0;
   let told = "[]";
-  let toldAt = -Infinity;
   let telling = false;
   let lively = -Infinity;
   let wake = (): void => undefined;
@@ -86,51 +91,38 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, c
     if (typeof number !== "number" || number <= after || typeof call !== "string") return;
     after = number;
     lively = now();
-    if (typeof tool !== "string") tools.cancel(call, "The call was cancelled");
+    if (typeof tool !== "string") tools.cancel(call);
     else tools.call(request(call, "tools/call", { name: tool, arguments: args }));
   }
 
-  /** Whether another poll came in between: then the host runs calls side by side. */
-  async function poll(wait: number): Promise<boolean> {
+  async function poll(wait: number): Promise<void> {
     const list = listed();
     const before = [...flying];
     const { signal } = polling;
-    const result = await ask("webmcp_poll", { after, wait, ...(list !== told && { tools: JSON.parse(list) as unknown }) }, signal);
+    const result = await ask("webmcp_poll", { after, wait, hidden: hidden(), ...(list !== told && { tools: JSON.parse(list) as unknown }) }, signal);
     const given = answerOf(result);
     if (given?.["reason"] === "view-unproven") throw new Unproven();
-    if (result["isError"] || !given || signal.aborted) throw new Error("no answer");
-    if (list !== told) toldAt = now();
+    if (result["isError"] || !given || signal.aborted) throw new Error();
     told = list;
-    // It overtook a request of the page.
-    parallel ||= before.some((one) => flying.has(one));
+    // It overtook a request of the page, or another poll it: then the host runs calls side by side.
+    parallel ||= given["overtaken"] === true || before.some((one) => flying.has(one));
     const events = given["events"];
     if (Array.isArray(events)) for (const event of events) if (isObject(event)) take(event);
-    return given["overtaken"] === true;
-  }
-
-  async function probe(): Promise<void> {
-    probed = true;
-    const [first] = await Promise.all([poll(PROBE), pauseApart(BEHIND).then(() => poll(0))]);
-    parallel ||= first;
   }
 
   async function round(): Promise<void> {
+    const began = now();
+    const seen = after;
     if (parallel) {
-      const began = now();
-      const seen = after;
       await poll(LONG);
       if (after === seen && now() - began < PAUSE) await pause(PAUSE);
       return;
     }
-    if (!probed && !flying.size) return probe();
-    await poll(0);
-    let waited = 0;
     // The answers to the page's own requests tell of calls that wait.
-    do {
-      const step = hidden() ? HIDDEN : now() - lively < AT_WORK ? BRISK : IDLE;
-      await pause(step);
-      waited += step;
-    } while (flying.size && waited < HIDDEN);
+    while ((flying.size || now() < calm) && now() - began < HIDDEN) await pause(BRISK);
+    if (!flying.size && probes-- > 0) await Promise.all([poll(PROBE), pauseApart(BEHIND).then(() => poll(0))]);
+    else await poll(0);
+    await pause(hidden() ? HIDDEN : now() - lively < AT_WORK ? BRISK : IDLE);
   }
 
   async function run(): Promise<void> {
@@ -170,7 +162,7 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, c
       later(() => {
         telling = false;
         again();
-      }, Math.max(0, toldAt + LIST_PAUSE - now()));
+      }, LIST_PAUSE);
     },
     renewed() {
       after = 0;
@@ -179,7 +171,14 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, c
       open = started;
       again();
     },
-    hurry: () => wake(),
+    hurry() {
+      calm = 0;
+      wake();
+    },
+    giveWay() {
+      calm = now() + CALM;
+      if (!parallel) polling.abort();
+    },
     close() {
       if (!running) return;
       started = open = false;

@@ -3,9 +3,11 @@
 import { notification, PeerError, request, type Answer, type Message, type Params } from "./json-rpc";
 
 export interface Options<Value> {
-  signal?: AbortSignal;
+  signal?: AbortSignal | undefined;
   /** In milliseconds; without it the host may take its time. */
   timeout?: number;
+  /** Told the notices of progress until the answer. */
+  onProgress?: ((params: Params) => void) | undefined;
   /** Reads the result before any promise carries it, so that a page that replaced `Promise.prototype` sees no secret. */
   read?: (result: Params) => Value;
 }
@@ -15,9 +17,12 @@ export interface Requests {
   notify(method: string, params?: Params): void;
   /** Takes the answer to an own request; false where `message` is none. */
   settle(message: Answer): boolean;
+  /** Takes the `params` of a notice of progress; false where these are about no own request that waits. */
+  progressed(params: Params | undefined): boolean;
 }
 
 interface Waiting {
+  onProgress: ((params: Params) => void) | undefined;
   settle(message: Answer): void;
 }
 
@@ -33,7 +38,7 @@ export function createRequests({ prefix, post, later, cancel }: Ends): Requests 
   const waiting: { [id: string]: Waiting } = Object.create(null);
   let count = 0;
 
-  function send<Value>(method: string, params: Params, { signal, timeout, read }: Options<Value> = {}): Promise<Value> {
+  function send<Value>(method: string, params: Params, { signal, timeout, read, onProgress }: Options<Value> = {}): Promise<Value> {
     return new Promise<Value>((resolve, reject) => {
       if (signal?.aborted) return reject(signal.reason);
       const id = `${prefix}${++count}`;
@@ -52,6 +57,7 @@ export function createRequests({ prefix, post, later, cancel }: Ends): Requests 
       const timer = timeout && later(() => give(new Error(`No answer to ${method}`), "timeout"), timeout);
       signal?.addEventListener("abort", abort, { once: true });
       waiting[id] = {
+        onProgress,
         settle({ result, error }) {
           end();
           if (error || !result) return reject(new PeerError(error ?? { code: 0, message: "no result" }));
@@ -62,7 +68,7 @@ export function createRequests({ prefix, post, later, cancel }: Ends): Requests 
           }
         },
       };
-      post(request(id, method, params));
+      post(request(id, method, onProgress ? { ...params, _meta: { progressToken: id } } : params));
     });
   }
 
@@ -75,6 +81,11 @@ export function createRequests({ prefix, post, later, cancel }: Ends): Requests 
       // Without its request (cancelled, timed out) it is ours all the same: the page does not see it.
       waiting[id]?.settle(message);
       return true;
+    },
+    progressed(params) {
+      const tell = waiting[params?.["progressToken"] as string]?.onProgress;
+      tell?.(params as Params);
+      return !!tell;
     },
   };
 }

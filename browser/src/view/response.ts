@@ -18,7 +18,7 @@ export interface Answer {
 
 /** Gives the part of a body that follows, and gives it up. */
 export interface Parts {
-  next(id: string, signal: AbortSignal): Promise<Answer>;
+  next(id: string, signal: AbortSignal, pushed: (bytes: Answer["body"]) => void): Promise<Answer>;
   cancel(id: string): void;
 }
 
@@ -39,7 +39,7 @@ function bytesOf(type: unknown, body: unknown): Uint8Array<ArrayBuffer> | null {
 /** Throws where `given` is no answer that a `Response` could carry. */
 export function readAnswer(given: Params | undefined): Answer {
   const status = given?.["status"];
-  if (!given || typeof status !== "number" || !(status >= 200 && status <= 599)) throw new Error("the gateway gave no HTTP answer");
+  if (!given || typeof status !== "number" || !(status >= 200 && status <= 599)) throw new Error("no HTTP answer");
   const headers = isObject(given["headers"]) ? given["headers"] : {};
   const { statusText = "", url = "", redirected, bodyType, body, stream } = given as { [key: string]: unknown };
   return {
@@ -79,8 +79,18 @@ function stream(first: Answer, parts: Parts | undefined, signal: AbortSignal | u
       signal?.addEventListener("abort", abort, { once: true });
     },
     async pull(controller) {
-      while (!bytes?.length && parts && id !== undefined) ({ body: bytes, stream: id } = await parts.next(id, asking.signal));
-      if (bytes?.length) controller.enqueue(bytes);
+      let came = false;
+      const put = (more: Answer["body"]): void => {
+        if (!more?.length) return;
+        controller.enqueue(more);
+        came = true;
+      };
+      put(bytes);
+      while (!came && parts && id !== undefined) {
+        const part = await parts.next(id, asking.signal, put);
+        id = part.stream;
+        put(part.body);
+      }
       bytes = null;
       if (id !== undefined) return;
       end();

@@ -49,7 +49,7 @@ export function createToolChannel(registry: Registry, { send, offered, began }: 
     call({ id, params }) {
       const tool = find(params?.["name"]);
       if (!tool) return send(failure(id, INVALID_PARAMS, `Unknown tool: ${String(params?.["name"])}`));
-      if (running.has(id)) return send(failure(id, INVALID_PARAMS, `A call with the id ${id} is running`));
+      if (running.has(id)) return send(failure(id, INVALID_PARAMS, `Call ${id} is running`));
       void run(id, tool, params?.["arguments"]);
     },
     cancel(id, reason) {

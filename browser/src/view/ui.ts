@@ -51,6 +51,7 @@ export function createUi(wire: Wire, parts: Parts): Receivers {
     if (message.method === "notifications/cancelled" && appTools.cancel(message.params?.["requestId"], message.params?.["reason"])) {
       return SWALLOWED;
     }
+    if (requests.progressed(message.params)) return SWALLOWED;
     const { rest, launch } = withoutLaunch(message.params);
     const seen: Notification = launch === undefined ? message : { ...message, params: rest ?? {} };
     if (typeof launch === "string" && message.method === "ui/notifications/tool-result") proof.launched(launch);
