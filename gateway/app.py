@@ -131,7 +131,7 @@ class _Gateway:
             hooks=hooks,
             proof=told_by_proxies(config.auth),
         )
-        self._views = Views(self._apps.part(lambda app: app.rules))
+        self._views = Views(self._apps.part(lambda app: app.rules), each=config.mcp.views_each)
         self._metrics.look(
             watched(
                 self._metrics,
@@ -385,6 +385,7 @@ class _Gateway:
             principal=lambda request: request[PRINCIPAL],
             fast_path=self._config.mcp.fast_path,
             sessions=self._config.mcp.sessions,
+            sessions_each=self._config.mcp.sessions_each,
             session_idle=self._config.mcp.session_idle,
             asking=self._approving.elicitation(),
             body_limit=lambda: message_limit(self._apps.largest_request(app)),

@@ -9,11 +9,16 @@ from gateway.documents import Section
 
 @dataclass(frozen=True, slots=True)
 class Mcp:
-    """`sessions` is how many of the handshake protocols may be open in one mount; `session_idle` is in seconds."""
+    """`sessions` is how many of the handshake protocols may be open in one mount; `session_idle` is in seconds.
+
+    `sessions_each` is how many of those one principal may have, and `views_each` how many live views.
+    """
 
     fast_path: bool = True
     sessions: int = 10_000
+    sessions_each: int = 1000
     session_idle: float = 1800.0
+    views_each: int = 32
 
 
 def read_mcp(section: Section) -> Mcp:
@@ -25,5 +30,7 @@ def read_mcp(section: Section) -> Mcp:
     return Mcp(
         fast_path=section.flag("fast_path", default.fast_path),
         sessions=section.integer("sessions", default.sessions, minimum=1),
+        sessions_each=section.integer("sessions_each", default.sessions_each, minimum=1),
         session_idle=idle,
+        views_each=section.integer("views_each", default.views_each, minimum=1),
     )

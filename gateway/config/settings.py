@@ -195,7 +195,9 @@ SETTINGS: Final = (
     Setting("audit.redact", "[]", "What the record must not hold, as JSON paths: $.password, $..token."),
     Setting("mcp.fast_path", "true", "Carry an app's requests past the MCP SDK where nothing about them is unusual."),
     Setting("mcp.sessions", "10000", "Sessions of older MCP protocols that may be open at once, in each mount."),
+    Setting("mcp.sessions_each", "1000", "Those that one caller may have open in one mount."),
     Setting("mcp.session_idle", "30m", "After how long without a request such a session ends."),
+    Setting("mcp.views_each", "32", "Live views that one person may have: a page that opens more harms itself alone."),
     Setting("audit.sinks", "[database]", "Where the record goes beside the journal: database, otlp."),
     Setting("audit.retain", "", "How long values are kept, such as 90d; left out, for ever. The chain stays."),
     Setting(

@@ -23,7 +23,7 @@ ALL_BYTES = 64 * 1024 * 1024
 
 
 PER_PRINCIPAL = 1000
-"""Sessions that one principal may have on a mount: nobody takes the room of all others."""
+"""Sessions that one principal may have on a mount where nothing is said: nobody takes the room of all others."""
 
 
 @dataclass(slots=True)
@@ -84,10 +84,11 @@ class SessionEvents(EventStore):
 
 
 class Sessions(StreamableHTTPSessionManager):
-    """The SDK's manager, which gives each session a store of events of its own."""
+    """The SDK's manager, which gives each session a store of events of its own; `each` principal may have so many."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(self, *arguments: Any, each: int = PER_PRINCIPAL, **options: Any) -> None:
         self._room = Room()
+        self._each = each
         super().__init__(*arguments, **options)
 
     @property
@@ -101,6 +102,6 @@ class Sessions(StreamableHTTPSessionManager):
 
     def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
         """A new session; None where there are too many, or too many of who asks for it."""
-        if sum(owner == requestor for owner in self._session_owners.values()) >= PER_PRINCIPAL:
+        if sum(owner == requestor for owner in self._session_owners.values()) >= self._each:
             return None
         return super()._admit_session(requestor)

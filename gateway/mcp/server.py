@@ -29,7 +29,7 @@ from gateway.mcp.fast import SILENCE, Fast, FastPath, answered
 from gateway.mcp.identity import User, current_principal, principal_of
 from gateway.mcp.ports import Client, Exchange, Forwarder, PackedApp, Views
 from gateway.mcp.results import of_refusal
-from gateway.mcp.resume import Sessions
+from gateway.mcp.resume import PER_PRINCIPAL, Sessions
 from gateway.mcp.storage import Storage
 from gateway.mcp.tools import UI_EXTENSION, shows_apps
 from gateway.model import LOCAL, Principal, Tell
@@ -124,6 +124,7 @@ class Face:
         fast_path: bool = True,
         silence: float = SILENCE,
         sessions: int = SESSIONS,
+        sessions_each: int = PER_PRINCIPAL,
         session_idle: float = SESSION_IDLE,
     ) -> None:
         self.catalog = Catalog(app, apps=apps, views=views, forwarder=forwarder, exchange=exchange, storage=storage)
@@ -162,6 +163,7 @@ class Face:
             security_settings=TransportSecuritySettings(allowed_hosts=list(hosts), allowed_origins=list(origins)),
             max_request_body_size=body_limit(),
             max_sessions=sessions,
+            each=sessions_each,
             session_idle_timeout=session_idle,
         )
         self._body_limit = body_limit

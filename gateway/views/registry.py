@@ -23,7 +23,7 @@ from gateway.views.shown import Shown, Tell
 from gateway.views.tools import clean_tools
 
 LIVE = 32
-"""Views that one principal may have."""
+"""Views that one principal may have where nothing is said."""
 
 RELOAD = 60.0
 """Seconds after the end of a tainted view during which another one of its app is taken to come in its place."""
@@ -132,10 +132,13 @@ class _Launch:
 
 
 class Views:
-    """Every live view of a gateway; an async context manager, since the sessions with pages run inside it."""
+    """Every live view of a gateway, so many of `each` principal; the sessions with pages run inside it."""
 
-    def __init__(self, apps: Mapping[str, AppRules], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, apps: Mapping[str, AppRules], clock: Callable[[], float] = time.monotonic, *, each: int = LIVE
+    ) -> None:
         self.apps = apps
+        self._each = each
         self._clock = clock
         self._views: dict[str, View] = {}
         self._launches: dict[str, _Launch] = {}
@@ -377,7 +380,7 @@ class Views:
         before = self._taint_before(view, mine)
         if before is not None:  # a page that loads itself again is as tainted as before
             view.taint = before.inherited(view.used)
-        if len(mine) >= LIVE:
+        if len(mine) >= self._each:
             self._make_room(mine)
         self._views[view.id] = view
         self._changed(view.principal)
@@ -395,7 +398,7 @@ class Views:
         """End the lost or unproven view that was silent longest; a live proven one is never another's victim."""
         spare = [view for view in mine if view.lost or not view.proven]
         if not spare:
-            raise Refusal(Reason.RATE_LIMITED, f"{LIVE} views are open already. Close one of them.")
+            raise Refusal(Reason.RATE_LIMITED, f"{self._each} views are open already. Close one of them.")
         self.close(min(spare, key=lambda view: view.used))
 
     def _admit_unproven(self, app: str) -> None:

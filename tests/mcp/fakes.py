@@ -324,6 +324,7 @@ class Mount:
     app: str | None = None
     fast_path: bool = True
     front: bool = False
+    sessions_each: int = 1000
     apps: dict[str, Packed] = field(default_factory=lambda: {id: packed(id) for id in ("cart", "todo")})
     storage: FakeStorage = field(default_factory=FakeStorage)
 
@@ -343,6 +344,7 @@ class Mount:
             origins=["http://console.test"],
             principal=lambda request: principal_of(request.headers.get("x-user")),
             fast_path=self.fast_path,
+            sessions_each=self.sessions_each,
             silence=SILENCE,
         )
         async with face:

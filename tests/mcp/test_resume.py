@@ -12,7 +12,6 @@ import pytest
 from mcp.server.streamable_http import EventMessage
 from mcp_types import JSONRPCNotification
 
-from gateway.mcp import resume
 from gateway.mcp.resume import Room, SessionEvents
 from tests.mcp.fakes import ADD, LOCAL, Mount, Served
 
@@ -40,17 +39,17 @@ async def opened(http: aiohttp.ClientSession, url: str) -> dict[str, str]:
     return fields
 
 
-async def test_one_principal_does_not_take_all_sessions(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_principal_does_not_take_all_sessions() -> None:
     """There is room for others, whatever one client opens."""
-    monkeypatch.setattr(resume, "PER_PRINCIPAL", 2)
     params = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}}
     message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
-    async with aiohttp.ClientSession() as http:
+    async with Mount(sessions_each=2).serve() as served, aiohttp.ClientSession() as http:
         statuses = []
-        for _ in range(3):
-            async with http.post(served.url, json=message, headers=ACCEPT) as answer:
+        for user in ("", "", "", "i|c|other"):
+            fields = {**ACCEPT, **({"x-user": user} if user else {})}
+            async with http.post(served.url, json=message, headers=fields) as answer:
                 statuses.append(answer.status)
-    assert statuses == [200, 200, 503]
+    assert statuses == [200, 200, 503, 200]
 
 
 async def event(answer: aiohttp.ClientResponse) -> dict[str, str]:

@@ -1,0 +1,51 @@
+"""Hundreds of idle sessions and views are held at once, each answers, and none costs more than it may."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.memory import measure, start
+from benchmarks.processes import Processes
+
+SESSION_KIB = 300
+VIEW_KIB = 150
+"""More than twice what each takes where thousands are held."""
+
+
+async def test_hundreds_are_held_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over a stream each, and 25 views to a page; all of them answer at the end."""
+    monkeypatch.setenv("BENCH_SECRET", "bench")
+    with Processes(tmp_path) as processes:
+        pid, port = start(processes, tmp_path, 200, 200)
+        sessions, views = await measure(port, pid, 200, 200)
+    assert (sessions.answered, views.answered) == (200, 200)
+    assert sessions.kib < SESSION_KIB
+    assert views.kib < VIEW_KIB
+
+
+@pytest.mark.parametrize(
+    ("sessions", "views", "why"),
+    [(6, 25, "Session 6 was refused"), (4, 50, "26 views are open already")],
+    ids=["sessions", "views"],
+)
+async def test_one_more_than_there_is_room_for_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sessions: int, views: int, why: str
+) -> None:
+    """The bounds of the configuration hold."""
+    monkeypatch.setenv("BENCH_SECRET", "bench")
+    with Processes(tmp_path) as processes:
+        pid, port = start(processes, tmp_path, 4, 25)
+        with pytest.raises(ExceptionGroup, match="unhandled") as failed:
+            await measure(port, pid, sessions, views)
+    assert why in str([*_leaves(failed.value)])
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for one in group.exceptions:
+        if isinstance(one, BaseExceptionGroup):
+            yield from _leaves(one)
+        else:
+            yield one
