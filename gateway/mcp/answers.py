@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from gateway.contract import Handed
 from gateway.errors import Refusal
+from gateway.mcp import absent
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.ports import Client, Push
 from gateway.mcp.results import Aside
@@ -71,6 +72,7 @@ class OwnAnswers:
             "resources/templates/list",
             "prompts/list",
             "prompts/get",
+            "completion/complete",
             "ping",
         )
     )
@@ -88,11 +90,14 @@ class OwnAnswers:
             case "resources/read":
                 return await self._read_resource(params)
             case "resources/templates/list":
-                return types.ListResourceTemplatesResult(resource_templates=[])
+                return absent.templates()
             case "prompts/list":
-                return types.ListPromptsResult(prompts=[])
+                return absent.prompts()
             case "prompts/get":
-                raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {str(params.get('name'))[:128]}")
+                raise absent.no_prompt(params.get("name"))
+            case "completion/complete":
+                ref = params.get("ref")
+                raise absent.nothing_to_complete(ref if isinstance(ref, dict) else {})
             case _:
                 return types.EmptyResult()
 

@@ -21,6 +21,7 @@ from mcp.server.subscriptions import ListenHandler, ServerEvent, ToolsListChange
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 
+from gateway.mcp import absent
 from gateway.mcp.asgi import Ending, ending_of, serve
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.changes import Changes
@@ -148,6 +149,9 @@ class Face:
             on_list_resources=self._list_resources,
             on_list_resource_templates=_list_resource_templates,
             on_read_resource=self._read_resource,
+            on_list_prompts=_list_prompts,
+            on_get_prompt=_get_prompt,
+            on_completion=_complete,
             on_subscriptions_listen=self._listen,
         )
         security = RequestStateSecurity.ephemeral(audience=f"{NAME}/{app or ''}")
@@ -341,7 +345,19 @@ class _Bus:
 async def _list_resource_templates(
     _: Context, __: types.PaginatedRequestParams | None
 ) -> types.ListResourceTemplatesResult:
-    return types.ListResourceTemplatesResult(resource_templates=[])
+    return absent.templates()
+
+
+async def _list_prompts(_: Context, __: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
+    return absent.prompts()
+
+
+async def _get_prompt(_: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+    raise absent.no_prompt(params.name)
+
+
+async def _complete(_: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
+    raise absent.nothing_to_complete(params.ref.model_dump())
 
 
 def _said(context: Context, params: types.CallToolRequestParams) -> Mapping[str, Any]:

@@ -6,7 +6,10 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
+import mcp_types as types
 import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
 
 from gateway.errors import Reason, Refusal
 from gateway.mcp import UiPeer
@@ -112,6 +115,36 @@ async def test_resources_prompts_and_ping_are_answered(wire: Wire) -> None:
     assert (await wire.ask("prompts/get", {"name": "x"}))["error"]["code"] == -32602
     assert (await wire.ask("ping"))["result"] == {}
     assert (await wire.ask("tools/list"))["error"]["code"] == -32601
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_a_view_is_told_what_clients_of_its_mount_are_told(mode: str) -> None:
+    """Resources, templates, prompts and completions: the same lists, the same refusals."""
+    ref: dict[str, Any] = {"type": "ref/prompt", "name": "x"}
+    async with Mount(app="cart").serve() as served:
+        wire = Wire(served)
+        async with wire.peer, Client(served.url, mode=mode) as client:
+            lists = {
+                "resources/list": client.list_resources,
+                "resources/templates/list": client.list_resource_templates,
+                "prompts/list": client.list_prompts,
+            }
+            for method, listed in lists.items():
+                told = (await listed()).model_dump(mode="json", by_alias=True, exclude_none=True)
+                said = (await wire.ask(method))["result"]
+                assert {key: told[key] for key in said} == said
+            refused = {
+                "prompts/get": ({"name": "x"}, client.get_prompt("x")),
+                "completion/complete": (
+                    {"ref": ref, "argument": {"name": "a", "value": "b"}},
+                    client.complete(types.PromptReference(name="x"), {"name": "a", "value": "b"}),
+                ),
+            }
+            for method, (params, asking) in refused.items():
+                with pytest.raises(MCPError) as error:
+                    await asking
+                said = (await wire.ask(method, params))["error"]
+                assert (error.value.error.code, error.value.error.message) == (said["code"], said["message"])
 
 
 async def test_a_cancelled_call_ends_and_is_not_answered(wire: Wire) -> None:

@@ -35,6 +35,7 @@ FORWARDED = (
     "resources/templates/list",
     "prompts/list",
     "prompts/get",
+    "completion/complete",
 )
 
 
