@@ -28,7 +28,7 @@ async def test_hundreds_are_held_at_once(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(
     ("sessions", "views", "why"),
-    [(6, 25, "Session 6 was refused"), (4, 50, "26 views are open already")],
+    [(6, 25, "Too many open sessions"), (4, 50, "26 views are open already")],
     ids=["sessions", "views"],
 )
 async def test_one_more_than_there_is_room_for_is_refused(

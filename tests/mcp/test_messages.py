@@ -1,0 +1,206 @@
+"""Messages of clients that misuse ids, batches, cancellation, and the sessions of others; in both eras."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.mcp.fakes import Mount, Served
+
+ADA = "issuer|client|ada"
+BOB = "issuer|client|bob"
+VERSION = "2025-11-25"
+ACCEPT = {"accept": "application/json, text/event-stream"}
+UI = {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}}
+MODERN = {**ACCEPT, "mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "http_request"}
+META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": UI}
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    """The mount of the cart."""
+    async with Mount(app="cart").serve() as served:
+        yield served
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[aiohttp.ClientSession]:
+    """An HTTP client."""
+    async with aiohttp.ClientSession() as client:
+        yield client
+
+
+async def opened(http: aiohttp.ClientSession, url: str, user: str = ADA) -> dict[str, str]:
+    """The header fields of a new session of `user`."""
+    params = {"protocolVersion": VERSION, "capabilities": UI, "clientInfo": {"name": "t", "version": "1"}}
+    fields = {**ACCEPT, "x-user": user}
+    hello = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+    async with http.post(url, json=hello, headers=fields) as answer:
+        fields = {**fields, "mcp-session-id": answer.headers["mcp-session-id"], "mcp-protocol-version": VERSION}
+        await answer.read()
+    async with http.post(url, json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=fields) as answer:
+        assert answer.status == 202
+    return fields
+
+
+def fetching(id: object, url: str, **meta: Any) -> dict[str, Any]:
+    """A call of `http_request`."""
+    params: dict[str, Any] = {"name": "http_request", "arguments": {"url": url}}
+    return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {**params, **meta}}
+
+
+async def said(answer: aiohttp.ClientResponse) -> list[dict[str, Any]]:
+    """The messages of an answer, whichever way they come."""
+    text = await answer.text()
+    if "text/event-stream" not in answer.headers.get("content-type", ""):
+        return [json.loads(text)]
+    return [json.loads(line.removeprefix("data:")) for line in text.splitlines() if line.startswith("data: {")]
+
+
+# ── sessions of others ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
+async def test_the_session_of_another_is_as_one_that_never_was(
+    served: Served, http: aiohttp.ClientSession, method: str
+) -> None:
+    """The same answer, whatever is done with its id; and it goes on for who opened it."""
+    adas = await opened(http, served.url)
+    listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"} if method == "POST" else None
+    told = []
+    for session in (adas["mcp-session-id"], "0" * 32):
+        fields = {**adas, "x-user": BOB, "mcp-session-id": session}
+        async with http.request(method, served.url, json=listing, headers=fields) as answer:
+            told.append((answer.status, await answer.text()))
+    assert told[0] == told[1]
+    assert told[0][0] == 404
+    async with http.post(served.url, json={"jsonrpc": "2.0", "id": 3, "method": "ping"}, headers=adas) as answer:
+        assert (await said(answer))[0]["result"] == {}
+
+
+@pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
+async def test_a_session_is_of_one_mount(http: aiohttp.ClientSession, method: str) -> None:
+    """At another one it does not exist, for the very same principal."""
+    async with Mount(app="cart").serve() as cart, Mount(app="todo").serve() as todo:
+        fields = await opened(http, cart.url)
+        listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"} if method == "POST" else None
+        async with http.request(method, todo.url, json=listing, headers=fields) as answer:
+            assert answer.status == 404
+
+
+async def test_a_modern_request_is_in_no_session(served: Served, http: aiohttp.ClientSession) -> None:
+    """The id of another's session beside it gives it nothing: it runs as who sent it."""
+    adas = await opened(http, served.url)
+    fields = {**MODERN, "x-user": BOB, "mcp-session-id": adas["mcp-session-id"]}
+    async with http.post(served.url, json=fetching(1, "/api", _meta=META), headers=fields) as answer:
+        (message,) = await said(answer)
+    assert "bob" in json.dumps(message["result"])
+    assert "ada" not in json.dumps(message["result"])
+
+
+# ── batches ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("size", [0, 1, 2, 1000])
+async def test_a_batch_is_refused_whole(served: Served, http: aiohttp.ClientSession, era: str, size: int) -> None:
+    """No message of it runs (no version that we speak has batches), and the next single one is answered."""
+    fields = {**MODERN, "x-user": ADA} if era == "modern" else await opened(http, served.url)
+    meta = {"_meta": META} if era == "modern" else {}
+    batch = [fetching(number, "/held", **meta) for number in range(size)]
+    async with http.post(served.url, json=batch, headers=fields) as answer:
+        assert answer.status == 400
+        assert "result" not in await answer.text()
+    assert not served.exchange.held.is_set()
+    async with http.post(served.url, json=fetching(1, "/api", **meta), headers=fields) as answer:
+        assert "result" in (await said(answer))[-1]
+
+
+# ── ids ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_modern_calls_of_one_id_are_each_answered(served: Served, http: aiohttp.ClientSession) -> None:
+    """An id names the request of its own connection alone; clients that share a principal may use the same."""
+    fields = {**MODERN, "x-user": ADA}
+
+    async def ask(url: str) -> dict[str, Any]:
+        async with http.post(served.url, json=fetching("same", url, _meta=META), headers=fields) as answer:
+            return (await said(answer))[-1]
+
+    held = asyncio.create_task(ask("/held"))
+    await served.exchange.held.wait()
+    assert (await ask("/api"))["result"]["structuredContent"]["status"] == 200
+    served.exchange.release.set()
+    assert (await held)["id"] == "same"
+
+
+async def test_an_id_that_is_in_flight_in_a_session(served: Served, http: aiohttp.ClientSession) -> None:
+    """The second call of that id is refused or answered itself; the first one gets its own answer all the same."""
+    fields = await opened(http, served.url)
+
+    async def ask(url: str) -> list[dict[str, Any]]:
+        async with http.post(served.url, json=fetching(7, url), headers=fields) as answer:
+            return await said(answer)
+
+    held = asyncio.create_task(ask("/held"))
+    await served.exchange.held.wait()
+    async with asyncio.timeout(10):
+        second = await ask("/api")
+        assert [message["id"] for message in second] in ([7], [None])
+        served.exchange.release.set()
+        first = await held
+    assert [message["result"]["structuredContent"]["url"] for message in first] == ["/held"]
+
+
+# ── cancellation ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def cancelled(http: aiohttp.ClientSession, url: str, fields: dict[str, str], id: object) -> int:
+    """Send `notifications/cancelled`; its status."""
+    params = {"requestId": id, "reason": "enough"}
+    message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+    async with http.post(url, json=message, headers=fields) as answer:
+        return answer.status
+
+
+async def test_a_session_cancels_its_own_calls_alone(served: Served, http: aiohttp.ClientSession) -> None:
+    """The same id in another session, and in another's, is another call; its own cancels it."""
+    adas, adas_other, bobs = [await opened(http, served.url, user) for user in (ADA, ADA, BOB)]
+    asking = asyncio.create_task(_posted(http, served.url, fetching(5, "/held"), adas))
+    await served.exchange.held.wait()
+    for fields in (adas_other, bobs):
+        assert await cancelled(http, served.url, fields, 5) == 202
+    assert await cancelled(http, served.url, {**bobs, "mcp-session-id": adas["mcp-session-id"]}, 5) == 404
+    for odd in (6, "5", None, [5], {"a": 1}, 5.5, True):
+        await cancelled(http, served.url, adas, odd)
+    assert not served.exchange.cancelled.is_set()
+    assert await cancelled(http, served.url, adas, 5) == 202
+    async with asyncio.timeout(10):
+        await served.exchange.cancelled.wait()
+    asking.cancel()
+    async with http.post(served.url, json={"jsonrpc": "2.0", "id": 8, "method": "ping"}, headers=adas) as answer:
+        assert (await said(answer))[0]["result"] == {}
+
+
+async def test_a_modern_call_is_cancelled_by_its_connection_alone(served: Served, http: aiohttp.ClientSession) -> None:
+    """A notification from elsewhere cancels nothing, not even of the same caller."""
+    fields = {**MODERN, "x-user": ADA}
+    asking = asyncio.create_task(_posted(http, served.url, fetching(5, "/held", _meta=META), fields))
+    await served.exchange.held.wait()
+    for user in (ADA, BOB):
+        plain = {**ACCEPT, "x-user": user, "mcp-protocol-version": "2026-07-28"}
+        assert await cancelled(http, served.url, plain, 5) == 202
+    assert not served.exchange.cancelled.is_set()
+    asking.cancel()
+    async with asyncio.timeout(10):
+        await served.exchange.cancelled.wait()
+
+
+async def _posted(http: aiohttp.ClientSession, url: str, message: dict[str, Any], fields: dict[str, str]) -> str:
+    async with http.post(url, json=message, headers=fields) as answer:
+        return await answer.text()
