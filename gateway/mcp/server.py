@@ -28,6 +28,7 @@ from gateway.mcp.changes import Changes
 from gateway.mcp.elicit import Asking, Calls
 from gateway.mcp.fast import SILENCE, Fast, FastPath, answered
 from gateway.mcp.identity import User, current_principal, principal_of
+from gateway.mcp.ids import OneInFlight
 from gateway.mcp.ports import Client, Exchange, Forwarder, PackedApp, Views
 from gateway.mcp.results import of_refusal
 from gateway.mcp.resume import PER_PRINCIPAL, Sessions
@@ -170,6 +171,7 @@ class Face:
             each=sessions_each,
             session_idle_timeout=session_idle,
         )
+        self._manager.asgi_app.app = OneInFlight(self._manager.asgi_app.app)
         self._body_limit = body_limit
         self._asgi = AuthContextMiddleware(self._manager.handle_request)
         own = before.fast(hosts, origins, silence) if before is not None else None

@@ -229,8 +229,10 @@ class EchoExchange:
         self.held = asyncio.Event()
         self.cancelled = asyncio.Event()
         self.cancels: list[str] = []
+        self.callers: list[Caller] = []
 
     async def run(self, request: Request, caller: Caller, *, wait: float, tell: Tell | None = None) -> Response:
+        self.callers.append(caller)
         match request.url:
             case url if url in ANSWERS:
                 return ANSWERS[url]

@@ -1,0 +1,66 @@
+"""A session of the handshake has one request of an id in flight: a second one would take the first's answer."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from typing import Final
+
+from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
+from mcp_types import INVALID_REQUEST
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.mcp.identity import User
+
+LARGEST: Final = 1024 * 1024
+"""Bytes of the largest message whose id is looked for: to read larger ones twice costs more than it saves anybody."""
+
+
+class OneInFlight:
+    """Stands before `app`, which is given whole bodies. What it refuses is the caller's own mistake alone."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._flying: set[tuple[str, str, str]] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        session = next((value for name, value in scope["headers"] if name == MCP_SESSION_ID_HEADER.encode()), None)
+        if session is None or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        first = await receive()
+        waiting = deque([first])
+        id = _id(first)
+
+        async def again() -> Message:
+            return waiting.popleft() if waiting else await receive()
+
+        if id is None:
+            await self._app(scope, again, send)
+            return
+        user = scope["user"]
+        key = (user.principal.id if isinstance(user, User) else "", session.decode("latin-1"), str(id))
+        if key in self._flying:
+            error = {"code": INVALID_REQUEST, "message": "A call with this id is in flight."}
+            refusal = JSONResponse({"jsonrpc": "2.0", "id": id, "error": error}, 400)
+            await refusal(scope, again, send)
+            return
+        self._flying.add(key)
+        try:
+            await self._app(scope, again, send)
+        finally:
+            self._flying.discard(key)
+
+
+def _id(message: Message) -> str | int | None:
+    """The id of the request in a body; None where there is none, or the SDK has to judge that."""
+    body = message.get("body", b"")
+    if message["type"] != "http.request" or message.get("more_body") or len(body) > LARGEST:
+        return None
+    try:
+        said = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    id = said.get("id") if isinstance(said, dict) and "method" in said else None
+    return id if type(id) in (str, int) else None
