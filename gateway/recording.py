@@ -43,7 +43,16 @@ def journal(config: Config) -> Journal:
     keeping = Keeping(audit.fsync, audit.rotate_size, audit.rotate_every)
     key = key_of_journal(config)
     remember(keys_beside(config.journal), key.public)
-    return Journal(config.journal, redact=audit.redact, key=key, keeping=keeping)
+    return Journal(
+        config.journal, redact=audit.redact, key=key, keeping=keeping, opening={"policies": _policies(config)}
+    )
+
+
+def _policies(config: Config) -> dict[str, Json]:
+    """The version of each policy that is in effect from the start on: one may have been changed before it."""
+    found = {name: app.policy for name, app in config.apps.items()}
+    found |= {name: one.policy for name, one in config.upstreams.items() if one.policy is not None}
+    return {name: policy.version for name, policy in found.items()}
 
 
 def key_of_journal(config: Config) -> Key:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self
 
 from gateway.errors import StartError
@@ -59,7 +59,8 @@ class Journal:
     numbers are not used again. The chain goes on through all writers and files. `size` is that of the file, `position`
     of all that was ever written, in bytes. Values that the JSON paths of `redact` name are never written. At the start
     a torn last line is set aside in a file beside it, and each intent without outcome gets one with the reason
-    `result-unknown`. What the journal says of itself is signed with `key`, and proves all lines before it. A line
+    `result-unknown`. What the journal says of itself is signed with `key`, and proves all lines before it; at the
+    start it says `opening`, too. A line
     survives the death of the process, and a loss of power as far as the system had written it, or with `fsync`.
     """
 
@@ -70,8 +71,10 @@ class Journal:
         now: Callable[[], float] = time.time,
         key: Key | None = None,
         keeping: Keeping = Keeping(),
+        opening: Mapping[str, Json] = MappingProxyType({}),
     ) -> None:
         self.path = path
+        self._opening = opening
         self.writer = secrets.token_hex(8)
         self.chain = self.writer
         self.seq = 0
@@ -252,7 +255,7 @@ class Journal:
             self._start = before[-1].end
         unknown = self._take_up_notes()
         self._intents = dict.fromkeys(record.id for record in reversed(unknown))
-        self.note("the journal was opened", process=os.getpid(), **torn)
+        self.note("the journal was opened", process=os.getpid(), **self._opening, **torn)
         for record in reversed(unknown):
             self.append(self._unknown_outcome(record))
         self.seal()

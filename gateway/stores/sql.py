@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from gateway.errors import StartError
 from gateway.stores.filler import first_line
 from gateway.stores.schema import migrate
+from gateway.stores.whole import whole
 
 DRIVERS: Final = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg"}
 SQLITE_BUSY_SECONDS = 2
@@ -63,8 +64,13 @@ class Database:
         if self._engine is None:
             raise OSError("the database is not open")
         try:
-            async with self._engine.connect() as connection:
-                yield connection
+            opening = self._engine.connect()
+            try:
+                await whole(_opened(opening))  # SQLite's thread would outlive a caller that gives up here
+                yield opening
+            finally:
+                if opening.sync_connection is not None:
+                    await whole(opening.close())
         except (SQLAlchemyError, TimeoutError) as error:
             raise OSError(f"the database cannot be used: {first_line(error)}") from error
 
@@ -77,6 +83,10 @@ class Database:
         engine, self._engine = self._engine, None
         if engine is not None:
             await engine.dispose()
+
+
+async def _opened(connection: AsyncConnection) -> None:
+    await connection.start()
 
 
 async def _migrated(url: URL) -> None:

@@ -275,6 +275,21 @@ async def test_a_replaced_key_is_known_by_itself(tmp_path: Path) -> None:
     assert (await asyncio.to_thread(run, tmp_path, "verify", "--key", kept)).exit_code == 0
 
 
+async def test_each_start_says_which_policies_are_in_effect(tmp_path: Path) -> None:
+    """So one that was loosened while the gateway was stopped is seen, under a signature."""
+    (tmp_path / "index.html").write_text("<!doctype html>")
+    (tmp_path / "gateway.yaml").write_text("apps: {page: {source: index.html, policy: policy.yaml}}\n")
+    told = []
+    for rules in ("version: 1\n", 'version: 1\nroutes: [{path: "/**", deny: no}]\n'):
+        (tmp_path / "policy.yaml").write_text(rules)
+        config = load_config(tmp_path / "gateway.yaml", {})
+        async with journal_of(config):
+            lines = [json.loads(raw)["fields"] for raw in config.journal.read_text().splitlines()]
+        told.append([one["policies"] for one in lines if "policies" in one][-1])
+        assert told[-1] == {"page": config.apps["page"].policy.version}
+    assert told[0] != told[1]
+
+
 async def test_a_line_that_was_forged_in_the_journal(folder: Path) -> None:
     """Named by its number, with exit code 1."""
     path = folder / "gateway.journal"

@@ -52,6 +52,37 @@ async def test_requests_and_refusals_are_counted(world: World) -> None:
     assert "8351" not in str(list(after))
 
 
+async def made_up(world: World, number: int) -> None:
+    """Requests of all kinds in which everything that a caller may choose is made up."""
+    word = f"made-up-{number}"
+    call = {"jsonrpc": "2.0", "id": word, "method": "tools/call", "params": {"name": word, "arguments": {word: word}}}
+    headers = {**CLIENT, "accept": "application/json, text/event-stream", "mcp-protocol-version": "2026-07-28"}
+    async with world.client(headers=CLIENT) as client:
+        for method in ("GET", "POST", "DELETE", f"X{number}"):
+            async with client.request(method, f"{world.site}/api/{word}", headers={word: word}):
+                pass
+        for url in (f"{world.url}/{word}", f"{world.url}/mcp/{word}", f"{world.console}/api/approvals/{word}"):
+            async with client.post(url, json={"answer": word}):
+                pass
+        for app in ("", "/cart"):
+            for more in ({}, {"mcp-method": "tools/call", "mcp-name": word}):
+                async with client.post(f"{world.url}/mcp{app}", json=call, headers={**headers, **more}):
+                    pass
+        async with client.get(f"{world.site}/api/cart", headers={"traceparent": word, "origin": f"http://{word}"}):
+            pass
+
+
+async def test_what_callers_make_up_adds_no_labels(world: World) -> None:
+    """After the first of a kind, no more series come, however many do the same with other values."""
+    await made_up(world, 1)
+    before = set(await scraped(world))
+    for number in range(2, 20):
+        await made_up(world, number)
+    after = set(await scraped(world))
+    assert after - before == set()
+    assert "made-up" not in str(after)
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
