@@ -162,6 +162,7 @@ def _grant(type: str, key: SigningKey | None, section: Section) -> Grant:
                 actor=section.text("actor") or None,
                 audience=section.text("audience") or None,
                 requested=_TOKEN_TYPES.get(requested),
+                by_id_token=section.choice("subject_token_type", ("access_token", "id_token")) == "id_token",
             )
         case "jwt_bearer":
             claim, assertion = section.text("subject_claim") or None, section.text("assertion") or None

@@ -162,6 +162,11 @@ SETTINGS: Final = (
         "token_exchange: for whom the token is; jwt_bearer: `aud` of the assertion; left out, the issuer.",
     ),
     Setting(
+        "credentials.<name>.subject_token_type",
+        "access_token",
+        "token_exchange: what of the subject is exchanged: access_token, or id_token, which says who logged in.",
+    ),
+    Setting(
         "credentials.<name>.requested_token_type",
         "",
         "token_exchange: access_token, id_token, jwt or id-jag; left out, the server decides.",

@@ -102,7 +102,8 @@ def redeem(spec: OAuth, tried: Attempt, answer: Mapping[str, str], now: float) -
     except GrantEnded as ended:
         raise failed(spec.name, ended.detail.partition(": ")[2]) from None
     try:
-        return replace(granted.token, account=_account(spec, tried, granted.answer.get("id_token"), now))
+        account = _account(spec, tried, granted.answer.get("id_token"), now)
+        return replace(granted.token, account=account, id_token=granted.id_token)
     except ValueError as error:
         raise failed(spec.name, f"the ID token {error}") from None
 

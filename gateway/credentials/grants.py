@@ -14,6 +14,7 @@ from gateway.errors import GrantEnded
 from gateway.model import Secret
 
 EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
+ID_TOKEN = "urn:ietf:params:oauth:token-type:id_token"
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 
@@ -27,7 +28,13 @@ def client_credentials(spec: OAuth, now: float) -> Flow[Token]:
 
 def token_exchange(spec: OAuth, grant: TokenExchange, subject: Token, actor: Token | None, now: float) -> Flow[Token]:
     """A token of the server made of the one of another credential (RFC 8693 2.1)."""
-    form = {"grant_type": EXCHANGE, "subject_token": subject.value.reveal(), "subject_token_type": subject.type}
+    shown, kind = subject.value, subject.type
+    if grant.by_id_token:
+        if subject.id_token is None:
+            detail = f"credential {grant.subject!r} has no ID token: give it the scope openid, and connect it anew"
+            raise failed(spec.name, detail)
+        shown, kind = subject.id_token, ID_TOKEN
+    form = {"grant_type": EXCHANGE, "subject_token": shown.reveal(), "subject_token_type": kind}
     if actor is not None:
         form |= {"actor_token": actor.value.reveal(), "actor_token_type": actor.type}
     if grant.audience is not None:
@@ -66,6 +73,7 @@ def refresh(spec: OAuth, token: Token, now: float) -> Flow[Token]:
         refresh=renewed.refresh or token.refresh,
         scope=renewed.scope or token.scope,
         account=token.account,
+        id_token=granted.id_token or token.id_token,
     )
 
 

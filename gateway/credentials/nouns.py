@@ -84,12 +84,16 @@ class AuthorizationCode:
 
 @dataclass(frozen=True, slots=True)
 class TokenExchange:
-    """A token made of the token of another credential, `subject`, and maybe of an `actor`'s (RFC 8693)."""
+    """A token made of the token of another credential, `subject`, and maybe of an `actor`'s (RFC 8693).
+
+    With `by_id_token` it is made of the ID token of the subject's account, which says who logged in there.
+    """
 
     subject: str
     actor: str | None = None
     audience: str | None = None
     requested: str | None = None
+    by_id_token: bool = False
     per_person: bool = False
 
 
@@ -185,6 +189,7 @@ class Token:
     """An access token with what belongs to it. `expires_at` is in seconds since the epoch, None where unknown.
 
     `key` is the private JWK to which it is bound (RFC 9449). `type` is its token type at the server that exchanges it.
+    `id_token` says whose account it is, in the words of the server that gave it.
     """
 
     value: Secret
@@ -195,6 +200,7 @@ class Token:
     key: Secret | None = None
     account: Account | None = None
     type: str = field(default="urn:ietf:params:oauth:token-type:access_token", repr=False)
+    id_token: Secret | None = None
 
     def fresh(self, now: float, margin: float) -> bool:
         """Whether it can be used for `margin` seconds more."""

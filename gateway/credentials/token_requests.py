@@ -29,6 +29,7 @@ SKEW_SECONDS = 30
 ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 _BEARER = re.compile(r"[A-Za-z0-9._~+/-]+=*\Z")  # RFC 6750 2.1, b64token
+_ID_TOKEN = re.compile(r"[A-Za-z0-9_-]{1,8192}\.[A-Za-z0-9_-]{1,8192}\.[A-Za-z0-9_-]{1,8192}")
 _REFRESH = re.compile(r"[\x20-\x7e]+\Z")  # RFC 6749 A.17
 _TOKEN_TYPE = re.compile(r"urn:[a-z0-9:._-]{1,120}\Z", re.IGNORECASE)
 _ERRORS = frozenset(  # RFC 6749 5.2, RFC 8707 2, RFC 9449; other words of the server could repeat what was sent to it
@@ -54,6 +55,12 @@ class Granted:
 
     token: Token
     answer: Mapping[str, Json]
+
+    @property
+    def id_token(self) -> Secret | None:
+        """The ID token in it, None where there is none that could be sent."""
+        found = self.answer.get("id_token")
+        return Secret(found) if isinstance(found, str) and _ID_TOKEN.fullmatch(found) else None
 
 
 def request_token(

@@ -250,6 +250,7 @@ def _written(token: Token) -> dict[str, object]:
         "key": token.key.reveal() if token.key is not None else None,
         "account": [token.account.subject, token.account.label] if token.account is not None else None,
         "type": token.type,
+        "id_token": token.id_token.reveal() if token.id_token is not None else None,
     }
 
 
@@ -263,4 +264,5 @@ def _read(found: dict[str, Any]) -> Token:
         key=Secret(found["key"]) if found["key"] is not None else None,
         account=Account(*found["account"]) if found["account"] is not None else None,
         type=found["type"],
+        id_token=Secret(found["id_token"]) if found.get("id_token") is not None else None,
     )

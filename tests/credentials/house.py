@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -17,6 +18,9 @@ from joserfc.jwk import ECKey
 
 from gateway.app import build_app
 from gateway.config import load_config
+from gateway.stores.sealing import KeyFile, KeyRing
+from gateway.stores.sql import Database
+from gateway.stores.tokens import TokenStore
 from tests.leaks.marks import MARK
 from tests.oidc.provider import OidcProvider, oidc_provider
 from tests.oidc.sign_in import sign_in
@@ -97,6 +101,20 @@ class House:
     async def restart(self) -> None:
         """The gateway ends and starts again, with what it stored."""
         await self.gateway.stop()
+        await self.start()
+
+    async def expire(self, credential: str) -> None:
+        """The stored tokens of a credential have run out; the gateway starts again."""
+        await self.gateway.stop()
+        config = await asyncio.to_thread(load_config, self.folder / "gateway.yaml", self.environ)
+        async with Database(config.database.reveal()) as database:
+            store = TokenStore(database, KeyRing(KeyFile(self.folder / "gateway.key")))
+            for listed in await store.list():
+                kept = listed.kept
+                if kept is not None and listed.credential == credential:
+                    old = replace(kept.token, expires_at=time.time() - 1)
+                    before, now = kept.version, kept.changed
+                    await store.save(credential, listed.principal, old, kept.connection, before=before, now=now)
         await self.start()
 
     async def start(self) -> None:

@@ -248,6 +248,17 @@ def test_token_exchange() -> None:
     assert token.type == "urn:x:id-jag"
 
 
+def test_the_id_token_of_an_account_is_exchanged() -> None:
+    """Where the configuration says so; an account that has none is told what it takes."""
+    grant = TokenExchange("calendar", by_id_token=True)
+    subject = Token(Secret("subject"), "Bearer", None, id_token=Secret("a.b.c"))
+    _, requests = drive(token_exchange(spec(grant), grant, subject, None, NOW), answer(METADATA), answer(GOOD))
+    sent = form(requests[1])
+    assert (sent["subject_token"], sent["subject_token_type"].rpartition(":")[2]) == ("a.b.c", "id_token")
+    with pytest.raises(Refusal, match="scope openid"):
+        next(token_exchange(spec(grant), grant, Token(Secret("subject"), "Bearer", None), None, NOW))
+
+
 def test_jwt_bearer() -> None:
     """An assertion of our own about the subject, or another credential's token as it is."""
     key = signing_key(Secret(KEY))

@@ -24,19 +24,28 @@ from gateway.credentials import (
     Client,
     ClientAuthentication,
     ClientCredentials,
+    Grant,
+    JwtBearer,
     OAuth,
     Server,
     Token,
+    TokenExchange,
     attempt,
     authorization_url,
     client_credentials,
+    jwt_bearer,
+    offered_nonce,
+    proof,
     redeem,
     signing_key,
+    token_exchange,
+    wants_nonce,
 )
 from gateway.exchange.drive import drive
 from gateway.model import Secret
 from gateway.policy import parse_network
 
+ID_JAG = "urn:ietf:params:oauth:token-type:id-jag"
 BACK = "http://localhost:3000/callback"
 ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 HELLO = {
@@ -59,25 +68,68 @@ async def main(url: str) -> None:
         issuer = resource["authorization_servers"][0]
         spec = await known(http, issuer, context, resource)
         backend = HttpBackend(spec, connections)
-        token = await (
-            by_itself(spec, backend) if "client_credentials" in granted() else by_person(http, spec, backend)
-        )
+        match spec.grant:
+            case JwtBearer(assertion="workload"):
+                given = Token(Secret(context["valid_jwt"]), "N_A", None)
+                token = await drive(jwt_bearer(spec, spec.grant, "", given, time.time()), backend)
+            case JwtBearer():
+                given = await of_company(connections, context, spec)
+                token = await drive(jwt_bearer(spec, spec.grant, "", given, time.time()), backend)
+            case ClientCredentials():
+                token = await by_itself(spec, backend)
+            case _:
+                token = await by_person(http, spec, backend)
+        nonce: str | None = None
         for message in (HELLO, {"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}}):
-            headers = {**ACCEPT, token.header()[0]: token.header()[1]}
-            async with http.post(url, json=message, headers=headers) as answer:
-                await answer.read()
-                assert answer.status not in (401, 403), answer.status
+            status, nonce = await used(http, url, message, token, nonce)
+            assert status not in (401, 403), status
 
 
-def granted() -> str:
+async def used(
+    http: aiohttp.ClientSession, url: str, message: dict[str, Any], token: Token, nonce: str | None
+) -> tuple[int, str | None]:
+    """The status of a message with the token, sent once more where a nonce is wanted; and the nonce for the next."""
+    for _ in range(2):
+        bound = (proof(token.key, "POST", url, time.time(), nonce=nonce, token=token.value),) if token.key else ()
+        async with http.post(url, json=message, headers={**ACCEPT, **dict((token.header(), *bound))}) as answer:
+            await answer.read()
+            fields = tuple((str(name).lower(), value) for name, value in answer.headers.items())
+            nonce = offered_nonce(fields) or nonce
+            if answer.status != 401 or not wants_nonce(fields):
+                break
+    return answer.status, nonce
+
+
+async def of_company(connections: Connections, context: dict[str, Any], spec: OAuth) -> Token:
+    """The assertion that the company's server makes of the ID token with which its person logged in there."""
+    grant = TokenExchange("company", audience=spec.server.issuer, requested=ID_JAG, by_id_token=True)
+    place = Server(context["idp_issuer"], spec.network, context["idp_token_endpoint"])
+    client = Client(context["idp_client_id"], None, ClientAuthentication.NONE)
+    there = OAuth("company", grant, place, client, (), spec.resource)
+    subject = Token(Secret("unused"), "Bearer", None, id_token=Secret(context["idp_id_token"]))
+    flow = token_exchange(there, grant, subject, None, time.time())
+    return await drive(flow, HttpBackend(there, connections))
+
+
+def scenario() -> str:
+    """Its name."""
+    return os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
+
+
+def granted() -> Grant:
     """What the scenario's name says of the grant."""
-    return "client_credentials" if "client-credentials" in os.environ.get("MCP_CONFORMANCE_SCENARIO", "") else "code"
+    if "client-credentials" in scenario():
+        return ClientCredentials()
+    if "wif" in scenario():
+        return JwtBearer(assertion="workload")
+    return JwtBearer(assertion="company") if "enterprise" in scenario() else AuthorizationCode()
 
 
 async def protected(http: aiohttp.ClientSession, url: str) -> dict[str, Any]:
     """The resource's metadata (RFC 9728), where its refusal or a well-known place has them."""
     async with http.post(url, json=HELLO, headers=ACCEPT) as answer:
-        named = re.search(r'resource_metadata="([^"]+)"', answer.headers.get("www-authenticate", ""))
+        said = answer.headers.get("www-authenticate", "")
+    named, scope = (re.search(rf'{word}="([^"]+)"', said) for word in ("resource_metadata", "scope"))
     parts = urlsplit(url)
     origin = f"{parts.scheme}://{parts.netloc}"
     well_known = f"{origin}/.well-known/oauth-protected-resource"
@@ -85,7 +137,7 @@ async def protected(http: aiohttp.ClientSession, url: str) -> dict[str, Any]:
         async with http.get(place) as answer:
             if answer.status == 200:
                 found: dict[str, Any] = await answer.json()
-                return found
+                return {**found, "scopes_supported": scope[1].split()} if scope else found
     raise AssertionError("the resource has no metadata")
 
 
@@ -96,12 +148,14 @@ async def known(http: aiohttp.ClientSession, issuer: str, context: dict[str, Any
     if "private_key_pem" in context:
         key = signing_key(Secret(context["private_key_pem"]), None, context.get("signing_algorithm"))
         client = Client(context["client_id"], None, ClientAuthentication.PRIVATE_KEY_JWT, key)
+    elif "wif" in scenario():
+        client = Client(context["client_id"], None, ClientAuthentication.NONE)
     elif "client_id" in context:
         client = Client(context["client_id"], Secret(context.get("client_secret", "")))
     else:
         client = await registered(http, issuer)
-    grant = ClientCredentials() if granted() == "client_credentials" else AuthorizationCode()
-    return OAuth("conformance", grant, server, client, scope, resource.get("resource"))
+    bound = scenario().rpartition("/")[2].startswith("dpop")
+    return OAuth("conformance", granted(), server, client, scope, resource.get("resource"), bound)
 
 
 async def registered(http: aiohttp.ClientSession, issuer: str) -> Client:
