@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from gateway.config import addresses
 from gateway.config.network import network
-from gateway.config.secrets import secret
+from gateway.config.secrets import UNSET, secret
 from gateway.config.settings import DEFAULTS
 from gateway.documents import Section, parse_size
 from gateway.model import Secret
@@ -91,7 +91,7 @@ def database(section: Section, folder: Path, environ: Mapping[str, str]) -> Secr
     if section.get("database") is None:
         return Secret(f"sqlite:///{folder / DEFAULTS['stores.database'].removeprefix('sqlite:///')}")
     url = secret(section, "database", folder, environ).reveal()
-    if _POSTGRESQL.fullmatch(url):
+    if _POSTGRESQL.fullmatch(url) or url == UNSET:
         return Secret(url)
     scheme, _, place = url.partition(":///")
     path = folder / place

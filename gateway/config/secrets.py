@@ -18,7 +18,10 @@ _REFERENCE = re.compile(r"\$\{(env|file|plugin):([^{}]+)\}")
 
 
 class Unneeded(Mapping[str, str]):
-    """The environment of a command that uses no secret but the database's: it does not matter which others are set."""
+    """The environment of a command that uses no secret but those under the keys `needed`: others need not be set."""
+
+    def __init__(self, *needed: str) -> None:
+        self.needed = needed
 
     def __getitem__(self, key: str) -> str:
         return os.environ[key]
@@ -63,7 +66,7 @@ def secret(section: Section, key: str, folder: Path, environ: Mapping[str, str],
     found = _variable(match[2], environ) if match[1] == "env" else _content(folder / match[2])
     if isinstance(found, Secret):
         return found
-    if isinstance(environ, Unneeded) and key != "database":
+    if isinstance(environ, Unneeded) and key not in environ.needed:
         return Secret(UNSET)
     section.problem(found, key)
     return Secret("")

@@ -61,6 +61,8 @@ def test_secrets_of_backends_are_not_needed(folder: Path, key: str, source: str)
     refused = run(folder, "list")
     assert refused.exit_code == 2
     assert "NO_DATABASE is not set" in refused.output
+    checked = CliRunner().invoke(main, ["policy", "check", "--config", str(file)])
+    assert checked.exit_code == 0, checked.output
 
 
 def test_a_token_may_be_for_one_app_and_for_nobody(folder: Path) -> None:

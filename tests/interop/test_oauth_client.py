@@ -1,12 +1,9 @@
-"""The official conformance suite's scenarios for OAuth clients, on the gateway's own flows, where these apply.
-
-Not here: what the gateway does not do, because its clients are registered by a person and named in gateway.yaml
-(client id metadata documents, step-up of scopes, a change of the authorization server, the metadata of 2025-03-26).
-"""
+"""The official conformance suite's scenarios for OAuth clients, on the gateway's own flows, where these apply."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -38,7 +35,37 @@ SCENARIOS = [
     "metadata-issuer-mismatch",
     "client-credentials-jwt",
     "client-credentials-basic",
+    "dpop",
+    "dpop-nonce",
+    "offline-access-not-supported",
+    "offline-access-scope",
+    "scope-from-scopes-supported",
+    "scope-from-www-authenticate",
+    "scope-omitted-when-undefined",
+    "wif-jwt-bearer",
+    "enterprise-managed-authorization",
 ]
+
+APART = {
+    "basic-cimd": "a client id is given in gateway.yaml; it may be the URL of a document that its owner publishes",
+    "scope-step-up": "gateway.yaml says what the gateway may ever ask for: an upstream cannot make it ask for more",
+    "scope-retry-limit": "so there is no second request for more scope, either",
+    "authorization-server-migration": "gateway.yaml names the issuer: an upstream cannot lead to another one",
+    "resource-mismatch": "nor are the upstream's own metadata believed, since issuer and resource are named there",
+    "2025-03-26-oauth-metadata-backcompat": "an issuer is named, with its endpoints where it has no metadata",
+    "2025-03-26-oauth-endpoint-fallback": "endpoints are never guessed: a secret would go to a guess",
+}
+"""What the suite asks of clients that find out by themselves whom to trust, and why the gateway is none of these."""
+
+
+async def test_every_scenario_is_accounted_for() -> None:
+    """A new version of the suite cannot add one that nobody looked at."""
+    process = await asyncio.create_subprocess_exec(
+        shutil.which("node") or "node", str(SUITE), "list", "--client", stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await asyncio.wait_for(process.communicate(), 60)
+    listed = set(re.findall(r"auth/([a-z0-9-]+)", output.decode()))
+    assert listed == {*SCENARIOS, *APART}
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 def read(path: Path) -> Config:
     """The configuration, of whose secrets the database's alone is needed. Raises DocumentError."""
-    return load_config(path, Unneeded())
+    return load_config(path, Unneeded("database"))
 
 
 def need_tokens(config: Config) -> None:

@@ -140,9 +140,9 @@ class Gate:
             raise decision.refusal()
         if not self._continues(call):
             await self._limit(decision, call, record)
+            await self._account(call, record)  # nobody approves what cannot be sent
             if policy is not None and decision.obligations.confirm is not None:
                 await self._approve(policy, decision.obligations.confirm, decision, tool, call, record)
-            await self._account(call, record)
         await record.open()
         trace = record.span.going_out("upstream")
         result = await call.run(trace if record.span.wanted else None)
