@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -12,6 +13,7 @@ from gateway.callers.freshness import FRESH, PAUSE, STALE, SURPRISES, WINDOW, Fr
 from gateway.callers.login import Attempt, attempt
 from gateway.callers.nouns import ALGORITHMS, OAuth, Roles
 from gateway.callers.people import as_client, on_console
+from gateway.callers.server import Metadata, logout_url
 from gateway.errors import Unidentified
 from gateway.model import LOCAL, Principal
 from gateway.policy import Network
@@ -143,3 +145,28 @@ def test_an_issuer_is_asked_seldom() -> None:
     assert not fresh.surprised(FRESH + PAUSE - 1)
     assert fresh.usable(STALE - 1)
     assert not fresh.usable(STALE)
+
+
+@pytest.mark.parametrize("hint", ["a.b.c", None])
+@pytest.mark.parametrize("place", ["https://i.test/end", "https://i.test/end?x=1"])
+def test_a_logout_goes_on_to_the_issuer(place: str, hint: str | None) -> None:
+    """With the ID token that it gave, where that is known, and where it leads back to."""
+    url = logout_url(SPEC, metadata(end_session=place), hint, "https://g.test/login/out")
+    assert url is not None
+    assert url.startswith(place)
+    said = parse_qs(urlsplit(url).query)
+    assert said.get("id_token_hint") == ([hint] if hint else None)
+    assert (said["client_id"], said["post_logout_redirect_uri"]) == (["console"], ["https://g.test/login/out"])
+
+
+def test_a_logout_may_stay_here() -> None:
+    """Where the issuer knows of none, or gateway.yaml says so."""
+    assert logout_url(SPEC, metadata(end_session=None), None, "https://g.test/login/out") is None
+    alone = replace(SPEC, logout_there=False)
+    assert logout_url(alone, metadata(end_session="https://i.test/end"), None, "https://g.test/login/out") is None
+
+
+def metadata(**more: Any) -> Metadata:
+    """What an issuer says of itself."""
+    said: dict[str, Any] = {field.name: None for field in fields(Metadata)}
+    return Metadata(**{**said, "post_only": False, "names_itself": False, **more})

@@ -117,6 +117,20 @@ class House:
                     await store.save(credential, listed.principal, old, kept.connection, before=before, now=now)
         await self.start()
 
+    @asynccontextmanager
+    async def twin(self) -> AsyncIterator[House]:
+        """Another gateway on the same database."""
+        server = Server(bound())
+        text = (self.folder / "gateway.yaml").read_text().replace(str(self.port), str(server.port))
+        file = self.folder / "twin.yaml"
+        file.write_text(f"{text}stores: {{journal: twin.journal}}\n")
+        config = await asyncio.to_thread(load_config, file, self.environ)
+        await server.start(build_app(config))
+        try:
+            yield replace(self, port=server.port, gateway=server)
+        finally:
+            await server.stop()
+
     async def start(self) -> None:
         """The gateway runs."""
         config = await asyncio.to_thread(load_config, self.folder / "gateway.yaml", self.environ)

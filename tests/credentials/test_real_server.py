@@ -57,6 +57,22 @@ async def test_500_calls_with_an_expired_token_ask_for_one(tmp_path: Path) -> No
             assert grants(await home.provider.events()) == [("grant.success", grant, None)]
 
 
+async def test_two_gateways_on_one_database_ask_for_one(tmp_path: Path) -> None:
+    """Both have calls that need the expired token of a person; the refresh token is used once."""
+    async with house(tmp_path) as home:
+        assert (await home.connect())[0] == 200
+        await home.expire("person")
+        await home.provider.events()
+        async with home.twin() as twin:
+            await home.provider.hold()
+            calls = [asyncio.create_task(one.get("person")) for one in (home, twin) for _ in range(50)]
+            await home.provider.held()
+            await home.provider.release()
+            assert {status for status, _ in await asyncio.gather(*calls)} == {200}
+        assert grants(await home.provider.events()) == [("grant.success", "refresh_token", None)]
+        assert len({fields["authorization"] for fields in home.resource.seen}) == 1
+
+
 async def test_500_calls_without_a_token_ask_for_one(tmp_path: Path) -> None:
     """And the same after a restart asks for none: the token is stored."""
     async with house(tmp_path) as home:
