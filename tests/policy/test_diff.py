@@ -88,6 +88,22 @@ def test_a_question_for_fewer_is_opened_and_for_more_is_closed() -> None:
     assert diff(policy(model), policy(always))[0].turn is Turn.CLOSED
 
 
+def test_a_longer_grant_is_opened_and_a_shorter_one_is_closed() -> None:
+    """None is the shortest; of one that stays nothing is told."""
+    none, short, long, other = (
+        policy(f"{{path: /a, methods: [GET], confirm: {{when: model{more}}}}}")
+        for more in ("", ", grant: 5m", ", grant: 10m", ", message: Sure?")
+    )
+    longer = ("opened", ("GET /a",), "a person may allow it for 600 seconds at once (was 300)")
+    assert told(short, long) == [longer]
+    assert [diff(*pair)[0].turn for pair in ((long, short), (none, short), (short, none))] == [
+        "closed",
+        "opened",
+        "closed",
+    ]
+    assert told(none, other) == [("changed", ("GET /a",), "the question to a person has another text")]
+
+
 def test_a_question_that_stays_is_no_change() -> None:
     """Also where it is filled with values."""
     asks = '{path: "/a/{x}", methods: [PUT], confirm: {when: model, message: "Put {params.x}?"}}'
