@@ -409,6 +409,7 @@ async def test_what_is_open_ends_with_its_token(guarded: World) -> None:
                 await waiting
             with pytest.raises(aiohttp.ClientError):
                 await events.content.read()
+            events.close()
             while (received := await socket.receive()).type is aiohttp.WSMsgType.TEXT:
                 pass
             assert received.type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR)
@@ -426,3 +427,4 @@ async def test_what_is_open_ends_with_its_login(guarded: World) -> None:
         async with asyncio.timeout(20):
             with pytest.raises(aiohttp.ClientError):
                 await events.content.read()
+            events.close()
