@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from examples.cart_app import auth_server
+from tests import beside
+from tests.beside import pytest_runtest_protocol as pytest_runtest_protocol
+from tests.beside import pytest_sessionfinish as pytest_sessionfinish
 from tests.leaks import taps
 from tests.leaks.marks import MARK
 from tests.leaks.watch import FOLDER, Watch
@@ -19,17 +22,22 @@ LAST = "test_no_secret_is_written_in_the_whole_run"
 
 def pytest_configure(config: pytest.Config) -> None:
     """From the first test on."""
-    folder = tempfile.mkdtemp(prefix="leaks")
-    os.environ[FOLDER] = folder
-    config.add_cleanup(lambda: shutil.rmtree(folder))
-    taps.TAPS.watch = Watch()
+    if beside.is_beside(config):
+        taps.TAPS.watch = Watch(Path(os.environ[FOLDER]))
+    else:
+        folder = tempfile.mkdtemp(prefix="leaks")
+        os.environ[FOLDER] = folder
+        config.add_cleanup(lambda: shutil.rmtree(folder))
+        taps.TAPS.watch = Watch()
     taps.install()
     auth_server.TokenGenerator.get_jti = lambda self, *_: f"{MARK}{os.urandom(8).hex()}"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What looks at the whole run comes at its end."""
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What looks at the whole run comes at its end; those of the browser run beside all others."""
     items.sort(key=lambda item: item.name == LAST)
+    beside.begin(config, items, LAST)
 
 
 @pytest.fixture
