@@ -4,9 +4,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, BrowserContext, Page, Playwright, async_playwright
+from playwright.async_api import Browser, BrowserContext, Page, Playwright, async_playwright, expect
 
 DEBIAN = Path("/usr/bin/chromium")
+PATIENCE = 20_000
+"""Milliseconds that anything may take to be seen: machines are busy, and what never comes fails all the same."""
+
 ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -21,6 +24,7 @@ ARGUMENTS = [
 @pytest.fixture(scope="session")
 async def browser() -> AsyncIterator[Browser]:
     """A headless Chromium: Playwright's own, or Debian's."""
+    expect.set_options(timeout=PATIENCE)
     async with async_playwright() as playwright:
         chromium = await launch(playwright)
         yield chromium
