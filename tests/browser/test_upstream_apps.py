@@ -113,6 +113,19 @@ async def test_a_click_calls_the_tool_of_the_upstream(page: Page, tmp_path: Path
         assert (last["app"], last["door"], last["upstream"], last["status"]) == ("shown", "bridge", name, 200)
 
 
+async def test_a_published_app_runs_with_the_gateway_s_runtime(page: Page, tmp_path: Path) -> None:
+    """`runtime: true`: its own calls go on as before, and its plain requests go under the policy of the app."""
+    async with shown(page, tmp_path, "basic-react", ", runtime: true") as (app, records):
+        button = app.get_by_role("button", name="Get Server Time")
+        await expect(app.locator("html")).to_have_attribute("data-tier", "full", timeout=20_000)
+        await button.click()
+        await until(lambda: len(calls(records(), "get-time")) > 1)
+        status = await app.locator("body").evaluate("async () => (await fetch('/api/anything')).status")
+        assert status == 403
+        last = [line["fields"] for line in records() if line["fields"].get("url", "").endswith("/api/anything")]
+        assert (last[-1]["app"], last[-1]["door"], last[-1]["reason"]) == ("shown", "bridge", "policy-denied")
+
+
 async def test_the_upstream_s_policy_holds_for_a_view(page: Page, tmp_path: Path) -> None:
     """A tool that the policy denies stays denied to the person's click."""
     policy = "version: 1\ntools:\n  get-time: {deny: no clocks here}\n"

@@ -62,6 +62,12 @@ def called(id: Any) -> None:
             for number in range(50_000):
                 write(json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": number}}))
             answer(id, good)
+        case "heavy":
+            for _ in range(100):
+                write(
+                    json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "x" * 10**6}})
+                )
+            answer(id, good)
         case "asking":
             for number in range(1000):
                 write(json.dumps({"jsonrpc": "2.0", "id": number, "method": "roots/list"}))

@@ -55,6 +55,7 @@ async def test_a_good_answer_is_found_among_bad_ones(tmp_path: Path, way: str, m
         ("never", "did not answer within"),
         ("torn", "status 3"),
         ("huge", "more than 1048576 bytes"),
+        ("heavy", "bytes that nobody asked for"),
         ("noresult", "no JSON-RPC answer"),
     ],
 )
