@@ -13,7 +13,9 @@ from gateway.callers.freshness import FRESH, PAUSE, STALE, SURPRISES, WINDOW, Fr
 from gateway.callers.login import Attempt, attempt
 from gateway.callers.nouns import ALGORITHMS, OAuth, Roles
 from gateway.callers.people import as_client, on_console
+from gateway.callers.principals import CLAIMS, principal_of, told
 from gateway.callers.server import Metadata, logout_url
+from gateway.callers.server import metadata as asked_for
 from gateway.errors import Unidentified
 from gateway.model import LOCAL, Principal
 from gateway.policy import Network
@@ -170,3 +172,23 @@ def metadata(**more: Any) -> Metadata:
     """What an issuer says of itself."""
     said: dict[str, Any] = {field.name: None for field in fields(Metadata)}
     return Metadata(**{**said, "post_only": False, "names_itself": False, **more})
+
+
+@pytest.mark.parametrize(
+    "issuer", ["http://i.test", "https://i.test/?tenant=1", "https://u@i.test", "https://i.test/#a"]
+)
+def test_an_issuer_that_others_could_speak_for_is_not_asked(issuer: str) -> None:
+    """Neither in the clear, nor at an address that is not its own alone (RFC 8414 2)."""
+    with pytest.raises(Unidentified, match="not at an https URL"):
+        next(asked_for(replace(SPEC, issuer=issuer)))
+    assert next(asked_for(SPEC)).url == "https://i.test/.well-known/oauth-authorization-server"
+
+
+def test_a_login_keeps_no_more_claims_than_it_may() -> None:
+    """What is larger is left out whole; all else of the principal stays."""
+    room = CLAIMS - len('{"a": ""}')
+    for size, kept in ((room, True), (room + 1, False)):
+        claims = {"a": "x" * size}
+        found = principal_of(told(Principal("i", "c", "s", roles=frozenset({"r"}), claims=claims)), 7.0, "p")
+        assert found.claims == (claims if kept else {})
+        assert (found.subject, found.roles, found.expires, found.proof) == ("s", frozenset({"r"}), 7.0, "p")
