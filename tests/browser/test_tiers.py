@@ -91,14 +91,14 @@ async def fetched(frame: Frame, url: str, **init: Any) -> list[Any]:
     return found
 
 
-async def reported(host: Host, count: int = 1) -> list[dict[str, Any]]:
+async def reported(host: Host, count: int = 1, app: str = "cart") -> list[dict[str, Any]]:
     """The actions of the newest report, once so many reports were made."""
     await host.until(f"host.of('ui/update-model-context').length >= {count}")
     text = await host.run("() => host.of('ui/update-model-context').at(-1).params.content[0].text")
     head, _, rest = text.removeprefix("---\n").partition("---\n")
     assert "Please perform" in rest
     document = yaml.safe_load(head)
-    assert document["app"] == "cart"
+    assert document["app"] == app
     actions: list[dict[str, Any]] = document["actions"]
     return actions
 
