@@ -35,7 +35,9 @@ async def log_in(browser: aiohttp.ClientSession, world: World, person: str) -> N
     async with browser.get(await link(world, person), headers=NAVIGATION) as got:
         assert got.status == 200
     async with browser.get(f"{world.console}/api/state", headers=OWN) as got:
-        csrf = (await got.json())["csrf"]
+        state = await got.json()
+    assert state["accounts"] is True
+    csrf = state["csrf"]
     browser.headers.update({**OWN, "origin": world.console, "webmcp-gateway-csrf": csrf})
 
 

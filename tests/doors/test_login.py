@@ -35,6 +35,7 @@ async def test_a_person_logs_in_with_a_code(place: Town) -> None:
     assert state["principal"]["id"] == f"{place.provider.issuer}|console|alice"
     assert state["may"] == {"answer": True, "logout": True}
     assert [app["id"] for app in state["apps"]] == ["cart"]
+    assert state["accounts"] is False  # none can be connected here, so the console shows no way there
 
 
 async def test_who_has_no_role_uses_no_app(place: Town) -> None:
