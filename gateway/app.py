@@ -26,6 +26,7 @@ from gateway.doors.answers import refused
 from gateway.doors.bridge import BridgeDoor
 from gateway.doors.connections import ConnectionsDoor
 from gateway.doors.console import ConsoleDoor, Logout
+from gateway.doors.downloads import DownloadDoor
 from gateway.doors.events import Events
 from gateway.doors.guard import PRINCIPAL, Guard, Listener
 from gateway.doors.health import Health
@@ -278,6 +279,7 @@ class _Gateway:
             database=self._records,
             notices=self._notices,
             links=LinkDoor(self._views, self._recorder),
+            downloads=DownloadDoor(self._views, self._recorder),
             live=self._live,
             logout=self._logout(bridge, admitted),
             connections=ConnectionsDoor(self._accounts.connecting, self._recorder, audience),

@@ -23,6 +23,7 @@ from gateway.doors.answers import SECURE, fresh, object_of, refused
 from gateway.doors.approvals import ApprovalDoor
 from gateway.doors.assets import asset, assets, shown
 from gateway.doors.connections import ConnectionsDoor
+from gateway.doors.downloads import DownloadDoor
 from gateway.doors.events import Events, problems
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.links import LinkDoor
@@ -72,6 +73,7 @@ class ConsoleDoor:
         database: Records,
         notices: Notices,
         links: LinkDoor,
+        downloads: DownloadDoor,
         live: bool,
         logout: Logout,
         connections: ConnectionsDoor,
@@ -88,6 +90,7 @@ class ConsoleDoor:
         self._database = database
         self._notices = notices
         self._links = links
+        self._downloads = downloads
         self._live = live
         self._logout = logout
         self._connections = connections
@@ -113,6 +116,7 @@ class ConsoleDoor:
                 web.post("/api/connections/{name}", self._changing(self._connections.begin)),
                 web.post("/api/connections/{name}/disconnect", self._changing(self._connections.disconnect)),
                 web.post("/api/links", self._changing(self._links.handle)),
+                web.post("/api/downloads", self._changing(self._downloads.handle)),
                 web.post("/bridge/tickets", self._changing(self._ticket)),
                 web.get("/assets/{name:.+}", self._asset),
             ]

@@ -27,10 +27,10 @@ POLICY = (
 SIZE = ViewportSize(width=1280, height=720)
 
 
-def bundled(folder: Path) -> Path:
-    """The host's script, bundled as its makers would."""
-    source = (Path(__file__).parent / "stock" / "host.ts").read_text("utf-8")
-    entry = ROOT / "browser" / "node_modules" / ".cache" / "stock-host.ts"
+def bundled(folder: Path, name: str = "host.ts") -> Path:
+    """A host's script, bundled as its makers would."""
+    source = (Path(__file__).parent / "stock" / name).read_text("utf-8")
+    entry = ROOT / "browser" / "node_modules" / ".cache" / f"stock-{name}"
     entry.parent.mkdir(exist_ok=True)
     entry.write_text(source, "utf-8")
     command = [ROOT / "browser" / "node_modules" / ".bin" / "rolldown", entry, "--file", folder / "host.js"]

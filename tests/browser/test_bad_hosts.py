@@ -2,9 +2,10 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from playwright.async_api import Page
+from playwright.async_api import Frame, Page
 
 from tests.browser.runtime_host import Host, host_server, packed, shown
 
@@ -125,3 +126,94 @@ async def test_too_large_for_the_route(host: Host, tmp_path: Path) -> None:
     frame = await shown(host, tmp_path)
     sent = "async () => (await fetch('/up', { method: 'POST', body: 'x'.repeat(1000000) })).status"
     assert await frame.evaluate(sent) == 413
+
+
+TIER = "() => webmcpGateway.tier"
+
+
+async def silent(host: Host, folder: Path) -> Frame:
+    """A page whose host does not answer `ui/initialize`, after the five seconds that it waits."""
+    await host.run("() => { host.initializes = false; }")
+    await host.page.clock.install()
+    frame = await host.show(packed(folder, "<!doctype html><p>page</p>"))
+    await host.until("host.of('ui/initialize').length")
+    await host.page.clock.run_for(6_000)
+    await frame.wait_for_function("() => webmcpGateway.tier === 'static'")
+    return frame
+
+
+async def answer_initialize(host: Host, capabilities: str = "{ serverTools: {} }") -> None:
+    """The answer to the page's `ui/initialize`."""
+    await host.run(
+        "() => host.post({ jsonrpc: '2.0', id: host.of('ui/initialize')[0].id, result: { protocolVersion: '2026-01-26',"
+        f" hostInfo: {{ name: 'late', version: '1' }}, hostCapabilities: {capabilities}, hostContext: {{}} }} }})"
+    )
+
+
+async def test_a_host_that_answers_late_and_then_otherwise(host: Host, tmp_path: Path) -> None:
+    """The late answer upgrades the page; another one after it changes nothing, and begins nothing anew."""
+    frame = await silent(host, tmp_path)
+    await answer_initialize(host)
+    await frame.wait_for_function("() => webmcpGateway.tier === 'full'")
+    await answer_initialize(host, "{}")
+    assert await frame.evaluate(ASKED, "/a") == "/a"
+    assert await frame.evaluate(TIER) == "full"
+    assert await host.run(
+        "() => [host.of('ui/initialize').length, host.of('ui/notifications/initialized').length]"
+    ) == [1, 1]
+
+
+async def test_a_host_that_answers_after_teardown(host: Host, tmp_path: Path) -> None:
+    """It ended the view before it ever began: no error in the page, and no second beginning."""
+    errors: list[str] = []
+    host.page.on("pageerror", lambda error: errors.append(str(error)))
+    await silent(host, tmp_path)
+    await host.run("() => host.post({ jsonrpc: '2.0', id: 'end', method: 'ui/resource-teardown', params: {} })")
+    await answer_initialize(host)
+    await host.until("host.of('ui/notifications/initialized').length")
+    assert (await host.run("() => host.ask('again', 'ui/resource-teardown')"))["result"] == {}
+    assert await host.run("() => host.of('ui/initialize').length") == 1
+    assert errors == []
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {},
+        {"hostCapabilities": "serverTools", "hostContext": []},
+        {"hostCapabilities": None, "hostContext": {"webmcp-gateway": True}},
+        [],
+        "initialized",
+    ],
+    ids=["empty", "words", "null", "list", "text"],
+)
+async def test_a_host_whose_answer_is_none(host: Host, tmp_path: Path, result: Any) -> None:
+    """It has no capabilities: the page is static, and says so to its requests."""
+    errors: list[str] = []
+    host.page.on("pageerror", lambda error: errors.append(str(error)))
+    await host.page.clock.install()
+    await host.run(
+        "result => { const { answer } = host; host.answer = async (message) =>"
+        " message.method === 'ui/initialize' ? result : answer(message); }",
+        result,
+    )
+    frame = await host.show(packed(tmp_path, "<!doctype html><p>page</p>"))
+    await host.until("host.of('ui/initialize').length")
+    await host.page.clock.run_for(6_000)
+    await frame.wait_for_function("() => webmcpGateway.tier === 'static'")
+    assert await frame.evaluate("async () => (await fetch('/a')).status") == 503
+    assert errors == []
+
+
+async def test_a_script_that_wraps_fetch_before_the_runtime(host: Host, tmp_path: Path) -> None:
+    """What a host put in there is not asked: it could only lead to the host's own site."""
+    wrapper = """<script>
+      window.asked = [];
+      const own = window.fetch;
+      window.fetch = (...given) => (asked.push(String(given[0])), own(...given));
+      window.XMLHttpRequest = class extends XMLHttpRequest { open(...given) { asked.push(given[1]); super.open(...given); } };
+    </script>"""
+    await host.in_our_host()
+    frame = await host.show(wrapper + packed(tmp_path, "<!doctype html><p>page</p>"))
+    assert await frame.evaluate(ASKED, "/a") == "/a"
+    assert await frame.evaluate("asked") == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -63,7 +64,7 @@ async def test_a_picture_is_sent_and_shown(shown: Page | FrameLocator) -> None:
     await expect(image).to_have_js_property("naturalWidth", 1)
 
 
-async def test_an_attachment_is_saved_when_the_person_says_so(page: Page, board: Run) -> None:
+async def test_an_attachment_is_saved_when_the_person_says_so(page: Page, board: Run, tmp_path: Path) -> None:
     """From a view: the console shows name and size, Cancel saves nothing, and Save gives the very bytes."""
     await page.goto(board.url)
     card = app_of(page).locator("[data-card=card-1]")
@@ -84,6 +85,10 @@ async def test_an_attachment_is_saved_when_the_person_says_so(page: Page, board:
     download = await saving.value
     assert download.suggested_filename == "notes.txt"
     assert Path(await download.path()).read_bytes() == notes
+    journal = [json.loads(line) for line in (tmp_path / "gateway.journal").read_text("utf-8").splitlines()]
+    lines = [line for line in journal if line["fields"]["kind"] == "download" and line["phase"] == "outcome"]
+    assert [line["fields"]["decision"] for line in lines] == ["declined", "approved"]
+    assert lines[1]["fields"]["files"] == [{"name": "notes.txt", "size": 700}]
 
 
 async def test_what_others_change_is_shown_at_once(shown: Page | FrameLocator, board: Run) -> None:

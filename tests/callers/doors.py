@@ -54,6 +54,7 @@ def knocks(world: World) -> dict[str, Knock]:
         "record": Knock("GET", f"{world.console}/api/audit", client),
         "approval": Knock("POST", f"{world.console}/api/approvals/x", own, '{"answer":"approve"}'),
         "links": Knock("POST", f"{world.console}/api/links", own, "{}"),
+        "downloads": Knock("POST", f"{world.console}/api/downloads", own, "{}"),
         "tickets": Knock("POST", f"{world.console}/bridge/tickets", own, '{"apps":["cart"]}'),
         "bodies": Knock("PUT", f"{world.console}/bridge/bodies/{'a' * 32}", own, "{}"),
         "site": Knock("GET", f"{world.site}/", client),

@@ -93,6 +93,12 @@ export class Api {
     return (await response.json()) as LinkDecision;
   }
 
+  /** Takes down which files of `view` were offered, and whether the person has them saved. */
+  async download(view: string, files: readonly { name: string; blob: Blob }[], answered: boolean): Promise<void> {
+    const named = files.map(({ name, blob }) => ({ name, size: blob.size }));
+    await this.send("api/downloads", this.post({ view, files: named, answered }));
+  }
+
   /** Where a person logs in, to come back to where they are. */
   loginUrl({ pathname, search, hash }: Pick<Location, "pathname" | "search" | "hash">): string {
     return `${this.url("login")}?to=${encodeURIComponent(pathname + search + hash)}`;

@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+import { ApiError } from "./api";
 import { filesIn, fileSaver } from "./downloads";
 
 const file = (uri: string, blob = btoa("abc")) => ({ type: "resource" as const, resource: { uri, blob } });
@@ -9,6 +10,8 @@ function saving(answers: boolean[], active = false) {
   const save = fileSaver({
     active: () => active,
     ask: async (message, names) => done.push(`${message} ${names}`) > 0 && answers.shift() === true,
+    record: async (files, answered) => void done.push(`${answered ? "yes" : "no"} to ${files.map(({ name, blob }) => `${name} ${blob.size}`)}`),
+    refuse: (words) => done.push(words),
     save: ({ name }) => done.push(`saved ${name}`),
   });
   return { done, save };
@@ -17,15 +20,28 @@ function saving(answers: boolean[], active = false) {
 test("a file is saved once the person says so, with its name and size in sight", async () => {
   const { done, save } = saving([true]);
   expect(await save([file("file:///tea%20list.csv")])).toBe(true);
-  expect(done).toEqual(["Save this file from the app? tea list.csv (3 B)", "saved tea list.csv"]);
+  expect(done).toEqual(["Save this file from the app? tea list.csv (3 B)", "yes to tea list.csv 3", "saved tea list.csv"]);
 });
 
 test("after a no an app asks again only with a gesture", async () => {
   const quiet = saving([false, true]);
   expect([await quiet.save([file("file:///a")]), await quiet.save([file("file:///a")])]).toEqual([false, false]);
-  expect(quiet.done).toHaveLength(1);
+  expect(quiet.done).toEqual(["Save this file from the app? a (3 B)", "no to a 3"]);
   const clicked = saving([false, true], true);
   expect([await clicked.save([file("file:///a")]), await clicked.save([file("file:///a")])]).toEqual([false, true]);
+});
+
+test("what cannot be recorded is not saved", async () => {
+  const done: string[] = [];
+  const save = fileSaver({
+    active: () => true,
+    ask: async () => true,
+    record: () => Promise.reject(new ApiError(503, "the record cannot be written")),
+    refuse: (words) => done.push(words),
+    save: ({ name }) => done.push(name),
+  });
+  expect(await save([file("file:///a")])).toBe(false);
+  expect(done).toEqual(["the record cannot be written"]);
 });
 
 test("one question at a time", async () => {

@@ -1,5 +1,6 @@
 /** Files that an app wants to give to the person: shown by name and size, and saved only when the person says so. */
 import type { McpUiDownloadFileRequest } from "@modelcontextprotocol/ext-apps/app-bridge";
+import { ApiError } from "./api";
 import { size } from "./format";
 
 type Contents = McpUiDownloadFileRequest["params"]["contents"];
@@ -20,6 +21,10 @@ export interface Saving {
   /** Whether a person has just done something on the page. */
   active(): boolean;
   ask(message: string, names: string): Promise<boolean>;
+  /** Takes down what the person said, before anything is saved. */
+  record(files: SavedFile[], answered: boolean): Promise<void>;
+  /** Tell the person why nothing is saved. */
+  refuse(words: string): void;
   save(file: SavedFile): void;
 }
 
@@ -33,8 +38,13 @@ export function fileSaver(by: Saving): (contents: Contents) => Promise<boolean> 
     busy = true;
     try {
       declined = !(await by.ask(question(files), files.map(({ name, blob }) => `${name} (${size(blob.size)})`).join("\n")));
+      await by.record(files, !declined);
       if (!declined) files.forEach(by.save);
       return !declined;
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      by.refuse(error.message);
+      return false;
     } finally {
       busy = false;
     }

@@ -54,7 +54,7 @@ async function show(options: MountOptions, bridge: Bridge, context: MountContext
   const dark = matchMedia("(prefers-color-scheme: dark)");
   let current = "";
   const openOutside = outside(() => current, context);
-  const saveFiles = saver(context);
+  const saveFiles = saver(() => current, context);
   const themed = (): void => mounted?.setHostContext(hostContext(dark.matches));
   let mounted: MountedApp | undefined;
   dark.addEventListener("change", themed);
@@ -111,10 +111,12 @@ function openLink(url: URL, openOutside: (url: string) => Promise<boolean>, cont
   return isApproval;
 }
 
-function saver({ links }: MountContext): ReturnType<typeof fileSaver> {
+function saver(view: () => string, { api, links }: MountContext): ReturnType<typeof fileSaver> {
   return fileSaver({
     active: () => navigator.userActivation.isActive,
     ask: (message, names) => links.ask(message, names, { does: "Save", then: "It is saved as a download." }),
+    record: (files, answered) => api.download(view(), files, answered),
+    refuse: (words) => links.refuse(words),
     save: ({ name, blob }) => {
       const url = URL.createObjectURL(blob);
       Object.assign(document.createElement("a"), { href: url, download: name }).click();

@@ -1,9 +1,9 @@
 /** One entry of the timeline as a line that opens. */
 import { html, nothing, type TemplateResult } from "lit";
-import { clock, duration, visible } from "./format";
+import { clock, duration, size, visible } from "./format";
 import { icon, type IconName } from "./icons";
 import { initiatorMark, initiatorWord } from "./initiators";
-import { text } from "./json";
+import { isObject, number, text } from "./json";
 import type { Entry, Group, Status } from "./timeline";
 import { detailsTemplate } from "./timeline-details";
 
@@ -100,18 +100,24 @@ function outcome(entry: Entry, time: TemplateResult | typeof nothing = nothing):
 function outcomeWords(entry: Entry): string {
   if (entry.kind === "approval") return text(entry.fields["decision"]) ?? "";
   if (entry.kind === "link" && entry.status === "ok") return "opened";
+  if (entry.kind === "download" && entry.status === "ok") return "saved";
   const code = entry.kind === "http" && entry.code ? `${entry.code}` : "";
   return [code, entry.reason].filter(Boolean).join(" ");
 }
 
 function methodWord(entry: Entry): string {
-  if (entry.kind === "approval" || entry.kind === "view" || entry.kind === "link") return entry.kind;
-  return text(entry.fields["method"]) ?? "";
+  return entry.kind === "http" || entry.kind === "tool" ? (text(entry.fields["method"]) ?? "") : entry.kind;
 }
 
 function urlWord({ fields }: Entry): string {
+  if (fields["kind"] === "download") return filesWord(fields["files"]);
   const [message, url] = [text(fields["message"]), text(fields["url"])];
   return (fields["kind"] === "approval" ? (message ?? url) : (url ?? message)) ?? text(fields["tool"]) ?? "";
+}
+
+function filesWord(files: unknown): string {
+  const names = (Array.isArray(files) ? files : []).map((file) => (isObject(file) ? `${text(file["name"])} (${size(number(file["size"]) ?? 0)})` : ""));
+  return names.filter(Boolean).join(", ");
 }
 
 function causeWords(group: Group): string {

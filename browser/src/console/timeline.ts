@@ -2,7 +2,8 @@
 import { isObject, number, text, texts } from "./json";
 import type { Initiator, JsonObject, Line, Question } from "./types";
 
-export type Kind = "http" | "tool" | "approval" | "view" | "link";
+export type Kind = (typeof KINDS)[number];
+const KINDS = ["http", "tool", "approval", "view", "link", "download"] as const;
 export type Status = "running" | "waiting" | "ok" | "refused" | "failed" | "unknown";
 
 /** One exchange, tool call, approval, link or change of a view; `fields` is what intent and outcome say together. */
@@ -162,8 +163,7 @@ function stepsOf(fields: JsonObject): Entry["steps"] {
 }
 
 function kindOf(fields: JsonObject): Kind {
-  const kind = fields["kind"];
-  return kind === "tool" || kind === "approval" || kind === "view" || kind === "link" ? kind : "http";
+  return KINDS.find((kind) => kind === fields["kind"]) ?? "http";
 }
 
 function initiatorOf(fields: JsonObject): Initiator {

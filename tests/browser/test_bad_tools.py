@@ -1,0 +1,105 @@
+"""Tools of pages that throw, hang, remove themselves or lead their page away, called by a model through the gateway."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from mcp import Client
+from mcp_types import CallToolResult, TextContent
+from playwright.async_api import Page
+
+from gateway.views import forward
+from tests.browser import stock_host, test_main_job
+from tests.browser.stock_host import bundled
+from tests.world import World, running
+
+PAGE = """<!doctype html><title>Bad tools</title><p id="page">page</p><script>
+  const end = new AbortController();
+  const tools = {
+    throws() { throw new Error("sold out"); },
+    async removes() { end.abort(); await null; return "removed itself, and answers"; },
+    hangs: () => new Promise(() => 0),
+    reloads() { location.reload(); return new Promise(() => 0); },
+    leaves() { location.href = "about:blank"; return new Promise(() => 0); },
+    well: () => "well",
+  };
+  for (const [name, execute] of Object.entries(tools)) {
+    const options = name === "removes" ? { signal: end.signal } : {};
+    document.modelContext.registerTool({ name, description: "d", execute }, options);
+  }
+</script>"""
+POLICY = """version: 1
+backends: {shop: {url: "http://127.0.0.1:9401", network: [127.0.0.0/8]}}
+tools: {throws: {}, removes: {}, hangs: {}, reloads: {}, leaves: {}, well: {}}
+"""
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The script of a host of others."""
+    return bundled(tmp_path_factory.mktemp("stock"))
+
+
+@pytest.fixture
+async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    """A gateway for that page, which is less patient than usual."""
+    monkeypatch.setattr(forward, "DEADLINE", 2.0)
+    source = tmp_path / "page"
+    source.mkdir()
+    (source / "index.html").write_text(PAGE, "utf-8")
+    async with running(tmp_path, policy=POLICY, source=source) as started:
+        yield started
+
+
+def said(result: CallToolResult) -> tuple[bool, str]:
+    """Whether it is an error, and its text."""
+    assert isinstance(result.content[0], TextContent)
+    return bool(result.is_error), result.content[0].text
+
+
+async def offered(client: Client, name: str, *, there: bool = True) -> None:
+    """Wait until a tool is listed, or is not any more."""
+    async with asyncio.timeout(20):
+        while (name in {tool.name for tool in (await client.list_tools()).tools}) is not there:
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("away", ["reloads", "leaves"])
+@pytest.mark.parametrize("way", ["bridge", "relay"])
+async def test_each_call_has_a_clear_answer(page: Page, world: World, script: Path, way: str, away: str) -> None:
+    """Whatever its tool does, a call ends with words, the next one works, and a page that went is not called."""
+    async with AsyncExitStack() as stack:
+        if way == "bridge":
+            await test_main_job.shown(page, world, "#page")
+        else:
+            await stack.enter_async_context(stock_host.shown(page, world, script, landmark="#page"))
+        client = await stack.enter_async_context(Client(f"{world.url}/mcp/cart", mode="2026-07-28"))
+        await offered(client, "cart_well")
+        assert said(await client.call_tool("cart_throws", {})) == (True, "sold out")
+        assert said(await client.call_tool("cart_removes", {})) == (False, "removed itself, and answers")
+        await offered(client, "cart_removes", there=False)
+        failed, words = said(await client.call_tool("cart_hangs", {}))
+        assert failed
+        assert "not within 2 seconds" in words
+        assert said(await client.call_tool("cart_well", {})) == (False, "well")
+        failed, words = said(await client.call_tool(f"cart_{away}", {}))
+        assert failed
+        assert "page" in words or "view" in words
+        if away == "reloads":
+            await offered(client, "cart_removes")
+            views = [view async for view in offering(client)]
+            result = await client.call_tool("call_view_tool", {"view": views[-1], "tool": "well"})
+            assert said(result) == (False, "well")
+
+
+async def offering(client: Client) -> AsyncIterator[str]:
+    """The views that offer tools, oldest first."""
+    listed = (await client.call_tool("list_view_tools", {})).structured_content
+    assert listed is not None
+    for view in listed["views"]:
+        if view["tools"]:
+            yield view["view"]

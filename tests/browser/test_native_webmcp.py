@@ -1,0 +1,116 @@
+"""Chromium with WebMCP of its own: a page's tool is one tool, for the browser's agent and for every host."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, CDPSession, Frame, async_playwright
+
+from tests.browser.conftest import ARGUMENTS, DEBIAN
+from tests.browser.runtime_host import Host, host_server, packed
+from tests.browser.test_runtime_tools import CLIENT, TOOLS, ask, envelope
+from tests.browser.test_single_owner import client as with_client
+from tests.browser.test_single_owner import polyfill
+
+# mcp-b hands a tool its input alone.
+ALONE = TOOLS.replace("{signal})", "{signal} = new AbortController())")
+PAGES = {
+    "plain": TOOLS,
+    "mcp-b": ALONE.replace("<script>", f"{polyfill().partition('</script>')[0]}</script><script>", 1),
+    "client": TOOLS.replace("</body>", with_client("@modelcontextprotocol/ext-apps") + "</body>"),
+}
+"""A page with the tools `add` and `clear`; the same with @mcp-b/global before them, or with its own client."""
+
+
+@pytest.fixture(scope="module")
+async def native() -> AsyncIterator[Browser]:
+    """The browser."""
+    async with async_playwright() as playwright:
+        own = Path(playwright.chromium.executable_path)
+        place = None if own.exists() else DEBIAN
+        browser = await playwright.chromium.launch(executable_path=place, args=[*ARGUMENTS, "--enable-features=WebMCP"])
+        yield browser
+        await browser.close()
+
+
+class Agent:
+    """The browser's agent, played through its debugging domain."""
+
+    def __init__(self, session: CDPSession) -> None:
+        self._session = session
+        self.tools: dict[str, list[dict[str, Any]]] = {}
+        self._answers: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        session.on("WebMCP.toolsAdded", lambda event: self._added(event["tools"]))
+        session.on("WebMCP.toolsRemoved", lambda event: self._removed(event["tools"]))
+        session.on("WebMCP.toolResponded", self._answers.put_nowait)
+
+    def _added(self, tools: list[dict[str, Any]]) -> None:
+        for tool in tools:
+            self.tools.setdefault(tool["name"], []).append(tool)
+
+    def _removed(self, tools: list[dict[str, Any]]) -> None:
+        for tool in tools:
+            self.tools[tool["name"]].pop()
+
+    async def until(self, *names: str) -> None:
+        """Wait until these are the tools, each once."""
+        async with asyncio.timeout(10):
+            while {name: len(found) for name, found in self.tools.items() if found} != dict.fromkeys(names, 1):
+                await asyncio.sleep(0.02)
+
+    async def call(self, name: str) -> dict[str, Any]:
+        """What a tool answers."""
+        given = {"frameId": self.tools[name][0]["frameId"], "toolName": name, "input": {"n": 3}}
+        await self._session.send("WebMCP.invokeTool", given)
+        async with asyncio.timeout(10):
+            return await self._answers.get()
+
+
+@pytest.mark.parametrize("kind", PAGES)
+async def test_a_tool_is_listed_and_called_once_everywhere(native: Browser, tmp_path: Path, kind: str) -> None:
+    """By the browser's agent, by a host with the envelope, by one with app tools, at the same time; also when it goes."""
+    async with await native.new_context() as context, host_server() as url:
+        page = await context.new_page()
+        await page.goto(url)
+        host = Host(page)
+        frame = await opened(host, tmp_path, PAGES[kind])
+        agent = Agent(await context.new_cdp_session(frame))
+        await agent._session.send("WebMCP.enable")
+        await agent.until("add", "clear")
+        answer = (await agent.call("add"))["output"]["content"][0]["text"]
+        assert json.loads(answer) == {"name": "add", "status": 204}
+        listed = await host.run("() => host.ask('list', 'tools/list')")
+        assert sorted(tool["name"] for tool in listed["result"]["tools"]) == ["add", "clear"]
+        await host.run("() => host.ask('call', 'tools/call', { name: 'add', arguments: { n: 4 } })")
+        await host.run("m => host.post(m)", envelope("mcp-check-ready"))
+        await host.until("host.log.some((m) => m.payload === 'mcp-server-ready')")
+        await ask(host, 1, "initialize", CLIENT)
+        assert sorted(tool["name"] for tool in (await ask(host, 2, "tools/list"))["result"]["tools"]) == [
+            "add",
+            "clear",
+        ]
+        await ask(host, 3, "tools/call", {"name": "add", "arguments": {"n": 5}})
+        assert await frame.evaluate("runs") == [["add", {"n": 3}], ["add", {"n": 4}], ["add", {"n": 5}]]
+        await host.until("host.calls('http_request').length === 3")
+        assert await host.run("() => host.calls('http_request').map((args) => args._initiator)") == ["model"] * 3
+        await frame.evaluate(
+            "() => { window.end = new AbortController(); document.modelContext.registerTool("
+            "{ name: 'late', description: 'd', execute: () => 'late' }, { signal: end.signal }); }"
+        )
+        await agent.until("add", "clear", "late")
+        await frame.evaluate("() => end.abort()")
+        await agent.until("add", "clear")
+
+
+async def opened(host: Host, folder: Path, html: str) -> Frame:
+    """The page in a host of others, attached."""
+    await host.attaches([])
+    await host.answers("return { status: 204 };")
+    frame = await host.show(packed(folder, html))
+    await host.until("host.calls('webmcp_attach').length")
+    return frame
