@@ -211,7 +211,9 @@ async def test_a_script_that_wraps_fetch_before_the_runtime(host: Host, tmp_path
       window.asked = [];
       const own = window.fetch;
       window.fetch = (...given) => (asked.push(String(given[0])), own(...given));
-      window.XMLHttpRequest = class extends XMLHttpRequest { open(...given) { asked.push(given[1]); super.open(...given); } };
+      window.XMLHttpRequest = class extends XMLHttpRequest {
+        open(...given) { asked.push(given[1]); super.open(...given); }
+      };
     </script>"""
     await host.in_our_host()
     frame = await host.show(wrapper + packed(tmp_path, "<!doctype html><p>page</p>"))

@@ -73,7 +73,7 @@ class Agent:
 
 @pytest.mark.parametrize("kind", PAGES)
 async def test_a_tool_is_listed_and_called_once_everywhere(native: Browser, tmp_path: Path, kind: str) -> None:
-    """By the browser's agent, by a host with the envelope, by one with app tools, at the same time; also when it goes."""
+    """By the browser's agent, by a host with the envelope, by one with app tools; also when it goes."""
     async with await native.new_context() as context, host_server() as url:
         page = await context.new_page()
         await page.goto(url)

@@ -232,3 +232,74 @@ async def test_without_the_runtime_the_rest_says_that_nobody_is_there(host: Host
     await expect(frame.locator("#tier")).to_have_text("standalone")
     assert (await frame.evaluate("safeCallTool('x')"))["isError"]
     assert await frame.evaluate("report({action: 'x'})") is False
+
+
+async def test_others_that_replace_fetch_before_and_after_stay(host: Host, script: str) -> None:
+    """What was there before gets what is not carried; what came later stays when the module goes."""
+    await host.answers("return { bodyType: 'text', body: 'carried' };")
+    frame = await ready(host, bare(script))
+    seen = await frame.evaluate(
+        """async () => {
+          handle.restore();
+          const native = window.fetch;
+          const asked = [];
+          const before = async (...given) => (asked.push(`before ${given[0]}`), new Response("before"));
+          window.fetch = before;
+          const made = init(app, {interceptPaths: ["/api"]});
+          const mine = window.fetch;
+          const after = (...given) => (asked.push(`after ${given[0]}`), mine(...given));
+          window.fetch = after;
+          const tried = async (url) => (await fetch(url)).text();
+          const texts = [await tried("/api/x"), await tried("/other")];
+          made.restore();
+          texts.push(await tried("/api/y"));
+          const kept = window.fetch === after;
+          window.fetch = before;
+          const again = init(app);
+          again.restore();
+          const back = window.fetch === before;
+          window.fetch = native;
+          return [texts, asked, kept, back];
+        }"""
+    )
+    assert seen == [
+        ["carried", "before", "before"],
+        ["after /api/x", "after /other", "before /other", "after /api/y", "before /api/y"],
+        True,
+        True,
+    ]
+
+
+WHOLE = """
+import "webmcp-gateway-view/runtime";
+const events = new EventSource("/api/events");
+events.onmessage = ({data}) => { window.heard = data; events.close(); };
+navigator.sendBeacon("/api/beacon", "x");
+window.ready = true;
+"""
+
+
+async def test_the_whole_runtime_serves_a_page_that_nobody_packed(host: Host, project: Path) -> None:
+    """Imported first: view proof, `EventSource`, forms as tools, beacons."""
+    folder = project / "whole"
+    folder.mkdir()
+    (folder / "whole.ts").write_text(WHOLE, "utf-8")
+    (folder / "index.html").write_text("<!doctype html><script type=module src=/whole.ts></script>", "utf-8")
+    run(BROWSER / "node_modules" / ".bin" / "vite", "build", "--logLevel", "error", cwd=folder)
+    (built,) = (folder / "dist" / "assets").glob("*.js")
+    script = built.read_text("utf-8").replace("</script", "<\\/script")
+    await host.attaches(held=[])
+    await host.answers(
+        "return args.url !== '/api/events' ? {} :"
+        " { bodyType: 'text', headers: { 'content-type': 'text/event-stream' }, body: 'data: hello\\n\\n' };"
+    )
+    form = "<form toolname=book tooldescription='Books a table.'><input name=seats type=number></form>"
+    frame = await ready(host, bare(script).replace("<body>", f"<body>{form}"))
+    await frame.wait_for_function("() => window.heard === 'hello'")
+    await host.until("host.calls('http_request').length >= 2")
+    assert {(args["url"], "_view" in args) for args in await sent(host)} == {
+        ("/api/events", True),
+        ("/api/beacon", True),
+    }
+    listed = await host.run("() => host.ask('list', 'tools/list')")
+    assert [tool["name"] for tool in listed["result"]["tools"]] == ["book"]
