@@ -56,7 +56,8 @@ class DownloadDoor:
         record = self._recorder.start("download", self._views.caller_of(view, Door.BRIDGE), safe=not offer.answered)
         files: list[Json] = [{"name": name, "size": size} for name, size in offer.files]
         record.note(files=files, decision=State.APPROVED.value if offer.answered else State.DECLINED.value)
-        await record.open()
+        if offer.answered:
+            await record.open()
         reason = None if offer.answered else Reason.APPROVAL_DECLINED
         await record.close(status=200 if reason is None else STATUS[reason], reason=reason)
 

@@ -77,7 +77,7 @@ class Catalog:
         self._views = views
         self._forwarder = forwarder
         self._exchange = exchange
-        self._storage = storage
+        self._keeping = kept.StorageTool(storage)
         self._relay = relay.RelayTools(app, views)
         self._apps: Mapping[str, PackedApp] = {}
         self._own: Mapping[str, _Entry] = {}
@@ -227,7 +227,7 @@ class Catalog:
         caller = self._caller(arguments, client)
         if not self._apps[caller.app].keeps:
             raise Refusal(Reason.BAD_REQUEST, f"The app {caller.app} has no storage on the gateway.")
-        return await kept.serve(self._storage, arguments, caller)
+        return await self._keeping.serve(arguments, caller)
 
     async def _attach(self, arguments: Arguments, client: Client) -> types.CallToolResult:
         if client.caller is not None:

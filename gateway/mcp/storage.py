@@ -13,8 +13,12 @@ from gateway.mcp import arguments as read
 from gateway.mcp.results import of_values
 from gateway.mcp.tools import APP_ONLY
 from gateway.model import Caller, Json
+from gateway.policy.gcra import Rate, take
 from gateway.stores.page_storage import QUOTA
 from gateway.stores.sealing import Unreadable
+
+ASKING = Rate(20, 1.0)
+"""How often the pages of one app may load and save for one person: five times what a page does."""
 
 Arguments = Mapping[str, Json]
 
@@ -54,25 +58,46 @@ def storage_tool() -> types.Tool:
     )
 
 
-async def serve(storage: Storage, arguments: Arguments, caller: Caller) -> types.CallToolResult:
-    """What a call of it does for the proven view of `caller`. Raises `Refusal`."""
-    if not caller.proven:
-        raise Refusal(Reason.VIEW_UNPROVEN, "Only a proven view has storage on the gateway.")
-    if caller.principal.shared:
-        raise Refusal(Reason.POLICY_DENIED, "A token that many share keeps no storage: it is kept for a person.")
-    person, app = caller.principal.person, caller.app
-    changes, clear = _changes(arguments), read.flag(arguments, "clear")
-    try:
-        if changes is None and not clear:
-            return of_values({"items": dict(await storage.load(person, app)), "quota": QUOTA})
-        kept = await storage.save(person, app, changes or {}, clear=clear, now=time.time())
-    except Unreadable as error:
-        raise Refusal(Reason.INTERNAL, f"What is kept for this page cannot be opened: {error}.") from error
-    except OSError as error:
-        raise Refusal(Reason.BACKEND_UNAVAILABLE, "What pages keep cannot be reached now.") from error
-    if not kept:
-        raise Refusal(Reason.QUOTA_EXCEEDED, f"The pages of an app keep at most {QUOTA:,} characters for one person.")
-    return of_values({"quota": QUOTA})
+class StorageTool:
+    """What its calls do, for what is kept in `storage`."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._asked: dict[tuple[str, str], float] = {}
+
+    async def serve(self, arguments: Arguments, caller: Caller) -> types.CallToolResult:
+        """The result for the view of `caller`. Raises `Refusal`."""
+        if not caller.proven:
+            raise Refusal(Reason.VIEW_UNPROVEN, "Only a proven view has storage on the gateway.")
+        if caller.principal.shared:
+            raise Refusal(Reason.POLICY_DENIED, "A token that many share keeps no storage: it is kept for a person.")
+        person, app = caller.principal.person, caller.app
+        changes, clear = _changes(arguments), read.flag(arguments, "clear")
+        self._spend(person, app)
+        try:
+            if changes is None and not clear:
+                return of_values({"items": dict(await self._storage.load(person, app)), "quota": QUOTA})
+            kept = await self._storage.save(person, app, changes or {}, clear=clear, now=time.time())
+        except Unreadable as error:
+            raise Refusal(Reason.INTERNAL, f"What is kept for this page cannot be opened: {error}.") from error
+        except OSError as error:
+            raise Refusal(Reason.BACKEND_UNAVAILABLE, "What pages keep cannot be reached now.") from error
+        if not kept:
+            raise Refusal(
+                Reason.QUOTA_EXCEEDED, f"The pages of an app keep at most {QUOTA:,} characters for one person."
+            )
+        return of_values({"quota": QUOTA})
+
+    def _spend(self, person: str, app: str) -> None:
+        now = time.monotonic()
+        taken = take(self._asked.pop((person, app), 0.0), now, ASKING)
+        self._asked[person, app] = taken.tat
+        while self._asked[oldest := next(iter(self._asked))] <= now:  # at rest; the newest is not
+            del self._asked[oldest]
+        if not taken.allowed:
+            raise Refusal(
+                Reason.RATE_LIMITED, f"The pages of an app may ask for what they keep {ASKING.count} times a second."
+            )
 
 
 def _changes(arguments: Arguments) -> dict[str, str | None] | None:

@@ -82,6 +82,22 @@ async def test_a_store_that_fails_says_so(failing: Exception, reason: str) -> No
     assert (await call(place, changes={"a": "1"}))[1]["reason"] == reason
 
 
+async def test_a_page_that_asks_too_often_is_refused() -> None:
+    """It alone; the pages of others are served meanwhile."""
+    async with mount().face() as served:
+
+        async def ask(principal: Principal) -> str:
+            client = Client(principal, is_app=True)
+            result = await served.face.catalog.call_tool("webmcp_storage", {"_view": "proof"}, client)
+            assert result.structured_content is not None
+            return str(result.structured_content.get("reason", "served"))
+
+        asked = [await ask(ANN) for _ in range(100)]
+        assert set(asked) == {"served", "rate-limited"}
+        assert asked.count("served") < 50
+        assert await ask(Principal("login", "host", "bob")) == "served"
+
+
 async def test_models_are_not_told_of_it() -> None:
     """It is listed for clients that show apps, as theirs alone."""
     async with mount().face() as served:

@@ -23,12 +23,15 @@ async function load(page: PageSide): Promise<Kept | string> {
   return typeof quota === "number" ? { items: items as Params, quota } : `${reason}: ${detail}`;
 }
 
-/** False where the gateway was not reached. */
+/** What may be otherwise later. */
+const LATER = /^(undefined|backend-unavailable|rate-limited)$/;
+
+/** False where it is worth another try. */
 async function save(page: PageSide, args: Params): Promise<boolean> {
   const result = await page.safeCallTool(TOOL, args);
   if (!result["isError"]) return true;
   const { reason, detail } = answerOf(result) ?? {};
-  if (!reason || reason === "backend-unavailable") return false;
+  if (LATER.test(String(reason))) return false;
   console.warn(`webmcp-gateway: localStorage was not kept: ${reason}: ${detail}`);
   return true;
 }
