@@ -112,9 +112,9 @@ async def main(port, count, half):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         if number % 2:
             writer.write(half.encode())
-        opened.append(reader)
+        opened.append((reader, writer))
     print("open", flush=True)
-    await asyncio.gather(*(reader.read() for reader in opened), return_exceptions=True)
+    await asyncio.gather(*(reader.read() for reader, _ in opened), return_exceptions=True)
     print("closed", flush=True)
 asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]))
 """
