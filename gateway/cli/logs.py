@@ -7,6 +7,7 @@ import logging
 from datetime import UTC, datetime
 from typing import Final
 
+from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 FORMATS: Final = ("text", "json")
@@ -40,6 +41,8 @@ class NoHttp(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, web.RequestPayloadError):  # of which aiohttp says what it was
+            error = error.__cause__
         if isinstance(error, HttpProcessingError):
             record.msg, record.args = "a client sent what is no HTTP: %s", (str(error.message).splitlines()[0][:200],)
             record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)

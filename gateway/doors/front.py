@@ -43,6 +43,12 @@ IDLE: Final = 75.0
 HEAD_WITHIN = 15.0
 """Seconds in which the head of a request must be there once it has begun: who trickles it would hold a place."""
 
+TAKEN_WITHIN = 120.0
+"""Seconds in which a client takes some of what waits for it here: what it never takes would be held for ever.
+
+The system notices only where a good part of its own buffer became free, which takes a slow client a while.
+"""
+
 SWEEP = 5.0
 """Seconds between two looks at all connections."""
 
@@ -133,7 +139,7 @@ class Fronts:
         loop = asyncio.get_running_loop()
         now = loop.time()
         for front in tuple(self.open):
-            if front.trickles(now - HEAD_WITHIN):
+            if front.trickles(now - HEAD_WITHIN) or front.takes_nothing(now):
                 front.transport.abort()
             elif front.since < now - IDLE:
                 front.close_if_idle()
@@ -156,6 +162,8 @@ class Front(asyncio.Protocol):
         self._kept = b""
         self._pieces = 0
         self._full = False
+        self._left = 0
+        self._taken = self.since
         self._heads: dict[bytes, Sent] = {}
         self._remote: str | None = None
 
@@ -200,7 +208,7 @@ class Front(asyncio.Protocol):
         self._full = True
 
     def resume_writing(self) -> None:
-        self._full = False
+        self._full, self._taken = False, self._loop.time()
         if self._behind is not None:
             self._behind.resume_writing()
         elif self.running is None:
@@ -221,6 +229,14 @@ class Front(asyncio.Protocol):
         if self._behind is None:
             return bool(self._kept) and self.running is None and not self._full and self.since < before
         return self._head_since is not None and self._head_since < before
+
+    def takes_nothing(self, now: float) -> bool:
+        """Whether something waits for the client, which took none of it since `TAKEN_WITHIN` seconds before `now`."""
+        left = self._transport.get_write_buffer_size()
+        if not left or left < self._left:
+            self._taken = now
+        self._left = left
+        return now - self._taken > TAKEN_WITHIN
 
     def begins(self) -> None:
         """aiohttp has read the head of a request."""

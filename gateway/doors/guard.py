@@ -81,7 +81,10 @@ class Guard:
                 self._standing.held(request.get(PRINCIPAL, LOCAL), lambda: _cut_off(request)),
                 growing(request, lambda: _cut_off(request)),
             ):
-                return await handler(request)
+                try:
+                    return await handler(request)
+                except web.RequestPayloadError:
+                    return refused(400, "bad-request", "The body does not arrive as its headers say.")
 
         return guard
 

@@ -4,7 +4,8 @@ import json
 import logging
 import sys
 
-from aiohttp.http_exceptions import BadHttpMessage
+from aiohttp import web
+from aiohttp.http_exceptions import BadHttpMessage, ContentEncodingError
 
 from gateway.cli.logs import JsonLines, NoHttp, OneLine
 
@@ -41,3 +42,14 @@ def test_what_is_no_http_makes_one_line() -> None:
     other = logging.LogRecord("aiohttp.server", logging.ERROR, "", 0, "x", (), (ValueError, ValueError(), None))
     assert NoHttp().filter(other)
     assert other.exc_info is not None
+
+
+def test_a_body_that_is_not_coded_as_it_says_makes_one_line() -> None:
+    """aiohttp meets it again where it has answered, and looks for the end of the request."""
+    try:
+        raise web.RequestPayloadError("400") from ContentEncodingError("Can not decode content-encoding: gzip")
+    except web.RequestPayloadError:
+        record = logging.LogRecord("aiohttp.server", logging.ERROR, "", 0, "Unhandled exception", (), sys.exc_info())
+    assert NoHttp().filter(record)
+    assert (record.levelname, record.exc_info) == ("WARNING", None)
+    assert record.getMessage() == "a client sent what is no HTTP: Can not decode content-encoding: gzip"

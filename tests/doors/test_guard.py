@@ -127,3 +127,11 @@ async def test_paths_of_other_sites_open_nothing_on_the_apps(world: World, path:
     """The rules go by the route that a request takes, not by the path that it claims."""
     assert await status(world, "GET", world.site + path, {}) == 403
     assert await status(world, "GET", world.site + path, {"origin": "http://evil.example"}) == 403
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/cart"])
+async def test_a_body_that_is_not_coded_as_it_says_is_refused(world: World, path: str) -> None:
+    """It is the client's mistake, not the gateway's."""
+    headers = {"content-encoding": "gzip", "accept": "application/json, text/event-stream", **JSON}
+    async with world.client() as client, client.post(world.url + path, data=b"no gzip", headers=headers) as answer:
+        assert (answer.status, (await answer.json(content_type=None))["title"]) == (400, "bad request")

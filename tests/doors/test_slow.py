@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from urllib.parse import urlsplit
 
 import pytest
 
 from gateway.doors import front, slow
+from tests.mcp.fakes import Mount
+from tests.mcp.fast_cases import HEAD as CALL_HEAD
+from tests.mcp.fast_cases import message
 from tests.world import World
 
 HEAD = (
@@ -114,3 +120,55 @@ async def test_a_body_that_grows_is_waited_for(world: World, monkeypatch: pytest
         assert (await reader.readline()).startswith(b"HTTP/1.1 4")
     writer.close()
     await writer.wait_closed()
+
+
+LARGE = 100
+"""Large answers that are asked for at once: more than the system holds for one connection."""
+
+
+@asynccontextmanager
+async def asked_for_much(*more: str) -> AsyncIterator[socket.socket]:
+    """A connection on which all of these were asked for, and nothing was read yet."""
+    body = message(arguments={"url": "/big", "_view": "proof"}).encode()
+    fields = [*(f"{name}: {value}" for name, value in CALL_HEAD.items()), f"content-length: {len(body)}", *more]
+    async with Mount(app="cart", front=True).serve() as served:
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 256 * 1024)
+            client.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(client, ("127.0.0.1", urlsplit(served.url).port))
+            head = "\r\n".join(["POST /mcp HTTP/1.1", *fields, "", ""]).encode()
+            await loop.sock_sendall(client, (head + body) * LARGE)
+            yield client
+
+
+async def said_for_ever(client: socket.socket) -> None:
+    """Write, and read nothing. Raises ConnectionError once the connection is gone."""
+    while True:
+        await asyncio.get_running_loop().sock_sendall(client, b"\r\n")
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("more", [[], ["te: trailers"]], ids=["short way", "aiohttp"])
+async def test_who_takes_nothing_of_its_answers_is_cut_off(monkeypatch: pytest.MonkeyPatch, more: list[str]) -> None:
+    """The answers would be held for as long as the client likes."""
+    monkeypatch.setattr(front, "TAKEN_WITHIN", 0.2)
+    monkeypatch.setattr(front, "SWEEP", 0.05)
+    async with asked_for_much(*more) as client, asyncio.timeout(10):
+        with pytest.raises(ConnectionError):
+            await said_for_ever(client)
+
+
+@pytest.mark.parametrize("more", [[], ["te: trailers"]], ids=["short way", "aiohttp"])
+async def test_who_takes_answers_slowly_gets_them_all(monkeypatch: pytest.MonkeyPatch, more: list[str]) -> None:
+    """Though it takes longer for them than may pass without its taking any."""
+    monkeypatch.setattr(front, "TAKEN_WITHIN", 1.0)
+    monkeypatch.setattr(front, "SWEEP", 0.05)
+    got, began = b"", asyncio.get_running_loop().time()
+    async with asked_for_much(*more) as client, asyncio.timeout(60):
+        while got.count(b"HTTP/1.1 200 OK") < LARGE:
+            part = await asyncio.get_running_loop().sock_recv(client, 1024 * 1024)
+            assert part
+            got += part
+            if asyncio.get_running_loop().time() < began + 2.0:
+                await asyncio.sleep(0.02)
