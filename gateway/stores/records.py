@@ -137,7 +137,7 @@ class Records:
         async with self.database.connect() as connection:
             while rows := (await connection.execute(wanted.where(AUDIT.c.position > last))).all():
                 for row in rows:
-                    yield Found(f"writer {row.writer}, number {row.seq},", row.line.encode("utf-8", "replace"))
+                    yield Found(f"writer {row.writer}, number {row.seq}", row.line.encode("utf-8", "replace"))
                 last = rows[-1].position
 
 

@@ -62,13 +62,17 @@ class Fingerprints:
         if self._loaded:
             return
         try:
-            self._known |= await self._store.of(self._upstream)
-            self._loaded = True
+            before = await self._store.of(self._upstream)
         except OSError as error:
             log.warning("what the tools of %s were before cannot be read: %s", self._upstream, error)
+            return
+        met = {key: known for key, known in self._known.items() if key not in before}
+        self._known |= before
+        self._loaded = True
+        await self._keep(met)
 
     async def _keep(self, news: Mapping[str, Known]) -> None:
-        if not news:
+        if not news or not self._loaded:  # what is not read yet must not be taken for new, and written over
             return
         try:
             await self._store.keep(self._upstream, news)
