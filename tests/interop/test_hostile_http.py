@@ -1,4 +1,4 @@
-"""Upstreams over HTTP, SSE and WebSocket that send garbage, flood, lie, fall silent or die; nobody else notices."""
+"""Upstreams over Streamable HTTP that send garbage, flood, lie, fall silent or die; nobody else notices."""
 
 from __future__ import annotations
 
@@ -68,18 +68,23 @@ class Hostile:
 
     def _listed(self, id: Any, params: dict[str, Any]) -> web.Response:
         self.lists += 1
-        match self.mode:
-            case "loop":
-                return answer(id, {"tools": [tool("ok"), tool(f"t{params.get('cursor', '')}")], "nextCursor": "again"})
-            case "endless":
-                return answer(id, {"tools": [tool("ok"), tool(f"t{self.lists}")], "nextCursor": str(self.lists)})
-            case "many":
-                return answer(id, {"tools": [tool(f"tool_{number}") for number in range(100_000)]})
-            case "lies":
-                wrong = [{"name": 7}, {"name": "x", "inputSchema": "none"}, None, [], tool("deep", annotations=7)]
-                return answer(id, {"tools": [*wrong, tool("ok")]})
-            case _:
-                return answer(id, {"tools": [tool("ok")]})
+        return answer(id, listed(self.mode, params, self.lists))
+
+
+def listed(mode: str, params: dict[str, Any], number: int) -> dict[str, Any]:
+    """The tools in the way of the mode, when they are listed for the `number`th time."""
+    match mode:
+        case "loop":
+            return {"tools": [tool("ok"), tool(f"t{params.get('cursor', '')}")], "nextCursor": "again"}
+        case "endless":
+            return {"tools": [tool("ok"), tool(f"t{number}")], "nextCursor": str(number)}
+        case "many":
+            return {"tools": [tool(f"tool_{number}") for number in range(100_000)]}
+        case "lies":
+            wrong = [{"name": 7}, {"name": "x", "inputSchema": "none"}, None, [], tool("deep", annotations=7)]
+            return {"tools": [*wrong, tool("ok")]}
+        case _:
+            return {"tools": [tool("ok")]}
 
 
 def answer(id: Any, result: Any) -> web.Response:
@@ -264,10 +269,10 @@ async def test_a_call_ends_with_words(tmp_path: Path, way: str, why: str, mode: 
         bad, good = await asyncio.gather(said(client), other.call_tool("plain"))
         assert why in bad
         assert text(good).startswith("plain of good")
-        assert {tool.name for tool in (await _listed(client)).tools} == {"ok"}
+        assert {tool.name for tool in (await tools_again(client)).tools} == {"ok"}
 
 
-async def _listed(client: Client) -> types.ListToolsResult:
+async def tools_again(client: Client) -> types.ListToolsResult:
     """The tools, once the gateway has reached the upstream again."""
     async with asyncio.timeout(20):
         while True:

@@ -79,7 +79,11 @@ class OlderSse:
                 raise UpstreamLost("the upstream names an endpoint of another origin")
             self._endpoint.set_result(endpoint)
         elif event.type == "message" and event.data:
-            receive(decode_text(event.data), None, len(event.data))
+            try:
+                message = decode_text(event.data)
+            except ValueError:
+                message = None
+            receive(message, None, len(event.data))
 
     def _fail(self, lost: UpstreamLost) -> None:
         if not self._endpoint.done():

@@ -58,6 +58,8 @@ class WebSocket:
     async def _read(self, socket: aiohttp.ClientWebSocketResponse, receive: Receive) -> None:
         count = 0
         async for frame in socket:
+            if frame.type is aiohttp.WSMsgType.ERROR:
+                raise UpstreamLost(f"the upstream sent what is no WebSocket frame of ours: {frame.data}")
             if frame.type is not aiohttp.WSMsgType.TEXT:
                 raise UpstreamLost("the upstream sent a frame that is no text")
             try:

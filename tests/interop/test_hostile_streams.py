@@ -1,0 +1,344 @@
+"""Upstreams over WebSocket and the older SSE that send garbage, flood, lie, fall silent or die; nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import aiohttp
+import pytest
+from aiohttp import web
+from mcp import Client
+
+from tests.interop.probe import Probe, text
+from tests.interop.serving import gateway, over_http
+from tests.interop.test_hostile_http import GOOD, HUGE, MODES, listed, said, tools_again
+from tests.world import Server, bound
+
+KINDS = ["websocket", "sse"]
+
+
+class Out(Protocol):
+    """The way to the gateway."""
+
+    async def say(self, text: str) -> None:
+        """One frame, or one event, with this text."""
+        ...
+
+    async def die(self) -> None:
+        """The connection is gone in the middle of one."""
+        ...
+
+    async def close(self) -> None:
+        """The connection ends as it should."""
+        ...
+
+
+@dataclass
+class Socket:
+    """A WebSocket."""
+
+    socket: web.WebSocketResponse
+    request: web.Request
+
+    async def say(self, text: str) -> None:
+        """One frame."""
+        await self.socket.send_str(text)
+
+    async def die(self) -> None:
+        """After half a frame."""
+        assert self.request.transport is not None
+        self.request.transport.write(b'\x81\x7e\x10\x00{"jsonrpc": "2.0"')
+        self.request.transport.abort()
+
+    async def close(self) -> None:
+        """A frame says so."""
+        await self.socket.close()
+
+
+@dataclass
+class Events:
+    """The older stream of events."""
+
+    response: web.StreamResponse
+    request: web.Request
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def say(self, text: str) -> None:
+        """One event."""
+        await self.response.write(b"event: message\ndata: " + text.encode() + b"\n\n")
+
+    async def die(self) -> None:
+        """After half an event."""
+        assert self.request.transport is not None
+        await self.response.write(b'event: message\ndata: {"jsonrpc": "2.0"')
+        self.request.transport.abort()
+
+    async def close(self) -> None:
+        """The stream ends."""
+        self.ended.set()
+
+
+Way = Callable[[Out, Any], Awaitable[None]]
+
+
+def message(id: Any, **more: Any) -> str:
+    """A JSON-RPC message."""
+    return json.dumps({"jsonrpc": "2.0", **({} if id is None else {"id": id}), **more})
+
+
+async def plain(out: Out, id: Any) -> None:
+    """As it should be."""
+    await out.say(message(id, result=GOOD))
+
+
+async def never(_: Out, __: Any) -> None:
+    """Nothing."""
+
+
+async def garbage(out: Out, id: Any) -> None:
+    """Much that is no answer, then the answer, twice."""
+    for wrong in ("}{", "[1, 2]", '"text"', "null", '{"id": [1]}', '[{"jsonrpc": "2.0"}]', "NaN", "[" * 100_000):
+        await out.say(wrong)
+    for other in (str(id), 1.5, True, [id], {"a": 1}, 10**30):
+        await out.say(message(other, result={"content": []}))
+    await out.say('{"jsonrpc":"2.0","id":' + str(id) + ',"result":' + '{"a":' * 5000 + "1" + "}" * 5001)
+    await out.say(message(None, method="notifications/message", params={"data": "\udc80"}))
+    for number in range(1000):
+        await out.say(message(number, method="roots/list"))
+    await plain(out, id)
+    await out.say(message(id, result={"content": []}))
+
+
+async def flood(out: Out, id: Any) -> None:
+    """What nobody asked for."""
+    for number in range(50_000):
+        await out.say(message(None, method="notifications/message", params={"data": number}))
+
+
+async def heavy(out: Out, id: Any) -> None:
+    """The same in megabytes."""
+    for _ in range(100):
+        await out.say(message(None, method="notifications/message", params={"data": "x" * 10**6}))
+
+
+async def huge(out: Out, id: Any) -> None:
+    """An answer of 50 MB."""
+    await out.say(message(id, result={"content": [{"type": "text", "text": "x" * HUGE}]}))
+
+
+async def noresult(out: Out, id: Any) -> None:
+    """An answer that is none."""
+    await out.say(message(id))
+
+
+async def die(out: Out, _: Any) -> None:
+    """Dies in the middle."""
+    await out.die()
+
+
+async def close(out: Out, _: Any) -> None:
+    """Goes."""
+    await out.close()
+
+
+async def binary(out: Out, _: Any) -> None:
+    """Bytes."""
+    assert isinstance(out, Socket)
+    await out.socket.send_bytes(b"\x00\xff")
+
+
+async def rubbish(out: Out, _: Any) -> None:
+    """What is no frame."""
+    assert isinstance(out, Socket)
+    assert out.request.transport is not None
+    out.request.transport.write(b"\xff\xff\xff\xff")
+
+
+WAYS: dict[str, Way] = {
+    "garbage": garbage,
+    "flood": flood,
+    "heavy": heavy,
+    "huge": huge,
+    "noresult": noresult,
+    "never": never,
+    "die": die,
+    "close": close,
+    "binary": binary,
+    "rubbish": rubbish,
+}
+
+
+class Hostile:
+    """A server that answers calls in the way of its `mode`, and lists tools in it, and all else as it should."""
+
+    def __init__(self, mode: str) -> None:
+        self.mode = mode
+        self.lists = 0
+        self.go = asyncio.Event()
+        self.out: Out | None = None
+
+    async def websocket(self, request: web.Request) -> web.StreamResponse:
+        """One message in each frame."""
+        if self.mode == "no socket":
+            return web.Response(text="<title>Login</title>", content_type="text/html")
+        socket = web.WebSocketResponse(protocols=("mcp",))
+        await socket.prepare(request)
+        with suppress(ConnectionError):  # the gateway has heard enough
+            async for frame in socket:
+                await self.take(json.loads(frame.data), Socket(socket, request))
+        return socket
+
+    async def sse(self, request: web.Request) -> web.StreamResponse:
+        """The stream of answers."""
+        if self.mode == "no stream":
+            return web.Response(text="<title>Login</title>", content_type="text/html")
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        self.out = out = Events(response, request)
+        endpoint = "http://other.example/post" if self.mode == "elsewhere" else "/post"
+        await response.write(f"event: endpoint\ndata: {endpoint}\n\nevent: other\ndata: }}{{\n\n".encode())
+        if self.mode == "two endpoints":
+            await response.write(b"event: endpoint\ndata: http://other.example/post\n\n")
+        await out.ended.wait()
+        return response
+
+    async def post(self, request: web.Request) -> web.StreamResponse:
+        """One message."""
+        said = await request.json()
+        if said.get("method") == "tools/call":
+            match self.mode:
+                case "error 500":
+                    return web.Response(status=500)
+                case "redirect":
+                    return web.Response(status=307, headers={"location": "http://other.example/post"})
+                case "dead post":
+                    assert request.transport is not None
+                    request.transport.abort()
+                    return web.Response()
+                case "silent post":
+                    await self.go.wait()
+                case _:
+                    pass
+        assert self.out is not None
+        with suppress(ConnectionError):
+            await self.take(said, self.out)
+        return web.Response(status=202)
+
+    async def take(self, said: dict[str, Any], out: Out) -> None:
+        """One message of the gateway."""
+        id = said.get("id")
+        match said.get("method"):
+            case "initialize":
+                about = {"protocolVersion": "2025-11-25", "serverInfo": {"name": "hostile", "version": "1"}}
+                await out.say(message(id, result={**about, "capabilities": {"tools": {}}}))
+            case "tools/list":
+                self.lists += 1
+                await out.say(message(id, result=listed(self.mode, said.get("params") or {}, self.lists)))
+            case "tools/call":
+                await WAYS.get(self.mode, plain)(out, id)
+            case _ if id is not None and "method" in said:
+                await out.say(message(id, error={"code": -32601, "message": "no"}))
+
+
+@asynccontextmanager
+async def behind(folder: Path, kind: str, mode: str, more: str = "") -> AsyncIterator[tuple[str, Hostile]]:
+    """A gateway in front of the hostile server and of a good one; the URL of its `/mcp`."""
+    made, http = Hostile(mode), Server(bound())
+    app = web.Application()
+    app.router.add_get("/websocket", made.websocket)
+    app.router.add_get("/sse", made.sse)
+    app.router.add_post("/post", made.post)
+    scheme = "ws" if kind == "websocket" else "http"
+    bad = f"bad: {{{kind}: '{scheme}://localhost:{http.port}/{kind}', network: private{more}}}"
+    async with AsyncExitStack() as stack:
+        await http.start(app)
+        stack.push_async_callback(http.stop)
+        stack.callback(made.go.set)
+        good = await stack.enter_async_context(over_http(Probe("good").server))
+        lines = f'{bad}\ngood: {{url: "{good}", network: private}}'
+        yield await stack.enter_async_context(gateway(folder, lines)), made
+        if isinstance(made.out, Events):
+            made.out.ended.set()
+
+
+EITHER = [
+    ("garbage", "fine"),
+    ("flood", "messages that nobody asked for"),
+    ("heavy", "bytes that nobody asked for"),
+    ("huge", "1048576"),
+    ("noresult", "no JSON-RPC answer"),
+    ("never", "did not answer within"),
+]
+ENDS = [
+    *((kind, *one) for kind in KINDS for one in EITHER),
+    ("websocket", "die", "closed the connection"),
+    ("websocket", "close", "closed the connection"),
+    ("websocket", "binary", "no text"),
+    ("websocket", "rubbish", "no WebSocket frame of ours"),
+    ("sse", "die", "connection to the upstream broke"),
+    ("sse", "close", "closed the connection"),
+    ("sse", "error 500", "HTTP status 500"),
+    ("sse", "redirect", "HTTP status 307"),
+    ("sse", "dead post", "closed the connection without an answer"),
+    ("sse", "silent post", "did not answer within"),
+    ("sse", "two endpoints", "fine"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "way", "why", "mode"),
+    [(*end, mode) for end in ENDS for mode in MODES if mode == "legacy" or "nobody" not in end[2]],
+)
+async def test_a_call_ends_with_words(tmp_path: Path, kind: str, way: str, why: str, mode: str) -> None:
+    """Every way of answering badly, in both eras; the next list, and the neighbour's call, are answered."""
+    more = ", message: 1MiB" + (", timeout: 1s" if why.startswith("did not") else "")
+    async with (
+        behind(tmp_path, kind, way, more) as (mcp, _),
+        Client(f"{mcp}/bad", mode=mode) as client,
+        Client(f"{mcp}/good", mode=mode) as other,
+    ):
+        bad, good = await asyncio.gather(said(client), other.call_tool("plain"))
+        assert why in bad
+        assert text(good).startswith("plain of good")
+        assert {tool.name for tool in (await tools_again(client)).tools} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "way", "why"),
+    [
+        ("websocket", "no socket", "takes no WebSocket"),
+        ("sse", "no stream", "not with an event stream"),
+        ("sse", "elsewhere", "an endpoint of another origin"),
+    ],
+)
+async def test_an_upstream_that_is_none_is_named(tmp_path: Path, kind: str, way: str, why: str) -> None:
+    """Its clients are refused with the reason; on `/mcp` the neighbour's tools are there all the same."""
+    about = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about}
+    accept = {"accept": "application/json, text/event-stream"}
+    async with behind(tmp_path, kind, way) as (mcp, _), Client(mcp) as client, aiohttp.ClientSession() as http:
+        assert text(await client.call_tool("good_plain")).startswith("plain of good")
+        async with http.post(f"{mcp}/bad", json=hello, headers=accept) as answer:
+            assert why in await answer.text()
+
+
+@pytest.mark.parametrize(
+    ("kind", "way", "most"),
+    [(kind, *one) for kind in KINDS for one in (("loop", 3), ("endless", 101), ("lies", 1))]
+    + [("websocket", "many", 5000)],
+)
+async def test_lists_come_to_an_end(tmp_path: Path, kind: str, way: str, most: int) -> None:
+    """On `/mcp`, which reads them whole, they are cut; what is no tool is left out."""
+    async with behind(tmp_path, kind, way) as (mcp, made), Client(mcp) as client:
+        async with asyncio.timeout(30):
+            while not (names := [tool.name for tool in (await client.list_tools()).tools if tool.name[:4] == "bad_"]):
+                await asyncio.sleep(0.1)
+        assert 1 <= len(names) <= most
+        assert made.lists <= 110 * 2
+        assert text(await client.call_tool("bad_ok" if "bad_ok" in names else names[0])) == "fine"
