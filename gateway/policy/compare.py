@@ -67,6 +67,8 @@ def tools_differ(old: ToolRule | None, new: ToolRule | None) -> Iterator[Differe
         yield from _counted(old.quotas, new.quotas, "quota", _quota)
         if old.description != new.description:
             yield Turn.CHANGED, "another description"
+        if old.timeout != new.timeout:
+            yield Turn.CHANGED, f"timeout in seconds: {new.timeout or 'the usual'} (was {old.timeout or 'the usual'})"
         if old.pin != new.pin:
             yield (Turn.CLOSED, "pinned") if old.pin is None else (Turn.OPENED, "pinned to another definition, or not")
 

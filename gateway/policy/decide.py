@@ -142,7 +142,9 @@ def _reported(policy: Policy, denied: Decision, obligations: Obligations) -> Dec
 
 
 def _tool_obligations(rule: ToolRule) -> Obligations:
-    return Obligations(limits=rule.limits, quotas=rule.quotas, timeout=TOOL_TIMEOUT, description=rule.description)
+    return Obligations(
+        limits=rule.limits, quotas=rule.quotas, timeout=rule.timeout or TOOL_TIMEOUT, description=rule.description
+    )
 
 
 def _asking(decision: Decision, confirm: Confirm, source: Source, reason: str) -> Decision:

@@ -126,6 +126,7 @@ KEYS: Final[Mapping[str, Keys]] = {
             {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"},
             "Hold it back where the page changed it.",
         ),
+        "timeout": (_DURATION, "How long a call may take, such as 2m; 30s without it."),
     },
     "links": {
         "allow": (_TEXTS, "Origins with paths, such as https://shop.example.com/**."),

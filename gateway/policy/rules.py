@@ -106,6 +106,8 @@ class ToolRule:
     quotas: tuple[Quota, ...] = ()
     pin: str | None = None
     when: Condition | None = None
+    timeout: float | None = None
+    """Seconds that a call of it may take, instead of the usual ones."""
 
     @property
     def held(self) -> bool:

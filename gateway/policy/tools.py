@@ -44,6 +44,7 @@ def _tool(name: str, section: Section) -> ToolRule:
         description=section.text("description") or None,
         quotas=read_quotas(section, f"tool {name}"),
         pin=section.text("pin") or None,
+        timeout=section.duration("timeout") or None,
         when=checked(section, "when", lambda text: parse_condition(text, _VOCABULARY), section.text("when")),
     )
     if rule.pin is not None and not _PIN.fullmatch(rule.pin):

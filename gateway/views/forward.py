@@ -27,7 +27,7 @@ from gateway.views.later import Later
 from gateway.views.registry import View, Views
 
 DEADLINE = 30.0
-"""Seconds that a page has to answer."""
+"""Seconds that a page has to answer, where the rule of its tool says nothing else."""
 
 PATIENCE = 50.0
 """Seconds that a model's call waits for a person before it says that it waits; repeating the call goes on waiting."""
@@ -147,8 +147,10 @@ class Forwarder:
             raise Refusal(
                 Reason.CONNECTION_LOST, "The view is closed or reloads. Call list_view_tools, then try again."
             )
+        rule = self._views.apps[view.app].policy.tools.get(tool.page_name)
+        seconds = DEADLINE if rule is None or rule.timeout is None else rule.timeout
         try:
-            async with self._deadline(view) as begin:
+            async with self._deadline(view, seconds) as begin:
 
                 def started() -> None:
                     view.taint.call_started(id)
@@ -156,15 +158,15 @@ class Forwarder:
 
                 return await view.calls.call(tool, arguments, started)
         except TimeoutError as error:
-            raise _unanswered(f"not within {DEADLINE:g} seconds") from error
+            raise _unanswered(f"not within {seconds:g} seconds") from error
         except MCPError as error:
             raise _unanswered(error.error.message[:300]) from error
         finally:
             view.taint.call_ended(id, self._views.now())
 
     @asynccontextmanager
-    async def _deadline(self, view: View) -> AsyncIterator[Callable[[], None]]:
-        """The page's time to answer, from when what this gives is called on.
+    async def _deadline(self, view: View, seconds: float) -> AsyncIterator[Callable[[], None]]:
+        """The page's `seconds` to answer, from when what this gives is called on.
 
         While a person is asked about what the view does, it stands still.
         """
@@ -174,7 +176,7 @@ class Forwarder:
 
             def adjust() -> None:
                 asked = self._approvals.asks_about(view.id) or self._absences.asks_about(view.id)
-                limit.reschedule(None if asked else clock() + DEADLINE)
+                limit.reschedule(None if asked else clock() + seconds)
 
             def begin() -> None:
                 adjust()

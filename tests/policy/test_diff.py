@@ -133,9 +133,9 @@ def test_a_default_that_changes_is_told_once_for_all_its_routes() -> None:
 
 def test_tools_and_backends_are_compared() -> None:
     """A tool that is listed is open to models."""
-    old = parse_policy(f"{HEAD}tools: {{a: {{}}, b: {{confirm: always}}, c: {{}}}}\n", "p")
+    old = parse_policy(f"{HEAD}tools: {{a: {{}}, b: {{confirm: always}}, c: {{}}, e: {{}}}}\n", "p")
     text = "version: 1\nbackends: {shop: {url: https://elsewhere.example, network: private}}\n"
-    new = parse_policy(f"{text}tools: {{b: {{}}, c: {{deny: no}}, d: {{}}}}\n", "p")
+    new = parse_policy(f"{text}tools: {{b: {{}}, c: {{deny: no}}, d: {{}}, e: {{timeout: 2m}}}}\n", "p")
     assert told(old, new) == [
         ("opened", ("b",), "no person is asked first any more"),
         ("opened", ("d",), "models may call it"),
@@ -143,6 +143,7 @@ def test_tools_and_backends_are_compared() -> None:
         ("opened", ("shop",), "other addresses may be connected to"),
         ("closed", ("c",), "models may not call it: no"),
         ("closed", ("a",), "models may not call it: it is no longer listed"),
+        ("changed", ("e",), "timeout in seconds: 120.0 (was the usual)"),
     ]
 
 

@@ -151,6 +151,7 @@ WRONG = [
     (BASE + "routes: [{path: /a, methods: [GET], confirm: {message: '{'}}]", "names no value"),
     (BASE + "routes: [{path: /a, methods: [GET], confirm: {wen: model}}]", 'did you mean "when"?'),
     (BASE + "tools: {a: {when: 'request.method == 1'}}", "request is unknown here (known: tool, arguments"),
+    (BASE + "tools: {a: {timeout: 0s}}", "is not a duration"),
     (BASE + "tools: {a: {pin: x}}", '"sha256:" and 64 hex digits'),
     (BASE + "tools: {a: {quota: often}}", "is not a quota"),
     (BASE + "tools: {a: ~}", "must be a mapping, not nothing"),

@@ -28,6 +28,7 @@ tools:
   rare: {rate: 1/minute per principal}
   clear: {confirm: {when: always, message: "Clear {arguments.what}?"}}
   wait: {}
+  slow: {timeout: 60ms}
 """,
     "policy.yaml",
 )
@@ -51,14 +52,14 @@ class House(Rooms):
 
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
-    """One open view of the cart, whose page has four tools."""
+    """One open view of the cart, whose page has five tools."""
     calls: list[tuple[str, JsonObject]] = []
     page = Page()
 
     def noting(name: str) -> None:
         async def run(arguments: JsonObject) -> JsonObject:
             calls.append((name, arguments))
-            if name == "wait":
+            if name in ("wait", "slow"):
                 await asyncio.sleep(60)
             return text(f"{name} done")
 
@@ -68,7 +69,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
         noting(name)
     async with rooms(tmp_path, POLICY) as made:
         view = connect(made.views, LOCAL, page)
-        await until(lambda: len(view.tools) == 4)
+        await until(lambda: len(view.tools) == 5)
         yield House(made.forwarder, made.views, made.approvals, made.journal, page=page, view=view, calls=calls)
         for task in page.tasks:
             task.cancel()
@@ -118,7 +119,7 @@ async def test_with_two_views_the_handle_decides(house: House) -> None:
     other = Page()
     other.tools = dict(house.page.tools)
     view = connect(house.views, LOCAL, other)
-    await until(lambda: len(view.tools) == 4)
+    await until(lambda: len(view.tools) == 5)
     assert "view" in said(await house.call("cart_add", {"item_id": "tea"}))
     assert house.calls == []
     assert not (await house.call("add", {"item_id": "tea"}, view=view.id)).is_error
@@ -130,7 +131,7 @@ async def test_a_shared_principal_needs_the_handle(house: House) -> None:
     page = Page()
     page.tools = dict(house.page.tools)
     view = connect(house.views, TEAM, page)
-    await until(lambda: len(view.tools) == 4)
+    await until(lambda: len(view.tools) == 5)
     result = await house.forwarder.call(TEAM, "cart_add", {"item_id": "tea"}, app=None)
     assert result.is_error
     result = await house.forwarder.call(TEAM, "add", {"item_id": "tea"}, app=None, view=view.id)
@@ -186,6 +187,12 @@ async def test_a_silent_page_is_given_up(house: House, monkeypatch: pytest.Monke
     """After its deadline."""
     monkeypatch.setattr(forward, "DEADLINE", 0.05)
     assert "did not answer" in said(await house.call("cart_wait"))
+
+
+async def test_a_tool_may_have_a_deadline_of_its_own(house: House) -> None:
+    """That of its rule; the page is told that the call is over."""
+    result = await house.call("cart_slow")
+    assert "not within 0.06 seconds" in said(result)
 
 
 async def test_the_deadline_stands_still_while_a_person_is_asked(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

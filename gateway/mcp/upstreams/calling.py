@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from gateway.mcp.upstreams.client import Context, UpstreamClient
 from gateway.mcp.upstreams.conversation import Message
 from gateway.mcp.upstreams.eras import needs_input
 from gateway.mcp.upstreams.gate import Gate, ToolCall
+from gateway.mcp.upstreams.listing import rule_of
 from gateway.mcp.upstreams.relay import Relay
 from gateway.mcp.upstreams.upstream import Upstream
 from gateway.model import Principal, Tell
@@ -111,7 +113,14 @@ class ToolCalls:
 
         async def run(trace: Trace | None) -> Message:
             params = turn.params if trace is None else _traced(turn.params, trace)
-            return await self._shown(client, listed(), params)
+            rule = rule_of(spec, name)
+            seconds = rule.timeout if rule is not None else None
+            try:
+                async with asyncio.timeout(seconds):
+                    return await self._shown(client, listed(), params)
+            except TimeoutError as error:
+                detail = f"The tool {name} of {spec.name} did not answer within {seconds:g} seconds, as its rule says."
+                raise Refusal(Reason.BACKEND_TIMEOUT, detail) from error
 
         try:
             tool = await self._tool(client, name)
