@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import aiohttp
 import pytest
 from aiohttp import web
+from mcp import Client
 
 from gateway.stores import filler
-from tests.world import Server, World, bound, running
+from tests.approvals.page import shown
+from tests.approvals.test_ways import removed, sent
+from tests.doors.test_upstream_views import shop
+from tests.interop.serving import over_http
+from tests.test_main_job import person, questions
+from tests.world import EXAMPLE, Server, World, bound, running
 
 CLIENT = {"webmcp-gateway-client": "1"}
 
@@ -52,6 +59,30 @@ def full(path: Path) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@contextmanager
+def closed(path: Path) -> Iterator[None]:
+    """Writing to the journal fails as to a closed file; the number stays taken, so that no other file gets it."""
+    (number,) = [int(one.name) for one in Path("/proc/self/fd").iterdir() if one.resolve() == path]
+    kept, closed_for_writing = os.dup(number), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(closed_for_writing, number, inheritable=False)
+    try:
+        yield
+    finally:
+        os.dup2(kept, number, inheritable=False)
+        os.close(kept)
+        os.close(closed_for_writing)
+
+
+BREAKS: dict[str, Callable[[Path], AbstractContextManager[None]]] = {"full": full, "closed": closed}
+
+
+async def lengthened(world: World, client: aiohttp.ClientSession) -> None:
+    """The journal is longer than what else is written meanwhile."""
+    for _ in range(30):
+        async with client.get(f"{world.site}/api/nothing") as answer:  # which takes nothing of the rate
+            assert answer.status == 403
 
 
 async def problems(world: World, client: aiohttp.ClientSession) -> list[str]:
@@ -130,3 +161,91 @@ async def test_a_database_that_is_locked(tmp_path: Path, monkeypatch: pytest.Mon
     assert 'sink_failures_total{sink="database"}' in metrics
     assert 'sink_lag_bytes{sink="database"}' in metrics
     assert ids
+
+
+@pytest.mark.parametrize("broken", sorted(BREAKS))
+@pytest.mark.parametrize(("on_failure", "runs"), [("refuse-unsafe", False), ("refuse", False), ("continue", True)])
+async def test_tool_calls_without_a_record(tmp_path: Path, on_failure: str, runs: bool, broken: str) -> None:
+    """Those of a page and those of an upstream alike: what a tool changes nobody knows, so it counts as unsafe."""
+    ran: list[str] = []
+    async with over_http(shop(ran.append)) as url:
+        policy = tmp_path / "open.yaml"
+        policy.write_text("version: 1\ntools: {both: {}}\n")
+        upstream = f"upstreams: {{other: {{url: '{url}', network: private, policy: open.yaml}}}}\n"
+        extra = f"{upstream}audit: {{on_failure: {on_failure}}}\n"
+        async with (
+            running(tmp_path, extra=extra) as world,
+            person(world) as ann,
+            world.client(headers=CLIENT) as client,
+        ):
+            await lengthened(world, client)
+            async with (
+                shown(world, ann) as page,
+                Client(f"{world.url}/mcp") as model,
+                Client(f"{world.url}/mcp/other", cache=None) as other,
+            ):
+                await other.list_tools()
+                with BREAKS[broken](world.config.journal):
+                    of_page = await model.call_tool("cart_get_cart", {})
+                    of_upstream = await other.call_tool("both")
+                assert (page.ran, ran) == ((["get_cart"], ["both"]) if runs else ([], []))
+                assert (of_page.is_error, of_upstream.is_error) == (not runs, not runs)
+                for refused in (of_page, of_upstream):
+                    assert ("audit-unavailable" in str(refused)) is not runs
+                assert not (await model.call_tool("cart_get_cart", {})).is_error
+                assert not (await other.call_tool("both")).is_error
+
+
+@pytest.mark.parametrize("broken", sorted(BREAKS))
+@pytest.mark.parametrize(
+    ("on_failure", "word", "status"),
+    [
+        ("refuse-unsafe", "approve", 503),
+        ("refuse", "approve", 503),
+        ("continue", "approve", 200),
+        ("refuse-unsafe", "decline", 200),
+        ("refuse", "decline", 200),
+    ],
+)
+async def test_an_answer_without_a_record(
+    tmp_path: Path, on_failure: str, word: str, status: int, broken: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A yes that cannot be recorded is none, and the question stays; a no counts. It is said aloud."""
+    rules = (
+        (EXAMPLE / "policy.yaml")
+        .read_text("utf-8")
+        .replace("{when: model, message", "{when: model, grant: 10m, message")
+    )
+    async with (
+        running(tmp_path, policy=rules, extra=f"audit: {{on_failure: {on_failure}}}\n") as world,
+        person(world) as ann,
+        world.client(headers=CLIENT) as client,
+        asyncio.timeout(60),
+        asyncio.TaskGroup() as tasks,
+    ):
+        await lengthened(world, client)
+        removing = tasks.create_task(removed(world))
+        (question,) = await questions(ann, world)
+        url = f"{world.console}/api/approvals/{question['id']}"
+        given = {"answer": word, "grant": word == "approve"}
+        with BREAKS[broken](world.config.journal):
+            async with ann.post(url, json=given) as answer:
+                said = (answer.status, (await answer.json()).get("type", ""))
+            async with ann.get(f"{world.console}/api/grants") as answer:
+                grants = (await answer.json())["grants"]
+            told = await problems(world, client)
+        assert said == (status, "urn:webmcp-gateway:audit-unavailable" if status == 503 else "")
+        assert told
+        assert "cannot be written" in caplog.text
+        assert len(grants) == (1 if on_failure == "continue" else 0)
+        if status == 503:
+            async with ann.get(f"{world.console}/api/approvals") as answer:
+                open_ones = [one["id"] for one in (await answer.json())["approvals"]]
+            assert (sent(world), open_ones) == (0, [question["id"]])
+            async with ann.post(url, json={"answer": "approve"}) as answer:
+                assert answer.status == 200
+        reason = (await removing)["headers"].get("gateway-reason")
+    if word == "decline":
+        assert (reason, sent(world)) == ("approval-declined", 0)
+    elif status == 503:
+        assert (reason, sent(world)) == (None, 1)

@@ -13,7 +13,7 @@ from gateway.doors.answers import fresh, object_of, refused
 from gateway.doors.guard import PRINCIPAL
 from gateway.errors import Refusal
 from gateway.exchange.connecting import Connecting, Connection
-from gateway.exchange.record import Recorder
+from gateway.exchange.record import Record, Recorder
 from gateway.model import Caller, Door, Initiator, Json, Principal
 
 _ANSWER: Final = ("code", "state", "iss", "error")
@@ -83,14 +83,18 @@ class ConnectionsDoor:
         )
         if not isinstance(secret, str):
             return refused(400, "bad-request", "secret: a text; answer: an object.")
+        record = self._record(principal, "connect")
         try:
+            await record.open()  # an account that nobody could be told of is not connected
             connected = await self._connecting.finish(principal, secret, texts)
         except Refusal as refusal:
-            await self._record(principal, "connect", None, refusal)
+            await record.close(status=refusal.status, reason=refusal.reason, detail=refusal.detail)
             return _refusal(refusal)
         except OSError:
+            await record.close(status=503, detail=_DOWN)
             return refused(503, "database-unavailable", _DOWN)
-        await self._record(principal, "connect", connected.credential)
+        record.note(credential=connected.credential)
+        await record.close(status=200)
         return fresh(_told(connected))
 
     async def disconnect(self, request: web.Request) -> web.Response:
@@ -104,19 +108,16 @@ class ConnectionsDoor:
             return _refusal(refusal)
         except OSError:
             return refused(503, "database-unavailable", _DOWN)
-        await self._record(principal, "disconnect", name)
+        record = self._record(principal, "disconnect")
+        record.note(credential=name)
+        await record.close(status=200)
         return fresh({"revoked": revoked})
 
-    async def _record(
-        self, principal: Principal, what: str, credential: str | None, refusal: Refusal | None = None
-    ) -> None:
+    def _record(self, principal: Principal, what: str) -> Record:
         caller = Caller(principal, "", Door.SITE, Initiator.PERSON, "console")
         record = self._recorder.start("credential", caller, safe=False)
-        record.note(door="console", method=what, credential=credential)
-        if refusal is None:
-            await record.close(status=200)
-        else:
-            await record.close(status=refusal.status, reason=refusal.reason, detail=refusal.detail)
+        record.note(door="console", method=what, credential=None)
+        return record
 
 
 def _not_a_person() -> web.Response:

@@ -11,7 +11,7 @@ from gateway.doors.answers import fresh, refused
 from gateway.doors.guard import PRINCIPAL
 from gateway.errors import Refusal
 from gateway.exchange.presence import NAME, LoginTooOld, Presence
-from gateway.exchange.record import Recorder
+from gateway.exchange.record import Record, Recorder
 from gateway.model import Caller, Door, Initiator, Json, Principal
 
 Handler = Callable[[web.Request], Awaitable[web.Response]]
@@ -65,8 +65,18 @@ class TouchKeyDoor:
         if not isinstance(name, str) or not 0 < len(name.strip()) <= NAME or not name.isprintable():
             return refused(400, "bad-request", f"name: a text of at most {NAME} characters.")
         by = request[PRINCIPAL]
-        key = await presence.add(by, name.strip(), given.get("credential"), given.get("assertion"))
-        await self._note(by, "added", key.id, key.name)
+        record = self._record(by, "added", name.strip())
+        await record.open()  # a key that nobody could be told of is not taken
+        try:
+            key = await presence.add(by, name.strip(), given.get("credential"), given.get("assertion"))
+        except Refusal as refusal:
+            await record.close(status=refusal.status, reason=refusal.reason, detail=refusal.detail)
+            raise
+        except LoginTooOld:
+            await record.close(status=403, detail="the login is too old")
+            raise
+        record.note(key=key.id)
+        await record.close(status=200)
         return fresh({"id": key.id})
 
     async def _begin_removal(self, presence: Presence, request: web.Request) -> web.Response:
@@ -76,10 +86,12 @@ class TouchKeyDoor:
         given = json.loads(await request.read())
         id = request.match_info["id"]
         await presence.remove(request[PRINCIPAL], id, given.get("assertion") if isinstance(given, dict) else None)
-        await self._note(request[PRINCIPAL], "removed", id, "")
+        record = self._record(request[PRINCIPAL], "removed", "")
+        record.note(key=id)
+        await record.close(status=200)
         return fresh({"removed": id})
 
-    async def _note(self, by: Principal, what: str, id: str, name: str) -> None:
+    def _record(self, by: Principal, what: str, name: str) -> Record:
         record = self._recorder.start("key", Caller(by, "", Door.SITE, Initiator.PERSON, "console"), safe=False)
-        record.note(door="console", decision=what, key=id, name=name)
-        await record.close(status=200)
+        record.note(door="console", decision=what, name=name)
+        return record

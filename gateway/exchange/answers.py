@@ -47,7 +47,8 @@ class Answers:
         """A person answers. `grant` allows the same for as long as the policy says; `assertion` is of a touched key.
 
         Raises `NotAllowed`, and `Refusal`: `approval-expired` for a question that is not open, or not this person's;
-        `approval-unavailable` where a touch is needed, or the policy knows no grant.
+        `approval-unavailable` where a touch is needed, or the policy knows no grant; `audit-unavailable` for a yes that
+        cannot be recorded, after which the question is still open.
         """
         parked = self._open(id, by)
         if not may_decide(by, parked.caller.principal, parked.caller.app):
@@ -107,23 +108,28 @@ class Answers:
             raise Refusal(Reason.APPROVAL_UNAVAILABLE, "The policy lets nobody allow this for longer than once.")
         if self._approvals.state(question.id) is not State.OPEN:  # while its key was looked at, another answer came
             raise Refusal(Reason.APPROVAL_EXPIRED, NOBODY)
-        state = self._approvals.answer(question.id, approve, by.id)
-        given = self._grants.give(question, parked.caller.principal, by.id) if grant else None
         caller = Caller(by, question.app, Door.SITE, Initiator.PERSON, way, question.view, cause=question.id)
-        fields: dict[str, Json] = {"grant": given.id, "until": given.expires} if given is not None else {}
-        await self._note(
-            "approval",
-            caller,
+        record = self._recorder.start("approval", caller, safe=not approve)
+        record.note(
             door=way,
             approval=question.id,
             method=question.method,
             url=question.target,
             message=question.message,
-            decision=state.value,
             policy_version=question.policy_version,
             present=present,
-            **fields,
         )
+        if approve:  # a yes that cannot be recorded counts as little as a call; a no counts in any case
+            await record.open()
+        if self._approvals.state(question.id) is not State.OPEN:  # while plugins heard of it, another answer came
+            await record.close(status=409, reason=Reason.APPROVAL_EXPIRED, detail=NOBODY)
+            raise Refusal(Reason.APPROVAL_EXPIRED, NOBODY)
+        state = self._approvals.answer(question.id, approve, by.id)
+        given = self._grants.give(question, parked.caller.principal, by.id) if grant else None
+        record.note(decision=state.value)
+        if given is not None:
+            record.note(grant=given.id, until=given.expires)
+        await record.close(status=200)
         return state
 
     async def _note(self, kind: str, caller: Caller, **fields: Json) -> None:

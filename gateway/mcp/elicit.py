@@ -332,7 +332,7 @@ async def _typed(run: _Run[Any], ask: _Ask, takes: Typed, *, approve: bool) -> N
     try:
         await takes.typed(ask.visit.id, approve, run.principal)
     except Refusal as refusal:
-        log.info("a typed answer came too late: %s", refusal.detail)
+        log.info("a typed answer was not taken: %s", refusal.detail)
 
 
 def _drained(run: _Run[Any]) -> list[_Ask]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,8 +38,8 @@ META: dict[str, Any] = {
 }
 
 
-def shop() -> McpServer[Any]:
-    """A server with an app, and a tool of each visibility."""
+def shop(ran: Callable[[str], None] = lambda _: None) -> McpServer[Any]:
+    """A server with an app, and a tool of each visibility; `ran` is told of each call."""
 
     def tool(name: str, ui: dict[str, Any] | None) -> types.Tool:
         return types.Tool(name=name, input_schema={"type": "object"}, _meta={"ui": ui} if ui else None)
@@ -55,6 +55,7 @@ def shop() -> McpServer[Any]:
         return types.ListToolsResult(tools=tools)
 
     async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        ran(params.name)
         await context.session.report_progress(0.5)
         return types.CallToolResult(
             content=[types.TextContent(type="text", text=f"{params.name} ran")], _meta={"kept": True}
