@@ -88,6 +88,7 @@ METHODS: dict[tuple[Channel, Role], Methods] = {
                 "resources/templates/list",
                 "prompts/list",
                 "prompts/get",
+                "completion/complete",
                 "ping",
             }
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from gateway.config import load_config
 from gateway.errors import DocumentError
 from gateway.mcp.upstreams.views import SHOWN
 from gateway.model import Channel, Json
+from tests.interop.probe import Probe
 from tests.interop.serving import over_http
 from tests.world import Loopback, Server, bound
 
@@ -57,6 +59,9 @@ def shop(ran: Callable[[str], None] = lambda _: None) -> McpServer[Any]:
     async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         ran(params.name)
         await context.session.report_progress(0.5)
+        with warnings.catch_warnings(action="ignore"):  # the SDK warns of logging, whose days are counted
+            for level in ("debug", "error"):
+                await context.session.send_log_message(level, f"at {level}", related_request_id=context.request_id)
         return types.CallToolResult(
             content=[types.TextContent(type="text", text=f"{params.name} ran")], _meta={"kept": True}
         )
@@ -81,8 +86,12 @@ def shop(ran: Callable[[str], None] = lambda _: None) -> McpServer[Any]:
         text = types.TextContent(type="text", text=f"hello from {params.name}")
         return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=text)])
 
+    async def complete(_: Any, params: types.CompleteRequestParams) -> types.CompleteResult:
+        return types.CompleteResult(completion=types.Completion(values=[f"{params.argument.value}ris"]))
+
     return McpServer(
         "shop",
+        on_completion=complete,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
         on_list_resources=list_resources,
@@ -227,6 +236,58 @@ async def test_a_view_reaches_resources_and_prompts_of_its_upstream(tmp_path: Pa
         said = await view.result("prompts/get", name="greet")
         assert said["messages"][0]["content"]["text"] == "hello from greet"
         assert await view.result("ping") == {}
+
+
+@ERAS
+async def test_a_view_asks_its_upstream_to_complete(tmp_path: Path, era: str) -> None:
+    """An argument of a prompt."""
+    async with opened(tmp_path, era) as view:
+        wanted = {"ref": {"type": "ref/prompt", "name": "greet"}, "argument": {"name": "city", "value": "Pa"}}
+        assert (await view.result("completion/complete", **wanted))["completion"]["values"] == ["Paris"]
+
+
+@pytest.mark.parametrize(("level", "heard"), [("debug", ["at debug", "at error"]), ("warning", ["at error"])])
+@ERAS
+async def test_a_view_hears_what_its_upstream_logs_of_its_call(
+    tmp_path: Path, era: str, level: str, heard: list[str]
+) -> None:
+    """From the level on that it names in its call, and before the answer."""
+    async with opened(tmp_path, era) as view:
+        meta = {"io.modelcontextprotocol/logLevel": level}
+        await view.result("tools/call", name="both", arguments={}, _meta=meta)
+        assert [one["params"]["data"] for one in view.told if one["method"] == "notifications/message"] == heard
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_the_trace_of_a_view_s_call_goes_on_to_its_upstream(tmp_path: Path, era: str) -> None:
+    """As a child of the gateway's own span, with what else stands in `_meta`."""
+    probe = Probe()
+    async with opened(tmp_path, era, server=probe.server, policy="version: 1\ntools:\n  plain: {}\n") as view:
+        trace = "0af7651916cd43dd8448eb211c80319c"
+        meta = {"traceparent": f"00-{trace}-b7ad6b7169203331-01", "tracestate": "a=b", "example.org/kept": [1, None]}
+        await view.result("tools/call", name="plain", arguments={}, _meta=meta)
+    found = probe.seen[-1]["meta"]
+    assert found["traceparent"].split("-")[1] == trace
+    assert found["traceparent"] != meta["traceparent"]
+    assert (found["tracestate"], found["example.org/kept"]) == ("a=b", [1, None])
+
+
+@ERAS
+async def test_a_view_reads_lists_page_by_page(tmp_path: Path, era: str) -> None:
+    """The cursor of its upstream goes both ways as it is."""
+    asked: list[str | None] = []
+
+    async def list_resources(_: Any, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
+        cursor = params.cursor if params is not None else None
+        asked.append(cursor)
+        after = {None: "odd \u00e9/+=", "odd \u00e9/+=": None}[cursor]
+        return types.ListResourcesResult(resources=[types.Resource(uri=UI, name="app")], next_cursor=after)
+
+    server: McpServer[Any] = McpServer("shop", on_list_resources=list_resources)
+    async with opened(tmp_path, era, server=server) as view:
+        first = await view.result("resources/list")
+        second = await view.result("resources/list", cursor=first["nextCursor"])
+    assert (asked, second.get("nextCursor")) == ([None, "odd \u00e9/+="], None)
 
 
 @ERAS

@@ -34,6 +34,7 @@ export function answerPage(apps: AppBridge, view: () => BridgeView | null, optio
   apps.onlistresourcetemplates = (params, context) => ask("resources/templates/list", params, context);
   apps.onlistprompts = (params, context) => ask("prompts/list", params, context);
   apps.setRequestHandler("prompts/get", ({ params }, context) => ask("prompts/get", params, context));
+  apps.setRequestHandler("completion/complete", ({ params }, context) => ask("completion/complete", params, context));
   apps.onloggingmessage = (params) => options.onlog?.(params);
   answerForPerson(apps, options);
 }

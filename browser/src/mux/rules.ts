@@ -51,6 +51,7 @@ export const METHODS: Record<Channel, Record<Role, Methods>> = {
         "resources/templates/list",
         "prompts/list",
         "prompts/get",
+        "completion/complete",
         "ping",
       ]),
       notices: new Set(["notifications/cancelled", "notifications/progress"]),

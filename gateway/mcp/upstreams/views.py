@@ -46,17 +46,21 @@ class _View(UpstreamClient):
     speaker: Speaker | None = None
 
     async def tell(self, method: str, params: Message) -> None:
-        if self.speaker is not None and method == "notifications/progress":
+        logged = method == "notifications/message" and self.hears(params.get("level"))
+        if self.speaker is not None and (logged or method == "notifications/progress"):
             await self.speaker.notify(method, params)
 
 
-def _client(speaker: Speaker) -> _View:
+def _client(speaker: Speaker, meta: object = None) -> _View:
+    """A view that says in `_meta` of its request how much it wants to hear of it."""
     caller = speaker.now()
+    level = meta.get(types.LOG_LEVEL_META_KEY) if isinstance(meta, dict) else None
     return _View(
         principal=caller.principal,
         who=f"view {caller.view}",
         version=LATEST_HANDSHAKE_VERSION,
         capabilities=CAPABILITIES,
+        level=level if isinstance(level, str) else None,
         is_app=True,
         caller=caller,
         speaker=speaker,
@@ -125,7 +129,7 @@ class UpstreamAnswers:
                 proxy.upstream.spawn(joined.feed.remove(joined.link, follower))
 
     async def _ask(self, proxy: Proxy, method: str, params: Message, speaker: Speaker) -> Message:
-        client = _client(speaker)
+        client = _client(speaker, params.get("_meta"))
         match method:
             case "tools/call":
                 return await proxy.call_tool(client, params)
