@@ -128,7 +128,9 @@ class Calls:
         for name in TRACE:
             if name in meta and type(meta.pop(name)) is not str:
                 return False
-        key = marshal.dumps(meta, 2)  # the quickest text that differs where types do; never read again
+        key = description_key(meta)
+        if key is None:
+            return False
         known = self._clients.get(key)
         if known is None:
             known = _describes_app(meta)
@@ -151,6 +153,14 @@ def _describes_app(meta: Mapping[str, Json]) -> bool:
     except (KeyError, ValidationError):
         return False
     return shows_apps(connection.client_capabilities)
+
+
+def description_key(meta: dict[str, Json]) -> bytes | None:
+    """The quickest text that differs where types do, and is never read again; None for what is nested too deep."""
+    try:
+        return marshal.dumps(meta, 2)
+    except ValueError:  # some Pythons read deeper JSON than they write here
+        return None
 
 
 def id_text(id: object) -> str | None:

@@ -1,12 +1,15 @@
 """The fast path and the way through the SDK give the same bytes, whatever is sent."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import pytest
 
 from gateway.mcp.envelope import Calls, Heads
+from gateway.mcp.upstreams.fast import UpstreamFast
 from tests.attacks.wire import WireAnswer, exchange, written
 from tests.mcp.fakes import Mount, Served
 from tests.mcp.fast_cases import HOST, Case, cases, message
@@ -73,3 +76,16 @@ async def test_a_silent_call_becomes_an_event_stream(*, front: bool) -> None:
         writer.close()
     assert b"text/event-stream" in head
     assert b'"structuredContent"' in rest.rpartition(b"event: message\r\ndata: ")[2]
+
+
+def test_a_client_that_describes_itself_too_deeply_is_left_to_the_sdk() -> None:
+    """Newer Pythons read JSON of such a depth, whatever their limit of recursion is."""
+    body = message(meta={"x": 0}).replace('{"x": 0}', f'{{"x": {"[" * 3000}{"]" * 3000}}}').encode()
+    upstream = UpstreamFast(cast(Any, None), [], [])
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(10_000)
+    try:
+        assert Calls().read(body) is None
+        assert upstream.read(((b"mcp-name", b"http_request"),), body) is None
+    finally:
+        sys.setrecursionlimit(limit)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import marshal
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -20,7 +19,17 @@ from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS, find_invalid_x_mcp_header
 from mcp_types import methods as surface
 from pydantic import ValidationError
 
-from gateway.mcp.envelope import CLIENTS, LONGEST_CLIENT, TRACE, VERSION, Fields, Heads, decoder, id_text
+from gateway.mcp.envelope import (
+    CLIENTS,
+    LONGEST_CLIENT,
+    TRACE,
+    VERSION,
+    Fields,
+    Heads,
+    decoder,
+    description_key,
+    id_text,
+)
 from gateway.mcp.fast import SILENCE
 from gateway.mcp.tools import shows_apps
 from gateway.mcp.upstreams.client import LONGEST_CAPABILITIES, UpstreamClient
@@ -146,7 +155,9 @@ class UpstreamFast:
             if any(type(meta.get(name, "")) is not str for name in TRACE):
                 return None
             plain = {name: value for name, value in meta.items() if name not in TRACE}
-        key = marshal.dumps(plain, 2)  # the quickest text that differs where types do; never read again
+        key = description_key(plain)
+        if key is None:
+            return None
         if key in self._clients:
             return self._clients[key]
         known = _described(plain)
