@@ -13,8 +13,8 @@ HEAD = """\
 # `gateway.yaml`
 
 One file; paths in it are relative to it. A key that is not here is an error that says what is allowed.
-`${env:NAME}`, `${file:path}` and `${plugin:reference}` give secrets, as the whole value of `client_secret`,
-`private_key`, `password` and `value`; nothing else is interpolated.
+`${env:NAME}` and `${file:path}` give secrets, as the whole value of a key that holds one, in `credentials` also
+`${plugin:reference}`; nothing else is interpolated.
 
 ```yaml
 apps:
