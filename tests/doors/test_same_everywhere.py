@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -14,11 +15,12 @@ from typing import Any
 import aiohttp
 import pytest
 
+from gateway import mux
 from gateway.cli.stdio.command import TOKEN as TOKEN_VARIABLE
 from gateway.stores.issued import IssuedTokens
 from gateway.stores.sql import Database
 from tests.attacks.doors import AttackedDoor, BridgeDoor, HttpDoor, SiteDoor, StdioDoor
-from tests.attacks.world import APP, TOKEN, AttackWorld, Loopback, attacked
+from tests.attacks.world import APP, CSRF, TOKEN, AttackWorld, Loopback, attacked
 from tests.callers.issuer import Issuer, issuer
 
 EXTRA = """
@@ -198,20 +200,34 @@ async def test_the_same_at_every_door(street: Street, kind: str, person: str, na
         assert not any(value in said for value in shown.values() for _, said in request.headers)
 
 
-@pytest.mark.parametrize("name", ["modern", "modern-sdk", "legacy", "site"])
-@pytest.mark.parametrize("kind", ["token", "jwt", "opaque", "proxy", "two"])
-async def test_what_is_no_proof_is_none_anywhere(street: Street, kind: str, name: str) -> None:
-    """Although `none` lets everybody in who shows nothing: what is shown and wrong is never taken for that."""
-    world = street.world
+WRONG = ("token", "expired", "audience", "stranger", "unsigned", "opaque", "proxy", "two")
+
+
+async def no_proof(street: Street, kind: str) -> tuple[dict[str, str], dict[str, str]]:
+    """A good proof, and header fields that are none."""
     good, _ = await street.proof("token", "alice")
-    expired = street.issuer.claims(f"http://localhost:{world.port}", exp=int(time.time()) - 60)
-    wrong = {
+    ours = f"http://localhost:{street.world.port}"
+    claims = street.issuer.claims(ours)
+    head, body, _ = street.issuer.sign(claims).split(".")
+    other = street.issuer.sign(street.issuer.claims(ours)).split(".")[2]
+    return good, {
         "token": {"authorization": good["authorization"][:-1] + "_"},
-        "jwt": bearer(street.issuer.sign(expired)),
+        "expired": bearer(street.issuer.sign(street.issuer.claims(ours, exp=int(time.time()) - 60))),
+        "audience": bearer(street.issuer.sign(street.issuer.claims("https://elsewhere.example"))),
+        "stranger": bearer(f"{head}.{body}.{other[:-8]}AAAAAAAA"),
+        "unsigned": bearer(f"eyJhbGciOiJub25lIn0.{body}."),
         "opaque": bearer("nobody-knows-this"),
         "proxy": {"x-user": " "},
         "two": {**good, "authorization": f"{good['authorization']}, Bearer x"},
     }[kind]
+
+
+@pytest.mark.parametrize("name", ["modern", "modern-sdk", "legacy", "site"])
+@pytest.mark.parametrize("kind", WRONG)
+async def test_what_is_no_proof_is_none_anywhere(street: Street, kind: str, name: str) -> None:
+    """Although `none` lets everybody in who shows nothing: what is shown and wrong is never taken for that."""
+    world = street.world
+    good, wrong = await no_proof(street, kind)
     async with opened(name, world, good) as door:
         if isinstance(door, HttpDoor):
             door.more = {**door.more, **wrong} if kind != "proxy" else wrong
@@ -221,3 +237,43 @@ async def test_what_is_no_proof_is_none_anywhere(street: Street, kind: str, name
         answer = await door.ask({"url": "/api/open", "headers": {}})
     assert answer.status == 401 or answer.error == "HTTP 401"
     assert world.take_arrived() == []
+
+
+@pytest.mark.parametrize("kind", [kind for kind in WRONG if kind != "proxy"])
+async def test_what_is_no_proof_opens_no_pipe(street: Street, kind: str) -> None:
+    """The process that desktop clients start answers its calls with the gateway's 401, and lets none through."""
+    world = street.world
+    _, wrong = await no_proof(street, kind)
+    world.take_arrived()
+    call = '"name":"http_request","arguments":{"url":"/api/open"}'
+    async with aiohttp.ClientSession() as client, piped(world, wrong) as process:
+        pipe = StdioDoor(world, client, modern=True, process=process)
+        told = [json.loads((await pipe.post(*said))[1]) for said in (("tools/call", call), ("resources/list", '"x":1'))]
+    for message in told:
+        assert "result" not in message
+        assert "401" in message["error"]["message"]
+    assert world.take_arrived() == []
+
+
+@pytest.mark.parametrize("kind", WRONG)
+async def test_what_is_no_proof_opens_no_bridge(street: Street, kind: str) -> None:
+    """No ticket and no body; the proof of a socket is its ticket, and without one it opens nothing."""
+    world = street.world
+    good, wrong = await no_proof(street, kind)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback())) as client:
+        bridge = BridgeDoor(world, client)
+        async with client.get(f"{bridge.origin}/api/state", headers={**bridge.own, **good}) as answer:
+            own = {**bridge.own, CSRF: (await answer.json())["csrf"]}
+        for method, path in (("POST", "tickets"), ("PUT", f"bodies/{'a' * 32}")):
+            body = '{"apps": ["target"]}'
+            url = f"{bridge.origin}/bridge/{path}"
+            async with client.request(method, url, headers={**own, **wrong}, data=body) as answer:
+                assert answer.status == 401, path
+        client.headers.update(wrong)
+        socket = await bridge.connect()
+        bridge.connection.send(mux.Hello("made-up"))
+        for text in bridge.connection.pending_output():
+            await socket.send_str(text)
+        (told,) = bridge.connection.receive_data(await socket.receive_str())
+        assert isinstance(told, mux.ErrorFrame)
+        assert told.code == "bad-ticket"
