@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import BrowserContext, CDPSession, Page, expect
+from playwright.async_api import BrowserContext, CDPSession, Page, Request, expect
 
 from tests.browser.test_approval_page import asked, deleted
 from tests.test_main_job import answer_next, person
@@ -78,6 +78,12 @@ async def test_an_approval_takes_the_touch_of_a_key(tmp_path: Path, context: Bro
         assert (records["key"]["decision"], records["approval"]["present"]) == ("added", True)
 
 
+def said(request: Request) -> dict[str, Any]:
+    """The answer to a question that a request carries; empty for another request."""
+    body = json.loads(request.post_data or "null")
+    return body if isinstance(body, dict) and "answer" in body else {}
+
+
 async def test_a_click_alone_or_an_old_touch_approves_nothing(
     tmp_path: Path, context: BrowserContext, page: Page
 ) -> None:
@@ -85,21 +91,14 @@ async def test_a_click_alone_or_an_old_touch_approves_nothing(
     async with needing_touch(tmp_path) as world, person(world) as ann:
         async with asked(world) as first:
             await authenticator(context, page)
-            used: list[Any] = []
-
-            def keep(request: Any) -> None:
-                body = json.loads(request.post_data or "null")
-                if isinstance(body, dict) and "assertion" in body and "answer" in body:
-                    used.append(body)
-
-            page.on("request", keep)
             await page.goto(first.link)
             await page.get_by_test_id("add-key").click()
             await expect(page.get_by_test_id("key")).to_have_count(1)
             await expect(page.get_by_test_id("approve")).to_be_enabled()
-            await page.get_by_test_id("approve").click()
+            async with page.expect_request(lambda request: "assertion" in said(request)) as approving:
+                await page.get_by_test_id("approve").click()
             await first.answer
-        (stale,) = used
+            stale = said(await approving.value)
         async with asked(world, {"url": "/api/cart/bowl", "method": "DELETE", "_initiator": "model"}) as second:
             id = second.link.rpartition("/")[2]
             forged = {**stale, "assertion": {**stale["assertion"], "id": "AAAA"}}

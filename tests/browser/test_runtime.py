@@ -244,7 +244,7 @@ async def test_in_our_host_the_socket_is_the_proof(host: Host, tmp_path: Path) -
     frame = await shown(host, tmp_path)
     await frame.evaluate("() => fetch('/1')")
     assert await host.run("host.calls('http_request')") == [
-        {"url": "/1", "method": "GET", "headers": {}, "stream": True}
+        {"url": "/1", "method": "GET", "headers": {}, "stream": True, "_bytes": True}
     ]
     assert await host.run("host.calls('webmcp_attach')") == []
 
@@ -268,7 +268,9 @@ async def test_fetch_stays_open_while_a_person_is_asked(host: Host, tmp_path: Pa
     await expect(notice).to_have_count(1)
     await host.until("host.calls('http_stream').length")
     await frame.locator("body").focus()
+    await frame.wait_for_function("document.hasFocus()")
     await host.page.keyboard.press("Tab")
+    await frame.wait_for_function("document.activeElement.localName === 'webmcp-gateway-notice'")
     await host.page.keyboard.press("Enter")
     await host.until("host.of('ui/open-link').length")
     assert await host.run("host.of('ui/open-link')[0].params") == {"url": "http://console.example/approvals/p1"}

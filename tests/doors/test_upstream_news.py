@@ -23,6 +23,7 @@ from mcp.server.subscriptions import (
     ToolsListChanged,
 )
 
+from gateway.mcp.results import BYTES
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
 from tests.doors.test_upstream_views import UI, View, opened
 
@@ -173,8 +174,8 @@ async def test_a_view_hears_nothing_of_calls_that_are_not_let_through(tmp_path: 
     "result",
     [
         {"structuredContent": {"bodyType": "base64", "body": base64.b64encode(b"x" * 200_000).decode()}},
-        {"structuredContent": {"bodyType": "base64", "body": "QQ=="}, "$bytes": "A" * 32},
-        {"$bytes": "A" * 32, "$body": "B" * 32},
+        {"structuredContent": {"bodyType": "base64", "body": "QQ=="}, "_meta": {BYTES: "A" * 32}},
+        {"_meta": {BYTES: "A" * 32}, "$body": "B" * 32},
     ],
     ids=["like-an-answer", "names-bytes", "names-both"],
 )
@@ -184,7 +185,7 @@ async def test_an_upstream_s_answer_is_no_answer_of_the_gateway(tmp_path: Path, 
     app.result = {"content": [], **result}
     async with opened(tmp_path, server=app.server, policy=POLICY) as view:
         answer = (await view.ask("tools/call", name="quiet", arguments={}))["result"]
-        assert "$bytes" not in answer
+        assert BYTES not in answer.get("_meta", {})
         if "$body" in answer:
             answer = await taken(view, answer["$body"])
         for name, value in result.items():
