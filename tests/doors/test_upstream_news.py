@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from mcp.server.subscriptions import (
 from gateway.mcp.results import BYTES
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
 from tests.doors.test_upstream_views import UI, View, opened
+from tests.interop.serving import over_http
 
 EXTENSION = [advertise(UI_EXTENSION, {"mimeTypes": [APP_MIME_TYPE]})]
 POLICY = "version: 1\ntools:\n  open: {}\n  quiet: {}\n  refused: {deny: not here}\n"
@@ -114,6 +116,30 @@ async def test_a_view_hears_when_lists_of_its_upstream_change(tmp_path: Path, er
                 await app.changed(kind)
                 await asyncio.wait({hearing}, timeout=0.1)
             assert hearing.result() == {}
+
+
+@pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
+async def test_an_open_view_follows_its_upstream_to_another_place(tmp_path: Path, era: str) -> None:
+    """It hears that everything may be another, calls reach the new place, and what changes there is told."""
+    app, after = App(), App()
+    kinds = [f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources")]
+    async with (
+        over_http(after.server, only=era) as url,
+        opened(tmp_path, era, server=app.server, policy=POLICY) as view,
+    ):
+        await settled(view)
+        path = tmp_path / "gateway.yaml"
+        path.write_text(re.sub("url: '[^']*'", f"url: '{url}'", path.read_text("utf-8")), "utf-8")
+        view.reload()
+        for kind in kinds:
+            assert await view.hears(kind) == {}
+        await view.result("tools/call", name="quiet", arguments={})
+        assert (app.calls, after.calls) == ([], ["quiet"])
+        hearing = asyncio.ensure_future(view.hears(kinds[0]))
+        while not hearing.done():  # the stream of a modern upstream may still be opening
+            await after.changed("tools")
+            await asyncio.wait({hearing}, timeout=0.1)
+        assert hearing.result() == {}
 
 
 @pytest.mark.parametrize("mount", ["/shop", ""])

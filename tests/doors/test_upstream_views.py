@@ -17,8 +17,8 @@ import pytest
 from mcp.server import Server as McpServer
 
 from gateway import mux
-from gateway.app import build_app
-from gateway.config import load_config
+from gateway.app import RELOAD, build_app
+from gateway.config import load_config, read_config
 from gateway.errors import DocumentError
 from gateway.mcp.upstreams.views import SHOWN
 from gateway.model import Channel, Json
@@ -112,6 +112,7 @@ class View:
     folder: Path
     mcp: str
     http: aiohttp.ClientSession
+    reload: Callable[[], None]
     number: int = 0
     told: list[dict[str, Any]] = field(default_factory=list)
 
@@ -173,7 +174,9 @@ async def opened(
             f"apps:\n  shown: {{source: {{upstream: shop, resource: '{UI}'}}, policy: app.yaml}}\n",
             "utf-8",
         )
-        await door.start(build_app(load_config(tmp_path / "gateway.yaml", {})))
+        path = tmp_path / "gateway.yaml"
+        app = build_app(load_config(path, {}), lambda: read_config(path, {}))
+        await door.start(app)
         try:
             console = f"http://gateway.localhost:{door.port}"
             headers = {"origin": console, "sec-fetch-site": "same-origin"}
@@ -195,7 +198,7 @@ async def opened(
                     assert isinstance(answered, mux.Opened)
                     assert answered.resource == UI
                     mcp = f"http://localhost:{door.port}/mcp"
-                    yield View(socket, connection, answered.view, tmp_path, mcp, client)
+                    yield View(socket, connection, answered.view, tmp_path, mcp, client, app[RELOAD])
         finally:
             await door.stop()
 

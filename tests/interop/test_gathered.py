@@ -11,6 +11,7 @@ from typing import Any
 import mcp_types as types
 import pytest
 from mcp import Client
+from mcp.server.subscriptions import PromptsListChanged
 from mcp.shared.exceptions import MCPError
 
 from tests.interop.probe import Probe
@@ -94,3 +95,41 @@ async def test_a_client_of_mcp_hears_of_other_resources(tmp_path: Path) -> None:
                 await b.listed_anew()
                 await asyncio.wait({waiting}, timeout=0.05)
             assert type(waiting.result()).__name__ == "ResourcesListChanged"
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("upstream", MODES)
+async def test_a_client_of_mcp_hears_of_other_prompts(tmp_path: Path, upstream: str, mode: str) -> None:
+    """`notifications/prompts/list_changed` of any upstream, in every pairing of eras."""
+    heard = asyncio.Event()
+
+    async def hear(message: Any) -> None:
+        if isinstance(message, types.PromptListChangedNotification):
+            heard.set()
+
+    async with AsyncExitStack() as stack:
+        mcp, _, b = await stack.enter_async_context(two(tmp_path, upstream))
+        client = await stack.enter_async_context(Client(mcp, mode=mode, message_handler=hear))
+        await client.read_resource(b.uri)
+        if mode == "legacy":
+            params = types.SubscribeRequestParams(uri=b.uri)
+            await client.session.send_request(types.SubscribeRequest(params=params), types.EmptyResult)
+            waiting = asyncio.ensure_future(heard.wait())
+        else:
+            wanted = client.listen(prompts_list_changed=True, resource_subscriptions=[b.uri])
+            changes = await stack.enter_async_context(wanted)
+            waiting = asyncio.ensure_future(_named(changes, "PromptsListChanged"))
+        async with asyncio.timeout(20):
+            while not waiting.done():  # the stream to the upstream opens beside this one
+                await b.bus.publish(PromptsListChanged())
+                for session in b.sessions:
+                    await session.send_prompt_list_changed()
+                await asyncio.wait({waiting}, timeout=0.05)
+        assert waiting.result()
+
+
+async def _named(changes: Any, name: str) -> bool:
+    async for change in changes:
+        if type(change).__name__ == name:
+            return True
+    return False

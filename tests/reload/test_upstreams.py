@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import mcp_types as types
+import pytest
 from mcp import Client
 from mcp.server import Server as McpServer
 
 from gateway.app import RELOAD, build_app
 from gateway.config import load_config, read_config
+from tests.interop.probe import Probe
 from tests.interop.serving import over_http
 from tests.world import Server, bound
 
@@ -175,3 +177,47 @@ async def test_a_broken_policy_leaves_the_upstream_as_it_was(tmp_path: Path) -> 
 
         await until(other_there, reload)
         assert await names(client) == {"look"}
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_a_client_follows_an_upstream_that_is_elsewhere_now(tmp_path: Path, mode: str) -> None:
+    """What it follows on `/mcp` it follows at the new place, on the same stream, without a word of its own."""
+    before, after = Probe(), Probe()
+    updated: asyncio.Queue[str] = asyncio.Queue()
+
+    async def hear(message: Any) -> None:
+        if isinstance(message, types.ResourceUpdatedNotification):
+            updated.put_nowait(str(message.params.uri))
+
+    async def listen(changes: Any) -> None:
+        async for change in changes:
+            if type(change).__name__ == "ResourceUpdated":
+                updated.put_nowait(str(change.uri))
+
+    async with AsyncExitStack() as stack:
+        urls = [await stack.enter_async_context(over_http(one.server)) for one in (before, after)]
+        run = Running(tmp_path, {"up": urls[0]})
+        run.write("up")
+        path = tmp_path / "gateway.yaml"
+        app = build_app(load_config(path, {}), lambda: read_config(path, {}))
+        await run.door.start(app)
+        stack.push_async_callback(run.door.stop)
+        client = await stack.enter_async_context(Client(run.mcp, mode=mode, message_handler=hear))
+        if mode == "legacy":
+            params = types.SubscribeRequestParams(uri=before.uri)
+            await client.session.send_request(types.SubscribeRequest(params=params), types.EmptyResult)
+        else:
+            changes = await stack.enter_async_context(client.listen(resource_subscriptions=[before.uri]))
+            listening = asyncio.ensure_future(listen(changes))
+            stack.callback(listening.cancel)
+        await before.updated()
+        assert await asyncio.wait_for(updated.get(), 20) == before.uri
+        run.urls["up"] = urls[1]
+        run.write("up")
+        app[RELOAD]()
+        following = asyncio.ensure_future(updated.get())
+        async with asyncio.timeout(20):
+            while not following.done():
+                await after.updated()
+                await asyncio.wait({following}, timeout=0.1)
+        assert following.result() == after.uri
