@@ -114,7 +114,7 @@ async def test_a_client_of_mcp_hears_of_other_prompts(tmp_path: Path, upstream: 
         if mode == "legacy":
             params = types.SubscribeRequestParams(uri=b.uri)
             await client.session.send_request(types.SubscribeRequest(params=params), types.EmptyResult)
-            waiting = asyncio.ensure_future(heard.wait())
+            waiting: asyncio.Future[bool] = asyncio.ensure_future(heard.wait())
         else:
             wanted = client.listen(prompts_list_changed=True, resource_subscriptions=[b.uri])
             changes = await stack.enter_async_context(wanted)

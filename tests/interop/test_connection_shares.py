@@ -1,0 +1,89 @@
+"""The connections of one upstream are shared among principals: nobody takes, or ends, those of another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway.backends.connect import Connections
+from gateway.config import load_config
+from gateway.errors import Reason, Refusal
+from gateway.exchange.authenticate import Authenticator
+from gateway.mcp.upstreams.client import UpstreamClient
+from gateway.mcp.upstreams.feed import Follower
+from gateway.mcp.upstreams.upstream import Joined, Upstream
+from gateway.model import Principal
+from tests.interop.probe import Probe
+from tests.interop.serving import over_http
+
+
+def client(person: str, kind: int) -> UpstreamClient:
+    """One of its clients; each kind of each person has a connection of its own."""
+    return UpstreamClient(
+        Principal(issuer="https://i.example", client="c", subject=person),
+        person,
+        "2025-11-25",
+        {"kind": {person: kind}},
+    )
+
+
+@asynccontextmanager
+async def upstream(folder: Path, most: int) -> AsyncIterator[Upstream]:
+    """A probe of the handshake behind so many connections."""
+    async with over_http(Probe().server, only="legacy") as url, Connections() as connections:
+        (folder / "gateway.yaml").write_text(
+            f"upstreams:\n  up: {{url: '{url}', network: private, connections: {most}}}\n", "utf-8"
+        )
+        spec = load_config(folder / "gateway.yaml", {}).upstreams["up"]
+        async with asyncio.TaskGroup() as tasks:
+            made = Upstream(spec, connections=connections, authenticator=Authenticator({}), tasks=tasks)
+            try:
+                yield made
+            finally:
+                await made.close()
+
+
+async def stands(made: Upstream, person: str, kind: int) -> Joined:
+    """A connection that is there, at rest."""
+    joined, _ = await made.session(client(person, kind))
+    return joined
+
+
+async def test_who_wants_more_loses_the_oldest_of_their_own(tmp_path: Path) -> None:
+    """Half is the most that one principal gets; another's connection, older than all, stays."""
+    async with upstream(tmp_path, 4) as made:
+        other = await stands(made, "bob", 0)
+        first, second = await stands(made, "ann", 1), await stands(made, "ann", 2)
+        third = await stands(made, "ann", 3)
+        assert [made.has(one) for one in (other, first, second, third)] == [True, False, True, True]
+        assert other.link.now is not None
+
+
+async def test_who_uses_all_of_their_own_is_refused_and_others_are_not(tmp_path: Path) -> None:
+    """Connections with followers are never ended for another one."""
+    async with upstream(tmp_path, 4) as made:
+        for kind in (1, 2):
+            joined = await stands(made, "ann", kind)
+            joined.feed.add(Follower(lambda _, __: None))
+        with pytest.raises(Refusal, match="2 busy connections of yours") as refused:
+            made.link(client("ann", 3))
+        assert refused.value.reason is Reason.RATE_LIMITED
+        for kind in (1, 2):
+            assert made.has(await stands(made, "bob", kind))
+
+
+async def test_where_all_are_taken_one_that_rests_makes_room(tmp_path: Path) -> None:
+    """Whoever's it is: the one that was used longest ago; where none rests, nothing more is connected."""
+    async with upstream(tmp_path, 2) as made:
+        ann, bob = await stands(made, "ann", 1), await stands(made, "bob", 1)
+        eve = await stands(made, "eve", 1)
+        assert [made.has(one) for one in (ann, bob, eve)] == [False, True, True]
+        for one in (bob, eve):
+            one.feed.add(Follower(lambda _, __: None))
+        with pytest.raises(Refusal, match="2 busy connections already") as refused:
+            made.link(client("ann", 1))
+        assert refused.value.reason is Reason.BACKEND_UNAVAILABLE
