@@ -44,6 +44,7 @@ class Verdict:
 
     `head` is the number of the last head that fits, at `head_place`; `tail` counts the lines behind it, which nothing
     proves, and `deleted` those whose values retention deleted. `beside` are other journals that its heads know of.
+    `last_place` and `last_time` are of the last line that can be read.
     """
 
     chain: str = ""
@@ -54,6 +55,8 @@ class Verdict:
     head_hash: str = ""
     tail: int = 0
     tail_seconds: float = 0.0
+    last_place: str = ""
+    last_time: float = 0.0
     deleted: int = 0
     writers: int = 0
     beside: frozenset[str] = frozenset()
@@ -111,6 +114,7 @@ class Check:
             if not is_head(link) and self._before is not None:
                 self._say(found, f"begins the writer {link.writer}, and is not signed")
         self._before, self._broken = link, False
+        self.verdict.last_place, self.verdict.last_time = found.place, link.time
         self.verdict.tail_seconds = max(0.0, link.time - self._head_time) if self.verdict.tail else 0.0
 
     def end(self, known_head: int = 0) -> Verdict:

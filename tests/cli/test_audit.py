@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from sqlalchemy import text
 
 from gateway.cli import main
 from gateway.config import load_config
@@ -231,6 +232,23 @@ async def test_a_whole_journal_that_was_taken_out_of_the_database(
     result = await asyncio.to_thread(run, folder, "verify")
     assert result.exit_code == 1
     assert problem in result.stdout
+
+
+async def test_the_end_of_a_journal_that_was_taken_out_of_the_database(folder: Path) -> None:
+    """Together with the note of how far it was: the journal beside it goes on."""
+    async with Database(f"sqlite:///{folder}/gateway.db") as database, database.connect() as connection:
+        (first,) = await connection.execute(text("SELECT position, line FROM audit WHERE phase = 'note' LIMIT 1"))
+    kept = f"position <= {first.position}"
+    place = f"UPDATE audit_filled SET \"offset\" = {first.position}, hash = '{read_line(first.line.encode()).hash}'"
+    await changed(folder, f"DELETE FROM audit WHERE NOT ({kept})", place)
+    path = folder / "gateway.journal"
+    assert (await asyncio.to_thread(run, folder, "verify")).exit_code == 0  # a moment behind is usual
+    async with Journal(path, key=key_in(folder / "gateway.journal.key"), now=lambda: START + 3600):
+        pass
+    result = await asyncio.to_thread(run, folder, "verify")
+    assert result.exit_code == 1
+    database_said = result.stdout.partition("database")[2]
+    assert "number 1 is the last line here, and the journal goes on for 3,600 s" in database_said
 
 
 async def test_a_journal_of_another_process_that_was_taken_out_of_the_database(folder: Path) -> None:

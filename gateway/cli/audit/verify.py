@@ -17,7 +17,7 @@ from gateway.cli.policy.output import FAILED, console, json_option, write_json
 from gateway.model import Json
 from gateway.stores.records import Records
 from gateway.stores.segments import all_segments
-from gateway.stores.verify import Check, Problem, Verdict, found_in
+from gateway.stores.verify import PATIENCE, Check, Problem, Verdict, found_in
 
 STEP = 2000
 """Lines between two looks at the bar."""
@@ -91,10 +91,22 @@ def _judged(where: Source, rules: Rules) -> Iterator[Judged]:
     known = {chain: one.verdict.head for chain, one in database.items() if one.verdict.sound}
     found = []
     if where.journal is not None:
-        found.append(_journal(where.journal, rules, known))
+        journal = _journal(where.journal, rules, known)
+        if filled and journal.verdict.chain in database:
+            _hold_to_journal(database[journal.verdict.chain].verdict, journal.verdict)
+        found.append(journal)
     found += database.values()
     yield from found
     yield from _missing(found, {*database, *rules.gone}, filled=filled)
+
+
+def _hold_to_journal(copy: Verdict, journal: Verdict) -> None:
+    """A copy is a moment behind; one that ends long before its journal lacks lines, whatever it says of itself."""
+    late = journal.last_time - copy.last_time
+    if copy.sound and copy.lines and late > PATIENCE:
+        goes_on = f"is the last line here, and the journal goes on for {late:,.0f} s"
+        say = f"{goes_on}: lines after it are missing, or not copied yet, which a gateway does at its start"
+        copy.problems.append(Problem(copy.last_place, say))
 
 
 def _missing(judged: list[Judged], there: set[str], *, filled: bool) -> Iterator[Judged]:
