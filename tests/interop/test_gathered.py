@@ -11,7 +11,7 @@ from typing import Any
 import mcp_types as types
 import pytest
 from mcp import Client
-from mcp.server.subscriptions import PromptsListChanged
+from mcp.server.subscriptions import PromptsListChanged, ResourceUpdated
 from mcp.shared.exceptions import MCPError
 
 from tests.interop.probe import Probe
@@ -133,3 +133,18 @@ async def _named(changes: Any, name: str) -> bool:
         if type(change).__name__ == name:
             return True
     return False
+
+
+async def test_each_client_hears_of_its_own_resources_alone(tmp_path: Path) -> None:
+    """Two that share a connection to their upstream, each with a resource of its own."""
+    async with (
+        two(tmp_path, "2026-07-28") as (mcp, _, b),
+        Client(f"{mcp}/b", mode="2026-07-28") as one,
+        Client(f"{mcp}/b", mode="2026-07-28") as other,
+        one.listen(resource_subscriptions=[b.uri]) as mine,
+        other.listen(resource_subscriptions=["b://other"]) as theirs,
+    ):
+        await b.bus.publish(ResourceUpdated("b://other"))
+        assert getattr(await asyncio.wait_for(anext(aiter(theirs)), 20), "uri", None) == "b://other"
+        await b.updated()
+        assert getattr(await asyncio.wait_for(anext(aiter(mine)), 20), "uri", None) == b.uri

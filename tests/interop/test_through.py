@@ -142,7 +142,14 @@ async def test_a_call_without_a_trace_is_sent_as_it_came(tmp_path: Path) -> None
 @UPSTREAMS
 async def test_tasks_are_not_carried_and_said_so(tmp_path: Path, upstream: str) -> None:
     """A call that asks for a task is answered at once, and the methods of tasks are not there."""
-    async with probed(tmp_path, upstream) as (url, _), aiohttp.ClientSession() as http:
+    arrived: list[dict[str, Any]] = []
+
+    async def note(ctx: Any, call_next: Any) -> Any:
+        arrived.append(dict(ctx.params or {}))
+        return await call_next(ctx)
+
+    async with probed(tmp_path, upstream) as (url, probe), aiohttp.ClientSession() as http:
+        probe.server.middleware.insert(0, note)
         accept = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-11-25"}
 
         async def post(message: dict[str, Any], **more: str) -> tuple[str, str]:
@@ -161,6 +168,8 @@ async def test_tasks_are_not_carried_and_said_so(tmp_path: Path, upstream: str) 
         call = {"name": "plain", "arguments": {}, "task": {"ttl": 1000}}
         assert "plain of probe" in (await post({"id": 2, "method": "tools/call", "params": call}, **own))[1]
         assert "-32601" in (await post({"id": 3, "method": "tasks/list", "params": {}}, **own))[1]
+        assert [one["name"] for one in arrived if "name" in one] == ["plain"]
+        assert not any("task" in one for one in arrived)
 
 
 async def test_sessions_of_one_upstream_hear_as_much_as_each_wants(tmp_path: Path) -> None:
