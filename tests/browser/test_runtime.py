@@ -268,9 +268,8 @@ async def test_fetch_stays_open_while_a_person_is_asked(host: Host, tmp_path: Pa
     await expect(notice).to_have_count(1)
     await host.until("host.calls('http_stream').length")
     await frame.locator("body").focus()
-    await frame.wait_for_function("document.hasFocus()")
     await host.page.keyboard.press("Tab")
-    await frame.wait_for_function("document.activeElement.localName === 'webmcp-gateway-notice'")
+    await expect(notice).to_be_focused()
     await host.page.keyboard.press("Enter")
     await host.until("host.of('ui/open-link').length")
     assert await host.run("host.of('ui/open-link')[0].params") == {"url": "http://console.example/approvals/p1"}
