@@ -22,6 +22,7 @@ from gateway.stores.sql import Database
 from tests.attacks.doors import AttackedDoor, BridgeDoor, HttpDoor, SiteDoor, StdioDoor
 from tests.attacks.world import APP, CSRF, TOKEN, AttackWorld, Loopback, attacked
 from tests.callers.issuer import Issuer, issuer
+from tests.leaks.watch import environment
 
 EXTRA = """
   theirs: {{type: authorization_code, issuer: "{issuer}", client_id: gateway, network: private}}
@@ -163,7 +164,12 @@ async def piped(world: AttackWorld, shown: Mapping[str, str]) -> AsyncIterator[a
     )
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *program, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL, env=token
+        sys.executable,
+        *program,
+        stdin=pipe,
+        stdout=pipe,
+        stderr=asyncio.subprocess.DEVNULL,
+        env={**environment(), **token},
     )
     try:
         yield process

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 from collections.abc import Mapping
 from typing import Any, Final
@@ -34,6 +35,7 @@ _COOKIE: Final = re.compile(r"webmcp-gateway-session[^= ]*=([A-Za-z0-9_-]{20,})"
 def install() -> None:
     """From now on everything goes through `TAPS`; what is written stays as it is."""
     _tap_answers()
+    _tap_files()
     _tap_frames()
     _tap_traces()
     _tap_commands()
@@ -89,6 +91,18 @@ def _tap_answers() -> None:
     StreamWriter.write = writing  # type: ignore[method-assign]  # the same, and looked at
     StreamWriter.write_eof = ending  # type: ignore[method-assign]
     StreamWriter.write_headers = heading  # type: ignore[method-assign]
+
+
+def _tap_files() -> None:
+    """The kernel sends files of apps from where they are, past what else writes answers."""
+    sendfile = web.FileResponse._sendfile
+
+    async def sending(self: web.FileResponse, request: Any, fobj: Any, offset: int, count: int) -> Any:
+        if _is_ours(request.protocol):
+            TAPS.watch.look("sent files", os.pread(fobj.fileno(), count, offset))
+        return await sendfile(self, request, fobj, offset, count)
+
+    web.FileResponse._sendfile = sending  # type: ignore[method-assign]  # the same, and looked at
 
 
 def _tap_frames() -> None:
