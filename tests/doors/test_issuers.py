@@ -232,20 +232,25 @@ class _Named:
         self.network = network
 
 
-async def test_a_session_of_mcp_is_its_principals_alone(guarded: World, evil: Issuer) -> None:
-    """Another person with its id finds none (protocol 2025-11-25)."""
+@pytest.mark.parametrize("mount", ["/mcp", "/mcp/cart"])
+async def test_a_session_of_mcp_is_its_principals_alone(guarded: World, evil: Issuer, mount: str) -> None:
+    """Another person with its id can neither ask, nor hear, nor end it (protocol 2025-11-25)."""
+    url = f"{guarded.url}{mount}"
     alice = bearer(evil.sign(evil.claims(guarded.url, scope="mcp:use")))
     mallory = bearer(evil.sign(evil.claims(guarded.url, scope="mcp:use", sub="mallory")))
     headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     said = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
     async with aiohttp.ClientSession() as client:
-        async with client.post(f"{guarded.url}/mcp", json=said, headers={**headers, **alice}) as got:
+        async with client.post(url, json=said, headers={**headers, **alice}) as got:
             assert got.status == 200, await got.text()
             session = {"mcp-session-id": got.headers["mcp-session-id"], "mcp-protocol-version": "2025-11-25"}
         listed = {"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}}
+        for method in ("GET", "DELETE"):
+            async with client.request(method, url, headers={**headers, **session, **mallory}) as got:
+                assert got.status == 404, method
         for shown, expected in ((mallory, 404), ({}, 401), (alice, 200)):
-            async with client.post(f"{guarded.url}/mcp", json=listed, headers={**headers, **session, **shown}) as got:
+            async with client.post(url, json=listed, headers={**headers, **session, **shown}) as got:
                 assert got.status == expected, shown
 
 
