@@ -2,13 +2,16 @@
 import { cpSync } from "node:fs";
 import { defineConfig, minifySync, type UserConfig } from "vite";
 
-/** What only the runtime's own modules call each other by: of no protocol, no page and no browser. */
+/** What only the runtime's own modules call each other by: of no protocol, no page, and nothing that it asks a browser for. */
 const INTERNAL = [
-  "absolute", "acknowledge", "activated", "activity", "addresses", "answered", "appTools", "attach", "began", "blobs", "calls", "cancelled", "carries",
-  "definition", "definitions", "envelope", "eventMessage", "eventOrigin", "eventPorts", "eventSource", "flying", "fromHost", "fromPage", "gestures", "giveWay", "departs", "progressed", "onProgress", "bulk", "prefix", "remote", "isOpen", "notify", "active", "dispatch",
-  "handshake", "http", "keep", "post", "holds", "hurry", "isMember", "later", "launched", "listen", "notice", "offered", "offers", "offline", "onChange", "opened", "ownProperty",
-  "pageHasTools", "pageInitialized", "pageInitializes", "pageSpeaks", "pageTools", "postToParent", "proof", "receive", "registry", "relay",
-  "renew", "renewed", "reported", "reports", "requests", "settle", "settled", "speaks", "styled", "taken", "toHost", "toPage", "wire", "withdrew",
+  "absolute", "acknowledge", "activated", "active", "activity", "addresses", "answered", "appTools", "ask", "attach", "began", "begin", "blobs",
+  "bulk", "calls", "can", "cancelled", "carries", "changed", "definition", "definitions", "departs", "dispatch", "envelope", "eventMessage",
+  "eventOrigin", "eventPorts", "eventSource", "first", "flying", "fromHost", "fromPage", "gesture", "gestures", "giveWay", "handshake", "holds",
+  "host", "http", "hurry", "isMember", "isOpen", "keep", "later", "launched", "listen", "model", "notice", "notify", "offered", "offers", "offline",
+  "onChange", "onProgress", "opened", "own", "ownProperty", "page", "pageHasTools", "pageInitialized", "pageInitializes", "pageSpeaks", "pageTools",
+  "post", "postToParent", "prefix", "progressed", "proof", "random", "receive", "registry", "relay", "remote", "renew", "renewed", "reported",
+  "reports", "requests", "reset", "rest", "settle", "settled", "speaks", "stop", "styled", "take", "taken", "toHost", "toPage", "update", "watch",
+  "wire", "withdrew",
 ];
 
 const bundles: Record<string, UserConfig> = {
@@ -19,7 +22,7 @@ const bundles: Record<string, UserConfig> = {
       target: "es2022",
       // The runtime is in every view: each byte counts.
       minify: "terser",
-      terserOptions: { ecma: 2020, compress: { passes: 3, keep_fargs: false, unsafe_arrows: true, pure_getters: true }, mangle: { properties: { regex: new RegExp(`^(${INTERNAL.join("|")})$`) } } },
+      terserOptions: { ecma: 2020, compress: { passes: 3, inline: 1, conditionals: false, unsafe_proto: true, keep_fargs: false, unsafe_arrows: true, pure_getters: true }, mangle: { properties: { builtins: true, regex: new RegExp(`^(${INTERNAL.join("|")})$`) } } },
       lib: { entry: "src/view/index.ts", formats: ["iife"], name: "webmcpGatewayRuntime", fileName: () => "runtime.js" },
     },
     plugins: [

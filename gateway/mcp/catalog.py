@@ -60,7 +60,10 @@ class _Entry:
 
 
 class Catalog:
-    """What one mount offers: of the app `app`, or of all `apps` where it is None."""
+    """What one mount offers: of the app `app`, or of all `apps` where it is None.
+
+    `largest` says how many bytes a message to it may have now.
+    """
 
     def __init__(
         self,
@@ -71,10 +74,12 @@ class Catalog:
         forwarder: Forwarder,
         exchange: Exchange,
         storage: kept.Storage,
+        largest: Callable[[], int],
     ) -> None:
         self._app = app
         self._all = apps
         self._views = views
+        self._largest = largest
         self._forwarder = forwarder
         self._exchange = exchange
         self._keeping = kept.StorageTool(storage)
@@ -235,7 +240,13 @@ class Catalog:
         launch = read.optional_text(arguments, "launch")
         attached = self._views.attach(client.principal, self._app, launch, read.mapping(arguments, "capabilities"))
         return of_values(
-            {"view": attached.view, "key": attached.key, "proven": attached.proven, "held": list(attached.held)}
+            {
+                "view": attached.view,
+                "key": attached.key,
+                "proven": attached.proven,
+                "held": list(attached.held),
+                "largest": self._largest(),
+            }
         )
 
     async def _list_view_tools(self, arguments: Arguments, client: Client) -> types.CallToolResult:

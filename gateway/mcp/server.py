@@ -129,7 +129,15 @@ class Face:
         sessions_each: int = PER_PRINCIPAL,
         session_idle: float = SESSION_IDLE,
     ) -> None:
-        self.catalog = Catalog(app, apps=apps, views=views, forwarder=forwarder, exchange=exchange, storage=storage)
+        self.catalog = Catalog(
+            app,
+            apps=apps,
+            views=views,
+            forwarder=forwarder,
+            exchange=exchange,
+            storage=storage,
+            largest=body_limit,
+        )
         self._views = views
         self._principal = principal
         self._changes = Changes(lambda principal: views.tools(principal, app))

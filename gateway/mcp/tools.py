@@ -89,6 +89,7 @@ def webmcp_attach() -> types.Tool:
         "key": {"type": "string"},
         "proven": {"type": "boolean"},
         "held": {"type": "array", "items": {"type": "string"}},
+        "largest": {"type": "integer", "description": "Bytes that one message may have."},
     }
     return types.Tool(
         name="webmcp_attach",

@@ -16,14 +16,16 @@ FRAMES = {
     "src": "frame.sandbox = 'allow-scripts'; frame.src = '/sub/app.html';",
     "blob": "frame.sandbox = 'allow-scripts'; frame.src = URL.createObjectURL(new Blob([html], {type: 'text/html'}));",
     "write": "",
+    "proxy": "frame.sandbox = 'allow-scripts allow-same-origin allow-forms'; frame.src = 'http://proxy.test/';",
 }
-"""How hosts show a page; `write`: into an empty document of an origin that the page can read."""
+"""How hosts show a page; `write`: into an empty document of an origin that the page can read; `proxy`: the same in
+a page of another origin, which carries messages both ways."""
 
 
 @pytest.fixture
 async def host(page: Page) -> AsyncIterator[Host]:
     """A plain host on a real server."""
-    async with host_server(CSP.replace("frame-src", "frame-src 'self'")) as url:
+    async with host_server(CSP.replace("frame-src", "frame-src 'self' http://proxy.test")) as url:
         await page.goto(url)
         yield Host(page)
 
@@ -56,6 +58,11 @@ PAGES: dict[str, Callable[[], str]] = {
 async def shown(host: Host, kind: str, html: str) -> Frame:
     """The page in such a frame."""
     await host.page.route("**/sub/app.html", lambda route: route.fulfill(body=html, content_type="text/html"))
+    proxy = (Path(__file__).parent / "runtime" / "proxy.html").read_text("utf-8")
+    policy = {"content-security-policy": CSP.replace("'none'", "'self' 'unsafe-inline'", 1)}
+    await host.page.route(
+        "http://proxy.test/", lambda route: route.fulfill(body=proxy, content_type="text/html", headers=policy)
+    )
     await host.run(
         "([html, kind, how]) => { const frame = document.createElement('iframe'); host.frame = frame;"
         " if (kind !== 'write') new Function('frame', 'html', how)(frame, html); document.body.append(frame);"
@@ -63,6 +70,9 @@ async def shown(host: Host, kind: str, html: str) -> Frame:
         " frame.contentDocument.close(); } }",
         [html, kind, FRAMES[kind]],
     )
+    if kind == "proxy":
+        await host.until("host.of('ui/notifications/sandbox-proxy-ready').length")
+        await host.run("html => host.notify('ui/notifications/sandbox-resource-ready', { html })", html)
     await host.until("host.of('ui/notifications/initialized').length")
     return host.page.frames[-1]
 

@@ -33,6 +33,25 @@ async def test_the_cart_works_by_plain_tool_calls(page: Page, world: World, scri
     assert all(line["has_token"] for line in world.arrived())
 
 
+async def test_what_the_way_does_not_carry_is_answered_as_such(page: Page, world: World, script: Path) -> None:
+    """The host's call fails for the size of its message; the page gets the 413 that a gateway would have given it."""
+    async with shown(page, world, script) as frame:
+        answer = await frame.locator("body").evaluate(
+            """async () => {
+              const sent = async (size) => {
+                const body = new FormData();
+                body.append("file", new Blob([new Uint8Array(size)]), "file.bin");
+                const response = await fetch("/api/cart", { method: "POST", body });
+                const { status, type } = await response.json();
+                return [response.status, status, response.headers.get("gateway-reason"), type];
+              };
+              const large = await sent(17 * 1024 * 1024);
+              return { large, then: (await fetch("/api/cart")).status };
+            }"""
+        )
+    assert answer == {"large": [413, 413, "request-too-large", "about:blank"], "then": 200}
+
+
 async def test_a_real_click_is_the_persons_where_the_app_is_trusted(page: Page, world: World, script: Path) -> None:
     """The view tells of it, and the record says whose word that is; a click that a script makes is the page's."""
     await trust_gestures(world)

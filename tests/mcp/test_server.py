@@ -12,6 +12,7 @@ import pytest
 from mcp import Client, MCPError
 from mcp.client.subscriptions import ToolsListChanged
 
+from gateway.mcp.server import BODY_LIMIT
 from tests.mcp.fakes import ADD, LOCAL, MODES, Mount, Served, as_app, principal_of, said
 
 ADA = "issuer|client|ada"
@@ -163,7 +164,13 @@ async def test_a_view_attaches(served: Served, mode: str) -> None:
     async with as_app(served.url, mode) as client:
         attached = await client.call_tool("webmcp_attach", {"launch": "launch-value", "capabilities": {}})
         refused = await client.call_tool("webmcp_attach", {"launch": "guess"})
-    assert attached.structured_content == {"view": "view-1", "key": "a2V5", "proven": True, "held": ["checkout"]}
+    assert attached.structured_content == {
+        "view": "view-1",
+        "key": "a2V5",
+        "proven": True,
+        "held": ["checkout"],
+        "largest": BODY_LIMIT,
+    }
     assert refused.is_error
     assert "view-unproven" in said(refused)
 

@@ -181,3 +181,24 @@ test("a host without serverTools is no host for requests", async () => {
   const alone = createCalls({ handshake: bare, proof: {} as Proof, activity, gestures, requests, pending: { notice: () => () => undefined, later: () => 0 }, toHost: () => 0, toPage: () => 0, hurry: () => undefined, departs: () => undefined });
   await expect(alone.http({ url: "/x" })).rejects.toBeInstanceOf(NoHost);
 });
+
+test("of many calls a few leave at once; slow ones make room, and so do those that are answered", async () => {
+  const slow: (() => void)[] = [];
+  const proof = { sign: async () => undefined } as Proof;
+  const pending = { notice: () => () => undefined, later: (run: () => void) => slow.push(run) };
+  const many = createCalls({ handshake, proof, activity, gestures, requests, pending, toHost: () => 0, toPage: () => 0, hurry: () => undefined, departs: () => undefined });
+  const left = () => toHost.filter(({ method }) => method === "tools/call");
+  const all = Array.from({ length: 60 }, (_, at) => many.http({ url: `/${at}` }));
+  await moment();
+  expect(left().length).toBe(8);
+  reply({ status: 200 });
+  await moment();
+  expect(left().length).toBe(9);
+  for (let turns = 0; turns < 10; turns++) {
+    slow.splice(0).forEach((run) => run());
+    await moment();
+  }
+  // The one that was answered, and as many as the gateway takes.
+  expect(left().length).toBe(49);
+  expect((await all[7])?.["structuredContent"]).toEqual({ status: 200 });
+});

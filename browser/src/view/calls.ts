@@ -20,6 +20,12 @@ const STORAGE = "webmcp_storage";
 
 /** A host's gateway takes 64 calls at a time: what is over that waits here, and some places are left for other calls. */
 const AT_ONCE = 48;
+/**
+ * So many of those leave without a pause, about as a browser's own pool has connections: with more on its way, host and gateway
+ * would be busy with them when a model calls. A slow one makes room for the next one, after so many milliseconds.
+ */
+const BRISK = 8;
+const SLOW = 100;
 
 /** There is nobody who could carry a request: the reason `no-host`. */
 export class NoHost extends Error {}
@@ -36,6 +42,8 @@ export interface Calls {
   tool(name: string, args: Params): Promise<Params>;
   /** The requests of `fetch` that the host has, and has not answered. */
   flying: ReadonlySet<unknown>;
+  /** Bytes that a call may have on its way to the gateway. */
+  largest(): number;
   /** Whether the host takes a body as a `Blob`. */
   bulk(): Promise<boolean>;
   /** The result of `http_stream`; `pushed` is told the parts that come before it, where the host can do that. */
@@ -72,6 +80,8 @@ interface Cause {
 export function createCalls({ handshake, proof, activity, gestures, requests, pending, toHost, toPage, hurry, departs }: Ends): Calls {
   const flying = new Set<unknown>();
   const gate = createGate(AT_ONCE);
+  const brisk = createGate(BRISK);
+  const slow = (): Promise<void> => new Promise((resolve) => pending.later(resolve, SLOW));
   const departing = new Set<unknown>();
   const away = new Set<Id>();
   const held = new Map<unknown, AbortController>();
@@ -148,7 +158,15 @@ export function createCalls({ handshake, proof, activity, gestures, requests, pe
         departs();
         return call(TOOL, Promise.resolve(full), signal).finally(() => flying.delete(full));
       };
-      const result = await unlessAborted(gate(send), signal);
+      const paced = (): Promise<Params> =>
+        new Promise((resolve, reject) => {
+          void brisk(() => {
+            const sent = send();
+            sent.then(resolve, reject);
+            return Promise.race<unknown>([sent.catch(() => undefined), slow()]);
+          });
+        });
+      const result = await unlessAborted(gate(paced), signal);
       const headers = answerOf(result)?.["headers"];
       if (isObject(headers) && headers["gateway-calls"]) hurry();
       return settle(result, ends, signal);
@@ -160,6 +178,7 @@ export function createCalls({ handshake, proof, activity, gestures, requests, pe
     },
     tool: (name, args) => call(name, name === STORAGE ? proven(args) : Promise.resolve(args)),
     flying,
+    largest: proof.largest,
     bulk: async () => !!(await handshake.host())?.bridge,
     stream,
     fromPage: (message) => void depart(message),

@@ -19,6 +19,7 @@ let push: Params[];
 let give: (args: Params, signal?: AbortSignal) => unknown;
 
 const calls = {
+  largest: () => 150_000,
   async http(args: Params, signal?: AbortSignal) {
     asked.push(args);
     const given = await give(args, signal);
@@ -136,6 +137,19 @@ test("without an answer fetch rejects with a cause; without a host the tier answ
   give = () => { throw new NoHost("nobody"); };
   const response = await fetch("/x");
   expect([response.status, response.headers.get("detail")]).toEqual([503, "nobody"]);
+});
+
+test.each([
+  [100_000, "HTTP 413", 413],
+  [200_000, "failed", 413],
+  [100_000, "failed", 0],
+  [10, "HTTP 413", 0],
+])("a body of %i for which the host says %s", async (size, message, status) => {
+  give = () => { throw new Error(message); };
+  const sent = fetch("/x", { method: "POST", body: "x".repeat(size) });
+  if (!status) return expect(sent).rejects.toThrow("Failed to fetch");
+  const response = await sent;
+  expect([response.status, response.headers.get("gateway-reason"), await response.json()]).toMatchObject([413, "request-too-large", { status: 413 }]);
 });
 
 test("an abort before, during and while reading rejects with its reason", async () => {

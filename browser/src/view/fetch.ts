@@ -9,9 +9,13 @@ import { isObject, type Params } from "./json-rpc";
 import { readLocal } from "./local";
 import { createResponse, opaqueRedirect, readAnswer, type Answer, type Parts } from "./response";
 import { answerOf } from "./results";
+import { problem } from "./tiers";
 
 /** To a gateway at the end of a bridge: the bytes of an answer may come beside it, and parts of a stream before it. */
 const BESIDE = { _bytes: true };
+/** What hosts say of a call that was larger than they, or the way to the gateway, carry; of a small body it means something else. */
+const TOO_LARGE = /\b413\b|too large/i;
+const LARGE = 65536;
 const REDIRECTS = [301, 302, 303, 307, 308];
 
 interface Ends {
@@ -63,6 +67,10 @@ export function createFetch({ addresses, calls, offline, Request, blobs, digest,
       return answered(await calls.http(request.integrity ? args : { ...args, stream: true, ...BESIDE }, request.signal));
     } catch (error) {
       if (error instanceof NoHost) return offline(args, error.message);
+      const said = String(error);
+      const size = request.signal.aborted ? 0 : JSON.stringify(args).length;
+      // Many hosts only say that the call failed.
+      if (size > calls.largest() || (size > LARGE && TOO_LARGE.test(said))) return problem(413, "request-too-large", said);
       throw error;
     }
   }
@@ -77,7 +85,7 @@ export function createFetch({ addresses, calls, offline, Request, blobs, digest,
   };
 
   async function local(request: Request, blob: Blob): Promise<Response> {
-    if (request.method !== "GET") throw failed("local URLs are only read");
+    if (request.method !== "GET") throw failed("only GET");
     const body = new Uint8Array(await blob.arrayBuffer());
     const headers: [string, string][] = [["content-type", blob.type]];
     return createResponse({ status: 200, statusText: "OK", headers, body, url: "", redirected: false }, request.url, request.signal);

@@ -46,7 +46,7 @@ function demand(met: boolean, what: string): void {
 function schema(given: unknown): Params {
   if (given === undefined) return { type: "object", properties: {} };
   const json = isObject(given) ? JSON.stringify(given) : undefined;
-  if (json === undefined) throw new TypeError("inputSchema must be an object that JSON can write");
+  if (json === undefined) throw new TypeError("inputSchema must be a JSON object");
   // MCP demands `type: "object"`; WebMCP leaves it to the page.
   return { type: "object", ...(JSON.parse(json) as Params) };
 }
@@ -122,7 +122,7 @@ export function createModelContext(registry: Registry, scope: Scope): EventTarge
 
     async executeTool(tool: { name?: unknown }, input?: unknown, options?: { signal?: AbortSignal }): Promise<string | null> {
       const known = isObject(tool) ? registry.get(String(tool["name"])) : undefined;
-      if (!known) throw new TypeError("executeTool takes a tool that getTools() gave");
+      if (!known) throw new TypeError("This tool is not of getTools()");
       return toText(await execute(known, readInput(input), options?.signal));
     }
 

@@ -20,12 +20,15 @@ export interface Proof {
   /** Whether a tool may be offered past the gateway; answered once attach was, false where that failed. */
   offered(name: string): boolean;
   settled(): Promise<void>;
+  /** Bytes that a message to the gateway may have, as far as it said so. */
+  largest(): number;
 }
 
 interface View {
   id: string;
   key: Promise<CryptoKey> | undefined;
   held: Set<unknown>;
+  largest: number;
 }
 
 export interface Crypto {
@@ -59,11 +62,12 @@ export function createProof({ crypto, attach, later, cancel, warn, changed }: En
   function readView(result: Params): View {
     const given = result["isError"] ? undefined : answerOf(result);
     if (typeof given?.["view"] !== "string") throw new Error("webmcp_attach was refused");
-    const { view: id, key, held } = given as { view: string; key?: unknown; held?: unknown };
+    const { view: id, key, held, largest } = given as { view: string; key?: unknown; held?: unknown; largest?: number };
     return {
       id,
       key: typeof key === "string" ? importKey?.(fromBase64(key)) : undefined,
       held: new Set(Array.isArray(held) ? held : []),
+      largest: largest ?? Infinity,
     };
   }
 
@@ -120,5 +124,6 @@ export function createProof({ crypto, attach, later, cancel, warn, changed }: En
     },
     offered: (name) => view !== undefined && !view.held.has(name),
     settled: () => settled,
+    largest: () => view?.largest ?? Infinity,
   };
 }

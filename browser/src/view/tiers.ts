@@ -49,8 +49,11 @@ export function showTier(tier: Tier, previous?: Tier): void {
   document.dispatchEvent(new CustomEvent("tierchange", { bubbles: true, detail: { tier, previous } }));
 }
 
-function problem(status: 202 | 503, reason: string, detail: string, more: Params = {}): Answer {
-  const statusText = status === 202 ? "Accepted" : "Service Unavailable";
+const WORDS = { 202: "Accepted", 413: "Content Too Large", 503: "Service Unavailable" };
+
+/** An answer of the runtime's own. */
+export function problem(status: keyof typeof WORDS, reason: string, detail: string, more: Params = {}): Answer {
+  const statusText = WORDS[status];
   const headers = { "content-type": "application/problem+json", "gateway-reason": reason };
   return readAnswer({ status, statusText, headers, bodyType: "json", body: { type: "about:blank", title: statusText, status, detail, ...more } });
 }

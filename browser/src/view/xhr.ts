@@ -9,7 +9,7 @@ defineHandlers(Progressing.prototype, ["loadstart", "progress", "abort", "error"
 const FORBIDDEN = /^(connect|trac[ek])$/i;
 const TYPES = ["", "arraybuffer", "blob", "document", "json", "text"];
 
-function refuse(name: string, why = "The object's state does not allow it."): never {
+function refuse(name: string, why = "Not in this state"): never {
   throw new DOMException(why, name);
 }
 
@@ -83,10 +83,10 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
     }
 
     open(method: string, url: string | URL, async = true) {
-      if (FORBIDDEN.test(method)) refuse("SecurityError", `This method is forbidden: ${method}`);
+      if (FORBIDDEN.test(method)) refuse("SecurityError", `Forbidden: ${method}`);
       // The browser's own request says what a method is, and how it is written.
       const known = attempt(() => ({ at: resolve(String(url)), by: new Request("data:,", { method }).method }));
-      if (!known) refuse("SyntaxError", `This cannot be opened: ${method} ${url}`);
+      if (!known) refuse("SyntaxError", `No request: ${method} ${url}`);
       if (!async && (this.#timeout || this.#type)) refuse("InvalidAccessError");
       this.#end();
       this.#url = known.at;
@@ -98,7 +98,7 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
 
     setRequestHeader(name: string, value: string) {
       this.#mustBeOpen();
-      if (!attempt(() => (this.#headers.append(name, value), true))) refuse("SyntaxError", `This is no header: ${name}`);
+      if (!attempt(() => (this.#headers.append(name, value), true))) refuse("SyntaxError", `No header: ${name}`);
     }
 
     overrideMimeType(mime: string) {
@@ -116,7 +116,7 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
 
     send(given?: Document | XMLHttpRequestBodyInit | null) {
       this.#mustBeOpen();
-      if (!this.#async) refuse("NetworkError", "A view has no synchronous requests.");
+      if (!this.#async) refuse("NetworkError", "It cannot be synchronous");
       let body = /^(GET|HEAD)$/.test(this.#method) ? null : given ?? null;
       if (body instanceof Document) {
         if (!this.#headers.has("content-type")) this.#headers.set("content-type", `${body.contentType};charset=UTF-8`);
