@@ -13,6 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from tests.leaks.files import look_through
+from tests.leaks.taps import TAPS
 from tests.world import bound
 
 WAIT = 20.0
@@ -97,3 +99,4 @@ def postgresql() -> Iterator[PostgreSQL]:
             yield server
         finally:
             server.stop()
+            look_through(Path(folder), TAPS.watch, TAPS.cookies)

@@ -11,7 +11,7 @@ import pytest
 from gateway.stores.page_storage import QUOTA, Kept, PageStorage
 from gateway.stores.sealing import KeyFile, KeyRing, Unreadable
 from gateway.stores.sql import Database
-from tests.postgres import postgres
+from tests.postgresql import postgresql
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -20,8 +20,9 @@ async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
         async with Database(f"sqlite:///{tmp_path}/gateway.db") as opened:
             yield opened
     else:
-        async with postgres() as url, Database(url) as opened:
-            yield opened
+        with postgresql() as server:
+            async with Database(server.url) as opened:
+                yield opened
 
 
 @pytest.fixture

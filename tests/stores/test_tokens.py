@@ -16,7 +16,7 @@ from gateway.model import LOCAL, Principal, Secret
 from gateway.stores.sealing import GivenKeys, KeyFile, KeyRing, Unreadable, new_key, parse_keys
 from gateway.stores.sql import Database
 from gateway.stores.tokens import TokenStore
-from tests.postgres import postgres
+from tests.postgresql import postgresql
 
 TOKEN = Token(
     Secret("the-access-token"),
@@ -34,8 +34,8 @@ async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[s
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path}/gateway.db"
     else:
-        async with postgres() as place:
-            yield place
+        with postgresql() as server:
+            yield server.url
 
 
 @pytest.fixture
