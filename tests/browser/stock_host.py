@@ -25,6 +25,8 @@ POLICY = (
 )
 
 SIZE = ViewportSize(width=1280, height=720)
+PATIENCE = 30.0
+"""Seconds that the host waits for an answer, as the SDK does: a poll of the view may wait for 20."""
 
 
 def bundled(folder: Path, name: str = "host.ts") -> Path:
@@ -75,7 +77,7 @@ async def shown(
     """
     async with (
         stock_host(script) as url,
-        httpx2.AsyncClient(headers=headers) as http,
+        httpx2.AsyncClient(headers=headers, timeout=PATIENCE) as http,
         Client(
             streamable_http_client(f"{world.url}/mcp/cart", http_client=http), mode="2026-07-28", extensions=UI
         ) as client,

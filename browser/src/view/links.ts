@@ -25,11 +25,17 @@ export function watchLinks({ fetch, resolve, open, download, later, warn }: Ends
   const { click } = HTMLElement.prototype;
   const { dispatchEvent } = EventTarget.prototype;
 
-  async function save(response: Response, given: string): Promise<void> {
+  async function save(response: Response, given?: string): Promise<void> {
+    // What says that there is no file is none.
+    if (!response.ok) throw response.status;
     const blob = await response.blob();
     const name = given || nameIn(response.headers.get("content-disposition")) || new URL(response.url, "x:/").pathname.split("/").pop() || "download";
     const resource = { uri: `file:///${encodeURIComponent(name)}`, mimeType: blob.type || "application/octet-stream", blob: (await dataUrlOf(blob)).replace(/^.*?,/s, "") };
     await download({ contents: [{ type: "resource", resource }] });
+  }
+
+  async function leave(url: string): Promise<void> {
+    if (!(await open(url))) warn(`webmcp-gateway: the host does not open ${url}`);
   }
 
   async function follow(link: HTMLAnchorElement): Promise<void> {
@@ -38,12 +44,9 @@ export function watchLinks({ fetch, resolve, open, download, later, warn }: Ends
       const url = resolve(written);
       if (link.hasAttribute("download")) return await save(await fetch(url), link.download);
       const outside = !/^https?:/.test(url) || new URL(url).origin !== new URL(resolve("/")).origin;
-      if (outside || /^_?blank$/.test(link.target)) {
-        if (!(await open(url))) warn(`webmcp-gateway: the host does not open ${url}`);
-        return;
-      }
+      if (outside || /^_?blank$/.test(link.target)) return await leave(url);
       const response = await fetch(url);
-      if (/^\s*attachment/i.test(response.headers.get("content-disposition") ?? "")) await save(response, "");
+      if (/^\s*attachment/i.test(response.headers.get("content-disposition") ?? "")) await save(response);
       else warn(`webmcp-gateway: ${written} is another page; a view stays at its own. Let the app's router take the click`);
     } catch (error) {
       warn(`webmcp-gateway: ${written}: ${String(error)}`);
@@ -80,7 +83,7 @@ export function watchLinks({ fetch, resolve, open, download, later, warn }: Ends
     return dispatchEvent.call(this, event);
   };
   window.open = (url) => {
-    if (url) open(resolve(String(url))).then((opened) => opened || warn(`webmcp-gateway: the host does not open ${url}`));
+    if (url) void leave(resolve(String(url)));
     return null;
   };
 }
