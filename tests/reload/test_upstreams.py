@@ -194,7 +194,7 @@ async def test_a_client_follows_an_upstream_that_is_elsewhere_now(tmp_path: Path
             if type(change).__name__ == "ResourceUpdated":
                 updated.put_nowait(str(change.uri))
 
-    async with AsyncExitStack() as stack:
+    async with asyncio.timeout(90), AsyncExitStack() as stack:
         urls = [await stack.enter_async_context(over_http(one.server)) for one in (before, after)]
         run = Running(tmp_path, {"up": urls[0]})
         run.write("up")
