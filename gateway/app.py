@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
 from fnmatch import fnmatchcase
@@ -18,8 +18,8 @@ from gateway.asking import Approving
 from gateway.backends.connect import Connections
 from gateway.built import built
 from gateway.callers.nouns import told_by_proxies
-from gateway.config import App as AppConfig
-from gateway.config import Config, Notices, Reading, Upstream, UpstreamApp
+from gateway.changing import Changing
+from gateway.config import Config, Notices, Reading, UpstreamApp
 from gateway.doors import mcp as mcp_door
 from gateway.doors.access import Site
 from gateway.doors.answers import refused
@@ -52,7 +52,7 @@ from gateway.mcp.upstreams.room import Upstreams
 from gateway.model import Principal
 from gateway.recording import Recording
 from gateway.reload import Reloader
-from gateway.running import Apps, Backends, Held, Running, in_one_task
+from gateway.running import Apps, Backends, Held, in_one_task
 from gateway.serving import BODY, Serving
 from gateway.stores.issued import IssuedTokens
 from gateway.stores.keys import IdempotencyKeys
@@ -143,15 +143,6 @@ class _Gateway:
                 notices=self._notices,
             )
         )
-        self._reloader = Reloader(
-            config,
-            reread=reread,
-            take=self._take,
-            take_upstreams=self._take_upstreams,
-            notices=self._notices,
-            recorder=self._recorder,
-            asking=self._approving.asked_of_policies,
-        )
         self._events = Events(
             self._journal,
             self._approvals,
@@ -205,12 +196,33 @@ class _Gateway:
             face=self._face,
         )
         self._metrics.look(self._upstreams.look)
-        self._merged = merged = Merged(lambda: self._upstreams.proxies)
+        merged = Merged(lambda: self._upstreams.proxies)
         self._everything = self._face(None, merged)
         merged.stand_before(self._everything)
         for app in self._apps.values():
             app.face.renew()
         self._held = Held()
+        changing = Changing(
+            self._apps,
+            self._serving,
+            self._upstreams,
+            merged=merged,
+            everything=self._everything,
+            approving=self._approving,
+            views=self._views,
+            events=self._events,
+            held=self._held,
+            tasks=self._tasks,
+        )
+        self._reloader = Reloader(
+            config,
+            reread=reread,
+            take=changing.apps,
+            take_upstreams=changing.upstreams,
+            notices=self._notices,
+            recorder=self._recorder,
+            asking=self._approving.asked_of_policies,
+        )
         self._health = Health()
 
     def application(self) -> web.Application:
@@ -313,52 +325,6 @@ class _Gateway:
         sites.router.add_routes(admitted.visits.routes())
         sites.router.add_route("*", ANY_PATH, handle)
         return sites
-
-    async def _take(self, configs: Mapping[str, AppConfig]) -> None:
-        """Let other apps take effect, all at once: no await stands between their being taken by the rooms."""
-        apps = {id: await asyncio.to_thread(self._serving.of, app) for id, app in configs.items()}
-        before = dict(self._apps)
-        gone, new = before.keys() - apps.keys(), apps.keys() - before.keys()
-        for id in new:
-            await self._held.enter(self._tasks, apps[id].face)
-        for id in gone:
-            self._approving.outdated(id, "")
-            for view in self._views.of(None, id):
-                self._views.close(view)
-        self._apps.replace(apps)
-        for id, app in apps.items():
-            self._renew(before.get(id), app)
-        self._merged.forget(())
-        self._everything.renew()
-        self._events.apps_changed()
-        for id in gone:
-            before[id].face.drain()
-            await self._held.leave(before[id].face)
-
-    async def _take_upstreams(self, specs: Mapping[str, Upstream]) -> None:
-        """Let other upstreams take effect; those that are as before keep their connections."""
-        before = dict(self._upstreams.mounted)
-
-        async def enter(face: Face) -> None:
-            await self._held.enter(self._tasks, face)
-
-        async def leave(face: Face) -> None:
-            await self._held.leave(face)
-
-        await self._upstreams.replace(specs, enter, leave)
-        self._merged.forget([name for name, one in before.items() if self._upstreams.mounted.get(name) is not one])
-        for name in before.keys() | specs.keys():
-            policy = specs[name].policy if name in specs else None
-            self._approving.outdated(name, policy.version if policy is not None else "")
-        self._everything.tools_changed()
-
-    def _renew(self, before: Running | None, now: Running) -> None:
-        """What depends on an app that changed is made anew, or void."""
-        if before is None or before.packed is not now.packed:
-            now.face.renew()
-        if before is not None and before.config.policy is not now.config.policy:
-            self._approving.outdated(now.config.id, now.config.policy.version)
-            self._views.renew(now.config.id)
 
     def _shown_in(self, upstream: str) -> ShownIn:
         """Finds the view in a host page of ours that shows an app of this upstream."""
