@@ -112,7 +112,7 @@ class ToolRule:
     @property
     def held(self) -> bool:
         """Whether only the gateway may offer the tool, since no one else could enforce its rule."""
-        rules = (self.deny, self.confirm, self.when, self.pin)
+        rules = (self.deny, self.confirm, self.when, self.pin, self.timeout)
         return any(rule is not None for rule in rules) or bool(self.limits or self.quotas)
 
 

@@ -22,7 +22,8 @@ POLICY = parse_policy(
 version: 1
 backends: {shop: {url: "http://shop.test"}}
 routes: [{path: /api, methods: [GET]}]
-tools: {add: {}, held: {confirm: always}, noisy: {rate: 1/minute per principal}, closed: {deny: "no"}}
+tools: {add: {}, held: {confirm: always}, noisy: {rate: 1/minute per principal}, closed: {deny: "no"},
+        slow: {timeout: 2m}}
 """,
     "policy.yaml",
 )
@@ -54,7 +55,7 @@ async def test_a_launched_view_is_proven(views: Views) -> None:
     """The launch value makes it the view that was opened; its calls are the page's own."""
     opened = views.open(LOCAL, "cart")
     attached = views.attach(LOCAL, "cart", opened.launch.reveal(), {})
-    assert (attached.view, attached.proven, attached.held) == (opened.view, True, ("held", "noisy", "closed"))
+    assert (attached.view, attached.proven, attached.held) == (opened.view, True, ("held", "noisy", "closed", "slow"))
     caller = views.caller(LOCAL, "cart", proof(attached, 1))
     assert (caller.view, caller.proven, caller.initiator) == (opened.view, True, Initiator.PAGE)
 

@@ -42,7 +42,7 @@ class Result:
 @click.argument("source", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--into", type=click.Path(path_type=Path, dir_okay=False), help="The policy file to extend, or to make.")
 @click.option(
-    "--backend", metavar="URL|NAME", help="The API's URL for a new policy; its name where a policy has several."
+    "--backend", metavar="URL|NAME", help="For a new policy the API's URL; else the name of one of its backends."
 )
 @click.option("--app", metavar="ID", help="The app whose requests are learned, where the record has several.")
 @click.option("--deprecated", is_flag=True, help="Take deprecated operations of the API too.")
