@@ -27,7 +27,8 @@ def quick(cls: type[T]) -> type[T]:
             names[f"_default_{field.name}"] = field.default
         parameters.append(field.name if field.default is MISSING else f"{field.name}=_default_{field.name}")
         lines.append(f"    _set_{field.name}(self, {field.name})")
-    exec("\n".join([f"def __init__({', '.join(parameters)}):", *lines]), names)  # noqa: S102  # as dataclasses does it
+    source = "\n".join([f"def __init__({', '.join(parameters)}):", *lines])
+    exec(source, names)  # noqa: S102  # as dataclasses does it: all that varies in it are the names of a class's fields
     made: Any = names["__init__"]
     made.__annotations__ = found.__init__.__annotations__
     made.__qualname__ = f"{cls.__qualname__}.__init__"

@@ -313,7 +313,7 @@ class Front(asyncio.Protocol):
             finally:
                 answering.end()
             self._transport.write(answering.rest(text, status))
-        except BaseException:
+        except BaseException:  # cancelled too: half an answer may be written, and nothing may follow that
             self._transport.abort()
             raise
         self.running = None

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 def compiled(text: str) -> Program:
     """The program of an expression in CEL. Raises what the engine does: ValueError, RuntimeError."""
-    # The engine brings a command line of its own, which takes 150 ms to import: only policies with conditions pay.
-    import cel  # noqa: PLC0415
+    # The engine brings a command line of its own, which takes 150 ms to import.
+    import cel  # noqa: PLC0415  # here, so that only policies with conditions pay for it
 
     return cel.compile(text)
 

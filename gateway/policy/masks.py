@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from gateway.model import Json
 
@@ -23,6 +23,8 @@ _SEGMENT = re.compile(
 )
 
 Container: TypeAlias = dict[str, Json] | list[Json]
+Key: TypeAlias = Any
+"""A name of that very object, or an index of that very list: no type ties the one to the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +48,14 @@ class JsonPath:
             return value
         copied = _copied(value)
         for container, key in list(self._places(copied)):
-            container[key] = MASKED  # type: ignore[index]  # a key of that very container
+            container[key] = MASKED
         return copied
 
-    def _places(self, value: Json) -> Iterator[tuple[Container, str | int]]:
+    def _places(self, value: Json) -> Iterator[tuple[Container, Key]]:
         found: list[Json] = [value]
         for segment in self.segments[:-1]:
             found = [
-                container[key]  # type: ignore[index]  # as above
+                container[key]
                 for container in _containers(found, segment.deep)
                 for key in _keys(container, segment.selector)
             ]
@@ -99,7 +101,7 @@ def _containers(values: list[Json], deep: bool) -> Iterator[Container]:
                 stack += value.values() if isinstance(value, dict) else value
 
 
-def _keys(container: Container, selector: str | int | None) -> list[str | int]:
+def _keys(container: Container, selector: str | int | None) -> list[Key]:
     if isinstance(container, dict):
         if selector is None:
             return list(container)
@@ -116,9 +118,9 @@ def _copied(value: Json) -> Json:
     while stack:
         container = stack.pop()
         for key in _keys(container, None):
-            child = container[key]  # type: ignore[index]  # as above
+            child = container[key]
             if isinstance(child, dict | list):
                 copied: Container = child.copy()
-                container[key] = copied  # type: ignore[index]  # as above
+                container[key] = copied
                 stack.append(copied)
     return whole[0]

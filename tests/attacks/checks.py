@@ -9,7 +9,7 @@ from urllib.parse import unquote_to_bytes
 
 from gateway.errors import STATUS, Reason
 from tests.attacks.backends import Arrived
-from tests.attacks.doors import Answer
+from tests.attacks.calls import Answer
 from tests.attacks.world import TOKEN, AttackWorld
 
 ROUTES = {

@@ -12,8 +12,11 @@ import pytest
 
 from gateway import mux
 from gateway.model import Channel
+from tests.attacks.bridge_door import BridgeDoor, bridge_door
+from tests.attacks.calls import WAIT
 from tests.attacks.corpus import family
-from tests.attacks.doors import DOORS, WAIT, BridgeDoor, StdioDoor, bridge_door
+from tests.attacks.doors import DOORS
+from tests.attacks.mcp_doors import StdioDoor
 from tests.attacks.world import AttackWorld
 
 HEALTHY = {"url": "/api/exact"}

@@ -9,8 +9,8 @@ from typing import Any
 
 import aiohttp
 
+from tests.attacks.bridge_door import BridgeDoor, bridge_door
 from tests.attacks.corpus import family
-from tests.attacks.doors import BridgeDoor, bridge_door
 from tests.attacks.world import AttackWorld
 
 WAIT = 5.0

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from gateway.model import BodyType
 from tests.attacks import checks
-from tests.attacks.doors import DOORS, AttackedDoor
+from tests.attacks.calls import AttackedDoor
+from tests.attacks.doors import DOORS
 from tests.attacks.world import AttackWorld
 
 PIECES = ["/api/open/", "/api/files/", "/api/exact", "/api/items/", "/other/", "..", ".", "%2e", "%2f", "%5c", "%25",

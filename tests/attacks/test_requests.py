@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.attacks import checks
+from tests.attacks.calls import AttackedDoor
 from tests.attacks.corpus import REQUESTS, doors_of, family
-from tests.attacks.doors import DOORS, AttackedDoor
+from tests.attacks.doors import DOORS
 from tests.attacks.world import AttackWorld
 
 

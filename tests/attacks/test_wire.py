@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.attacks.calls import MODERN, UI, Answer, message_of
 from tests.attacks.checks import wrong_answer
 from tests.attacks.corpus import family
-from tests.attacks.doors import MODERN, UI, Answer, message_of
 from tests.attacks.wire import WireAnswer, exchange
 from tests.attacks.world import AttackWorld
 

@@ -17,7 +17,10 @@ from aiohttp import web
 
 from gateway.stores.heads import key_in
 from gateway.stores.verify import found_in, verified
-from tests.attacks.doors import DOORS, AttackedDoor, BridgeDoor, http_door
+from tests.attacks.bridge_door import BridgeDoor
+from tests.attacks.calls import AttackedDoor
+from tests.attacks.doors import DOORS
+from tests.attacks.mcp_doors import http_door
 from tests.attacks.world import APP
 from tests.cli.test_serve import ended, process, ready
 from tests.world import Server, bound, free_port, local_client

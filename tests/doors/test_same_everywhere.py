@@ -19,7 +19,10 @@ from gateway import mux
 from gateway.cli.stdio.command import TOKEN as TOKEN_VARIABLE
 from gateway.stores.issued import IssuedTokens
 from gateway.stores.sql import Database
-from tests.attacks.doors import AttackedDoor, BridgeDoor, HttpDoor, SiteDoor, StdioDoor
+from tests.attacks.bridge_door import BridgeDoor
+from tests.attacks.calls import AttackedDoor
+from tests.attacks.doors import SiteDoor
+from tests.attacks.mcp_doors import HttpDoor, StdioDoor
 from tests.attacks.world import APP, CSRF, TOKEN, AttackWorld, Loopback, attacked
 from tests.callers.issuer import Issuer, issuer
 from tests.leaks.watch import environment

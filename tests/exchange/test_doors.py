@@ -13,7 +13,10 @@ import pytest
 from gateway import mux
 from gateway.model import Channel
 from tests.attacks.backends import Arrived
-from tests.attacks.doors import DOORS, Answer, AttackedDoor, BridgeDoor, HttpDoor, message_of, of_call, with_proof
+from tests.attacks.bridge_door import BridgeDoor
+from tests.attacks.calls import Answer, AttackedDoor, message_of, of_call, with_proof
+from tests.attacks.doors import DOORS
+from tests.attacks.mcp_doors import HttpDoor
 from tests.attacks.wire import raw_exchange, written
 from tests.attacks.world import TOKEN, AttackWorld, attacked
 from tests.world import local_client

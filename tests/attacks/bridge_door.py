@@ -1,0 +1,186 @@
+"""The bridge as a door, spoken by the host's end of the mux."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import json
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+from gateway import mux
+from gateway.model import Channel
+from tests.attacks.calls import WAIT, Answer, Place, arguments_text, of_call
+from tests.attacks.world import APP, CSRF
+from tests.world import local_client
+
+
+@dataclass(slots=True)
+class BridgeDoor:
+    """The bridge, spoken by the host's end of the mux."""
+
+    world: Place
+    client: aiohttp.ClientSession
+    apps: tuple[str, ...] = (APP,)
+    connection: mux.ClientConnection = field(default_factory=mux.ClientConnection)
+    socket: aiohttp.ClientWebSocketResponse | None = None
+    view: str = ""
+    token: str = ""
+    calls: int = 0
+
+    @property
+    def origin(self) -> str:
+        """The console's origin."""
+        return f"http://{self.world.hosts['console']}"
+
+    @property
+    def own(self) -> dict[str, str]:
+        """What a browser sends from the console's page."""
+        return {"origin": self.origin, "sec-fetch-site": "same-origin"}
+
+    async def ticket(self) -> str:
+        """A ticket of the console."""
+        async with self.client.get(f"{self.origin}/api/state", headers=self.own) as answer:
+            csrf = (await answer.json())["csrf"]
+        headers = {**self.own, CSRF: csrf}
+        body = {"apps": list(self.apps)}
+        async with self.client.post(f"{self.origin}/bridge/tickets", json=body, headers=headers) as answer:
+            return str((await answer.json())["ticket"])
+
+    async def connect(self) -> aiohttp.ClientWebSocketResponse:
+        """A WebSocket without a word on it."""
+        url = f"{self.origin}/bridge"
+        return await self.client.ws_connect(url, headers=self.own, protocols=("webmcp-gateway.v1",), max_msg_size=0)
+
+    async def open(self) -> None:
+        """Greet, and open a view."""
+        self.connection = mux.ClientConnection()
+        self.socket = await self.connect()
+        self.connection.send(mux.Hello(await self.ticket()))
+        self.connection.send(mux.Open("1", self.apps[0]))
+        await self._flush()
+        opened = await self._next(lambda event: isinstance(event, mux.Opened))
+        assert isinstance(opened, mux.Opened)
+        self.view, self.token = opened.view, opened.resume
+
+    async def ask(self, case: dict[str, Any]) -> Answer:
+        if self.socket is None or self.socket.closed:
+            await self.open()
+        self.calls += 1
+        id = f"c{self.calls}"
+        text = arguments_text(case)
+        if "text" in case:
+            return await self._say_verbatim(id, text)
+        message: dict[str, Any] = {
+            "jsonrpc": "2.0",
+            "id": id,
+            "method": "tools/call",
+            "params": {"name": "http_request", "arguments": json.loads(text)},
+        }
+        if mux.is_large(message):
+            message = await self._split(message)
+        for own in self.connection.send(mux.Message(self.view, Channel.UI, message)):
+            assert isinstance(own, mux.Message)
+            return of_call(own.message, b"")  # the host's end says itself that this cannot be sent
+        await self._flush()
+        return await self._answer(id)
+
+    async def close(self) -> None:
+        """End the view, and the connection."""
+        if self.socket is None:
+            return
+        if self.socket.closed and self.view:  # its view waits to be taken up again, and counts until then
+            self.socket = await self.connect()
+            await self.socket.send_str(json.dumps({"hello": {"ticket": await self.ticket()}}))
+            await self.socket.send_str(json.dumps({"resume": {"view": self.view, "token": self.token}}))
+            await self.socket.receive_str()
+        if self.view:
+            with suppress(ConnectionError):
+                await self.socket.send_str(json.dumps({"close": {"view": self.view, "reason": "over"}}))
+        await self.socket.close()
+
+    async def _say_verbatim(self, id: str, text: str) -> Answer:
+        """A frame that no host's end would write."""
+        assert self.socket is not None
+        frame = (
+            f'{{"view":"{self.view}","channel":"ui","message":{{"jsonrpc":"2.0","id":"{id}","method":"tools/call",'
+            f'"params":{{"name":"http_request","arguments":{text}}}}}}}'
+        )
+        # The host's end must know of the call, to let its answer pass.
+        known: dict[str, Any] = {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {}}
+        self.connection.send(mux.Message(self.view, Channel.UI, known))
+        self.connection.pending_output()
+        await self.socket.send_str(frame)
+        return await self._answer(id)
+
+    async def _split(self, message: dict[str, Any]) -> dict[str, Any]:
+        id = secrets.token_urlsafe(24)
+        named, text = mux.split_body(message, id)
+        headers = {**self.own, "content-type": "application/json"}
+        async with self.client.put(
+            f"{self.origin}/bridge/bodies/{id}", data=io.BytesIO(text.encode()), headers=headers
+        ) as answer:
+            assert answer.status == 204, answer.status
+        return dict(named)
+
+    async def _answer(self, id: str) -> Answer:
+        event = await self._next(
+            lambda event: (
+                isinstance(event, mux.ErrorFrame) or (isinstance(event, mux.Message) and event.message.get("id") == id)
+            )
+        )
+        if isinstance(event, mux.ErrorFrame):
+            if event.view is None and self.socket is not None:
+                await self.socket.close()
+            return Answer(0, None, {}, None, event.detail.encode(), event.code)
+        assert isinstance(event, mux.Message)
+        message: dict[str, Any] = event.message
+        body = mux.body_named(message)
+        if body is not None:
+            url = f"{self.origin}/bridge/bodies/{body}"
+            async with self.client.get(url, headers=self.own) as answer:
+                message = mux.join_body(message, await answer.text())
+        message = await self._whole(message)
+        return of_call(message, json.dumps(message).encode())
+
+    async def _whole(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The answer with the bytes of its body, if these go beside it."""
+        result = dict(message.get("result") or {})
+        if "$bytes" not in result:
+            return message
+        async with self.client.get(f"{self.origin}/bridge/bodies/{result.pop('$bytes')}", headers=self.own) as answer:
+            body = base64.b64encode(await answer.read()).decode()
+        return {**message, "result": {**result, "structuredContent": {**result["structuredContent"], "body": body}}}
+
+    async def _next(self, wanted: Callable[[mux.Frame], bool]) -> mux.Frame:
+        assert self.socket is not None
+        async with asyncio.timeout(WAIT):
+            while True:
+                received = await self.socket.receive()
+                if received.type is not aiohttp.WSMsgType.TEXT:
+                    return mux.ErrorFrame("closed", f"the gateway closed the connection: {received.data}")
+                for event in self.connection.receive_data(received.data):
+                    if wanted(event):
+                        return event
+                await self._flush()
+
+    async def _flush(self) -> None:
+        assert self.socket is not None
+        for text in self.connection.pending_output():
+            await self.socket.send_str(text)
+
+
+@asynccontextmanager
+async def bridge_door(world: Place) -> AsyncIterator[BridgeDoor]:
+    """A host page with a view."""
+    async with local_client() as client:
+        door = BridgeDoor(world, client)
+        await door.open()
+        yield door
+        await door.close()

@@ -1,0 +1,170 @@
+"""The doors of MCP: Streamable HTTP in both eras, and the pipe of desktop clients."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import io
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+from tests.attacks.calls import (
+    LEGACY,
+    META,
+    MODERN,
+    UI,
+    WAIT,
+    Answer,
+    Place,
+    arguments_text,
+    message_of,
+    of_call,
+    with_proof,
+)
+from tests.attacks.world import APP
+from tests.leaks.watch import environment
+from tests.world import local_client
+
+
+@dataclass(slots=True)
+class Proof:
+    """The key of an attached view, which signs each call once."""
+
+    view: str
+    key: bytes
+    sequence: int = 0
+
+    def next(self) -> str:
+        """The next proof."""
+        self.sequence += 1
+        number = str(self.sequence)
+        signature = base64.urlsafe_b64encode(hmac.digest(self.key, number.encode(), hashlib.sha256)).rstrip(b"=")
+        return f"{self.view}.{number}.{signature.decode()}"
+
+
+@dataclass(slots=True)
+class HttpDoor:
+    """Streamable HTTP in either era; `session` is that of the handshake protocols."""
+
+    world: Place
+    client: aiohttp.ClientSession
+    modern: bool
+    session: str = ""
+    proof: Proof | None = None
+    app: str = APP
+    more: dict[str, str] = field(default_factory=dict)
+
+    async def ask(self, case: dict[str, Any]) -> Answer:
+        text = arguments_text(case)
+        if self.proof is not None and case.get("proof", True):
+            text = with_proof(text, self.proof.next())
+        status, raw = await self.call("http_request", text)
+        message = message_of(raw)
+        if message is None:
+            return Answer(0, None, {}, None, raw, f"HTTP {status}")
+        return of_call(message, raw)
+
+    async def call(self, tool: str, arguments: str) -> tuple[int, bytes]:
+        """`tools/call`; the status and the bytes of the answer."""
+        params = f'"name":{json.dumps(tool)},"arguments":{arguments}'
+        return await self.post("tools/call", params, tool)
+
+    async def post(self, method: str, params: str, name: str = "", id: int | None = 7) -> tuple[int, bytes]:
+        """One message of the client; `params` are the members of its params."""
+        headers = {"content-type": "application/json", "accept": "application/json, text/event-stream", **self.more}
+        if self.modern:
+            params = f'{params}{"," if params else ""}"_meta":{json.dumps(META)}'
+            headers |= {"mcp-protocol-version": MODERN, "mcp-method": method, "mcp-name": name}
+        elif self.session:
+            headers |= {"mcp-protocol-version": LEGACY, "mcp-session-id": self.session}
+        numbered = f'"id":{id},' if id is not None else ""
+        text = f'{{"jsonrpc":"2.0",{numbered}"method":{json.dumps(method)},"params":{{{params}}}}}'
+        url = f"http://localhost:{self.world.port}/mcp/{self.app}"
+        body = text.encode("utf-8", "surrogatepass")
+        async with self.client.post(url, data=io.BytesIO(body), headers=headers) as answer:
+            self.session = answer.headers.get("mcp-session-id", self.session)
+            return answer.status, await answer.read()
+
+    async def open(self) -> None:
+        """Shake hands where the era asks for it, open the app, and prove the view."""
+        if not self.modern:
+            client = {"protocolVersion": LEGACY, "capabilities": UI, "clientInfo": {"name": "attack", "version": "1"}}
+            await self.post("initialize", json.dumps(client)[1:-1])
+            await self.post("notifications/initialized", "", id=None)
+        opened = message_of((await self.call(f"open_{self.app}", "{}"))[1])
+        assert opened is not None
+        launch = opened["result"]["_meta"]["webmcp-gateway/launch"]
+        attached = message_of((await self.call("webmcp_attach", json.dumps({"launch": launch})))[1])
+        assert attached is not None
+        content = attached["result"]["structuredContent"]
+        assert content["proven"] is True
+        self.proof = Proof(content["view"], base64.urlsafe_b64decode(content["key"] + "="))
+
+
+@dataclass(slots=True)
+class StdioDoor(HttpDoor):
+    """The same messages as lines, through the pipe that desktop clients start."""
+
+    process: asyncio.subprocess.Process | None = None
+    count: int = 100
+    strict: bool = False
+    """Pass over what has no id: refusals of lines before."""
+
+    async def post(self, method: str, params: str, name: str = "", id: int | None = 7) -> tuple[int, bytes]:
+        assert self.process is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.count += 1
+        head = f'{{"jsonrpc":"2.0","id":{self.count},"method":{json.dumps(method)},"params":{{'
+        text = f'{head}{params},"_meta":{json.dumps(META)}}}}}'
+        # A line end can stand in no line; a tab is a blank or an error in JSON wherever that is.
+        self.process.stdin.write(text.replace("\n", "\t").encode("utf-8", "surrogatepass") + b"\n")
+        async with asyncio.timeout(WAIT):
+            while True:
+                raw = await self.process.stdout.readline()
+                id = json.loads(raw).get("id")
+                if id == self.count or (id is None and not self.strict):
+                    return 200, raw
+
+
+@asynccontextmanager
+async def http_door(world: Place, *, modern: bool, app: str = APP) -> AsyncIterator[HttpDoor]:
+    """A client with a proven view."""
+    async with local_client() as client:
+        door = HttpDoor(world, client, modern, app=app)
+        await door.open()
+        yield door
+
+
+@asynccontextmanager
+async def stdio_door(world: Place) -> AsyncIterator[StdioDoor]:
+    """A desktop client behind the pipe."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        "from gateway.cli import main; main()",
+        "stdio",
+        "--url",
+        f"http://localhost:{world.port}/mcp/{APP}",
+        env=environment(),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        limit=64 * 1024 * 1024,
+    )
+    try:
+        async with local_client() as client:
+            door = StdioDoor(world, client, modern=True, process=process)
+            await door.open()
+            yield door
+    finally:
+        process.kill()
+        await process.wait()
