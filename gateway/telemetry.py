@@ -99,6 +99,7 @@ class Metrics:
         self.questions = gauge("approvals_open", "Questions that wait for a person.", "app")
         self.views = gauge("views", "Live views.", "app")
         self.token_requests = counter("token_requests", "Requests for tokens.", "credential", "outcome")
+        self.secrets_masked = counter("secrets_masked", "Answers that held an injected secret.", "credential")
         self.journal_lines = counts("journal_lines", "Lines of the record.", "kind", "phase")
         self.journal_failures = counter("journal_failures", "Lines of the record that were not written.", "consequence")
         self.journal_bytes = gauge("journal_bytes", "Size of the journal's file.")

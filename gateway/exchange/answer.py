@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from gateway.model import Response
@@ -19,11 +19,11 @@ class Answer:
     """`response` is whole, or has no body where `parts` give it; `close` gives up what was not read.
 
     `credentialed` says that the gateway added a credential or cookies to the request, `secrets` which texts of these
-    must not come back.
+    must not come back, each with the name of what it is of.
     """
 
     response: Response
+    secrets: Mapping[str, str]
     parts: AsyncIterator[bytes] | None = None
     close: Callable[[], Awaitable[None]] = nothing
     credentialed: bool = False
-    secrets: tuple[str, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -18,22 +18,23 @@ _BACKSLASH: Final = 0x5C
 
 
 class Echo:
-    """Masks `values`; `heard` says whether one was there."""
+    """Masks `values`; `heard` are those that were there."""
 
-    def __init__(self, values: Sequence[str]) -> None:
+    def __init__(self, values: Iterable[str]) -> None:
         self._secrets = _looked_for(tuple(values))
         self._held = b""
-        self.heard = False
+        self.heard: set[str] = set()
 
     def whole(self, data: bytes) -> bytes:
         """`data` with every secret masked, also where it is escaped as in JSON, or in UTF-16."""
         for secret in self._secrets:
             if secret in data:
-                self.heard = True
+                self.heard.add(secret.decode())
                 data = data.replace(secret, MASK.encode())
             if b"\\" in data or b"\0" in data:
                 data, found = _disguised(secret).subn(MASK.encode(), data)
-                self.heard = self.heard or found > 0
+                if found:
+                    self.heard.add(secret.decode())
         return data
 
     def _in(self, data: bytes) -> bool:

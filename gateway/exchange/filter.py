@@ -10,14 +10,15 @@ from gateway.exchange.answer import Answer
 from gateway.exchange.echo import Echo
 from gateway.exchange.leg import Leg
 from gateway.exchange.mask import masked
-from gateway.model import Response
+from gateway.exchange.record import Record
+from gateway.model import Json, Response
 from gateway.policy import Policy, answer_headers
 
 log = logging.getLogger(__name__)
 
 
-def filtered(policy: Policy, leg: Leg, answer: Answer, *, redirected: bool) -> Answer:
-    """The answer as the app may see it. Raises `Refusal` where it cannot be made so."""
+def filtered(policy: Policy, leg: Leg, answer: Answer, record: Record, *, redirected: bool) -> Answer:
+    """The answer as the app may see it; `record` names what it echoed. Raises `Refusal` where it cannot be made so."""
     echo = Echo(answer.secrets)
     found = answer.response
     headers = answer_headers(policy, leg.canonical, leg.obligations, found.headers, credentialed=answer.credentialed)
@@ -29,21 +30,30 @@ def filtered(policy: Policy, leg: Leg, answer: Answer, *, redirected: bool) -> A
         redirected,
         echo.text(found.reason_phrase),
     )
-    if echo.heard:
-        _warn(leg)
-    parts = _masked_parts(answer.parts, echo, leg) if answer.parts is not None else None
-    return Answer(masked(response, leg.obligations.mask), parts, answer.close, answer.credentialed, answer.secrets)
+    _report(echo, answer, leg, record)
+    parts = _masked_parts(answer, answer.parts, echo, leg, record) if answer.parts is not None else None
+    return Answer(masked(response, leg.obligations.mask), answer.secrets, parts, answer.close, answer.credentialed)
 
 
-async def _masked_parts(parts: AsyncIterator[bytes], echo: Echo, leg: Leg) -> AsyncIterator[bytes]:
+async def _masked_parts(
+    answer: Answer, parts: AsyncIterator[bytes], echo: Echo, leg: Leg, record: Record
+) -> AsyncIterator[bytes]:
     async for part in parts:
-        if shown := echo.part(part):
+        shown = echo.part(part)
+        _report(echo, answer, leg, record)  # at once: the rest may never come
+        if shown:
             yield shown
     if rest := echo.rest():
         yield rest
-    if echo.heard:
-        _warn(leg)
 
 
-def _warn(leg: Leg) -> None:
-    log.warning("backend %r echoed what was injected; it is masked", leg.canonical.backend)
+def _report(echo: Echo, answer: Answer, leg: Leg, record: Record) -> None:
+    """Name in record and log what a backend echoed; what it was stands nowhere."""
+    if not echo.heard:
+        return
+    names: list[Json] = [*sorted({answer.secrets[secret] for secret in echo.heard})]
+    if record.fields.get("masked") != names:
+        record.note(masked=names)
+        log.warning(
+            "backend %r echoed what was injected of %s; it is masked", leg.canonical.backend, ", ".join(map(str, names))
+        )

@@ -29,6 +29,9 @@ class Measure:
             case "http":
                 words = (_word(fields, "door"), _word(fields, "route"), _word(fields, "decision"))
                 metrics.requests.add(app, *words, answered)
+                masked = fields.get("masked")
+                for name in masked if isinstance(masked, list) else ():
+                    metrics.secrets_masked.labels(name).inc()
             case "tool":
                 metrics.tool_calls.labels(app, answered).inc()
             case "approval":

@@ -162,7 +162,7 @@ class Exchange:
                 await self._hooks.check_request(leg.canonical, caller)
                 await record.open(lasting=leg.streams)
                 last, answer = await self._send(app, leg, caller, record, held, tell)
-                answer = filtered(policy, last, answer, redirected=last is not leg)
+                answer = filtered(policy, last, answer, record, redirected=last is not leg)
                 if answer.parts is not None:
                     return Stream(answer.response, answer.parts, record, held.pop_all())
             await record.close(status=answer.response.status)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from gateway.errors import Reason, Refusal
 from gateway.exchange.absent import Absences
@@ -21,6 +21,9 @@ from gateway.exchange.retry import Retries
 from gateway.model import Backend, Caller, Headers, Outbound, Principal, Response, StreamingBackend, Tell
 from gateway.policy import SAFE_METHODS, BackendSpec, without
 from gateway.quick import quick
+
+JAR: Final = "cookie jar"
+"""Stands for the cookies that a backend gave, where credentials have their names: it is none of these."""
 
 Begun: TypeAlias = tuple[Response, AsyncIterator[bytes] | None, Callable[[], Awaitable[None]]]
 """A response, the parts of its body where they are still to come, and what gives these up."""
@@ -125,12 +128,12 @@ class Sender:
         url, name = way.spec.target(way.leg.canonical), way.spec.credential
         injected = await self._authenticator.inject(name, way.principal, way.leg.canonical.method, url)
         cookies = self._jars.cookies(way.jar, url)
-        secrets = (*injected.secrets, *self._jars.secrets(way.jar))
+        secrets = dict.fromkeys(self._jars.secrets(way.jar), JAR) | dict.fromkeys(injected.secrets, name or "")
         record.mark("authenticate")
         trace = record.span.going_out("send").headers() if way.spec.trace else ()
         request = outbound(url, way.leg, injected.headers + cookies, timeout, trace)
         response, parts, close = await (_begun if way.leg.streams else _whole)(way, request)
-        answer = Answer(response, parts, close, bool(injected.headers) or way.jar is not None, secrets)
+        answer = Answer(response, secrets, parts, close, bool(injected.headers) or way.jar is not None)
         record.mark("send")
         status, headers = answer.response.status, answer.response.headers
         self._jars.keep(way.jar, url, headers)

@@ -34,6 +34,7 @@ from gateway.stores.quotas import Quotas
 from gateway.stores.sealing import KeyFile, KeyRing
 from gateway.stores.sql import Database
 from gateway.stores.tokens import TokenStore
+from gateway.telemetry import Metrics
 
 POLICY = """
 version: 1
@@ -132,6 +133,7 @@ class House:
     streams: Streams
     fetched: list[int]
     clock: Clock
+    metrics: Metrics
 
     def lines(self) -> list[dict[str, Any]]:
         """The record so far, without what the journal says of itself."""
@@ -171,7 +173,7 @@ async def built(
         Database(f"sqlite:///{folder / 'gateway.db'}") as database,
         Streams(clock) as streams,
     ):
-        hooks = Hooks([], folder)
+        hooks, metrics = Hooks([], folder), Metrics()
         tokens = TokenStore(database, KeyRing(KeyFile(folder / "gateway.key")))
         source = Fetched("shop-service", obtain, tokens, Ownership(account="cart"), now=clock)
         approvals = Approvals(120)
@@ -180,7 +182,7 @@ async def built(
             limiter=Limiter(Quotas(database), clock=clock, now=clock),
             idempotency=Idempotency(IdempotencyKeys(database), now=clock),
             waiting=Waiting(approvals, "http://console.test/approvals/"),
-            recorder=Recorder(journal, hooks, OnFailure.REFUSE_UNSAFE),
+            recorder=Recorder(journal, hooks, OnFailure.REFUSE_UNSAFE, metrics),
             sender=Sender(
                 Authenticator({"shop-service": source}),
                 circuits=Circuits(clock),
@@ -190,7 +192,7 @@ async def built(
             hooks=hooks,
             now=clock,
         )
-        yield House(exchange, shop, approvals, journal, database, streams, fetched, clock)
+        yield House(exchange, shop, approvals, journal, database, streams, fetched, clock, metrics)
 
 
 def obliged(policy: Policy, **obligations: Any) -> Policy:

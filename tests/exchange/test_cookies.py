@@ -101,6 +101,8 @@ async def test_a_hidden_cookie_is_masked_where_it_is_echoed(tmp_path: Path) -> N
         await house.exchange.run(ITEMS, PAGE)
         house.shop.answer = lambda request: Response(200, JSON, str(request.headers).encode())
         echoed = (await house.exchange.run(ITEMS, PAGE)).body
+        reported = house.outcome()["masked"]
+    assert reported == ["cookie jar", "shop-service"]
     assert b"s3cr3t-of-ann" not in echoed
     assert b"dark-and-blue" in echoed
 

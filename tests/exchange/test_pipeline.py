@@ -115,14 +115,27 @@ async def test_many_requests_at_once_fetch_one_token(house: House) -> None:
     assert house.fetched == [1]
 
 
-async def test_an_echoed_token_is_masked(house: House) -> None:
-    """Whether in the body or in a header."""
+async def test_an_echoed_token_is_masked(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    """Whether in the body or in a header; record, log and metrics name its credential, and only that."""
     house.shop.answer = lambda request: Response(
         200, (*JSON, ("etag", "token-number-1")), json.dumps(dict(request.headers)).encode()
     )
     response = await house.exchange.run(Request("GET", "/api/items"), PAGE)
     assert b"token-number-1" not in response.body
     assert response.header("etag") == "***"
+    told = [house.journal.path.read_text("utf-8"), caplog.text, house.metrics.render().decode()]
+    assert house.outcome()["masked"] == ["shop-service"]
+    assert "of shop-service; it is masked" in told[1]
+    assert 'secrets_masked_total{credential="shop-service"} 1.0' in told[2]
+    assert not any("token-number-1" in text for text in told)
+
+
+async def test_what_echoes_nothing_is_not_reported(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither in the record nor elsewhere."""
+    await house.exchange.run(Request("GET", "/api/items"), PAGE)
+    assert "masked" not in house.outcome()
+    assert "masked" not in caplog.text
+    assert "secrets_masked_total{" not in house.metrics.render().decode()
 
 
 TOKEN = "token-number-1"

@@ -256,6 +256,17 @@ async def test_a_secret_is_masked_across_parts(house: House, shop: StreamingShop
         part = await following(house, id)
         found += part.body
     assert found == b"data: *** is it\n\n"
+    assert house.outcome()["masked"] == ["shop-service"]
+
+
+async def test_a_masked_secret_is_reported_although_the_rest_never_comes(house: House, shop: StreamingShop) -> None:
+    """The app gives the stream up right after it."""
+    shop.answer = lambda request: Response(200, EVENTS)
+    _, id = await begin(house)
+    shop.put(b"data: token-number-1\n\n")
+    assert (await following(house, id)).body == b"data: ***\n\n"
+    await house.exchange.resume(id, PAGE, wait=0, cancel=True)
+    assert (house.outcome()["status"], house.outcome()["masked"]) == (499, ["shop-service"])
 
 
 async def test_parts_end_between_characters(house: House, shop: StreamingShop) -> None:

@@ -40,7 +40,7 @@ async def upstream(folder: Path, most: int) -> AsyncIterator[Upstream]:
         )
         spec = load_config(folder / "gateway.yaml", {}).upstreams["up"]
         async with asyncio.TaskGroup() as tasks:
-            made = Upstream(spec, connections=connections, authenticator=Authenticator({}), tasks=tasks)
+            made = Upstream(spec, connections=connections, authenticator=Authenticator({}), tasks=tasks, echoed=print)
             try:
                 yield made
             finally:

@@ -105,6 +105,34 @@ async def test_a_header_is_sent_with_all_that_is_sent(tmp_path: Path, kind: str)
     assert set(seen) == {SECRET}
 
 
+@pytest.mark.parametrize("kind", ["url", "sse", "websocket"])
+@pytest.mark.parametrize("mode", MODES)
+async def test_what_an_upstream_echoes_of_a_credential_is_masked(
+    tmp_path: Path, kind: str, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In results, as everywhere; log, record and metrics name the credential, and only that."""
+    probe = Probe(f"probe-{SECRET}")
+    server = {"url": over_http, "sse": over_sse, "websocket": over_websocket}[kind](probe.server)
+    more = 'credentials: {key: {type: header, header: x-api-key, value: "${env:SECRET}"}}'
+    async with (
+        server as url,
+        gateway(
+            tmp_path, f'up: {{{kind}: "{url}", network: private, credential: key}}', more, environ={"SECRET": SECRET}
+        ) as mcp,
+        Client(f"{mcp}/up", mode=mode) as one,
+    ):
+        found = [text(await one.call_tool("plain")), str(await one.list_resources())]
+        async with aiohttp.ClientSession() as http, http.get(mcp.removesuffix("/mcp") + "/metrics") as answer:
+            metrics = await answer.text()
+    record = (tmp_path / "gateway.journal").read_text("utf-8")
+    assert found[0].startswith("plain of probe-***")
+    assert "probe-***" in found[1]
+    assert 'secrets_masked_total{credential="key"}' in metrics
+    assert '"masked":["key"]' in record
+    assert "upstream up echoed what was injected of key" in caplog.text
+    assert not any(SECRET in told for told in (*found, metrics, record, caplog.text))
+
+
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_token_of_the_gateway_s_own_is_fetched_and_renewed(tmp_path: Path, mode: str) -> None:
     """Client credentials for the upstream's resource; a token that it takes no more is replaced, and the call runs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -20,11 +20,10 @@ from gateway.backends.http import place
 from gateway.backends.http1 import Malformed, Reading, Taker
 from gateway.backends.wires import Lost, Wires
 from gateway.errors import Reason, Refusal
-from gateway.exchange.authenticate import Injected
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
+from gateway.mcp.upstreams.credentials import Credentials
 from gateway.mcp.upstreams.decode import decode, decode_text, encode
 from gateway.mcp.upstreams.events import EventReader
-from gateway.model import Headers
 
 log = logging.getLogger(__name__)
 
@@ -48,22 +47,6 @@ _ACCEPT: Final = {
 _VALUE: Final = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 _ANSWERED: Final = frozenset({Reason.RESPONSE_TOO_LARGE, Reason.BACKEND_PROTOCOL})
 """Refusals of what came back; all others come before anything was sent."""
-
-
-class Credentials:
-    """What one credential adds to each request, by its method and URL; `answered` says whether to try once more."""
-
-    def __init__(
-        self,
-        inject: Callable[[str, str], Awaitable[Injected]],
-        answered: Callable[[Injected, str, int, Headers], Awaitable[bool]],
-    ) -> None:
-        self.inject = inject
-        self.answered = answered
-
-    async def headers(self, method: str, url: str) -> dict[str, str]:
-        """The header fields for one request."""
-        return dict((await self.inject(method, url)).headers)
 
 
 class StreamableHttp:
@@ -145,7 +128,7 @@ class StreamableHttp:
         self, method: str, body: bytes | None, fields: Mapping[str, str], stream: _Stream
     ) -> tuple[_Answer, bool]:
         """The answer, and whether another attempt would carry another credential."""
-        answer = _Answer(method, self._limit, stream, self._take)
+        answer = _Answer(method, self._limit, stream, self._take, self._credentials)
         try:
             credential = await self._credentials.inject(method, self._url)
             data = self._written(method, {**fields, **dict(credential.headers)}, body)
@@ -209,7 +192,7 @@ class StreamableHttp:
             if not stream.answered:
                 await self._resumed(stream)
         else:
-            raise UpstreamLost(f"the upstream answered with {answer.kind[:80]!r}")
+            raise UpstreamLost(f"the upstream answered with {self._credentials.hide_text(answer.kind)[:80]!r}")
 
     async def _resumed(self, stream: _Stream) -> None:
         """The events of one request, up to its answer, whose stream ended before that."""
@@ -294,12 +277,13 @@ class _Stream:
 class _Answer:
     """One answer: the events of a stream are taken as they come, all else is kept. `failed` is what was wrong."""
 
-    def __init__(self, method: str, limit: int, stream: _Stream, take: Receive) -> None:
+    def __init__(self, method: str, limit: int, stream: _Stream, take: Receive, credentials: Credentials) -> None:
         self.reading = Reading(method, limit, self._taker)
         self.failed: UpstreamLost | None = None
         self._limit = limit
         self._stream = stream
         self._take = take
+        self._credentials = credentials
 
     @property
     def status(self) -> int:
@@ -317,7 +301,7 @@ class _Answer:
 
     def body(self) -> bytes:
         """What was kept."""
-        return self.reading.body()
+        return self._credentials.hide(self.reading.body())
 
     def _taker(self, reading: Reading, coding: str) -> Taker:
         if reading.status != 200 or self.kind != _EVENTS or coding.lower() not in ("", "identity"):
@@ -333,7 +317,7 @@ class _Answer:
                 if event.retry is not None:
                     stream.retry = min(event.retry / 1000, LONGEST_RETRY)
                 if event.type == "message" and event.data:
-                    message = decode_text(event.data)
+                    message = decode_text(self._credentials.hide_text(event.data))
                     self._take(message, stream.related, len(event.data))
                     if stream.answers(message):
                         self.reading.enough = True

@@ -195,7 +195,19 @@ class Upstreams:
         return one.upstream.spec if one is not None else None
 
     def _mount(self, spec: Spec) -> Mounted:
-        upstream = Upstream(spec, connections=self._connections, authenticator=self._authenticator, tasks=self._tasks)
+        def echoed(principal: Principal, first: bool) -> None:
+            self._recorder.metrics.secrets_masked.labels(str(spec.credential)).inc()
+            if first:
+                log.warning("upstream %s echoed what was injected of %s; it is masked", spec.name, spec.credential)
+                upstream.spawn(self._record_echo(spec, principal if spec.personal else GATEWAY))
+
+        upstream = Upstream(
+            spec,
+            connections=self._connections,
+            authenticator=self._authenticator,
+            tasks=self._tasks,
+            echoed=echoed,
+        )
 
         def changed(tool: str, before: str, now: str) -> None:
             self._recorder.metrics.upstream_changes.labels(spec.name).inc()
@@ -215,6 +227,12 @@ class Upstreams:
             shown_in=self._shown_in(spec.name),
         )
         return Mounted(upstream, proxy, self._face(spec.name, proxy))
+
+    async def _record_echo(self, spec: Spec, principal: Principal) -> None:
+        caller = Caller(principal, spec.name, Door.MCP, Initiator.PAGE, "echo")
+        record = self._recorder.start("upstream", caller, safe=True)
+        record.note(masked=[spec.credential], credential=spec.credential)
+        await record.close(status=200)
 
     async def _record_change(self, name: str, tool: str, before: str, now: str) -> None:
         record = self._recorder.start(

@@ -11,9 +11,9 @@ import aiohttp
 from gateway.backends.connect import OpenSession
 from gateway.errors import Refusal
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
+from gateway.mcp.upstreams.credentials import Credentials
 from gateway.mcp.upstreams.decode import decode_text, encode
 from gateway.mcp.upstreams.events import Event, EventReader
-from gateway.mcp.upstreams.http import Credentials
 
 
 class OlderSse:
@@ -80,7 +80,7 @@ class OlderSse:
             self._endpoint.set_result(endpoint)
         elif event.type == "message" and event.data:
             try:
-                message = decode_text(event.data)
+                message = decode_text(self._credentials.hide_text(event.data))
             except ValueError:
                 message = None
             receive(message, None, len(event.data))

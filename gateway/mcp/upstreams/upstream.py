@@ -18,8 +18,9 @@ from gateway.errors import Reason, Refusal
 from gateway.exchange.authenticate import Authenticator, Injected
 from gateway.mcp.upstreams.client import UpstreamClient
 from gateway.mcp.upstreams.conversation import Carrier, Message
+from gateway.mcp.upstreams.credentials import Credentials
 from gateway.mcp.upstreams.feed import KINDS, Feed
-from gateway.mcp.upstreams.http import Credentials, StreamableHttp
+from gateway.mcp.upstreams.http import StreamableHttp
 from gateway.mcp.upstreams.inside import Inside
 from gateway.mcp.upstreams.link import Link, Session, State
 from gateway.mcp.upstreams.process import Process
@@ -60,10 +61,19 @@ class Joined:
 
 
 class Upstream:
-    """The connections to the upstream of `spec`."""
+    """The connections to the upstream of `spec`. `echoed` hears for whom it gave back what was injected, hidden now.
+
+    It also hears whether that is the first time on a connection.
+    """
 
     def __init__(
-        self, spec: Spec, *, connections: Connections, authenticator: Authenticator, tasks: asyncio.TaskGroup
+        self,
+        spec: Spec,
+        *,
+        connections: Connections,
+        authenticator: Authenticator,
+        tasks: asyncio.TaskGroup,
+        echoed: Callable[[Principal, bool], None],
     ) -> None:
         self.spec = spec
         self.tools: dict[str, Message] = {}
@@ -72,6 +82,7 @@ class Upstream:
         self._connections = connections
         self._authenticator = authenticator
         self._tasks = tasks
+        self._echoed = echoed
         self._links: dict[Key, Joined] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._only: bool | None = None
@@ -230,7 +241,14 @@ class Upstream:
         async def answered(injected: Injected, url: str, status: int, headers: Headers) -> bool:
             return await authenticator.answered(name, principal, injected, url, status, headers)
 
-        return Credentials(inject, answered)
+        heard = False
+
+        def echoed() -> None:
+            nonlocal heard
+            first, heard = not heard, True
+            self._echoed(principal, first)
+
+        return Credentials(inject, answered, echoed)
 
 
 async def _contained(name: str, job: Coroutine[Any, Any, None]) -> None:

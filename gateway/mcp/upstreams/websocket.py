@@ -10,8 +10,8 @@ import aiohttp
 from gateway.backends.connect import OpenSession
 from gateway.errors import Refusal
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
+from gateway.mcp.upstreams.credentials import Credentials
 from gateway.mcp.upstreams.decode import decode, encode
-from gateway.mcp.upstreams.http import Credentials
 
 HEARTBEAT = 30.0
 """Seconds between two pings of the connection; a missing pong ends it."""
@@ -63,7 +63,7 @@ class WebSocket:
             if frame.type is not aiohttp.WSMsgType.TEXT:
                 raise UpstreamLost("the upstream sent a frame that is no text")
             try:
-                message = decode(frame.data.encode("utf-8", "surrogatepass"))
+                message = decode(self._credentials.hide(frame.data.encode("utf-8", "surrogatepass")))
             except ValueError:
                 message = None
             receive(message, None, len(frame.data))

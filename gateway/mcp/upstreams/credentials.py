@@ -1,0 +1,52 @@
+"""What the credential of one connection adds to each request, and hides in whatever comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from itertools import chain
+from typing import Final
+
+from gateway.exchange.authenticate import Injected
+from gateway.exchange.echo import Echo
+from gateway.model import Headers
+
+KEPT: Final = 2
+"""Values of a credential that are looked for: an answer may still hold the one before the last."""
+
+
+class Credentials:
+    """`inject` gives it by method and URL, `answered` says whether to try once more, `echoed` hears what was hidden."""
+
+    def __init__(
+        self,
+        inject: Callable[[str, str], Awaitable[Injected]],
+        answered: Callable[[Injected, str, int, Headers], Awaitable[bool]],
+        echoed: Callable[[], None],
+    ) -> None:
+        self._inject = inject
+        self._echoed = echoed
+        self._known: tuple[tuple[str, ...], ...] = ()
+        self.answered = answered
+
+    async def inject(self, method: str, url: str) -> Injected:
+        """What one request carries."""
+        injected = await self._inject(method, url)
+        if injected.secrets and injected.secrets not in self._known:
+            self._known = (injected.secrets, *self._known[: KEPT - 1])
+        return injected
+
+    async def headers(self, method: str, url: str) -> dict[str, str]:
+        """The header fields for one request."""
+        return dict((await self.inject(method, url)).headers)
+
+    def hide(self, data: bytes) -> bytes:
+        """One message of the upstream with every value of the credential masked."""
+        echo = Echo(chain.from_iterable(self._known))
+        hidden = echo.whole(data)
+        if echo.heard:
+            self._echoed()
+        return hidden
+
+    def hide_text(self, text: str) -> str:
+        """The same for a text."""
+        return self.hide(text.encode()).decode() if self._known else text
