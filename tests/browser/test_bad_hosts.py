@@ -9,21 +9,6 @@ from playwright.async_api import Frame, Page
 
 from tests.browser.runtime_host import Host, host_server, packed, shown
 
-WRAPPING = """<script>
-  const real = window.parent;
-  const wrapped = { postMessage: (...given) => real.postMessage(...given) };
-  Object.defineProperty(window, "parent", { value: wrapped, configurable: true });
-  const add = window.addEventListener;
-  window.addEventListener = function (type, listener, options) {
-    if (type !== "message") return add.call(window, type, listener, options);
-    return add.call(window, type, (event) => {
-      if (event.source !== real) return listener(event);
-      const made = new MessageEvent("message", { data: event.data, origin: event.origin });
-      Object.defineProperty(made, "source", { value: wrapped });
-      listener(made);
-    }, options);
-  };
-</script>"""
 ASKED = "async (url) => (await fetch(url)).text()"
 
 
@@ -35,15 +20,6 @@ async def host(page: Page) -> AsyncIterator[Host]:
         made = Host(page)
         await made.answers("return { bodyType: 'text', body: args.url };")
         yield made
-
-
-async def test_a_host_that_wraps_the_parent_and_the_listeners(host: Host, tmp_path: Path) -> None:
-    """Its script runs before the runtime, which takes the wrapper for the host."""
-    await host.in_our_host()
-    html = packed(tmp_path, "<!doctype html><p>page</p>")
-    frame = await host.show(html.replace("<head>", f"<head>{WRAPPING}", 1) if "<head>" in html else WRAPPING + html)
-    assert await frame.evaluate(ASKED, "/a") == "/a"
-    assert len(await host.run("() => host.of('ui/initialize')")) == 1
 
 
 async def test_a_host_that_answers_twice(host: Host, tmp_path: Path) -> None:

@@ -17,9 +17,27 @@ FRAMES = {
     "blob": "frame.sandbox = 'allow-scripts'; frame.src = URL.createObjectURL(new Blob([html], {type: 'text/html'}));",
     "write": "",
     "proxy": "frame.sandbox = 'allow-scripts allow-same-origin allow-forms'; frame.src = 'http://proxy.test/';",
+    "wrapped": "frame.sandbox = 'allow-scripts'; frame.srcdoc = html;",
 }
 """How hosts show a page; `write`: into an empty document of an origin that the page can read; `proxy`: the same in
-a page of another origin, which carries messages both ways."""
+a page of another origin, which carries messages both ways; `wrapped`: with a script of the host's own before it."""
+
+WRAPPING = """<script>
+  const real = window.parent;
+  const wrapped = { postMessage: (...given) => real.postMessage(...given) };
+  Object.defineProperty(window, "parent", { value: wrapped, configurable: true });
+  const add = window.addEventListener;
+  window.addEventListener = function (type, listener, options) {
+    if (type !== "message") return add.call(window, type, listener, options);
+    return add.call(window, type, (event) => {
+      if (event.source !== real) return listener(event);
+      const made = new MessageEvent("message", { data: event.data, origin: event.origin });
+      Object.defineProperty(made, "source", { value: wrapped });
+      listener(made);
+    }, options);
+  };
+</script>"""
+"""What such a script does to a page, which takes the wrapper for its host."""
 
 
 @pytest.fixture
@@ -54,9 +72,15 @@ PAGES: dict[str, Callable[[], str]] = {
     "both": lambda: polyfill() + client("@modelcontextprotocol/ext-apps"),
 }
 
+BROKEN = "Failed to construct 'URL': Invalid URL"
+THROWING = {"app-2": 1, "mcp-b": 1, "both": 2}
+"""How many scripts of a page throw this in a blob: document, with us or without: @cfworker/json-schema, which they
+bundle, puts `location.pathname` behind `location.origin`, and there the former is a whole URL."""
 
-async def shown(host: Host, kind: str, html: str) -> Frame:
-    """The page in such a frame."""
+
+async def put(host: Host, kind: str, html: str) -> None:
+    """Show the page in such a frame."""
+    html = WRAPPING + html if kind == "wrapped" else html
     await host.page.route("**/sub/app.html", lambda route: route.fulfill(body=html, content_type="text/html"))
     proxy = (Path(__file__).parent / "runtime" / "proxy.html").read_text("utf-8")
     policy = {"content-security-policy": CSP.replace("'none'", "'self' 'unsafe-inline'", 1)}
@@ -73,24 +97,37 @@ async def shown(host: Host, kind: str, html: str) -> Frame:
     if kind == "proxy":
         await host.until("host.of('ui/notifications/sandbox-proxy-ready').length")
         await host.run("html => host.notify('ui/notifications/sandbox-resource-ready', { html })", html)
+
+
+async def shown(host: Host, kind: str, html: str) -> Frame:
+    """The page in such a frame, once its host knows of it."""
+    await put(host, kind, html)
     await host.until("host.of('ui/notifications/initialized').length")
     return host.page.frames[-1]
+
+
+def complaints(page: Page) -> list[str]:
+    """The errors of the page and its frames, as they come, but for the browser's own missing icon."""
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on(
+        "console",
+        lambda line: errors.append(line.text) if line.type == "error" and "404" not in line.text else None,
+    )
+    return errors
 
 
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize("page_kind", PAGES)
 async def test_a_page_has_one_speaker(host: Host, tmp_path: Path, page_kind: str, frame: str) -> None:
     """One `ui/initialize`, each call its own answer, and no error on a console."""
-    if frame == "blob" and page_kind != "neither":
-        pytest.skip("the published clients throw by themselves in a blob: document")
-    errors: list[str] = []
-    host.page.on("pageerror", lambda error: errors.append(str(error)))
-    host.page.on("console", lambda line: errors.append(line.text) if line.type == "error" else None)
+    throwing = THROWING.get(page_kind, 0) if frame == "blob" else 0
+    errors = complaints(host.page)
     await host.in_our_host()
     await host.answers("return { bodyType: 'text', body: args.url };")
     await host.run("() => { host.tools.other = async () => ({ content: [{ type: 'text', text: 'other' }] }); }")
     view = await shown(host, frame, packed(tmp_path, f"<!doctype html><p>page</p>{PAGES[page_kind]()}"))
-    with_client = page_kind in ("app-1", "app-2", "both")
+    with_client = page_kind in ("app-1", "app-2", "both") and not throwing
     if with_client:
         await view.wait_for_function("() => window.connected")
     seen = await view.evaluate(
@@ -107,4 +144,17 @@ async def test_a_page_has_one_speaker(host: Host, tmp_path: Path, page_kind: str
     assert seen == ["/one", "other", "/two", "/three"]
     assert await host.run("host.of('ui/initialize').length") == 1
     assert await host.run("host.of('ui/notifications/initialized').length") == 1
-    assert [error for error in errors if "favicon" not in error and "404" not in error] == []
+    assert errors == [BROKEN] * throwing
+
+
+@pytest.mark.parametrize("page_kind", THROWING)
+async def test_what_throws_in_a_blob_document_throws_there_without_us(host: Host, page_kind: str) -> None:
+    """The published scripts end where they are loaded: no client of theirs ever speaks there."""
+    errors = complaints(host.page)
+    async with host.page.expect_event("pageerror", lambda error: str(error) == BROKEN):
+        await put(host, "blob", f"<!doctype html><p>page</p>{PAGES[page_kind]()}")
+    view = host.page.frames[-1]
+    await view.wait_for_function("() => document.readyState === 'complete'")
+    assert errors.count(BROKEN) == THROWING[page_kind]
+    assert await view.evaluate("() => [!!window.connected, !!document.modelContext]") == [False, False]
+    assert await host.run("host.log") == []
