@@ -45,25 +45,32 @@ class Target:
 
 def start(processes: Processes, folder: Path, routes: int, more: str = "") -> list[Target]:
     """Start the backend and what stands before it, the bare proxy first. Raises `BenchmarkError`."""
-    backend = processes.start("backend", _module("benchmarks.backend"))
+    backend = processes.start("backend", module("benchmarks.backend"))
     origin = f"http://127.0.0.1:{backend.port}"
-    bare = processes.start("bare proxy", [*_module("benchmarks.bare_proxy"), "--backend", origin])
-    sdk = processes.start("sdk", [*_module("benchmarks.sdk_server"), "--backend", origin])
+    bare = processes.start("bare proxy", [*module("benchmarks.bare_proxy"), "--backend", origin])
+    sdk = processes.start("sdk", [*module("benchmarks.sdk_server"), "--backend", origin])
     mcp = f"http://127.0.0.1:{sdk.port}/mcp"
     port = processes.free_port()
     config = gateway_files.write(folder, port=port, backend=origin, routes=routes, more=more, upstream=mcp)
     os.environ["BENCH_SECRET"] = "bench"
     gateway = processes.start("gateway", [sys.executable, "-c", SERVE, "serve", "--config", str(config)], port=port)
-    site = f"{gateway_files.APP}.localhost:{port}"
-    view, key = _attached(port)
     return [
         Target(BARE, bare.pid, bare.port, _get(f"127.0.0.1:{bare.port}")),
         Target(BARE_POST, bare.pid, bare.port, _post(f"127.0.0.1:{bare.port}")),
-        Target("gateway, site door", gateway.pid, port, _get(site, "webmcp-gateway-client: 1")),
-        Target("gateway, /mcp door", gateway.pid, port, _request(port, {"url": PATH, "method": "GET"}), view, key),
-        Target(MCP_POST, gateway.pid, port, _request(port, {"url": PATH, "method": "POST", "body": ITEM}), view, key),
+        *doors(port, gateway.pid),
         Target(PROXIED, gateway.pid, port, call(f"127.0.0.1:{port}", "/mcp/sdk", {"url": PATH})),
         Target(DIRECT, sdk.pid, sdk.port, call(f"127.0.0.1:{sdk.port}", "/mcp", {"url": PATH})),
+    ]
+
+
+def doors(port: int, pid: int) -> list[Target]:
+    """The requests for the own doors of the gateway on `port`, to which a view is attached."""
+    site = f"{gateway_files.APP}.localhost:{port}"
+    view, key = _attached(port)
+    return [
+        Target("gateway, site door", pid, port, _get(site, "webmcp-gateway-client: 1")),
+        Target("gateway, /mcp door", pid, port, _request(port, {"url": PATH, "method": "GET"}), view, key),
+        Target(MCP_POST, pid, port, _request(port, {"url": PATH, "method": "POST", "body": ITEM}), view, key),
     ]
 
 
@@ -89,7 +96,8 @@ def _request(port: int, arguments: dict[str, Any]) -> bytes:
     return call(f"127.0.0.1:{port}", f"/mcp/{gateway_files.APP}", {**arguments, "_view": PROOF})
 
 
-def _module(name: str) -> list[str]:
+def module(name: str) -> list[str]:
+    """The command that runs a module of this Python."""
     return [sys.executable, "-m", name]
 
 

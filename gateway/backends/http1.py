@@ -66,7 +66,7 @@ class Reading:
         self._body: Taker | None = None
         self._plain: bytes | None = None
         self._left = 0
-        self._step = self._head
+        self._step: Callable[[Reading], bool] = Reading._head  # a bound method would be a cycle, for the collector
         self._until_close = False
 
     def feed(self, data: bytes) -> bool:
@@ -74,9 +74,9 @@ class Reading:
         self.begun = True
         self._kept = self._kept[self._at :] + data if self._over else data
         self._at = 0
-        while self._step():
+        while self._step(self):
             pass
-        self.complete = self._step == self._done
+        self.complete = self._step is Reading._done
         if self.complete and self._over:
             self.reusable = False  # it said more than it was asked
         return self.complete
@@ -86,14 +86,14 @@ class Reading:
         if self._until_close:
             self.reusable = False
             return True
-        if self.begun and self._step == self._head:
+        if self.begun and self._step is Reading._head:
             raise Malformed("it ended in the middle of the head")
         return False
 
     @property
     def in_body(self) -> bool:
         """Whether the head is there."""
-        return self._step != self._head
+        return self._step is not Reading._head
 
     def body(self) -> bytes:
         """The whole body, once the answer is complete."""
@@ -128,7 +128,7 @@ class Reading:
         fields = _fields(_unfolded(lines[1:]) if b"\r\n " in said or b"\r\n\t" in said else lines[1:])
         self.status, self.reason, self.headers = status, reason, fields
         self._frame(version)
-        return self._step != self._done
+        return self._step is not Reading._done
 
     def _frame(self, version: bytes) -> None:
         """How long the body is (RFC 9112 6.3)."""
@@ -154,29 +154,29 @@ class Reading:
                 raise Malformed("it has a body where there can be none")
             if coding is not None or (length is not None and int(length)):
                 self.reusable = False  # a body that comes nevertheless must not answer the next request
-            self._step = self._done
+            self._step = Reading._done
             return
         self._body = self._taker(self, content_coding or "") if self._taker is not None else None
         kept = self._body is None
         if kept and length is not None and content_coding is None and self._over >= int(length) <= self._limit:
             end = self._at + int(length)
             self._plain, self._at = self._kept[self._at : end], end
-            self._step = self._done
+            self._step = Reading._done
             return
         self._body = self._body or Body(content_coding or "", self._limit)
         if coding is not None:
-            self._step = self._chunk_size
+            self._step = Reading._chunk_size
         elif length is not None:
             self._left = int(length)
-            self._step = self._counted if self._left else self._done
+            self._step = Reading._counted if self._left else Reading._done
         else:
             self._until_close = True
-            self._step = self._rest
+            self._step = Reading._rest
 
     def _counted(self) -> bool:
         if not self._take():
             return False
-        self._step = self._done
+        self._step = Reading._done
         return False
 
     def _rest(self) -> bool:
@@ -192,13 +192,13 @@ class Reading:
         if found is None:
             raise Malformed("a chunk has no size")
         self._left = int(found[1], 16)
-        self._step = self._chunk if self._left else self._trailer
+        self._step = Reading._chunk if self._left else Reading._trailer
         return True
 
     def _chunk(self) -> bool:
         if not self._take():
             return False
-        self._step = self._chunk_end
+        self._step = Reading._chunk_end
         return True
 
     def _chunk_end(self) -> bool:
@@ -207,7 +207,7 @@ class Reading:
         if not self._kept.startswith(b"\r\n", self._at):
             raise Malformed("a chunk does not end where it said")
         self._at += 2
-        self._step = self._chunk_size
+        self._step = Reading._chunk_size
         return True
 
     def _trailer(self) -> bool:
@@ -220,7 +220,7 @@ class Reading:
         self._trailers += 1
         if self._trailers > TRAILERS:
             raise Malformed("it has too many trailers")
-        self._step = self._trailer if line else self._done
+        self._step = Reading._trailer if line else Reading._done
         return bool(line)
 
     def _done(self) -> bool:
