@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import resource
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -17,10 +19,12 @@ from mcp import Client
 
 from gateway.stores import filler
 from tests.approvals.page import shown
-from tests.approvals.test_ways import removed, sent
+from tests.approvals.test_ways import granted, removed, sent
+from tests.credentials.house import house
 from tests.doors.test_upstream_views import shop
 from tests.interop.serving import over_http
 from tests.test_main_job import person, questions
+from tests.touch_key import TouchKey
 from tests.world import EXAMPLE, Server, World, bound, running
 
 CLIENT = {"webmcp-gateway-client": "1"}
@@ -249,3 +253,95 @@ async def test_an_answer_without_a_record(
         assert (reason, sent(world)) == ("approval-declined", 0)
     elif status == 503:
         assert (reason, sent(world)) == (None, 1)
+
+
+def written(journal: Path, kind: str) -> list[tuple[str, int | None]]:
+    """The lines of one kind: phase and status."""
+    lines = [json.loads(line) for line in journal.read_text("utf-8").splitlines()]
+    return [(one["phase"], one["fields"].get("status")) for one in lines if one["fields"].get("kind") == kind]
+
+
+async def asked_for(client: aiohttp.ClientSession, url: str, body: object) -> tuple[int, dict[str, Any]]:
+    """The answer to a POST of the console's page."""
+    async with client.post(url, json=body) as answer:
+        return answer.status, await answer.json()
+
+
+REFUSED = (503, "urn:webmcp-gateway:audit-unavailable")
+
+
+async def test_keys_without_a_record(tmp_path: Path) -> None:
+    """A new one is refused, and taken once the record can be written; one that is taken away is gone in any case."""
+    async with running(tmp_path, extra="approvals: {presence: webauthn}\n") as world, person(world) as ann:
+        journal, url = world.config.journal, f"{world.console}/api/keys"
+        key = TouchKey("gateway.localhost", world.console)
+        _, begun = await asked_for(ann, f"{url}/begin", {})
+        new = {"name": "mine", "credential": key.create(begun["create"])}
+        with closed(journal):
+            status, told = await asked_for(ann, url, new)
+        assert (status, told["type"]) == REFUSED
+        assert written(journal, "key") == []
+        assert await asked_for(ann, url, new) == (200, {"id": key.id})
+        assert written(journal, "key") == [("intent", None), ("outcome", 200)]
+        for broken in (False, True):
+            before = len(written(journal, "key"))
+            _, touch = await asked_for(ann, f"{url}/{key.id}/begin", {})
+            wrong = await asked_for(ann, f"{url}/{key.id}/remove", {"assertion": {"id": key.id}})
+            assert (wrong[0], written(journal, "key")[before:]) == (403, [("intent", None), ("outcome", 403)])
+            _, touch = await asked_for(ann, f"{url}/{key.id}/begin", {})
+            before = len(written(journal, "key"))
+            with closed(journal) if broken else nullcontext():
+                gone = await asked_for(ann, f"{url}/{key.id}/remove", {"assertion": key.get(touch)})
+            assert gone == (200, {"removed": key.id})
+            lines = [] if broken else [("intent", None), ("outcome", 200)]
+            assert written(journal, "key")[before:] == lines
+            if not broken:
+                _, begun = await asked_for(ann, f"{url}/begin", {})
+                key = TouchKey("gateway.localhost", world.console)
+                new = {"name": "mine", "credential": key.create(begun["create"])}
+                assert (await asked_for(ann, url, new))[0] == 200
+
+
+async def test_accounts_without_a_record(tmp_path: Path) -> None:
+    """A new one is refused, and taken once the record can be written; one that is taken away is gone in any case."""
+    async with house(tmp_path) as home:
+        journal = tmp_path / "gateway.journal"
+        told = await home.consented()
+        with closed(journal):
+            status, refused = await home.api("connections/finish", told)
+        assert (status, refused["type"]) == REFUSED
+        assert written(journal, "credential") == []
+        assert (await home.get("person"))[0] == 401
+        assert (await home.api("connections/finish", told))[0] == 200
+        assert written(journal, "credential") == [("intent", None), ("outcome", 200)]
+        assert (await home.api("connections/person/disconnect", {}))[0] == 200
+        assert written(journal, "credential")[2:] == [("intent", None), ("outcome", 200)]
+        assert (await home.connect())[0] == 200
+        with closed(journal):
+            assert (await home.api("connections/person/disconnect", {}))[0] == 200
+        assert (await home.get("person"))[0] == 401
+        assert len(written(journal, "credential")) == 6
+
+
+@pytest.mark.parametrize("broken", [False, True])
+async def test_a_grant_ends_with_and_without_a_record(tmp_path: Path, broken: bool) -> None:
+    """Its end is written before and after it, and does not wait for that."""
+    rules = (EXAMPLE / "policy.yaml").read_text("utf-8")
+    rules = rules.replace("{when: model, message", "{when: model, grant: 10m, message")
+    async with (
+        running(tmp_path, policy=rules) as world,
+        person(world) as ann,
+        asyncio.timeout(60),
+        asyncio.TaskGroup() as tasks,
+    ):
+        removing = tasks.create_task(removed(world))
+        (question,) = await questions(ann, world)
+        answer = {"answer": "approve", "grant": True}
+        assert (await asked_for(ann, f"{world.console}/api/approvals/{question['id']}", answer))[0] == 200
+        await removing
+        (grant,) = await granted(ann, world)
+        with closed(world.config.journal) if broken else nullcontext():
+            assert (await asked_for(ann, f"{world.console}/api/grants/{grant['id']}/revoke", {}))[0] == 200
+        assert await granted(ann, world) == []
+        lines = [] if broken else [("intent", None), ("outcome", 200)]
+        assert written(world.config.journal, "grant") == lines

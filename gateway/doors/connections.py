@@ -88,11 +88,9 @@ class ConnectionsDoor:
             await record.open()  # an account that nobody could be told of is not connected
             connected = await self._connecting.finish(principal, secret, texts)
         except Refusal as refusal:
-            await record.close(status=refusal.status, reason=refusal.reason, detail=refusal.detail)
-            return _refusal(refusal)
+            return await _ended(record, refusal)
         except OSError:
-            await record.close(status=503, detail=_DOWN)
-            return refused(503, "database-unavailable", _DOWN)
+            return await _down(record)
         record.note(credential=connected.credential)
         await record.close(status=200)
         return fresh(_told(connected))
@@ -102,14 +100,15 @@ class ConnectionsDoor:
         principal, name = request[PRINCIPAL], request.match_info["name"]
         if not principal.session:
             return _not_a_person()
+        record = self._record(principal, "disconnect")
+        record.note(credential=name[:200])
+        await record.open(binding=False)
         try:
             revoked = await self._connecting.disconnect(name, principal)
         except Refusal as refusal:
-            return _refusal(refusal)
+            return await _ended(record, refusal)
         except OSError:
-            return refused(503, "database-unavailable", _DOWN)
-        record = self._record(principal, "disconnect")
-        record.note(credential=name)
+            return await _down(record)
         await record.close(status=200)
         return fresh({"revoked": revoked})
 
@@ -127,6 +126,16 @@ def _not_a_person() -> web.Response:
 
 def _refusal(refusal: Refusal) -> web.Response:
     return refused(refusal.status, refusal.reason.value, refusal.detail)
+
+
+async def _ended(record: Record, refusal: Refusal) -> web.Response:
+    await record.close(status=refusal.status, reason=refusal.reason, detail=refusal.detail)
+    return _refusal(refusal)
+
+
+async def _down(record: Record) -> web.Response:
+    await record.close(status=503, detail=_DOWN)
+    return refused(503, "database-unavailable", _DOWN)
 
 
 def _told(one: Connection) -> Json:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 from aiohttp import web
 
@@ -53,6 +54,8 @@ class TouchKeyDoor:
                 return refused(401, "login-too-old", "Your first security key takes a login of now: log in again.")
             except Refusal as refusal:
                 return refused(refusal.status, refusal.reason, refusal.detail)
+            except OSError:
+                return refused(503, "database-unavailable", "The database does not answer: nothing was changed.")
 
         return handle
 
@@ -67,16 +70,9 @@ class TouchKeyDoor:
         by = request[PRINCIPAL]
         record = self._record(by, "added", name.strip())
         await record.open()  # a key that nobody could be told of is not taken
-        try:
+        async with _closing(record):
             key = await presence.add(by, name.strip(), given.get("credential"), given.get("assertion"))
-        except Refusal as refusal:
-            await record.close(status=refusal.status, reason=refusal.reason, detail=refusal.detail)
-            raise
-        except LoginTooOld:
-            await record.close(status=403, detail="the login is too old")
-            raise
-        record.note(key=key.id)
-        await record.close(status=200)
+            record.note(key=key.id)
         return fresh({"id": key.id})
 
     async def _begin_removal(self, presence: Presence, request: web.Request) -> web.Response:
@@ -85,13 +81,31 @@ class TouchKeyDoor:
     async def _remove(self, presence: Presence, request: web.Request) -> web.Response:
         given = json.loads(await request.read())
         id = request.match_info["id"]
-        await presence.remove(request[PRINCIPAL], id, given.get("assertion") if isinstance(given, dict) else None)
         record = self._record(request[PRINCIPAL], "removed", "")
-        record.note(key=id)
-        await record.close(status=200)
+        record.note(key=id[:200])
+        await record.open(binding=False)
+        async with _closing(record):
+            await presence.remove(request[PRINCIPAL], id, given.get("assertion") if isinstance(given, dict) else None)
         return fresh({"removed": id})
 
     def _record(self, by: Principal, what: str, name: str) -> Record:
         record = self._recorder.start("key", Caller(by, "", Door.SITE, Initiator.PERSON, "console"), safe=False)
         record.note(door="console", decision=what, name=name)
         return record
+
+
+@asynccontextmanager
+async def _closing(record: Record) -> AsyncIterator[None]:
+    """What came of it stands in the record."""
+    try:
+        yield
+    except Refusal as refusal:
+        await record.close(status=refusal.status, reason=refusal.reason, detail=refusal.detail)
+        raise
+    except LoginTooOld:
+        await record.close(status=401, detail="the login is too old")
+        raise
+    except OSError:
+        await record.close(status=503, detail="the database does not answer")
+        raise
+    await record.close(status=200)

@@ -86,9 +86,16 @@ class Answers:
         grant = next(grant for grant in (*self.grants(by), None) if grant is None or grant.id == id)
         if grant is None:
             raise KeyError(id)
-        self._grants.revoke(id)
         caller = Caller(by, grant.app, Door.SITE, Initiator.PERSON, "console", cause=id)
-        await self._note("grant", caller, grant=id, rule=grant.rule, decision="revoked", message=grant.message)
+        record = self._recorder.start("grant", caller, safe=False)
+        record.note(grant=id, rule=grant.rule, decision="revoked", message=grant.message)
+        await record.open(binding=False)
+        try:
+            self._grants.revoke(id)
+        except KeyError:  # while plugins heard of it, it ended
+            await record.close(status=404)
+            raise
+        await record.close(status=200)
         return grant
 
     def _open(self, id: str, by: Principal | None) -> Parked:
@@ -131,11 +138,6 @@ class Answers:
             record.note(grant=given.id, until=given.expires)
         await record.close(status=200)
         return state
-
-    async def _note(self, kind: str, caller: Caller, **fields: Json) -> None:
-        record = self._recorder.start(kind, caller, safe=False)
-        record.note(**fields)
-        await record.close(status=200)
 
 
 def sees(by: Principal, owner: Principal, app: str) -> bool:

@@ -103,15 +103,16 @@ class Record:
             self.span.step(step, now - self._since)
         self._since = now
 
-    async def open(self, *, lasting: bool = True) -> None:
+    async def open(self, *, lasting: bool = True, binding: bool = True) -> None:
         """Write the intent, once. Raises `Refusal` (`audit-unavailable`) where the configuration wants that.
 
         What changes nothing and is not `lasting` needs none: its outcome stands in the record before its answer leaves,
-        and there is no change whose result could stay unknown.
+        and there is no change whose result could stay unknown. What only takes something away is not `binding`: it
+        happens, whether that can be written or not.
         """
         if not self._opened and (lasting or not self.safe or self._recorder.tells_all):
             self._opened = True
-            await self._recorder.write(self, "intent")
+            await self._recorder.write(self, "intent", binding=binding)
 
     async def close(self, *, status: int, reason: Reason | None = None, detail: str | None = None) -> None:
         """Write the outcome, once."""
@@ -179,15 +180,15 @@ class Recorder:
         if len(self._causes) > CAUSES:
             self._causes.popitem(last=False)
 
-    async def write(self, record: Record, phase: str) -> None:
-        """Write one line of `record`."""
+    async def write(self, record: Record, phase: str, *, binding: bool = True) -> None:
+        """Write one line of `record`; where a `binding` intent cannot be written, nothing happens (`Refusal`)."""
         line = self._journal.redacted(AuditRecord(record.id, phase, time.time(), dict(record.fields)))
         try:
             self._journal.append(line)
             self.measure.line(record.kind, phase)
             self._works()
         except OSError as error:
-            refuses = phase == "intent" and self._refuses(record.safe)
+            refuses = phase == "intent" and binding and self._refuses(record.safe)
             self._fails(record, error, "refused" if refuses else "continued")
             if refuses:
                 raise Refusal(Reason.AUDIT_UNAVAILABLE, "The record of this request cannot be written.") from error

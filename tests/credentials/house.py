@@ -90,13 +90,17 @@ class House:
 
     async def connect(self, account: str = "alice", credential: str = "person") -> tuple[int, dict[str, Any]]:
         """A person connects an account, through the provider's own pages."""
+        return await self.api("connections/finish", await self.consented(account, credential))
+
+    async def consented(self, account: str = "alice", credential: str = "person") -> dict[str, Any]:
+        """The person has consented there, and the console's page is about to end it with this."""
         _, begun = await self.api(f"connections/{credential}", {})
         async with local_client() as browser:
             back = await sign_in(browser, begun["location"], account, f"{self.console}/oauth/callback")
             headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
             async with browser.get(back, headers=headers, allow_redirects=False) as answer:
                 query = answer.headers["location"].partition("?")[2]
-        return await self.api("connections/finish", {"secret": begun["secret"], "answer": dict(parse_qsl(query))})
+        return {"secret": begun["secret"], "answer": dict(parse_qsl(query))}
 
     async def restart(self) -> None:
         """The gateway ends and starts again, with what it stored."""
