@@ -23,6 +23,7 @@ from gateway.exchange.obtain import Obtaining, counted
 from gateway.hooks import Hooks
 from gateway.hookspecs import CredentialFactory
 from gateway.model import Backend, Principal
+from gateway.stores.hints import Hints
 from gateway.stores.page_storage import PageStorage
 from gateway.stores.sealing import GivenKeys, KeyFile, KeyRing, KeySource, SystemKeyring
 from gateway.stores.sql import Database
@@ -52,6 +53,7 @@ class Accounts:
         self.ring = KeyRing(key_source(config.encryption_key))
         self.store = TokenStore(database, self.ring)
         self.storage = PageStorage(database, self.ring)
+        self.hints = Hints(database, self.ring)
         self.specs: Mapping[str, Spec] = config.credentials
         self.servers = {
             name: _server(spec, connections) for name, spec in config.credentials.items() if isinstance(spec, OAuth)

@@ -15,8 +15,8 @@ from gateway.doors.issuers import Issuer
 from gateway.doors.login import LoginDoor
 from gateway.doors.visit import Visits
 from gateway.running import Apps
+from gateway.stores.hints import Hints
 from gateway.stores.issued import IssuedTokens
-from gateway.stores.sealing import KeyRing
 from gateway.stores.sessions import Sessions
 from gateway.stores.sql import Database
 
@@ -55,9 +55,9 @@ def admission(
     apps: Apps,
     mounts: Callable[[str], bool],
     issuers: Mapping[OAuth, Issuer],
-    ring: KeyRing,
+    hints: Hints,
 ) -> Admission:
-    """Built for `config`; `mounts` says which names there are below `/mcp`, `ring` seals what logins bring."""
+    """Built for `config`; `mounts` says which names there are below `/mcp`, `hints` keeps the ID tokens of logins."""
     sessions = Sessions(database)
     identify = Identify(
         config.auth,
@@ -83,7 +83,7 @@ def admission(
             sessions=sessions,
             issuers={method: issuer for method, issuer in issuers.items() if method.client_id is not None},
             sites=apps.part(lambda app: config.server.origins.app(app.config.id)),
-            seal=ring,
+            hints=hints,
         ),
         visits=Visits(sessions, site),
         apps=apps.hosts({}, lambda app: app.config.id),

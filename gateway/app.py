@@ -238,7 +238,7 @@ class _Gateway:
             self._apps,
             lambda name: name in faces or name in self._upstreams.faces,
             self._issuers,
-            self._accounts.ring,
+            self._accounts.hints,
         )
         guard = Guard(
             self._listener,

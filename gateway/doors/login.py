@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,7 @@ from gateway.doors.pages import local, onwards, page
 from gateway.doors.session_cookies import SessionCookies
 from gateway.errors import StartError, Unidentified
 from gateway.model import Principal, Secret
-from gateway.stores.sealing import Unreadable
+from gateway.stores.hints import NAME, Hints
 from gateway.stores.sessions import Kept, Kind, Sessions
 
 WAY = 600.0
@@ -69,14 +68,6 @@ class LoginIssuer(Protocol):
         ...
 
 
-class Seal(Protocol):
-    """Keeps what others must not read: `gateway.stores.sealing.KeyRing`. Raises StartError, `Unreadable`."""
-
-    def seal(self, text: str, place: str) -> tuple[str, bytes]: ...
-
-    def open(self, id: str, sealed: bytes, place: str) -> str: ...
-
-
 class LoginDoor:
     """The login of the console at `console`. `issuers` are those that people can log in at; `sites` origins by app."""
 
@@ -90,7 +81,7 @@ class LoginDoor:
         sessions: Sessions,
         issuers: Mapping[OAuth, LoginIssuer],
         sites: Mapping[str, str],
-        seal: Seal,
+        hints: Hints,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._console = console
@@ -100,7 +91,7 @@ class LoginDoor:
         self._sessions = sessions
         self._issuers = {str(number): (spec, issuers[spec]) for number, spec in enumerate(issuers)}
         self._sites = sites
-        self._seal = seal
+        self._hints = hints
         self._clock = clock
         self._cookies = SessionCookies(console)
         self._place = Place(console, Site.CONSOLE, Access.PERSON, None, frozenset())
@@ -135,18 +126,16 @@ class LoginDoor:
         if len(id_token.reveal()) > HINT:
             return {}
         try:
-            key, sealed = self._seal.seal(id_token.reveal(), "login")
+            return {NAME: self._hints.sealed(id_token)}
         except StartError as error:
             log.warning("the ID token of a login is not kept: %s", error)
             return {}
-        return {"hint": f"{key}.{base64.b64encode(sealed).decode()}"}
 
     def _hint(self, kept: Kept) -> str | None:
         """The ID token of a login; None where its key is gone."""
-        key, _, sealed = kept.more.get("hint", "").partition(".")
         try:
-            return self._seal.open(key, base64.b64decode(sealed), "login") if sealed else None
-        except (StartError, Unreadable):
+            return self._hints.opened(kept.more)
+        except StartError:
             return None
 
     async def _start(self, request: web.Request) -> web.Response:

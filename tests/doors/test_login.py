@@ -7,13 +7,18 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
 import pytest
+from click.testing import CliRunner
+from joserfc import jws
 
+from gateway.cli.credential.rotate_key import rotate_key
 from tests.callers.doors import Knock, answer, knocks, mcp_call
 from tests.callers.people import CROSSING, NAVIGATION, OWN, Town, get, town
 from tests.oidc.sign_in import sign_in
+from tests.world import SECRET
 
 DELETE = {"url": "/api/cart/mug", "method": "DELETE"}
 
@@ -204,3 +209,25 @@ async def test_a_first_key_takes_a_login_of_now(tmp_path: Path) -> None:
         await place.log_in(browser, "alice", "&fresh=1")
         status, told = await begun()
         assert (status, "create" in told) == (200, True), told
+
+
+async def test_a_logout_reaches_the_issuer_after_two_new_keys(tmp_path: Path) -> None:
+    """The ID token of the login is sealed anew with each; it names the login that the issuer ends."""
+    async with town(tmp_path) as place, place.world.client() as browser:
+        await place.log_in(browser, "alice")
+        for _ in range(2):
+            config = str(place.world.folder / "gateway.yaml")
+            rotated = await asyncio.to_thread(
+                CliRunner().invoke,
+                rotate_key,
+                ["--config", config, "--json"],
+                env={"SHOP_SECRET": SECRET},
+            )
+            assert (rotated.exit_code, json.loads(rotated.output)["logins"]) == (0, 1), rotated.output
+        _, state = await get(browser, f"{place.world.console}/api/state")
+        headers = {**OWN, "origin": place.world.console, "webmcp-gateway-csrf": state["csrf"]}
+        async with browser.post(f"{place.world.console}/api/logout", headers=headers) as got:
+            to = urlsplit((await got.json())["to"])
+    assert f"{to.scheme}://{to.netloc}" == place.provider.issuer
+    (hint,) = parse_qs(to.query)["id_token_hint"]
+    assert json.loads(jws.extract_compact(hint.encode()).payload)["sub"] == "alice"

@@ -1,4 +1,4 @@
-"""`credential rotate-key`: a new key for stored tokens, and for what pages keep."""
+"""`credential rotate-key`: a new key for stored tokens, for what pages keep, and for the logins of people."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from gateway.stores.sealing import new_key
 @config_option()
 @json_option
 def rotate_key(prints: bool, reseal: bool, path: Path, as_json: bool) -> None:
-    """Make a new key for stored tokens and what pages keep, and seal all of it anew. The gateway may be running.
+    """Make a new key for stored tokens, what pages keep and logins, and seal all of it anew.
+
+    The gateway may be running.
 
     The key before stays in its place until the next rotation, for processes that still hold it. A key in the
     environment is not ours to change: put what --print gives in front of it, separated by a space, restart the
@@ -37,8 +39,10 @@ def rotate_key(prints: bool, reseal: bool, path: Path, as_json: bool) -> None:
             accounts.ring.rotate()
         done, lost = await accounts.store.reseal()
         pages, lost_pages = await accounts.storage.reseal()
+        logins, lost_logins = await accounts.hints.reseal()
         tokens: dict[str, Json] = {"key": accounts.ring.ids[0], "sealed": done, "unreadable": lost}
-        return {**tokens, "pages": pages, "unreadable_pages": lost_pages}
+        kept: dict[str, Json] = {"pages": pages, "unreadable_pages": lost_pages}
+        return {**tokens, **kept, "logins": logins, "unreadable_logins": lost_logins}
 
     result = run(path, rotated)
     if as_json:
@@ -47,6 +51,10 @@ def rotate_key(prints: bool, reseal: bool, path: Path, as_json: bool) -> None:
     click.echo(f"The key is {result['key']}; {result['sealed']} tokens were sealed with it.")
     if result["pages"]:
         click.echo(f"So was what {result['pages']} pages keep.")
+    if result["logins"]:
+        click.echo(f"So were the ID tokens of {result['logins']} logins.")
+    if result["unreadable_logins"]:
+        click.echo(f"{result['unreadable_logins']} logins will end here alone, and not at their issuer.")
     if result["unreadable_pages"]:
         click.echo(f"What {result['unreadable_pages']} pages keep can be opened with no key: see `storage delete`.")
     if result["unreadable"]:

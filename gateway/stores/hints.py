@@ -1,0 +1,68 @@
+"""The ID tokens of logins, sealed beside their sessions: with them a logout ends the login at the issuer, too."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from sqlalchemy import select, update
+
+from gateway.model import Secret
+from gateway.stores.schema import SESSIONS
+from gateway.stores.sealing import KeyRing, Unreadable
+from gateway.stores.sessions import Kind
+from gateway.stores.sql import Database
+from gateway.stores.whole import whole
+
+NAME: Final = "hint"
+_PLACE: Final = "login"
+
+
+class Hints:
+    """What stands under `NAME` in the `more` of a session. Raises StartError where there are no keys."""
+
+    def __init__(self, database: Database, ring: KeyRing) -> None:
+        self._database = database
+        self._ring = ring
+
+    def sealed(self, id_token: Secret) -> str:
+        """What is kept of a token."""
+        key, sealed = self._ring.seal(id_token.reveal(), _PLACE)
+        return f"{key}.{base64.b64encode(sealed).decode()}"
+
+    def opened(self, more: Mapping[str, str]) -> str | None:
+        """The token; None where none was kept, or its key is gone."""
+        key, _, sealed = more.get(NAME, "").partition(".")
+        try:
+            return self._ring.open(key, base64.b64decode(sealed), _PLACE) if sealed else None
+        except Unreadable:
+            return None
+
+    async def reseal(self) -> tuple[int, int]:
+        """Seal all of them with the newest key: how many were, and how many no key opens. Raises OSError."""
+        newest = self._ring.ids[0]
+        done = lost = 0
+        async with self._database.connect() as connection:
+            wanted = select(SESSIONS.c.key, SESSIONS.c.value).where(SESSIONS.c.kind == Kind.CONSOLE)
+            rows = (await connection.execute(wanted)).all()
+        for key, text in rows:
+            value = json.loads(text)
+            kept = value["more"].get(NAME)
+            if kept is None or kept.startswith(f"{newest}."):
+                continue
+            token = self.opened(value["more"])
+            if token is None:
+                lost += 1
+                continue
+            value["more"][NAME] = self.sealed(Secret(token))
+            done += await whole(self._replace(key, text, json.dumps(value)))
+        return done, lost
+
+    async def _replace(self, key: str, before: str, after: str) -> int:
+        place = (SESSIONS.c.key == key) & (SESSIONS.c.value == before)
+        async with self._database.connect() as connection:
+            changed = await connection.execute(update(SESSIONS).where(place).values(value=after))
+            await connection.commit()
+        return changed.rowcount
