@@ -46,6 +46,7 @@ from gateway.exchange.wait import Waiting
 from gateway.gauges import watched
 from gateway.hooks import Hooks
 from gateway.mcp.server import Before, Face, message_limit
+from gateway.mcp.storage import StorageTool
 from gateway.mcp.upstreams.calling import ShownIn
 from gateway.mcp.upstreams.merged import Merged
 from gateway.mcp.upstreams.room import Upstreams
@@ -161,6 +162,7 @@ class _Gateway:
             grants=self._approving.grants,
             absences=self._accounts.absences,
         )
+        self._storage = StorageTool(self._accounts.storage)
         self._sandbox = SandboxDoor(self._built.folder / "sandbox", origins.sandbox)
         self._listener = _listener(config, self._apps)
         self._serving = Serving(
@@ -346,7 +348,7 @@ class _Gateway:
             views=self._views,
             forwarder=self._forwarder,
             exchange=self._exchange,
-            storage=self._accounts.storage,
+            storage=self._storage,
             version=gateway.__version__,
             hosts=list(self._listener.sites),
             origins=sorted(set(self._listener.origins.values())),

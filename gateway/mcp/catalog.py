@@ -73,7 +73,7 @@ class Catalog:
         views: Views,
         forwarder: Forwarder,
         exchange: Exchange,
-        storage: kept.Storage,
+        storage: kept.StorageTool,
         largest: Callable[[], int],
     ) -> None:
         self._app = app
@@ -82,7 +82,7 @@ class Catalog:
         self._largest = largest
         self._forwarder = forwarder
         self._exchange = exchange
-        self._keeping = kept.StorageTool(storage)
+        self._keeping = storage
         self._relay = relay.RelayTools(app, views)
         self._apps: Mapping[str, PackedApp] = {}
         self._own: Mapping[str, _Entry] = {}

@@ -32,7 +32,7 @@ from gateway.mcp.ids import OneInFlight
 from gateway.mcp.ports import Client, Exchange, Forwarder, PackedApp, Views
 from gateway.mcp.results import of_refusal
 from gateway.mcp.resume import PER_PRINCIPAL, Sessions
-from gateway.mcp.storage import Storage
+from gateway.mcp.storage import StorageTool
 from gateway.mcp.tools import UI_EXTENSION, shows_apps
 from gateway.model import LOCAL, Principal, Tell
 from gateway.traces import arriving
@@ -115,7 +115,7 @@ class Face:
         views: Views,
         forwarder: Forwarder,
         exchange: Exchange,
-        storage: Storage,
+        storage: StorageTool,
         version: str,
         hosts: Sequence[str],
         origins: Sequence[str],

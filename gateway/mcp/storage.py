@@ -59,7 +59,7 @@ def storage_tool() -> types.Tool:
 
 
 class StorageTool:
-    """What its calls do, for what is kept in `storage`."""
+    """What its calls do, on whichever mount they come, for what is kept in `storage`."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage

@@ -21,6 +21,7 @@ from gateway.doors.short_way import FrontRunner
 from gateway.errors import Reason, Refusal
 from gateway.mcp import Face
 from gateway.mcp.fast import Fast
+from gateway.mcp.storage import StorageTool
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
 from gateway.model import (
     LOCAL,
@@ -330,6 +331,9 @@ class Mount:
     apps: dict[str, Packed] = field(default_factory=lambda: {id: packed(id) for id in ("cart", "todo")})
     storage: FakeStorage = field(default_factory=FakeStorage)
 
+    def __post_init__(self) -> None:
+        self.tool = StorageTool(self.storage)
+
     @asynccontextmanager
     async def face(self) -> AsyncIterator[Served]:
         """The mount without a server in front of it."""
@@ -340,7 +344,7 @@ class Mount:
             views=views,
             forwarder=pages,
             exchange=exchange,
-            storage=self.storage,
+            storage=self.tool,
             version="1.2.3",
             hosts=["127.0.0.1:*", "gateway.test"],
             origins=["http://console.test"],

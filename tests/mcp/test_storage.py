@@ -11,7 +11,7 @@ from gateway.mcp.ports import Client
 from gateway.model import LOCAL, Json, Principal
 from gateway.stores.page_storage import QUOTA
 from gateway.stores.sealing import Unreadable
-from tests.mcp.fakes import Mount, packed
+from tests.mcp.fakes import Mount, Served, packed
 
 ANN = Principal("login", "host", "ann")
 
@@ -83,18 +83,20 @@ async def test_a_store_that_fails_says_so(failing: Exception, reason: str) -> No
 
 
 async def test_a_page_that_asks_too_often_is_refused() -> None:
-    """It alone; the pages of others are served meanwhile."""
-    async with mount().face() as served:
+    """It alone, at whichever mount it asks; the pages of others are served meanwhile."""
+    place = mount()
+    async with place.face() as served, place.face() as other:
 
-        async def ask(principal: Principal) -> str:
+        async def ask(principal: Principal, there: Served = served) -> str:
             client = Client(principal, is_app=True)
-            result = await served.face.catalog.call_tool("webmcp_storage", {"_view": "proof"}, client)
+            result = await there.face.catalog.call_tool("webmcp_storage", {"_view": "proof"}, client)
             assert result.structured_content is not None
             return str(result.structured_content.get("reason", "served"))
 
         asked = [await ask(ANN) for _ in range(100)]
         assert set(asked) == {"served", "rate-limited"}
         assert asked.count("served") < 50
+        assert "rate-limited" in [await ask(ANN, other) for _ in range(10)]
         assert await ask(Principal("login", "host", "bob")) == "served"
 
 
