@@ -24,7 +24,7 @@ from gateway.mcp.answers import Answers
 from gateway.mcp.server import Face
 from gateway.model import Backend, Resource
 from gateway.policy import BackendSpec
-from gateway.views.registry import AppRules
+from gateway.views.view import AppRules
 
 T = TypeVar("T")
 

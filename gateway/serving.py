@@ -21,7 +21,7 @@ from gateway.mcp.upstreams.proxy import Proxy
 from gateway.mcp.upstreams.views import UpstreamAnswers
 from gateway.model import Resource
 from gateway.running import Apps, Backends, Packed, Running
-from gateway.views.registry import AppRules
+from gateway.views.view import AppRules
 
 BODY = 16 * 1024 * 1024
 """Bytes of the largest request body that a door takes where no policy says more."""

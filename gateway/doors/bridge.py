@@ -26,7 +26,8 @@ from gateway.exchange.streams import Streams
 from gateway.mcp.answers import Answers
 from gateway.mcp.peer import Beside, UiPeer
 from gateway.model import Caller, Channel, Door, Json, Principal, Resource
-from gateway.views.registry import View, Views
+from gateway.views.registry import Views
+from gateway.views.view import View
 
 PROTOCOL = "webmcp-gateway.v1"
 

@@ -18,7 +18,8 @@ from gateway.exchange.grants import Grants
 from gateway.model import Json, Principal
 from gateway.stores.followers import Follower
 from gateway.stores.journal import Journal
-from gateway.views.registry import LiveView, Views
+from gateway.views.registry import Views
+from gateway.views.view import LiveView
 
 HEARTBEAT = 15.0
 """Seconds between two signs of life."""

@@ -14,7 +14,8 @@ from gateway.exchange.approve import State
 from gateway.exchange.record import Record, Recorder
 from gateway.model import Door, Effect, Json, Principal
 from gateway.policy import decide_link
-from gateway.views.registry import View, Views
+from gateway.views.registry import Views
+from gateway.views.view import View
 
 WAITING = 64
 """Questions that may wait for their answer; the oldest goes first."""

@@ -20,7 +20,7 @@ from gateway.mcp.ports import Client, Exchange, Forwarder, PackedApp, Push, View
 from gateway.mcp.results import APART, of_page, of_refusal, of_response, of_values
 from gateway.model import Caller, Door, Initiator, Json, Principal, Response, ViewTool
 from gateway.views.initiator import LONGEST_GESTURE
-from gateway.views.registry import LiveView
+from gateway.views.view import LiveView
 
 log = logging.getLogger(__name__)
 

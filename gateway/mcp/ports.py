@@ -13,9 +13,9 @@ from gateway.errors import Refusal
 from gateway.mcp.results import Aside
 from gateway.model import Caller, Door, Json, Principal, Request, Resource, Response, Tell, ViewTool
 from gateway.quick import quick
-from gateway.views.registry import Attached, LiveView, Opened
 from gateway.views.relay import Relay
 from gateway.views.shown import Shown
+from gateway.views.view import Attached, LiveView, Opened
 
 Push = Callable[[dict[str, Json]], Awaitable[None]]
 

@@ -24,7 +24,8 @@ from gateway.model import Caller, Door, Effect, Initiator, Principal, Question, 
 from gateway.policy import Decision, Policy, decide_tool
 from gateway.views.arguments import first_problem
 from gateway.views.later import Later
-from gateway.views.registry import View, Views
+from gateway.views.registry import Views
+from gateway.views.view import View
 
 DEADLINE = 30.0
 """Seconds that a page has to answer, where the rule of its tool says nothing else."""

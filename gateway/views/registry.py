@@ -6,21 +6,21 @@ import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from mcp import types as mcp
 
 from gateway.errors import Reason, Refusal
 from gateway.model import Caller, Door, Initiator, Principal, Secret, ViewTool
-from gateway.policy import Policy
 from gateway.views.initiator import CLAIMED, Cause, Taint
-from gateway.views.proof import ViewKey, encode, split
+from gateway.views.proof import encode, split
 from gateway.views.relay import Relay
 from gateway.views.session import JsonObject, PageSession
 from gateway.views.shown import Shown, Tell
 from gateway.views.tools import clean_tools
+from gateway.views.view import AppRules, Attached, LiveView, Opened, PageCalls, View
 
 LIVE = 32
 """Views that one principal may have where nothing is said."""
@@ -36,90 +36,6 @@ LAUNCHES = 256
 
 LAUNCH_LIFE = 24 * 3600.0
 """Seconds for which a launch value is good."""
-
-
-@dataclass(frozen=True, slots=True)
-class AppRules:
-    """What the views of one app are held to."""
-
-    title: str
-    policy: Policy
-    unproven: str = "as-model"
-    trust_view_gestures: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A view that a host may show now: its handle, and the launch value that proves it."""
-
-    view: str
-    launch: Secret
-
-
-@dataclass(frozen=True, slots=True)
-class Attached:
-    """The answer to a view that attached: id, key (base64url), and the tools that only the gateway may offer."""
-
-    view: str
-    key: str
-    proven: bool
-    held: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LiveView:
-    """A live view as a model or the console sees it; `opened` is in seconds since the epoch."""
-
-    id: str
-    app: str
-    title: str
-    opened: float
-    tools: tuple[ViewTool, ...]
-
-
-class PageCalls(Protocol):
-    """The way into a page: over the bridge, or by relay."""
-
-    async def call(
-        self, tool: ViewTool, arguments: Mapping[str, Any], started: Callable[[], None]
-    ) -> mcp.CallToolResult:
-        """Run a tool of the page; `started` is called once it may begin. Raises `MCPError` and `Refusal`."""
-        ...
-
-
-@dataclass(slots=True, eq=False)
-class View:
-    """One live iframe of an app. `used` is when it last spoke, on the clock of its registry.
-
-    A `bridged` view ends with its connection; another one when it has not spoken for `IDLE` seconds. `listed` are its
-    tools as its page lists them, `tools` those that its policy offers. Host pages
-    of ours can `tell` it what a model's call says to the app that it opens.
-    """
-
-    id: str
-    principal: Principal
-    app: str
-    proven: bool
-    bridged: bool = False
-    used: float = 0.0
-    opened: float = field(default_factory=time.time)
-    key: ViewKey = field(default_factory=ViewKey)
-    taint: Taint = field(default_factory=Taint)
-    tools: tuple[ViewTool, ...] = ()
-    listed: Sequence[mcp.Tool] = ()
-    session: PageSession | None = None
-    relay: Relay | None = None
-    tell: Tell | None = None
-
-    @property
-    def lost(self) -> bool:
-        """Whether its host page has gone, or its tab sleeps, for now."""
-        return (self.bridged and self.session is None) or (self.relay is not None and self.relay.lost)
-
-    @property
-    def calls(self) -> PageCalls | None:
-        """The way into its page, if there is one now."""
-        return self.session or self.relay
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,8 @@ from gateway.model import (
     Tell,
     ViewTool,
 )
-from gateway.views.registry import Attached, LiveView, Opened
 from gateway.views.relay import Relay
+from gateway.views.view import Attached, LiveView, Opened
 
 SILENCE = 0.05
 """Seconds after which the fast path begins an event stream."""

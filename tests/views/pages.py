@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.model import Principal
-from gateway.views.registry import View, Views
+from gateway.views.registry import Views
+from gateway.views.view import View
 
 JsonObject = dict[str, Any]
 Execute = Callable[[JsonObject], Awaitable[JsonObject]]

@@ -16,7 +16,8 @@ from gateway.stores.journal import Journal
 from gateway.stores.quotas import Quotas
 from gateway.stores.sql import Database
 from gateway.views.forward import Forwarder
-from gateway.views.registry import AppRules, Views
+from gateway.views.registry import Views
+from gateway.views.view import AppRules
 
 
 @dataclass(slots=True)

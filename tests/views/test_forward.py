@@ -14,7 +14,7 @@ from gateway.exchange.approve import Ask
 from gateway.model import LOCAL, Door, Initiator, Principal
 from gateway.policy import Per, Policy, Quota, Report, Window, parse_policy
 from gateway.views import forward
-from gateway.views.registry import AppRules, View
+from gateway.views.view import AppRules, View
 from tests.views.pages import JsonObject, Page, connect, text, until
 from tests.views.rooms import Rooms, rooms
 

@@ -13,7 +13,8 @@ from gateway.errors import Reason, Refusal
 from gateway.model import LOCAL, Door, Initiator
 from gateway.policy import parse_policy
 from gateway.views.proof import encode
-from gateway.views.registry import IDLE, LAUNCH_LIFE, LIVE, RELOAD, AppRules, Attached, Views
+from gateway.views.registry import IDLE, LAUNCH_LIFE, LIVE, RELOAD, Views
+from gateway.views.view import AppRules, Attached
 from tests.clock import Clock
 from tests.views.pages import Page, connect, text, until
 
