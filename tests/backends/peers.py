@@ -8,7 +8,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
+
+from gateway.backends.http import HttpBackend
+from gateway.errors import Reason, Refusal
+from gateway.model import Outbound, Response
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
 
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -109,3 +116,27 @@ class Names(AbstractResolver):
 
     async def close(self) -> None:
         """Nothing to release."""
+
+
+async def refused(backend: HttpBackend, script: Script | bytes, request: Outbound | None = None) -> Reason:
+    """The reason why a request to a peer with this script has no answer."""
+    async with raw_peer(script) as peer:
+        request = request or Outbound("GET", "")
+        with pytest.raises(Refusal) as caught:
+            await backend.send(
+                Outbound(
+                    request.method,
+                    peer.url("/x"),
+                    request.headers,
+                    request.body,
+                    timeout=request.timeout,
+                    response_limit=request.response_limit,
+                )
+            )
+    return caught.value.reason
+
+
+async def answered(backend: HttpBackend, script: Script | bytes, method: str = "GET") -> Response:
+    """The answer of a peer with this script."""
+    async with raw_peer(script) as peer:
+        return await backend.send(Outbound(method, peer.url()))

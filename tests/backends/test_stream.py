@@ -5,22 +5,13 @@ from __future__ import annotations
 import asyncio
 import gzip
 import zlib
-from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
 from gateway.errors import Reason, Refusal
 from gateway.model import Outbound
-from tests.backends.peers import Shop, raw_peer
-
-
-@pytest.fixture
-async def backend() -> AsyncIterator[HttpBackend]:
-    """A backend that may reach loopback."""
-    async with Connections() as connections:
-        yield HttpBackend(Shop(), connections)
+from tests.backends.peers import raw_peer
 
 
 async def test_a_stream_comes_as_it_is_sent(backend: HttpBackend) -> None:

@@ -1,0 +1,18 @@
+"""A backend for the tests of this room."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gateway.backends.connect import Connections
+from gateway.backends.http import HttpBackend
+from tests.backends.peers import Shop
+
+
+@pytest.fixture
+async def backend() -> AsyncIterator[HttpBackend]:
+    """A backend that may reach loopback."""
+    async with Connections() as connections:
+        yield HttpBackend(Shop(), connections)
