@@ -380,7 +380,7 @@ class _Gateway:
                 stack.callback(tasks.create_task(job).cancel)
             await stack.enter_async_context(self._streams)
             await stack.enter_async_context(self._views)
-            stack.push_async_callback(self._leave_faces)
+            stack.push_async_callback(self._held.close)
             stack.push_async_callback(self._upstreams.close)
             for face in (self._everything, *(app.face for app in self._apps.values()), *self._upstreams.faces.values()):
                 await self._held.enter(tasks, face)
@@ -389,10 +389,6 @@ class _Gateway:
             stack.callback(tasks.create_task(self._reloader.run()).cancel)
             stack.callback(tasks.create_task(self._standing.run()).cancel)
             yield
-
-    async def _leave_faces(self) -> None:
-        faces = (*(app.face for app in self._apps.values()), *self._upstreams.faces.values())
-        await self._held.leave(self._everything, *faces)
 
 
 def _listener(config: Config, apps: Apps) -> Listener:

@@ -66,12 +66,12 @@ class Changing:
         self._events.apps_changed()
         for id in gone:
             before[id].face.drain()
-            await self._leave(before[id].face)
+            await self._held.leave(before[id].face)
 
     async def upstreams(self, specs: Mapping[str, Upstream]) -> None:
         """Let other upstreams take effect; those that are as before keep their connections."""
         before = dict(self._upstreams.mounted)
-        await self._upstreams.replace(specs, self._enter, self._leave)
+        await self._upstreams.replace(specs, self._enter, self._held.leave)
         self._merged.forget([name for name, one in before.items() if self._upstreams.mounted.get(name) is not one])
         for name in before.keys() | specs.keys():
             policy = specs[name].policy if name in specs else None
@@ -88,6 +88,3 @@ class Changing:
 
     async def _enter(self, face: Face) -> None:
         await self._held.enter(self._tasks, face)
-
-    async def _leave(self, face: Face) -> None:
-        await self._held.leave(face)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
@@ -218,13 +218,22 @@ class Held:
         self._held[id(manager)] = (tasks.create_task(_hold(manager, entered, end)), end)
         await entered
 
-    async def leave(self, *managers: object) -> None:
-        """Leave these; returns when they are left."""
-        held = [self._held.pop(id(manager)) for manager in managers]
-        for _, end in held:
-            end.set()
-        for task, _ in held:
-            await task
+    async def leave(self, manager: object) -> None:
+        """Leave it, where it is still held; returns when it is left."""
+        if (held := self._held.pop(id(manager), None)) is not None:
+            await _left([held])
+
+    async def close(self) -> None:
+        """Leave all that is still held: at the end, that may be more than what is in use."""
+        held, self._held = list(self._held.values()), {}
+        await _left(held)
+
+
+async def _left(held: Collection[tuple[asyncio.Task[None], asyncio.Event]]) -> None:
+    for _, end in held:
+        end.set()
+    for task, _ in held:
+        await task
 
 
 async def _hold(

@@ -11,6 +11,7 @@ from typing import Any
 
 import mcp_types as types
 import pytest
+from aiohttp import web
 from mcp import Client
 from mcp.server import Server as McpServer
 
@@ -194,7 +195,7 @@ async def test_a_client_follows_an_upstream_that_is_elsewhere_now(tmp_path: Path
             if type(change).__name__ == "ResourceUpdated":
                 updated.put_nowait(str(change.uri))
 
-    async with asyncio.timeout(90), AsyncExitStack() as stack:
+    async with AsyncExitStack() as stack:
         urls = [await stack.enter_async_context(over_http(one.server)) for one in (before, after)]
         run = Running(tmp_path, {"up": urls[0]})
         run.write("up")
@@ -214,10 +215,45 @@ async def test_a_client_follows_an_upstream_that_is_elsewhere_now(tmp_path: Path
         assert await asyncio.wait_for(updated.get(), 20) == before.uri
         run.urls["up"] = urls[1]
         run.write("up")
-        app[RELOAD]()
+
+        async def taken() -> bool:
+            return any(record.get("status") == 200 for record in run.records())
+
+        await until(taken, app[RELOAD])
+        while not updated.empty():
+            updated.get_nowait()  # the old place may have said it more than once
         following = asyncio.ensure_future(updated.get())
         async with asyncio.timeout(20):
             while not following.done():
                 await after.updated()
                 await asyncio.wait({following}, timeout=0.1)
         assert following.result() == after.uri
+
+
+async def test_a_gateway_stops_while_an_upstream_leaves(tmp_path: Path) -> None:
+    """One that was taken out, and does not let its session go, holds up neither the change nor the end."""
+    leaving, left = asyncio.Event(), asyncio.Event()
+
+    async def slow_to_part(request: web.Request) -> None:
+        if request.method == "DELETE":
+            leaving.set()
+            await left.wait()
+
+    async with AsyncExitStack() as stack:
+        server = Counted().made("shop")
+        shop = await stack.enter_async_context(over_http(server, only="legacy", admit=slow_to_part))
+        other = await stack.enter_async_context(over_http(Counted().made("other")))
+        run = Running(tmp_path, {"shop": shop, "other": other})
+        run.write("shop", "other")
+        path = tmp_path / "gateway.yaml"
+        app = build_app(load_config(path, {}), lambda: read_config(path, {}))
+        await run.door.start(app)
+        async with Client(f"{run.mcp}/shop", mode="legacy", cache=None) as client:
+            assert await names(client) == {"look", "buy"}
+        run.write("other")
+        app[RELOAD]()
+        await asyncio.wait_for(leaving.wait(), 20)
+        async with asyncio.timeout(20):
+            await run.door.stop()
+        left.set()
+    assert [record.get("status") for record in run.records()] == [None, 200]

@@ -117,10 +117,12 @@ class Feed:
             told = asyncio.Event()
             self._listening = self._spawn(self._stream(session, told))
             listening = asyncio.ensure_future(told.wait())
-            await asyncio.wait({listening, self._listening}, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
-            listening.cancel()
-            if before is not None:
-                before.cancel()
+            try:
+                await asyncio.wait({listening, self._listening}, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                listening.cancel()
+                if before is not None:
+                    before.cancel()
 
     async def restore(self, session: Session, *, again: bool) -> None:
         """A new connection stands: follow on it what was followed before, and say that everything may have changed."""

@@ -74,7 +74,7 @@ class StreamableHttp:
         self._running.set()
         standing = asyncio.ensure_future(self._stand())
         try:
-            raise UpstreamLost(await self._lost)
+            raise UpstreamLost(await asyncio.shield(self._lost))  # cancelled, it is not lost: `_leave` ends it
         finally:
             standing.cancel()
             await asyncio.wait({standing})

@@ -253,8 +253,9 @@ class Proxy:
         if not client.modern:
             return result
         meta = result.get("_meta")
-        link = self.upstream.link(client).link.now
-        info = link.terms.info if link is not None else None
+        joined = self.upstream.found(client)
+        session = joined.link.now if joined is not None else None
+        info = session.terms.info if session is not None else None
         if info is None or (isinstance(meta, dict) and types.SERVER_INFO_META_KEY in meta):
             return result
         return {**result, "_meta": {**(meta if isinstance(meta, dict) else {}), types.SERVER_INFO_META_KEY: info}}

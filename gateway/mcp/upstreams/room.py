@@ -153,7 +153,10 @@ class Upstreams:
         enter: Callable[[Face], Awaitable[None]],
         leave: Callable[[Face], Awaitable[None]],
     ) -> None:
-        """From now on these; what is reached as before keeps its connections. `enter` and `leave` are for mounts."""
+        """From now on these; what is reached as before keeps its connections. `enter` and `leave` are for mounts.
+
+        Those that are gone end beside this: they may take their time.
+        """
         before, now = self.mounted, {}
         for name, spec in specs.items():
             old = before.get(name)
@@ -171,10 +174,7 @@ class Upstreams:
                 one.upstream.spec = specs[name]
                 one.upstream.tools_changed()
         for one in gone:
-            one.face.drain()
-            await one.proxy.close()
-            await one.upstream.close()
-            await leave(one.face)
+            self._tasks.create_task(_ended(one, leave))
         self.say()
 
     async def close(self) -> None:
@@ -240,3 +240,10 @@ class Upstreams:
         )
         record.note(method="tools/list", tool=tool[:200], before=before, now=now, message="the tool changed")
         await record.close(status=200)
+
+
+async def _ended(one: Mounted, leave: Callable[[Face], Awaitable[None]]) -> None:
+    one.face.drain()
+    await one.proxy.close()
+    await one.upstream.close()
+    await leave(one.face)

@@ -103,11 +103,13 @@ class Upstream:
 
         A modern one is for all; one of the handshake is told once what a client can, so it is for clients of one kind.
 
-        Raises `Refusal` (`backend-unavailable`) where there are too many that work.
+        Raises `Refusal` (`backend-unavailable`) where there are too many that work, or the upstream is gone.
         """
         key = self._key(client)
         joined = self._links.get(key)
         if joined is None:
+            if self.closed:  # nobody would end a new link
+                raise Refusal(Reason.BACKEND_UNAVAILABLE, f"The upstream {self.spec.name} is gone, or another now.")
             self._make_room(client.principal.id)
             joined = self._links[key] = Joined(client.principal.id, self.spawn, partial(self._link, key, client))
             joined.task = self.spawn(joined.link.run())
