@@ -132,13 +132,19 @@ class Identify:
     ) -> Principal | None:
         match method:
             case NoAuth():
-                return LOCAL if bearer is None and self._is_here(request) else None
+                shows = bearer is not None or self._shows_login(request, place)
+                return LOCAL if not shows and self._is_here(request) else None
             case ProxyAuth():
                 return self._of_proxy(method, request, peer)
             case TokenAuth():
                 return await self._of_token(bearer) if bearer and bearer.startswith(own.PREFIX) else None
             case OAuth():
                 return await self._issuers[method].principal(bearer, place.resources) if bearer else None
+
+    def _shows_login(self, request: Asked, place: Place) -> bool:
+        """Whether there is the cookie of a login that has ended: what is shown and wrong is not nothing shown."""
+        counts = place.access is Access.PERSON and not self._open
+        return counts and bool(SessionCookies(place.origin).given(request, "session"))
 
     def _is_here(self, request: Asked) -> bool:
         """Whether the caller is on this machine, as far as anything on the way says."""

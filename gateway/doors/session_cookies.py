@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from gateway.doors.asked import Asked
+
 NAME = "webmcp-gateway"
 
 
@@ -25,16 +27,20 @@ class SessionCookies:
         parts = urlsplit(self.origin)
         return f"__Host-{NAME}-{what}" if self._secure else f"{NAME}-{what}-{parts.port or 80}"
 
-    def read(self, request: web.Request, what: str) -> str | None:
+    def read(self, request: Asked, what: str) -> str | None:
         """Its value; None where there is none, or more than one."""
+        found = self.given(request, what)
+        return found[0] if len(found) == 1 and found[0] else None
+
+    def given(self, request: Asked, what: str) -> list[str]:
+        """All that a request says it is."""
         name = self.name(what)
-        found = [
+        return [
             value.strip()
             for field in request.headers.getall("cookie", ())
             for key, _, value in (pair.partition("=") for pair in field.split(";"))
             if key.strip() == name
         ]
-        return found[0] if len(found) == 1 and found[0] else None
 
     def keep(
         self, response: web.StreamResponse, what: str, value: str, seconds: float, *, crossing: bool = False

@@ -6,11 +6,13 @@ import base64
 import hashlib
 import hmac
 import json
+import secrets
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlencode
 
 from aiohttp import web
 from joserfc.jwk import ECKey, RSAKey
@@ -26,7 +28,10 @@ def plain(part: Mapping[str, Any]) -> str:
 
 @dataclass(slots=True)
 class Issuer:
-    """One that runs at `url`. `keys` are those that it signs with, by name; `asked` counts requests by path."""
+    """One that runs at `url`. `keys` are those that it signs with, by name; `asked` counts requests by path.
+
+    `person` are the claims of whoever logs in next.
+    """
 
     url: str
     keys: dict[str, RSAKey | ECKey]
@@ -37,6 +42,8 @@ class Issuer:
     redirect: str | None = None
     padding: int = 0
     introspected: dict[str, Any] = field(default_factory=dict)
+    person: dict[str, Any] = field(default_factory=dict)
+    codes: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def claims(self, audience: str, **more: Any) -> dict[str, Any]:
         """The claims of a good token; a claim that is given as None is left out."""
@@ -98,6 +105,19 @@ async def issuer() -> AsyncIterator[Issuer]:
         if request.path == "/introspect":
             token = str((await request.post())["token"])
             return web.json_response(made.introspected.get(token, {"active": False}))
+        if request.path == "/auth":
+            query = request.query
+            code = secrets.token_urlsafe(16)
+            made.codes[code] = {"nonce": query["nonce"], "challenge": query["code_challenge"], **made.person}
+            raise web.HTTPFound(f"{query['redirect_uri']}?{urlencode({'code': code, 'state': query['state']})}")
+        if request.path == "/token":
+            form = await request.post()
+            claims = made.codes.pop(str(form["code"]))
+            digest = hashlib.sha256(str(form["code_verifier"]).encode()).digest()
+            assert base64.urlsafe_b64encode(digest).decode().rstrip("=") == claims.pop("challenge")
+            client = base64.b64decode(request.headers["authorization"].partition(" ")[2]).decode().partition(":")[0]
+            id_token = made.sign(made.claims(client, **claims), typ="JWT")
+            return web.json_response({"id_token": id_token, "token_type": "Bearer"})
         if request.path.startswith("/.well-known/"):
             return web.json_response(made.metadata)
         return web.Response(status=404)

@@ -14,9 +14,11 @@ from typing import Any
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from gateway import mux
 from gateway.cli.stdio.command import TOKEN as TOKEN_VARIABLE
+from gateway.doors.session_cookies import SessionCookies
 from gateway.stores.issued import IssuedTokens
 from gateway.stores.sql import Database
 from tests.attacks.bridge_door import BridgeDoor
@@ -25,7 +27,9 @@ from tests.attacks.doors import SiteDoor
 from tests.attacks.mcp_doors import HttpDoor, StdioDoor
 from tests.attacks.world import APP, CSRF, TOKEN, AttackWorld, Loopback, attacked
 from tests.callers.issuer import Issuer, issuer
+from tests.callers.people import NAVIGATION
 from tests.leaks.watch import environment
+from tests.world import local_client
 
 EXTRA = """
   theirs: {{type: authorization_code, issuer: "{issuer}", client_id: gateway, network: private}}
@@ -49,7 +53,6 @@ routes:
 """
 AS_APP_DATA = {"X-User": "mallory", "x-groups": "root", "x_user": "mallory", "Authorization": "Bearer mine"}
 WISHES = ("/api/open", "/api/alice", "/api/buyers", "/api/never", "/api/mine", "/api/unknown")
-KINDS = ("token", "jwt", "opaque", "proxy", "none")
 DOORS = ("modern", "modern-sdk", "legacy", "stdio", "bridge", "site")
 GOOD, DENIED = (200, None), (403, "policy-denied")
 
@@ -63,6 +66,8 @@ OUTCOMES: Mapping[tuple[str, str], Sequence[tuple[int, str | None]]] = {
     ("opaque", ""): (GOOD, DENIED, DENIED, DENIED, (502, "credential-failed"), DENIED),
     ("proxy", "alice"): (GOOD, GOOD, GOOD, DENIED, (401, "credential-needed"), DENIED),
     ("proxy", "bob"): (GOOD, DENIED, DENIED, DENIED, (401, "credential-needed"), DENIED),
+    ("login", "alice"): (GOOD, GOOD, GOOD, DENIED, (401, "credential-needed"), DENIED),
+    ("login", "bob"): (GOOD, DENIED, DENIED, DENIED, (401, "credential-needed"), DENIED),
     ("none", "local"): (GOOD, DENIED, DENIED, DENIED, (401, "credential-needed"), DENIED),
 }
 
@@ -74,8 +79,8 @@ class Street:
     world: AttackWorld
     issuer: Issuer
 
-    async def proof(self, kind: str, person: str) -> tuple[dict[str, str], str]:
-        """The header fields that prove `person`, and the id of the principal that they make."""
+    async def proof(self, kind: str, person: str, door: str = "") -> tuple[dict[str, str], str]:
+        """The header fields that prove `person` at this door, and the id of the principal that they make."""
         client = {} if person else {"sub": "desktop"}
         roles = ["buyer"] if person == "alice" else []
         claims = self.issuer.claims(f"http://localhost:{self.world.port}", roles=roles, **({"sub": person} | client))
@@ -90,8 +95,24 @@ class Street:
             case "proxy":
                 groups = {"x-groups": "buyer, staff"} if person == "alice" else {}
                 return {"x-user": person, **groups}, f"proxy:front|proxy|{person}"
+            case "login":
+                return await self._cookie(person, roles, door), f"{self.issuer.url}|us|{person}"
             case _:
                 return {}, "local|local|local"
+
+    async def _cookie(self, person: str, roles: list[str], door: str) -> dict[str, str]:
+        """The cookie of a browser that logged in at the issuer; an app's site has one of its own."""
+        self.issuer.person = {"sub": person, "roles": roles, "client_id": None}
+        console, site = (f"http://{self.world.hosts[name]}" for name in ("console", "app"))
+        async with local_client(headers=NAVIGATION) as browser:
+            async with browser.get(f"{console}/login?issuer=0&to=/") as got:
+                assert got.status == 200, await got.text()
+            state = "s" * 43  # a site leads nobody to the console where `none` lets everybody in
+            browser.cookie_jar.update_cookies({SessionCookies(site).name("state"): state}, URL(site))
+            async with browser.get(f"{console}/login/site?app={APP}&to=/&state={state}") as got:
+                assert got.status == 200, await got.text()
+            kept = browser.cookie_jar.filter_cookies(URL(site if door == "site" else console))
+        return {"cookie": "; ".join(f"{name}={morsel.value}" for name, morsel in kept.items())}
 
     async def _token(self, person: str) -> dict[str, str]:
         async with Database(self.world.config.database.reveal()) as database:
@@ -181,14 +202,19 @@ async def piped(world: AttackWorld, shown: Mapping[str, str]) -> AsyncIterator[a
         await process.wait()
 
 
-TABLE = [(kind, person, door) for kind, person in OUTCOMES for door in DOORS if (kind, door) != ("proxy", "stdio")]
+NOT_THERE = {"proxy": {"stdio"}, "login": {"modern", "modern-sdk", "legacy", "stdio"}}
+"""Doors at which a proof cannot be shown: no proxy stands before a pipe, and MCP clients are no browsers."""
+
+TABLE = [
+    (kind, person, door) for kind, person in OUTCOMES for door in DOORS if door not in NOT_THERE.get(kind, frozenset())
+]
 
 
 @pytest.mark.parametrize(("kind", "person", "name"), TABLE)
 async def test_the_same_at_every_door(street: Street, kind: str, person: str, name: str) -> None:
     """Outcomes and principal; what an app writes of identities goes nowhere; the credential goes out, no proof does."""
     world = street.world
-    shown, principal = await street.proof(kind, person)
+    shown, principal = await street.proof(kind, person, name)
     # what the page of a browser adds to its own proof is the proxy's, or the gateway's, to judge
     written = {**AS_APP_DATA} if name != "site" else {"x_user": "mallory"}
     if name == "site" and kind not in ("proxy", "none"):
@@ -209,12 +235,28 @@ async def test_the_same_at_every_door(street: Street, kind: str, person: str, na
         assert not any(value in said for value in shown.values() for _, said in request.headers)
 
 
+@pytest.mark.parametrize("name", sorted(NOT_THERE["login"] - {"stdio"}))
+async def test_a_login_proves_nothing_to_a_mount(street: Street, name: str) -> None:
+    """A cookie is not looked at there: whoever shows nothing else is who shows nothing."""
+    world = street.world
+    shown, _ = await street.proof("login", "alice")
+    async with opened(name, world, shown) as door:
+        world.take_records()
+        answer = await door.ask({"url": "/api/alice", "headers": {}})
+    assert (answer.status, answer.reason) == DENIED
+    assert {line["fields"].get("principal") for line in world.take_records()} >= {"local|local|local"}
+
+
 WRONG = ("token", "expired", "audience", "stranger", "unsigned", "opaque", "proxy", "two")
+NO_LOGIN = ("ended", "twice")
 
 
-async def no_proof(street: Street, kind: str) -> tuple[dict[str, str], dict[str, str]]:
+async def no_proof(street: Street, kind: str, door: str = "") -> tuple[dict[str, str], dict[str, str]]:
     """A good proof, and header fields that are none."""
-    good, _ = await street.proof("token", "alice")
+    good, _ = await street.proof("login" if kind in NO_LOGIN else "token", "alice", door)
+    if kind in NO_LOGIN:
+        cookie = good["cookie"]
+        return good, {"cookie": f"{cookie[:-1]}_" if kind == "ended" else f"{cookie}; {cookie}"}
     ours = f"http://localhost:{street.world.port}"
     claims = street.issuer.claims(ours)
     head, body, _ = street.issuer.sign(claims).split(".")
@@ -231,12 +273,14 @@ async def no_proof(street: Street, kind: str) -> tuple[dict[str, str], dict[str,
     }[kind]
 
 
-@pytest.mark.parametrize("name", ["modern", "modern-sdk", "legacy", "site"])
-@pytest.mark.parametrize("kind", WRONG)
+PROOFS = [(kind, name) for kind in WRONG for name in ("modern", "modern-sdk", "legacy", "site")]
+
+
+@pytest.mark.parametrize(("kind", "name"), [*PROOFS, *((kind, "site") for kind in NO_LOGIN)])
 async def test_what_is_no_proof_is_none_anywhere(street: Street, kind: str, name: str) -> None:
     """Although `none` lets everybody in who shows nothing: what is shown and wrong is never taken for that."""
     world = street.world
-    good, wrong = await no_proof(street, kind)
+    good, wrong = await no_proof(street, kind, name)
     async with opened(name, world, good) as door:
         if isinstance(door, HttpDoor):
             door.more = {**door.more, **wrong} if kind != "proxy" else wrong
@@ -264,7 +308,7 @@ async def test_what_is_no_proof_opens_no_pipe(street: Street, kind: str) -> None
     assert world.take_arrived() == []
 
 
-@pytest.mark.parametrize("kind", WRONG)
+@pytest.mark.parametrize("kind", [*WRONG, *NO_LOGIN])
 async def test_what_is_no_proof_opens_no_bridge(street: Street, kind: str) -> None:
     """No ticket and no body; the proof of a socket is its ticket, and without one it opens nothing."""
     world = street.world
