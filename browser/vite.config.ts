@@ -6,12 +6,12 @@ import { defineConfig, minifySync, type UserConfig } from "vite";
 const INTERNAL = [
   "absolute", "acknowledge", "activated", "active", "activity", "addresses", "answered", "appTools", "ask", "attach", "began", "begin", "blobs",
   "bulk", "calls", "can", "cancelled", "carries", "changed", "definition", "definitions", "departs", "dispatch", "envelope", "eventMessage",
-  "eventOrigin", "eventPorts", "eventSource", "first", "flying", "fromHost", "fromPage", "gesture", "gestures", "giveWay", "handshake", "holds",
-  "host", "http", "hurry", "isMember", "isOpen", "keep", "later", "launched", "listen", "model", "notice", "notify", "offered", "offers", "offline",
-  "onChange", "onProgress", "opened", "own", "ownProperty", "page", "pageHasTools", "pageInitialized", "pageInitializes", "pageSpeaks", "pageTools",
-  "post", "postToParent", "prefix", "progressed", "proof", "random", "receive", "registry", "relay", "remote", "renew", "renewed", "reported",
-  "reports", "requests", "reset", "rest", "settle", "settled", "speaks", "stop", "styled", "take", "taken", "toHost", "toPage", "update", "watch",
-  "wire", "withdrew",
+  "eventOrigin", "eventPorts", "eventSource", "first", "flying", "fromHost", "fromPage", "gesture", "gestures", "giveWay", "handshake", "host",
+  "http", "hurry", "isMember", "isOpen", "keep", "later", "launched", "listen", "model", "notice", "notify", "offered", "offline", "onChange",
+  "onProgress", "opened", "own", "ownProperty", "page", "pageHasTools", "pageInitialized", "pageInitializes", "pageSpeaks", "pageTools", "post",
+  "postToParent", "prefix", "progressed", "proof", "random", "receive", "registry", "relay", "remote", "renew", "renewed", "reported", "reports",
+  "requests", "reset", "rest", "room", "save", "settle", "settled", "speaks", "stop", "styled", "take", "taken", "tell", "toHost", "toPage", "update",
+  "watch", "why", "wire", "withdrew",
 ];
 
 const bundles: Record<string, UserConfig> = {
@@ -22,7 +22,7 @@ const bundles: Record<string, UserConfig> = {
       target: "es2022",
       // The runtime is in every view: each byte counts.
       minify: "terser",
-      terserOptions: { ecma: 2020, compress: { passes: 3, inline: 1, conditionals: false, unsafe_proto: true, keep_fargs: false, unsafe_arrows: true, pure_getters: true }, mangle: { properties: { builtins: true, regex: new RegExp(`^(${INTERNAL.join("|")})$`) } } },
+      terserOptions: { ecma: 2020, compress: { passes: 3, inline: 1, conditionals: false, sequences: false, hoist_funs: true, unsafe_proto: true, keep_fargs: false, unsafe_arrows: true, pure_getters: true }, mangle: { properties: { builtins: true, regex: new RegExp(`^(${INTERNAL.join("|")})$`) } } },
       lib: { entry: "src/view/index.ts", formats: ["iife"], name: "webmcpGatewayRuntime", fileName: () => "runtime.js" },
     },
     plugins: [

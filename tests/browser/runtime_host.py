@@ -6,7 +6,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,6 +106,26 @@ class Host:
             " _meta: { 'webmcp-gateway/launch': 'LAUNCH-SECRET', other: 1 } })); }",
             values,
         )
+
+
+async def noticed(frame: Frame) -> str:
+    """What the view's notice says to the person, once there is one: no script can look inside of it."""
+    session = await frame.page.context.new_cdp_session(frame)
+    async with asyncio.timeout(20):
+        while True:
+            document = await session.send("DOM.getDocument", {"depth": -1, "pierce": True})
+            if words := " ".join(_words(document["root"], inside=False)):
+                await session.detach()
+                return words
+            await asyncio.sleep(0.02)
+
+
+def _words(node: dict[str, Any], *, inside: bool) -> Iterator[str]:
+    inside = inside or node["localName"] == "webmcp-gateway-notice"
+    if inside and node["nodeName"] == "#text":
+        yield node["nodeValue"]
+    for part in (*node.get("shadowRoots", ()), *node.get("children", ())):
+        yield from _words(part, inside=inside)
 
 
 def encoded(value: bytes) -> str:

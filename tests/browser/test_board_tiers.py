@@ -16,7 +16,7 @@ from playwright.async_api import FilePayload, Frame, FrameLocator, Page, expect
 from examples.board_app import board
 from gateway.apps import pack, with_snapshot
 from tests.board import Run, built, running
-from tests.browser.runtime_host import RUNTIME, Host, host_server
+from tests.browser.runtime_host import RUNTIME, Host, host_server, noticed
 from tests.browser.test_main_job import app_of
 from tests.browser.test_tiers import STATIC, SYNCED, answer, reported, tier
 from tests.world import served
@@ -126,7 +126,7 @@ async def test_each_element_of_the_board_says_why_it_cannot(host: Host, packed: 
         frame = await shown(host, packed, STATIC)
         await tier(frame, "static")
         await use(frame, element)
-        await expect(frame.get_by_role("alert")).to_contain_text("carries no tool calls")
+        await expect(frame.get_by_role("alert")).to_contain_text("cannot reach its server from here")
         await expect(frame.locator("[data-column=doing] [data-card=card-1]")).to_be_visible()
         assert await host.run("() => host.of('ui/update-model-context').length + host.of('tools/call').length") == 0
     await shot(host.page, "static")
@@ -134,9 +134,10 @@ async def test_each_element_of_the_board_says_why_it_cannot(host: Host, packed: 
 
 
 async def unsaved(host: Host, frame: Frame) -> None:
-    """The link to a file that nobody can get says so on the console; nothing goes to the host in its place."""
-    async with host.page.expect_console_message(lambda message: "/files/f1: 503" in message.text):
+    """The link to a file that nobody can get tells so; nothing goes to the host in its place."""
+    async with host.page.expect_console_message(lambda message: "leaf.txt: 503" in message.text):
         await frame.get_by_role("link", name="leaf.txt").click()
+    assert "The file was not saved leaf.txt" in await noticed(frame)
     assert await host.run("() => host.of('ui/download-file').length") == 0
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Frame, Page
 
-from tests.browser.runtime_host import Host, host_server, shown
+from tests.browser.runtime_host import Host, host_server, noticed, shown
 
 PAGE = """<!doctype html><html><body>
 <a id="out" href="https://elsewhere.example/x">out</a>
@@ -96,11 +96,30 @@ async def test_files_are_saved_by_the_host(host: Host, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(("id", "method"), [("save", "ui/download-file"), ("out", "ui/open-link")])
+@pytest.mark.parametrize("how", ["cannot", "refuses", "fails"])
+async def test_what_a_host_does_not_do_is_told_to_the_person(
+    host: Host, tmp_path: Path, id: str, method: str, how: str
+) -> None:
+    """A host without the capability is not asked; of one that says no, or fails, nobody thinks that it was done."""
+    await host.answers(REPORT)
+    answer = {"cannot": "{}", "refuses": "{ isError: true }", "fails": "{ failure: { code: -32000, message: 'no' } }"}
+    await host.run(
+        f"() => {{ const {{ answer }} = host; if ('{how}' === 'cannot') host.capabilities = {{ serverTools: {{}} }};"
+        f" host.answer = async (m) => m.method === '{method}' ? {answer[how]} : answer(m); }}"
+    )
+    frame = await shown(host, tmp_path, PAGE)
+    await click(frame, id)
+    said = {"save": "The file was not saved märz.csv", "out": "The link was not opened https://elsewhere.example/x"}
+    assert await noticed(frame) == said[id]
+    assert bool(await asked(host, method)) is (how != "cannot")
+
+
 async def test_a_view_stays_at_its_page(host: Host, tmp_path: Path) -> None:
     """Another page of the app is named on the console; a fragment is gone to."""
     await host.answers(REPORT)
     frame = await shown(host, tmp_path, PAGE)
-    async with host.page.expect_console_message(lambda message: "/other.html is another page" in message.text):
+    async with host.page.expect_console_message(lambda message: "/other.html: another page" in message.text):
         await click(frame, "page")
     await click(frame, "hash")
     assert await frame.evaluate("() => location.href") == "about:srcdoc#below"
@@ -133,15 +152,15 @@ async def test_enter_in_a_form_without_a_button_sends_it(host: Host, tmp_path: P
 
 
 async def test_what_opaque_origins_refuse_is_there(host: Host, tmp_path: Path) -> None:
-    """Scripts that take it for granted run."""
+    """Scripts that take it for granted run; those that ask first hear that there are no service workers and caches."""
     frame = await shown(host, tmp_path, PAGE)
     seen = await frame.evaluate(
         """async () => {
           localStorage.theme = "dark";
           document.cookie = "a=1";
           history.pushState(null, "", "/deep/link");
-          const refused = await navigator.serviceWorker.register("/sw.js").catch(({ name }) => name);
-          return [localStorage.theme, sessionStorage.length, document.cookie, typeof caches, refused, location.href];
+          const absent = ["serviceWorker" in navigator, "caches" in window];
+          return [localStorage.theme, sessionStorage.length, document.cookie, ...absent, location.href];
         }"""
     )
-    assert seen == ["dark", 0, "a=1", "undefined", "SecurityError", "about:srcdoc"]
+    assert seen == ["dark", 0, "a=1", False, False, "about:srcdoc"]

@@ -425,6 +425,24 @@ async def test_app_tools_of_the_page_and_of_its_client_are_one_list(host: Host, 
     assert await host.run("() => host.log.filter((m) => m.id !== undefined && !m.method).map((m) => m.id)") == [1, 2, 3]
 
 
+async def test_the_pages_own_client_reads_a_413(host: Host, tmp_path: Path) -> None:
+    """Where its host only says that a large call failed; of a small one it reads what the host said."""
+    await host.attaches(held=[])
+    await host.run(
+        "() => { host.tools.http_request = () => ({ failure: { code: -32000, message: 'HTTP 413' } }); }",
+    )
+    frame = await host.show(packed(tmp_path, own_app()))
+    await host.until("host.calls('webmcp_attach').length")
+    seen = await frame.evaluate(
+        """(sizes) => Promise.all(sizes.map((size) => app
+          .callServerTool({name: "http_request", arguments: {url: "/x", method: "POST", body: "x".repeat(size)}})
+          .then(({structuredContent}) => structuredContent.status, (error) => error.message)))""",
+        [100_000, 10],
+    )
+    assert seen[0] == 413
+    assert "HTTP 413" in seen[1]
+
+
 async def test_an_approval_holds_the_call_of_the_pages_own_client(host: Host, tmp_path: Path) -> None:
     """The published clients would take the waiting answer for the last one."""
     await host.attaches(held=[])

@@ -1,5 +1,6 @@
 """What a page can do in each host: all, ask the model to do it, or show what it was packed with."""
 
+import json
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,7 +11,7 @@ import yaml
 from playwright.async_api import Frame, Page, expect
 
 from gateway.apps import pack, with_snapshot
-from tests.browser.runtime_host import RUNTIME, Host, host_server
+from tests.browser.runtime_host import RUNTIME, Host, host_server, noticed
 from tests.browser.stock_host import bundled
 from tests.browser.stock_host import shown as shown_in_stock_host
 from tests.world import EXAMPLE, World
@@ -160,9 +161,12 @@ async def test_a_report_that_is_not_taken_is_no_report(host: Host, tmp_path: Pat
 
 
 async def test_a_change_without_anybody_is_refused(host: Host, tmp_path: Path) -> None:
-    """In tier static nothing leaves the page."""
+    """In tier static nothing leaves the page; people read so in plain words, a developer what the host lacks."""
     frame = await shown(host, page_of(tmp_path), STATIC)
-    assert (await fetched(frame, "/api/cart", method="POST"))[:2] == [503, "no-host"]
+    async with host.page.expect_console_message(lambda line: "carries no tool calls (serverTools)" in line.text):
+        status, reason, text = await fetched(frame, "/api/cart", method="POST")
+    assert (status, reason) == (503, "no-host")
+    assert json.loads(text)["detail"] == "The app cannot reach its server from here."
     assert await host.run("() => host.of('ui/update-model-context').length + host.of('tools/call').length") == 0
 
 
@@ -236,7 +240,7 @@ async def test_a_page_reports_in_its_own_words(host: Host, tmp_path: Path) -> No
         {"to": 2},
         "Explain it.",
     )
-    await expect(frame.locator("webmcp-gateway-notice")).to_be_attached()
+    assert await noticed(frame) == "Reported to the assistant It was asked to do this for you."
     await expect(frame.locator("webmcp-gateway-notice")).to_have_count(0, timeout=10_000)
 
 
@@ -278,7 +282,7 @@ async def test_the_cart_alone_shows_and_says_why(host: Host, click: str) -> None
     """Static: the same page, and each click says that it cannot be done here."""
     frame = await shown(host, app(EXAMPLE / "web"), STATIC)
     await frame.locator(CLICKS[click][0]).click()
-    await expect(frame.locator("#message")).to_contain_text("carries no tool calls")
+    await expect(frame.locator("#message")).to_contain_text("cannot reach its server from here")
     await expect(frame.locator("#cart-count")).to_have_text("2")
 
 
@@ -299,7 +303,7 @@ async def test_the_cart_without_a_snapshot_says_that_it_is_closed(host: Host) ->
     frame = await shown(host, packed.html, STATIC)
     await expect(frame.locator("#closed")).to_be_visible()
     await frame.locator("#retry").click()
-    await expect(frame.locator("#closed-reason")).to_contain_text("carries no tool calls")
+    await expect(frame.locator("#closed-reason")).to_contain_text("cannot reach its server from here")
 
 
 async def test_the_whole_cart_in_tier_full(page: Page, world: World, tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import { createFetch } from "../view/fetch";
 import { watchBlobs } from "../view/local";
 import { createNotice } from "../view/notice";
 import { settle, type Ends as PendingEnds } from "../view/pending";
+import { OUT_OF_REACH, problem } from "../view/problem";
 import { rebasedRequest } from "../view/request";
-import { readAnswer } from "../view/response";
 import { createXhr } from "../view/xhr";
 
 type Values = { [name: string]: unknown };
@@ -116,19 +116,11 @@ function createCarrier(app: McpApp, options: McpHttpOptions): Carrier {
       ...calls,
       http: (args, signal) => (hasHost() ? calls.http(args, signal) : Promise.reject(new NoHost("no host carries tool calls (serverTools)"))),
     },
-    offline: async ({ url }, detail) =>
-      readAnswer({
-        status: 503,
-        statusText: "Service Unavailable",
-        url,
-        headers: { "content-type": "application/problem+json", "gateway-reason": "no-host" },
-        bodyType: "json",
-        body: { type: "about:blank", title: "Service Unavailable", status: 503, detail },
-      }),
+    offline: async () => problem(503, "no-host", OUT_OF_REACH),
     Request: Rebased,
     blobs: watchBlobs(URL),
     digest: window.crypto.subtle?.digest.bind(window.crypto.subtle),
-    warn: (line) => console.warn(line),
+    warn: (line) => console.warn(`webmcp-gateway: ${line}`),
   });
 
   const carrier: Carrier = {

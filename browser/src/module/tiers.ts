@@ -32,7 +32,7 @@ export function onTierChange(listener: (tier: Tier | undefined) => void): () => 
 export async function safeCallTool(name: string, args: Params = {}, options: { localOnly?: boolean } = {}): Promise<ToolResult> {
   const side = runtime();
   if (side) return side.safeCallTool(name, args, options);
-  return { content: [{ type: "text", text: `no-host: nobody carries a call of ${name}` }], isError: true };
+  return { content: [{ type: "text", text: `Nobody here can call the tool ${name}` }], isError: true };
 }
 
 /** Tells the model what a person did; false where nobody could be told. */

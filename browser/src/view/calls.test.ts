@@ -49,7 +49,7 @@ beforeEach(() => {
     later,
   });
   handshake.begin();
-  const proof = { sign: async () => `v.${++number}.s` } as Proof;
+  const proof = { sign: async () => `v.${++number}.s`, room: () => 150_000 } as Proof;
   const notice = ({ message }: { message: string }) => {
     notices.push(message);
     return () => void notices.pop();
@@ -160,11 +160,32 @@ test("the page's own call is proven too, and waits for its approval", async () =
   await moment();
   expect(last()).toEqual({ ...message, params: { ...message.params, arguments: { url: "/x", _view: "v.1.s" } } });
   const waiting: Answer = { jsonrpc: "2.0", id: 7, result: { content: [], structuredContent: pending } };
-  expect(calls.holds(waiting)).toBe(true);
+  expect(calls.read(waiting)).toBeUndefined();
   await moment();
   reply({ status: 204 });
   await moment();
   expect(toPage).toMatchObject([{ id: 7, result: { structuredContent: { status: 204 } } }]);
+});
+
+const FAILURES: [size: number, message: string, status?: number][] = [[100_000, "HTTP 413", 413], [200_000, "failed", 413], [100_000, "failed"], [10, "HTTP 413"]];
+
+test.each(FAILURES)("of a body of %i the host says %s: by an error, or by a failed result, to the page's fetch and to its own call", async (size, message, status) => {
+  const args = { url: "/x", body: "x".repeat(size) };
+  const refused = { structuredContent: { status: 413, headers: { "gateway-reason": "request-too-large" }, body: { status: 413 } } };
+  const failed = { content: [{ type: "text", text: message }], isError: true };
+  const error = { code: -32000, message };
+  for (const answer of [{ error }, { result: failed }]) {
+    const asked = calls.http(args);
+    await moment();
+    requests.settle({ jsonrpc: "2.0", id: last().id as string, ...answer });
+    if (status) expect(await asked).toMatchObject(refused);
+    else if (answer.error) await expect(asked).rejects.toThrow(message);
+    else expect(await asked).toBe(failed);
+    calls.fromPage({ jsonrpc: "2.0", id: 9, method: "tools/call", params: { name: "http_request", arguments: args } });
+    await moment();
+    const own: Answer = { jsonrpc: "2.0", id: 9, ...answer };
+    expect(calls.read(own)).toMatchObject(status ? { id: 9, result: refused } : own);
+  }
 });
 
 test("a call of the page that it cancels before it left never leaves", async () => {

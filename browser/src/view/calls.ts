@@ -7,6 +7,7 @@ import type { Gestures } from "./gesture";
 import type { Handshake, Host } from "./handshake";
 import { answer, failure, isObject, METHOD_NOT_FOUND, PeerError, type Answer, type Id, type Message, type Params, type Request } from "./json-rpc";
 import { approvalOf, settle, type Ends as PendingEnds } from "./pending";
+import { problem } from "./problem";
 import type { Proof } from "./proof";
 import type { Requests } from "./requests";
 import { answerOf } from "./results";
@@ -27,6 +28,12 @@ const AT_ONCE = 48;
 const BRISK = 8;
 const SLOW = 100;
 
+/** What hosts say of a call that was larger than they, or the way to the gateway, carry; of a small one it means something else. */
+const TOO_LARGE = /\b413\b|too large/i;
+const LARGE = 65536;
+
+const NO_CALLS = "the host carries no tool calls (serverTools)";
+
 /** There is nobody who could carry a request: the reason `no-host`. */
 export class NoHost extends Error {}
 
@@ -42,8 +49,6 @@ export interface Calls {
   tool(name: string, args: Params): Promise<Params>;
   /** The requests of `fetch` that the host has, and has not answered. */
   flying: ReadonlySet<unknown>;
-  /** Bytes that a call may have on its way to the gateway. */
-  largest(): number;
   /** Whether the host takes a body as a `Blob`. */
   bulk(): Promise<boolean>;
   /** The result of `http_stream`; `pushed` is told the parts that come before it, where the host can do that. */
@@ -52,8 +57,8 @@ export interface Calls {
   fromPage(message: Request): void;
   /** True if the page's own call `id` had not left yet, or waits for an approval: then the host need not hear of it. */
   cancelled(id: unknown): boolean;
-  /** True if `message` answers the page's own call and waits for an approval first. */
-  holds(message: Answer): boolean;
+  /** What the page gets of an answer; undefined where that is to its own call, and waits for an approval first. */
+  read(message: Answer): Answer | undefined;
 }
 
 interface Ends {
@@ -83,7 +88,7 @@ export function createCalls({ handshake, proof, activity, gestures, requests, pe
   const brisk = createGate(BRISK);
   const slow = (): Promise<void> => new Promise((resolve) => pending.later(resolve, SLOW));
   const departing = new Set<unknown>();
-  const away = new Set<Id>();
+  const away = new Map<Id, Params>();
   const held = new Map<unknown, AbortController>();
   const stream: Calls["stream"] = (params, signal, pushed) =>
     call("http_stream", proven(params), signal, pushed && (({ _meta }) => pushed((_meta as Params)[PART] as Params)));
@@ -112,7 +117,7 @@ export function createCalls({ handshake, proof, activity, gestures, requests, pe
   async function hostFor(signal?: AbortSignal): Promise<Host> {
     const found = await unlessAborted(handshake.host(), signal);
     if (!found) throw new NoHost("no MCP Apps host answered");
-    if (!handshake.can("serverTools")) throw new NoHost("the host carries no tool calls (serverTools)");
+    if (!handshake.can("serverTools")) throw new NoHost(NO_CALLS);
     return found;
   }
 
@@ -122,18 +127,27 @@ export function createCalls({ handshake, proof, activity, gestures, requests, pe
       // Of another tool it may only say that this server has none of that name.
       if (name !== TOOL || !(error instanceof PeerError) || error.code !== METHOD_NOT_FOUND) throw error;
       handshake.withdrew("serverTools");
-      throw new NoHost("the host carries no tool calls (serverTools)");
+      throw new NoHost(NO_CALLS);
     });
   }
 
+  /** The answer in place of a failure that only means that `args` were too large: many hosts just say that the call failed. */
+  function refused(args: Params, failure: unknown): Params | undefined {
+    const size = JSON.stringify(args).length;
+    if (size <= proof.room() && !(size > LARGE && TOO_LARGE.test(`${failure}${JSON.stringify(failure)}`))) return undefined;
+    const structuredContent = problem(413, "request-too-large", "This is larger than what can be sent from here.");
+    return { content: [], structuredContent };
+  }
+
   async function depart(message: Request): Promise<void> {
-    const args = message.params?.["arguments"];
+    const given = message.params?.["arguments"];
+    const args = isObject(given) ? given : {};
     departing.add(message.id);
     const cause = causeNow();
     const host = await handshake.host();
-    const full = await provenRequest(isObject(args) ? args : {}, cause, host);
+    const full = await provenRequest(args, cause, host);
     if (!departing.delete(message.id)) return;
-    away.add(message.id);
+    away.set(message.id, args);
     departs();
     toHost({ ...message, params: { ...message.params, arguments: full } });
   }
@@ -166,7 +180,12 @@ export function createCalls({ handshake, proof, activity, gestures, requests, pe
             return Promise.race<unknown>([sent.catch(() => undefined), slow()]);
           });
         });
-      const result = await unlessAborted(gate(paced), signal);
+      let result = await unlessAborted(gate(paced), signal).catch((error: unknown) => {
+        const known = signal?.aborted || error instanceof NoHost ? undefined : refused(args, error);
+        if (known) return known;
+        throw error;
+      });
+      if (result["isError"]) result = refused(args, result) ?? result;
       const headers = answerOf(result)?.["headers"];
       if (isObject(headers) && headers["gateway-calls"]) hurry();
       return settle(result, ends, signal);
@@ -178,7 +197,6 @@ export function createCalls({ handshake, proof, activity, gestures, requests, pe
     },
     tool: (name, args) => call(name, name === STORAGE ? proven(args) : Promise.resolve(args)),
     flying,
-    largest: proof.largest,
     bulk: async () => !!(await handshake.host())?.bridge,
     stream,
     fromPage: (message) => void depart(message),
@@ -188,13 +206,18 @@ export function createCalls({ handshake, proof, activity, gestures, requests, pe
       controller?.abort();
       return departing.delete(id) || controller !== undefined;
     },
-    holds({ id, result }) {
-      if (!away.delete(id) || !result) return false;
-      if (!approvalOf(result)) return false;
+    read(message) {
+      const { id, result, error } = message;
+      const args = away.get(id);
+      if (!args) return message;
+      away.delete(id);
+      const known = error || result?.["isError"] ? refused(args, error ?? result) : undefined;
+      if (known) return answer(id, known);
+      if (!result || !approvalOf(result)) return message;
       const controller = new AbortController();
       held.set(id, controller);
       void hold(id, result, controller);
-      return true;
+      return undefined;
     },
   };
 }

@@ -9,20 +9,16 @@ import { isObject, type Params } from "./json-rpc";
 import { readLocal } from "./local";
 import { createResponse, opaqueRedirect, readAnswer, type Answer, type Parts } from "./response";
 import { answerOf } from "./results";
-import { problem } from "./tiers";
 
 /** To a gateway at the end of a bridge: the bytes of an answer may come beside it, and parts of a stream before it. */
 const BESIDE = { _bytes: true };
-/** What hosts say of a call that was larger than they, or the way to the gateway, carry; of a small body it means something else. */
-const TOO_LARGE = /\b413\b|too large/i;
-const LARGE = 65536;
 const REDIRECTS = [301, 302, 303, 307, 308];
 
 interface Ends {
   addresses: Addresses;
   calls: Calls;
-  /** The answer to a request that nobody carries. */
-  offline(args: Params, detail: string): Promise<Answer>;
+  /** The answer to a request that nobody carries, as the values of a result. */
+  offline(args: Params): Promise<Params>;
   Request: typeof Request;
   blobs(url: string): Blob | undefined;
   digest: ((algorithm: string, bytes: BufferSource) => Promise<ArrayBuffer>) | undefined;
@@ -57,7 +53,7 @@ export function createFetch({ addresses, calls, offline, Request, blobs, digest,
     const reason = reasonOf(answer);
     if (!reason) return;
     const command = `webmcp-gateway policy explain ${method} ${quoted(url)}`;
-    warn(`webmcp-gateway: ${method} ${url}: ${answer.status} ${reason}: ${detailOf(answer)}\n${command}`);
+    warn(`${method} ${url}: ${answer.status} ${reason}: ${answer.why ?? detailOf(answer)}\n${command}`);
   }
 
   async function ask(request: Request, url: string): Promise<Answer> {
@@ -66,12 +62,8 @@ export function createFetch({ addresses, calls, offline, Request, blobs, digest,
       // Nobody could verify the parts of a body before it is whole.
       return answered(await calls.http(request.integrity ? args : { ...args, stream: true, ...BESIDE }, request.signal));
     } catch (error) {
-      if (error instanceof NoHost) return offline(args, error.message);
-      const said = String(error);
-      const size = request.signal.aborted ? 0 : JSON.stringify(args).length;
-      // Many hosts only say that the call failed.
-      if (size > calls.largest() || (size > LARGE && TOO_LARGE.test(said))) return problem(413, "request-too-large", said);
-      throw error;
+      if (!(error instanceof NoHost)) throw error;
+      return { ...readAnswer(await offline(args)), why: error.message };
     }
   }
 

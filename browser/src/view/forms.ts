@@ -45,7 +45,7 @@ export function watchForms({ fetch, resolve, later, warn }: Ends): void {
       // What a browser would show in place of the page. A form whose page does not listen has done its work.
       form.dispatchEvent(new CustomEvent("webmcp-gateway-response", { bubbles: true, detail: response }));
     } catch (error) {
-      warn(`webmcp-gateway: a form could not be sent: ${String(error)}`);
+      warn(`a form could not be sent: ${String(error)}`);
     }
   }
 

@@ -71,7 +71,7 @@ export function deferred<Value>(): { promise: Promise<Value>; resolve: (value: V
 export function createHandshake({ app, title, toHost, toPage, ask, later }: Ends): Handshake {
   const answered = deferred<Params>();
   const opened = deferred<Host>();
-  const silence = deferred<undefined>();
+  const silence = new Promise<undefined>((over) => later(() => over(undefined), SILENCE));
   const kept: Notification[] = [];
   let state: "idle" | "asked" | "answered" | "open" = "idle";
   let pageAsked: Id | undefined;
@@ -88,8 +88,6 @@ export function createHandshake({ app, title, toHost, toPage, ask, later }: Ends
 
   void opened.promise.then((host) => (found = host));
 
-  later(() => silence.resolve(undefined), SILENCE);
-
   function take(result: Params): void {
     state = "answered";
     answered.resolve(result);
@@ -101,7 +99,7 @@ export function createHandshake({ app, title, toHost, toPage, ask, later }: Ends
   }
 
   return {
-    host: () => Promise.race([opened.promise, silence.promise]),
+    host: () => Promise.race([opened.promise, silence]),
     can: (name) => !!found?.capabilities[name] && !withdrawn.has(name),
     withdrew(name) {
       withdrawn.add(name);

@@ -40,7 +40,7 @@ import { createXhr } from "./xhr";
 const PAGE_FIRST = 50;
 /** How long a host may take to show that it calls the page's tools itself, after `initialized`, in milliseconds. */
 const OTHERS_FIRST = 3000;
-/** How long the person is told that something was reported, in milliseconds. */
+/** How long the person is told what became of something, in milliseconds. */
 const NEWS = 4000;
 /** A host that writes into the document may never close it. */
 const PARSED_AT_LAST = 2000;
@@ -103,12 +103,20 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   }
   registry.onChange(past);
 
-  const open = async (url: string): Promise<boolean> => {
-    if (!host?.capabilities["openLinks"]) return false;
-    const result = await requests.send("ui/open-link", { url }).catch(() => ({ isError: true }));
+  /** False where the host cannot do it, or does not. */
+  const done = async (capability: string, method: string, params: Params): Promise<boolean> => {
+    if (!host?.capabilities[capability]) return false;
+    const result = await requests.send(method, params).catch(() => ({ isError: true }));
     return !result["isError"];
   };
+  const open = (url: string): Promise<boolean> => done("openLinks", "ui/open-link", { url });
   const notice = createNotice(open);
+  let hideNews = (): void => undefined;
+  const tell = (title: string, message: string): void => {
+    hideNews();
+    hideNews = notice({ title, message, url: "" });
+    later(hideNews, NEWS);
+  };
   const calls = createCalls({
     ...wire, handshake, proof, activity, gestures, requests, pending: { notice, later },
     hurry: () => relay.hurry(),
@@ -119,17 +127,12 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
     update: (params) => requests.send("ui/update-model-context", params),
     time: () => new Date().toISOString(),
   });
-  let hideNews = (): void => undefined;
   const tiers = createTiers({
     registry,
     handshake,
     reports,
     tool: calls.tool,
-    reported() {
-      hideNews();
-      hideNews = notice({ title: "Reported to the assistant", message: "It was asked to do this for you.", url: "" });
-      later(hideNews, NEWS);
-    },
+    reported: () => tell("Reported to the assistant", "It was asked to do this for you."),
   });
   Object.assign(window, { webmcpGateway: tiers.page });
   const relay = createRelay(registry, {
@@ -154,7 +157,7 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   window.Request = rebasedRequest(natives.Request, addresses.resolve);
   const fetch = createFetch({ ...natives, addresses, calls, offline: tiers.answer, Request: window.Request, blobs: watchBlobs(URL) });
   const { resolve } = addresses;
-  const page = { ...natives, fetch, resolve, open, download: (params: Params) => requests.send("ui/download-file", params) };
+  const page = { ...natives, fetch, resolve, open, tell, save: (params: Params) => done("downloadFile", "ui/download-file", params) };
   window.fetch = fetch;
   window.XMLHttpRequest = createXhr(page);
   Navigator.prototype.sendBeacon = createBeacon(fetch, resolve);

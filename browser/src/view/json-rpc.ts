@@ -75,7 +75,6 @@ export class PeerError extends Error {
 
   constructor(error: RpcError) {
     super(String(error.message));
-    this.name = "PeerError";
     this.code = error.code;
   }
 }

@@ -9,8 +9,10 @@ interface Ends {
   resolve(url: string): string;
   /** Opens a URL outside; false where the host cannot. */
   open(url: string): Promise<boolean>;
-  /** `ui/download-file`. Rejects where the host refuses. */
-  download(params: Params): Promise<unknown>;
+  /** `ui/download-file`; false where the host cannot, or does not. */
+  save(params: Params): Promise<boolean>;
+  /** Tells the person. */
+  tell(title: string, message: string): void;
   later: Later;
   warn(line: string): void;
 }
@@ -21,35 +23,42 @@ function nameIn(header: string | null): string | undefined {
   return coded ? decodeURIComponent(coded) : plain;
 }
 
-export function watchLinks({ fetch, resolve, open, download, later, warn }: Ends): void {
+export function watchLinks({ fetch, resolve, open, save, tell, later, warn }: Ends): void {
   const { click } = HTMLElement.prototype;
   const { dispatchEvent } = EventTarget.prototype;
 
-  async function save(response: Response, given?: string): Promise<void> {
+  async function keep(response: Response, given?: string): Promise<void> {
     // What says that there is no file is none.
     if (!response.ok) throw response.status;
     const blob = await response.blob();
     const name = given || nameIn(response.headers.get("content-disposition")) || new URL(response.url, "x:/").pathname.split("/").pop() || "download";
     const resource = { uri: `file:///${encodeURIComponent(name)}`, mimeType: blob.type || "application/octet-stream", blob: (await dataUrlOf(blob)).replace(/^.*?,/s, "") };
-    await download({ contents: [{ type: "resource", resource }] });
+    if (!(await save({ contents: [{ type: "resource", resource }] }))) throw "the host does not save it";
   }
 
   async function leave(url: string): Promise<void> {
-    if (!(await open(url))) warn(`webmcp-gateway: the host does not open ${url}`);
+    if (!(await open(url))) throw "the host does not open it";
+  }
+
+  /** The person learns that it failed, a developer why. */
+  function failed(name: string, why: unknown, saved?: boolean): void {
+    warn(`${name}: ${why}`);
+    tell(`The ${saved ? "file was not saved" : "link was not opened"}`, name);
   }
 
   async function follow(link: HTMLAnchorElement): Promise<void> {
     const written = link.getAttribute("href") ?? "";
+    let saved = link.hasAttribute("download");
     try {
       const url = resolve(written);
-      if (link.hasAttribute("download")) return await save(await fetch(url), link.download);
       const outside = !/^https?:/.test(url) || new URL(url).origin !== new URL(resolve("/")).origin;
-      if (outside || /^_?blank$/.test(link.target)) return await leave(url);
+      if (!saved && (outside || /^_?blank$/.test(link.target))) return await leave(url);
       const response = await fetch(url);
-      if (/^\s*attachment/i.test(response.headers.get("content-disposition") ?? "")) await save(response);
-      else warn(`webmcp-gateway: ${written} is another page; a view stays at its own. Let the app's router take the click`);
+      saved ||= /^\s*attachment/i.test(response.headers.get("content-disposition") ?? "");
+      if (saved) return await keep(response, link.download);
+      throw "another page, and a view stays at its own; let the app's router take the click";
     } catch (error) {
-      warn(`webmcp-gateway: ${written}: ${String(error)}`);
+      failed(link.download || written, error, saved);
     }
   }
 
@@ -83,7 +92,7 @@ export function watchLinks({ fetch, resolve, open, download, later, warn }: Ends
     return dispatchEvent.call(this, event);
   };
   window.open = (url) => {
-    if (url) void leave(resolve(String(url)));
+    if (url) leave(resolve(String(url))).catch((error: unknown) => failed(String(url), error));
     return null;
   };
 }

@@ -66,7 +66,7 @@ export function takeNatives(scope: Scope) {
     watch: (seen: (at: number) => void) => watchGestures(scope, seen),
     later: (run: () => void, milliseconds: number) => scope.setTimeout(run, milliseconds),
     cancel: (timer: number) => scope.clearTimeout(timer),
-    warn: scope.console.warn.bind(scope.console),
+    warn: (line: string) => scope.console.warn(`webmcp-gateway: ${line}`),
     random: () => scope.crypto.getRandomValues(new Uint8Array(9)),
   };
 }

@@ -21,14 +21,14 @@ export interface Proof {
   offered(name: string): boolean;
   settled(): Promise<void>;
   /** Bytes that a message to the gateway may have, as far as it said so. */
-  largest(): number;
+  room(): number;
 }
 
 interface View {
   id: string;
   key: Promise<CryptoKey> | undefined;
   held: Set<unknown>;
-  largest: number;
+  room: number;
 }
 
 export interface Crypto {
@@ -67,7 +67,7 @@ export function createProof({ crypto, attach, later, cancel, warn, changed }: En
       id,
       key: typeof key === "string" ? importKey?.(fromBase64(key)) : undefined,
       held: new Set(Array.isArray(held) ? held : []),
-      largest: largest ?? Infinity,
+      room: largest ?? Infinity,
     };
   }
 
@@ -87,7 +87,7 @@ export function createProof({ crypto, attach, later, cancel, warn, changed }: En
       changed();
     };
     attach(value, ATTACH_TIMEOUT, readView).then(end, (error: unknown) => {
-      warn(`webmcp-gateway: this view is unproven: ${String(error)}`);
+      warn(`this view is unproven: ${String(error)}`);
       end(undefined);
     });
   }
@@ -124,6 +124,6 @@ export function createProof({ crypto, attach, later, cancel, warn, changed }: En
     },
     offered: (name) => view !== undefined && !view.held.has(name),
     settled: () => settled,
-    largest: () => view?.largest ?? Infinity,
+    room: () => view?.room ?? Infinity,
   };
 }

@@ -14,6 +14,8 @@ export interface Answer {
   redirected: boolean;
   /** Under which `http_stream` gives the next part of the body; undefined where this is the last. */
   stream?: string | undefined;
+  /** What a developer should know of it, beside what it says itself. */
+  why?: string;
 }
 
 /** Gives the part of a body that follows, and gives it up. */

@@ -66,13 +66,10 @@ export function installShims(): void {
   };
   for (const name of ["localStorage", "sessionStorage"]) put(window, name, { value: createStorage() });
   put(document, "cookie", createCookies(Date.now));
-  put(window, "caches", { value: undefined });
-  const none = async (): Promise<never> => {
-    throw new DOMException("A view has no service workers.", "SecurityError");
-  };
-  put(navigator, "serviceWorker", {
-    value: Object.assign(new EventTarget(), { register: none, getRegistration: none, getRegistrations: none, ready: new Promise(() => 0) }),
-  });
+  // Pages ask whether they are there, as where the context is not secure.
+  for (const [owner, name, holder] of [[window, "caches", window], [navigator, "serviceWorker", Navigator.prototype]] as const) {
+    if (refused(() => Reflect.get(owner, name))) Reflect.deleteProperty(holder, name);
+  }
   for (const name of ["pushState", "replaceState"] as const) {
     const native = History.prototype[name];
     History.prototype[name] = function (state, unused, url) {

@@ -3,6 +3,6 @@
 export function explainSockets(warn: (line: string) => void): void {
   addEventListener("securitypolicyviolation", ({ effectiveDirective, blockedURI }) => {
     if (effectiveDirective !== "connect-src" || !/^wss?\b/.test(blockedURI)) return;
-    warn(`webmcp-gateway: ${blockedURI}: hosts carry no WebSocket; use EventSource, or a streamed fetch`);
+    warn(`${blockedURI}: hosts carry no WebSocket; use EventSource, or a streamed fetch`);
   });
 }

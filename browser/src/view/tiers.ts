@@ -3,9 +3,9 @@
 import { attempt } from "./attempt";
 import type { Handshake } from "./handshake";
 import { isObject, type Params } from "./json-rpc";
+import { OUT_OF_REACH, problem } from "./problem";
 import { call, type Registry } from "./registry";
 import type { Reports } from "./reports";
-import { readAnswer, type Answer } from "./response";
 import { toolFailure, toolResult, type ToolResult } from "./results";
 
 export type Tier = "full" | "context-synced" | "static" | "standalone";
@@ -29,8 +29,8 @@ export interface PageSide {
 
 export interface Tiers {
   page: PageSide;
-  /** What the page gets for a request that nobody carries; `detail` says why. */
-  answer(args: Params, detail: string): Promise<Answer>;
+  /** What the page gets for a request that nobody carries: the values of an `http_request` result. */
+  answer(args: Params): Promise<Params>;
 }
 
 interface Ends {
@@ -49,15 +49,6 @@ export function showTier(tier: Tier, previous?: Tier): void {
   document.dispatchEvent(new CustomEvent("tierchange", { bubbles: true, detail: { tier, previous } }));
 }
 
-const WORDS = { 202: "Accepted", 413: "Content Too Large", 503: "Service Unavailable" };
-
-/** An answer of the runtime's own. */
-export function problem(status: keyof typeof WORDS, reason: string, detail: string, more: Params = {}): Answer {
-  const statusText = WORDS[status];
-  const headers = { "content-type": "application/problem+json", "gateway-reason": reason };
-  return readAnswer({ status, statusText, headers, bodyType: "json", body: { type: "about:blank", title: statusText, status, detail, ...more } });
-}
-
 /** The snapshot that the packer wrote into the page: `{version: 1, responses: {"<path?query>": {status, headers, body, bodyType}}}`. */
 function readSnapshot(): Params {
   const written: unknown = attempt(() => JSON.parse(document.getElementById("webmcp-gateway-snapshot")?.textContent ?? ""));
@@ -72,7 +63,7 @@ export function standalone(registry: Registry): PageSide {
     tier: "standalone",
     async safeCallTool(name, args = {}) {
       const own = registry.get(name);
-      return own ? call(own, args) : toolFailure(`no-host: this page has no tool ${name}`);
+      return own ? call(own, args) : toolFailure(`This page has no tool ${name}`);
     },
     reportInteraction: async () => false,
   };
@@ -116,19 +107,19 @@ export function createTiers({ registry, handshake, reports, tool, reported }: En
           if (handshake.can("serverTools")) return toolFailure(error);
         }
         const id = await report({ action: "call tool", tool: name, arguments: args });
-        return id ? toolResult({ status: "reported-to-model", id }) : toolFailure("no-host: nobody carries this call");
+        return id ? toolResult({ status: "reported-to-model", id }) : toolFailure(OUT_OF_REACH);
       },
       async reportInteraction({ component, action, data, suggestion }) {
         await handshake.host();
         return !!(await report({ action, component, data, suggestion }));
       },
     },
-    async answer({ url, method, body }, detail) {
-      const none = problem(503, "no-host", detail);
+    async answer({ url, method, body }) {
+      const none = problem(503, "no-host", OUT_OF_REACH);
       if (method === "GET" || method === "HEAD") {
         snapshot ??= readSnapshot();
         const kept = Object.hasOwn(snapshot, String(url)) ? snapshot[String(url)] : undefined;
-        return isObject(kept) ? readAnswer({ ...kept, url, ...(method === "HEAD" && { bodyType: "none" }) }) : none;
+        return isObject(kept) ? { ...kept, url, ...(method === "HEAD" && { bodyType: "none" }) } : none;
       }
       const id = await report({ action: "request", method, path: url, body });
       return id ? problem(202, "reported-to-model", "The assistant was asked to do this.", { id }) : none;

@@ -6,7 +6,6 @@ import { call, type Definition, type Registry, type Tool } from "./registry";
 
 export interface ToolChannel {
   definitions(): Definition[];
-  offers(name: unknown): boolean;
   call(message: Request): void;
   /** Ends the call that runs under `id`; false where none does. */
   cancel(id: unknown, reason?: unknown): boolean;
@@ -45,7 +44,6 @@ export function createToolChannel(registry: Registry, { send, offered, began }: 
 
   return {
     definitions: () => registry.all().filter(offered).map((tool) => tool.definition),
-    offers: (name) => find(name) !== undefined,
     call({ id, params }) {
       const tool = find(params?.["name"]);
       if (!tool) return send(failure(id, INVALID_PARAMS, `Unknown tool: ${String(params?.["name"])}`));

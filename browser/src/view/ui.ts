@@ -42,9 +42,10 @@ export function createUi(wire: Wire, parts: Parts): Receivers {
   function hostAnswers(message: Answer): unknown {
     if (requests.settle(message)) return SWALLOWED;
     handshake.observe(message);
-    if (calls.holds(message)) return SWALLOWED;
-    const { rest, launch } = withoutLaunch(message.result);
-    return launch === undefined ? message : { ...message, result: rest };
+    const seen = calls.read(message);
+    if (!seen) return SWALLOWED;
+    const { rest, launch } = withoutLaunch(seen.result);
+    return launch === undefined ? seen : { ...seen, result: rest };
   }
 
   function hostNotifies(message: Notification): unknown {
