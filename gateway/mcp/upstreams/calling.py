@@ -115,6 +115,8 @@ class ToolCalls:
             params = turn.params if trace is None else _traced(turn.params, trace)
             rule = rule_of(spec, name)
             seconds = rule.timeout if rule is not None else None
+            if seconds is None:
+                return await self._shown(client, listed(), params)
             try:
                 async with asyncio.timeout(seconds):
                     return await self._shown(client, listed(), params)

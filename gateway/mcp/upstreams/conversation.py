@@ -99,7 +99,7 @@ class Call:
         self.asker = asker
         self.token = token
         self.answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self.told: asyncio.Queue[tuple[str, Message] | None] = asyncio.Queue(MAX_TOLD)
+        self.told: asyncio.Queue[tuple[str, Message] | None] | None = None
         self.telling: asyncio.Task[None] | None = None
         self.deadline: asyncio.Timeout | None = None
         self.asked = 0
@@ -293,10 +293,11 @@ class Conversation:
             self._heard(method, params)
             return
         call.touched()
+        if call.told is None:  # most calls tell nothing
+            call.told = asyncio.Queue(MAX_TOLD)
+            call.telling = self._tasks.create_task(_tell(call.told, call.asker))
         with suppress(asyncio.QueueFull):
             call.told.put_nowait((method, params))
-        if call.telling is None:
-            call.telling = self._tasks.create_task(_tell(call, call.asker))
 
     def _only(self) -> Call | None:
         """The newest call, where all that are in flight are of one client."""
@@ -332,8 +333,8 @@ class Conversation:
         task.add_done_callback(self._asked.discard)
 
 
-async def _tell(call: Call, asker: Asker) -> None:
-    while (told := await call.told.get()) is not None:
+async def _tell(news: asyncio.Queue[tuple[str, Message] | None], asker: Asker) -> None:
+    while (told := await news.get()) is not None:
         try:
             await asker.tell(*told)
         except Exception:  # a client may be gone in any way; its call goes on
@@ -342,7 +343,7 @@ async def _tell(call: Call, asker: Asker) -> None:
 
 async def _drained(call: Call) -> None:
     """What was told before the answer reaches the client before it, unless that client does not read."""
-    if call.telling is not None:
+    if call.told is not None and call.telling is not None:
         with suppress(asyncio.QueueFull):
             call.told.put_nowait(None)
         await asyncio.wait({call.telling}, timeout=DRAIN)

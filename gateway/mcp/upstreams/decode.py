@@ -70,13 +70,14 @@ def _answer(text: str) -> dict[str, Any] | None:
 
 def encode(value: object) -> bytes:
     """`value` in one line of JSON."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode("ascii")
+    return _encoded(value).encode("ascii")
 
 
 def _refuse(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
+_encoded: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 _decoder: Final = json.JSONDecoder(parse_constant=_refuse)
 
 

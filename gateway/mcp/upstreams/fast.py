@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 import mcp_types as types
 from mcp.server.connection import Connection
 from mcp.shared.exceptions import MCPError
-from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS, find_invalid_x_mcp_header, x_mcp_header_map
+from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
 from mcp_types import methods as surface
 from pydantic import ValidationError
 
@@ -35,6 +35,7 @@ from gateway.mcp.tools import shows_apps
 from gateway.mcp.upstreams.client import LONGEST_CAPABILITIES, UpstreamClient
 from gateway.mcp.upstreams.conversation import Message
 from gateway.mcp.upstreams.decode import Written
+from gateway.mcp.upstreams.mirrors import Mirrors
 from gateway.mcp.upstreams.ports import Calls
 from gateway.model import Principal
 
@@ -84,7 +85,7 @@ class UpstreamFast:
         self._heads = Heads(hosts, origins, tool=None)
         self.silence = silence
         self._clients: dict[bytes, _Client | None] = {}
-        self._plain: dict[str, Mapping[str, Any]] = {}
+        self._mirrors = Mirrors()
 
     def fits(self, fields: Fields) -> bool:
         """Whether these are the header fields of a request that may go this way."""
@@ -170,14 +171,7 @@ class UpstreamFast:
     def _is_plain(self, name: str) -> bool:
         """Whether the tool is known, says nothing of header fields, and needs nobody to be asked."""
         tool = self._calls.tool(name)
-        if tool is None or self._calls.may_ask(name):
-            return False
-        if self._plain.get(name) is not tool:
-            schema = tool.get("inputSchema")
-            if find_invalid_x_mcp_header(schema) is not None or x_mcp_header_map(schema):
-                return False
-            self._plain[name] = tool
-        return True
+        return tool is not None and not self._calls.may_ask(name) and self._mirrors.of(name, tool) == {}
 
 
 def _described(meta: Message) -> _Client | None:

@@ -146,7 +146,7 @@ class Feed:
         if self._uris:
             wanted["resourceSubscriptions"] = list(self._uris)
         params: Message = {"notifications": wanted, "_meta": envelope(session.terms.version, {}, INFO)}
-        fields = headers(session.terms, "subscriptions/listen", params, None)
+        fields = headers(session.terms, "subscriptions/listen", params)
         try:
             await session.conversation.request(
                 "subscriptions/listen", params, asker=_Listening(self, told), headers=fields, patience=math.inf
@@ -180,4 +180,4 @@ class _Listening:
 
 
 def _fields(session: Session) -> dict[str, str]:
-    return headers(session.terms, "", {}, None)
+    return headers(session.terms, "", {})

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from mcp.shared.exceptions import MCPError
 
@@ -40,6 +40,8 @@ SHOWN = 2048
 
 ECHOED = ("inputResponses", "requestState", "_meta")
 """What a repeated call brings besides the call itself."""
+
+_in_one_form: Final = json.JSONEncoder(ensure_ascii=False, sort_keys=True).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class ToolCall:
     @property
     def body(self) -> str:
         """The arguments in one form, as a person is shown them."""
-        return json.dumps(self.arguments, ensure_ascii=False, sort_keys=True)
+        return _in_one_form(self.arguments)
 
 
 class Gate:
@@ -154,7 +156,8 @@ class Gate:
     async def _limit(self, decision: Decision, call: ToolCall, record: Record) -> None:
         if decision.obligations.reported:
             record.report(*decision.reasons)
-        counted = replace(call.caller, app=call.spec.name)  # one count, whichever way the call came
+        caller, name = call.caller, call.spec.name
+        counted = caller if caller.app == name else replace(caller, app=name)  # one count, whichever way the call came
         if exceeded := await self._limiter.take(decision.obligations, counted):
             record.report(*exceeded)
         record.mark("limit")
@@ -212,9 +215,10 @@ class Gate:
 
     async def _account(self, call: ToolCall, record: Record) -> None:
         """Go on where the account of the caller is connected, or once it is, where its person can be sent there."""
-        name, caller = call.spec.credential, replace(call.caller, cause=record.id)
+        name = call.spec.credential
         if name is None or not call.spec.personal:
             return
+        caller = replace(call.caller, cause=record.id)
         try:
             await self._authenticator.version(name, caller.principal)
         except Refusal as refusal:

@@ -16,7 +16,6 @@ from mcp.shared.inbound import (
     NAME_BEARING_METHODS,
     encode_header_value,
     mcp_param_headers,
-    x_mcp_header_map,
 )
 from mcp_types.version import (
     HANDSHAKE_PROTOCOL_VERSIONS,
@@ -27,6 +26,7 @@ from mcp_types.version import (
 
 from gateway import __version__
 from gateway.mcp.upstreams.conversation import Conversation, Message, UpstreamLost
+from gateway.mcp.upstreams.mirrors import Mirrored
 
 log = logging.getLogger(__name__)
 
@@ -102,8 +102,8 @@ def envelope(version: str, capabilities: Mapping[str, Any], info: Mapping[str, A
     return {VERSION_KEY: version, INFO_KEY: dict(info or INFO), CAPABILITIES_KEY: dict(capabilities)}
 
 
-def headers(terms: Terms, method: str, params: Mapping[str, Any], schema: Mapping[str, Any] | None) -> dict[str, str]:
-    """The header fields of a request over HTTP; `schema` is the input schema of the tool that it calls."""
+def headers(terms: Terms, method: str, params: Mapping[str, Any], mirrored: Mirrored | None = None) -> dict[str, str]:
+    """The header fields of a request over HTTP; `mirrored` repeat arguments of the tool that it calls."""
     fields = {MCP_PROTOCOL_VERSION_HEADER: terms.version}
     if not terms.modern:
         return fields
@@ -111,9 +111,9 @@ def headers(terms: Terms, method: str, params: Mapping[str, Any], schema: Mappin
     key = NAME_BEARING_METHODS.get(method)
     if key is not None and isinstance(name := params.get(key), str):
         fields[MCP_NAME_HEADER] = encode_header_value(name)
-    if method == "tools/call" and schema is not None and (found := x_mcp_header_map(schema)):
+    if mirrored:
         arguments = params.get("arguments")
-        fields.update(mcp_param_headers(found, arguments if isinstance(arguments, dict) else {}))
+        fields.update(mcp_param_headers(mirrored, arguments if isinstance(arguments, dict) else {}))
     return fields
 
 

@@ -20,7 +20,8 @@ from gateway.mcp.upstreams.client import UpstreamClient
 from gateway.mcp.upstreams.conversation import Asker, Message, UpstreamLost
 from gateway.mcp.upstreams.handshake import envelope, headers
 from gateway.mcp.upstreams.link import Session
-from gateway.mcp.upstreams.upstream import Upstream, schema_of
+from gateway.mcp.upstreams.mirrors import Mirrors
+from gateway.mcp.upstreams.upstream import Upstream
 
 ROUNDS = 16
 """Times that an upstream may ask for more before it answers."""
@@ -94,6 +95,7 @@ class Relay:
 
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
+        self._mirrors = Mirrors()
         self._parked: dict[str, _Parked] = {}
 
     async def forward(self, client: UpstreamClient, method: str, params: Mapping[str, Any]) -> Message:
@@ -144,12 +146,14 @@ class Relay:
         if client.level is not None:
             said[types.LOG_LEVEL_META_KEY] = client.level
         out = eras.modern_params(params, said)
-        schema = schema_of(self._upstream.tools.get(str(params.get("name")))) if method == "tools/call" else None
-        fields = headers(session.terms, method, out, schema)
+        name = params.get("name")
+        tool = self._upstream.tools.get(str(name)) if method == "tools/call" else None
+        mirrored = self._mirrors.of(str(name), tool) if tool is not None else None
+        fields = headers(session.terms, method, out, mirrored)
         return await session.conversation.request(method, out, asker=asker, headers=fields)
 
     async def _legacy(self, session: Session, asker: Asker, method: str, params: Mapping[str, Any]) -> Message:
-        fields = headers(session.terms, method, params, None)
+        fields = headers(session.terms, method, params)
         return await session.conversation.request(method, eras.legacy_params(params), asker=asker, headers=fields)
 
     async def _asking(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from gateway.backends.connect import Connections
 from gateway.config import Upstream as Spec
@@ -41,6 +41,9 @@ class Key:
     owner: str
     capabilities: str
     modern: bool
+
+
+_FOR_ALL: Final = Key("", "", modern=True)
 
 
 class Joined:
@@ -169,6 +172,8 @@ class Upstream:
     def _key(self, client: UpstreamClient) -> Key:
         owner = client.principal.id if self.spec.personal else ""
         modern = client.modern if self._only is None else self._only
+        if modern and not owner:
+            return _FOR_ALL
         return Key(owner, "" if modern else client.key, modern)
 
     def _link(self, key: Key, client: UpstreamClient, joined: Joined) -> Link:
@@ -260,9 +265,3 @@ async def _contained(name: str, job: Coroutine[Any, Any, None]) -> None:
         log.info("upstream %s: %s", name, refusal.detail)
     except Exception:  # whatever an upstream provokes must not reach the others
         log.exception("upstream %s: a task failed", name)
-
-
-def schema_of(tool: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """The input schema of a tool as its upstream lists it."""
-    schema = tool.get("inputSchema") if tool is not None else None
-    return schema if isinstance(schema, dict) else None
