@@ -77,7 +77,12 @@ class Packing:
         """The module scripts: each as it is, or all in one in the place of the last; they wait for the page."""
         if not any(module.needs_linking() for _, module in self._modules):
             return [self._module(element, module.source) for element, module in self._modules if module.code is None]
-        modules = [module for _, module in self._modules]
+        code = self._link_modules([module for _, module in self._modules])
+        *others, (last, _) = self._modules
+        return [*(_removed(element) for element, _ in others), self._module(last, code)]
+
+    def _link_modules(self, modules: list[Module]) -> str:
+        """One script of them; the style sheets that they load go into the head."""
         home = urljoin(f"https://{self._app}.invalid/", self.base)
         linked = link(modules, self._root, base=urlsplit(self.base).path, home=home, imports=self._imports)
         for name in linked.styles:
@@ -86,8 +91,7 @@ class Packing:
             self.sheets.append(
                 f"<style>{style_text(pack_styles(text, text.whole, path, self._folder, (path,)))}</style>"
             )
-        *others, (last, _) = self._modules
-        return [*(_removed(element) for element, _ in others), self._module(last, linked.code)]
+        return linked.code
 
     def _module(self, element: Element, code: str) -> Splice:
         opening = f'<script type="module"{element.written(without=_LOADING)}>'
@@ -195,9 +199,8 @@ class Packing:
         if source is None:
             text, code = self._part(element.end), self._page.text.whole[element.end : element.text_end]
             if module:
-                self._modules.append((element, Module(self._path, text, code)))
-            else:
-                self.problems += import_problems(text, code)
+                return self._take_module(element, Module(self._path, text, code))
+            self.problems += import_problems(text, code)
             return []
         path = self._folder.find(self._reference(source), self._path)
         if path.suffix not in (".js", ".mjs"):
@@ -206,15 +209,23 @@ class Packing:
             )
         text = self._folder.text(path, self._reference(source))
         if module:
-            self._modules.append((element, Module(path, text)))
-            return []
+            return self._take_module(element, Module(path, text))
         self.problems += import_problems(text, text.whole)
         packed = f"<script{element.written(without=_LOADING)}>{script_text(text.whole)}</script>"
-        if not {"defer", "async"} & element.attributes.keys():
+        if element.inert or not {"defer", "async"} & element.attributes.keys():
             return [Splice(element.start, element.close_end, packed)]
         # An inline script runs where it stands: one that waits for the page stands at its end.
         self.deferred.append(packed)
         return [_removed(element)]
+
+    def _take_module(self, element: Element, module: Module) -> list[Splice]:
+        if not element.inert:
+            self._modules.append((element, module))
+            return []
+        # It runs with each copy of its template, by itself.
+        if module.needs_linking():
+            return [self._module(element, self._link_modules([module]))]
+        return [self._module(element, module.source)] if module.code is None else []
 
     def _refuse_frame(self, element: Element, name: str) -> None:
         attribute = element.attributes.get(name) or element.attributes.get(f"xlink:{name}")

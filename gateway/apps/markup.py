@@ -27,7 +27,10 @@ class Attribute:
 
 @dataclass(slots=True)
 class Element:
-    """A start tag from `start` to `end`; for script and style also their text and where their end tag ends."""
+    """A start tag from `start` to `end`; for script and style also their text and where their end tag ends.
+
+    `inert` is what stands in a `<template>`: it does nothing before the page puts a copy of it elsewhere.
+    """
 
     name: str
     start: int
@@ -35,6 +38,7 @@ class Element:
     attributes: Mapping[str, Attribute]
     text_end: int = 0
     close_end: int = 0
+    inert: bool = False
 
     def get(self, name: str) -> str | None:
         """The value of the attribute `name`; None where it is not written."""
@@ -78,6 +82,7 @@ class _Reader(HTMLParser):
         self.tail: int | None = None
         self._rank = 0
         self._open: Element | None = None
+        self._templates: list[bool] = []
 
     @property
     def _at(self) -> int:
@@ -98,14 +103,19 @@ class _Reader(HTMLParser):
         attributes = _attributes(written, start, len(tag) + 1)
         element = Element(tag, start, start + len(written), attributes, text_end=start + len(written))
         element.close_end = element.end
+        element.inert = any(self._templates)
         self.elements.append(element)
         self._before_head({"html": 2, "head": 3}.get(tag, 0), element.end)
+        if tag == "template":
+            self._templates.append("shadowrootmode" not in attributes)  # else the parser makes a shadow root of it
         if tag in _RAW and not written.endswith("/>"):
             self._open = element
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "body":
             self.tail = self._at
+        if tag == "template" and self._templates:
+            self._templates.pop()
         if self._open is not None and tag == self._open.name:
             self._open.text_end = self._at
             self._open.close_end = self._whole.index(">", self._at) + 1

@@ -19,7 +19,7 @@ def waiting(packed: str, after: int) -> str:
 
 
 def _runs(element: Element) -> bool:
-    return element.name == "script" and _type(element) in RUN | {"module"}
+    return element.name == "script" and not element.inert and _type(element) in RUN | {"module"}
 
 
 def _type(element: Element) -> str:

@@ -265,6 +265,23 @@ def test_pages_with_declarative_forms_get_the_part_for_them(tmp_path: Path) -> N
     assert [forms in page for page in html] == [True, True, False]
 
 
+def test_scripts_of_a_template_stay_in_it(tmp_path: Path) -> None:
+    """Deferred ones and modules, too, each by itself; they do not wait, for they run when the page wants it."""
+    page = (
+        "<template><script defer src=a.js></script><script type=module src=m.js></script><template></template>"
+        "<script>two()</script></template><script>last()</script>"
+        "<div><template shadowrootmode=open><script>shadow()</script></template></div>"
+    )
+    folder = write(tmp_path, index__html=page, a__js="one()", m__js="import './b.js'", b__js="linked()")
+    packed = body(pack(folder, app="cart", title="Cart", runtime=RUNTIME, storage="keep()"))
+    waits = '<script type="webmcp-gateway-waits" webmcp-gateway-waits="">'
+    assert re.sub(r'(<script type="module">)\s*(linked\(\);?)\s*', r"\1linked();", packed) == (
+        '<template><script>one()</script><script type="module">linked();</script><template></template>'
+        f"<script>two()</script></template>{waits}last()</script>"
+        f"<div><template shadowrootmode=open>{waits}shadow()</script></template></div>"
+    )
+
+
 def test_scripts_wait_for_storage_that_the_gateway_keeps(tmp_path: Path) -> None:
     """All that would run, with the attributes that they have; what is no script for a browser stays."""
     page = (

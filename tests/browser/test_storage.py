@@ -100,6 +100,34 @@ async def test_scripts_wait_and_run_as_if_the_page_were_parsed_then(host: Host, 
     assert await host.until("host.kept.visits === '5'")
 
 
+TEMPLATES = """<!doctype html><template id="made"><script>order.push(`made ${document.readyState}`)</script>
+<template><script>order.push("inner")</script><script type="module">order.push("end")</script></template></template>
+<div><template shadowrootmode="open"><script>(window.order ??= []).push("shadow");</script></template></div>
+<script>
+  order.push("page");
+  const copy = () => document.body.append(document.querySelector("#made").content.cloneNode(true));
+  copy();
+  addEventListener("load", () => {
+    copy();
+    document.body.append(document.querySelector("body > template:not(#made)").content);
+  });
+</script>"""
+
+
+async def test_scripts_of_templates_run_as_natively(host: Host, tmp_path: Path) -> None:
+    """When the page puts a copy of them into itself, as often as it does; those of a shadow root with the page."""
+    frame = await host.show(packed(tmp_path / "packed", TEMPLATES, keeps=True))
+    native = await host.page.context.new_page()
+    (tmp_path / "page.html").write_text(TEMPLATES, "utf-8")
+    await native.goto((tmp_path / "page.html").as_uri())
+    seen = []
+    for place in (native, frame):
+        await place.wait_for_function("() => window.order?.at(-1) === 'end'")
+        seen.append(await place.evaluate("order"))
+    assert seen[0] == seen[1]
+    assert seen[0] == ["shadow", "page", "made loading", "made complete", "inner", "end"]
+
+
 async def test_changes_are_saved_in_the_background(host: Host, tmp_path: Path) -> None:
     """Together, one save at a time, in a form that JSON carries; what was cleared is gone, what came after is there."""
     frame = await shown(host, tmp_path)

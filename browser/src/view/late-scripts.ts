@@ -23,6 +23,14 @@ function run(waiting: HTMLScriptElement): void {
   });
 }
 
+/** All that wait, also in shadow roots that the parser made. */
+function* waitingIn(root: ParentNode): Generator<HTMLScriptElement> {
+  for (const one of root.querySelectorAll("*")) {
+    if (one.matches(`script[${WAITS}]`)) yield one as HTMLScriptElement;
+    if (one.shadowRoot) yield* waitingIn(one.shadowRoot);
+  }
+}
+
 async function runModules(modules: HTMLScriptElement[]): Promise<void> {
   modules.forEach(run);
   await new Promise((go) => {
@@ -53,7 +61,7 @@ export function startScripts(ready: Promise<unknown>): void {
 
   async function start(): Promise<void> {
     await Promise.all([ready, parsed]);
-    const all = [...document.querySelectorAll<HTMLScriptElement>(`script[${WAITS}]`)];
+    const all = [...waitingIn(document)];
     const modules = all.filter((one) => one.getAttribute(WAITS) === "module");
     const { write, writeln } = document;
     // The browser's own would make the page anew.
