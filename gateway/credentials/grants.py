@@ -14,7 +14,7 @@ from gateway.errors import GrantEnded
 from gateway.model import Secret
 
 EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
-ID_TOKEN = "urn:ietf:params:oauth:token-type:id_token"  # noqa: S105  the name of a type
+ID_TOKEN = "urn:ietf:params:oauth:token-type:id_token"  # noqa: S105  the name of a type, no secret
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 

@@ -31,7 +31,7 @@ _COLUMNS: Final = (
 )
 _PAGE: Final = 2000
 _PLACE: Final = text(
-    f'INSERT INTO {FILLED.name} (chain, "offset", hash) VALUES (:chain, :end, :hash) '  # noqa: S608  # a name of ours
+    f'INSERT INTO {FILLED.name} (chain, "offset", hash) VALUES (:chain, :end, :hash) '  # noqa: S608  the name is ours
     'ON CONFLICT (chain) DO UPDATE SET "offset" = excluded."offset", hash = excluded.hash'
 )
 
@@ -167,7 +167,8 @@ async def _opened(connection: AsyncConnection, lines: Sequence[Line]) -> set[str
 def _sqlite_insert(rows: int) -> str:
     places = f"({', '.join('?' * len(_COLUMNS))})"
     columns = ", ".join(_COLUMNS)
-    return f"INSERT INTO {AUDIT.name} ({columns}) VALUES {', '.join([places] * rows)} ON CONFLICT DO NOTHING"  # noqa: S608  # names of ours
+    values = ", ".join([places] * rows)
+    return f"INSERT INTO {AUDIT.name} ({columns}) VALUES {values} ON CONFLICT DO NOTHING"  # noqa: S608  names of ours
 
 
 def _row(chain: str, one: Placed, opened: set[str]) -> tuple[object, ...]:
