@@ -103,7 +103,7 @@ async def hooked(folder: Path, answers: str = "true") -> AsyncIterator[tuple[Wor
     (folder / "key").write_text(KEY)
     extra = f"""
 approvals:
-  ask: [console, webhook]
+  ask: [console, cli, webhook]
   webhook:
     url: http://127.0.0.1:{runner.addresses[0][1]}/hook
     secret: "${{file:key}}"
@@ -214,6 +214,33 @@ async def test_the_first_of_two_answers_counts(world: World) -> None:
     told = [line for line in world.records() if line["fields"]["kind"] == "approval"]
     assert len([line for line in told if line["phase"] == "outcome" and line["fields"]["status"] == 200]) == 1
     assert sent(world) <= 1
+
+
+@pytest.mark.parametrize("first", range(3))
+async def test_the_first_of_all_ways_counts(tmp_path: Path, first: int) -> None:
+    """Console, command line and chat bot at once, whichever is told first: one is taken, once, and recorded as such."""
+    async with hooked(tmp_path) as (world, bot), person(world) as ann, asyncio.TaskGroup() as tasks:
+        removing = tasks.create_task(removed(world))
+        question = (await bot.heard.get())["question"]
+        url = f"{world.console}/api/approvals/{question['id']}"
+
+        async def at_the_gateway(way: str) -> tuple[str, int]:
+            headers = {"webmcp-gateway-client": "1"} if way == "cli" else {}
+            async with ann.post(url, json={"answer": "approve"}, headers=headers) as response:
+                return way, response.status
+
+        async def of_the_bot() -> tuple[str, int]:
+            signed = {"id": question["id"], "digest": question["digest"], "by": "bob"}
+            return "webhook", (await back(world, **signed, answer="decline"))[0]
+
+        ways = [lambda: at_the_gateway("console"), lambda: at_the_gateway("cli"), of_the_bot]
+        given = await asyncio.gather(*(ways[(first + number) % 3]() for number in range(9)))
+        assert sorted(status for _, status in given) == [200, *[410] * 8]
+        (taken,) = [way for way, status in given if status == 200]
+        reason = (await removing)["headers"].get("gateway-reason")
+    answers = [line["fields"] for line in world.records() if line["fields"]["kind"] == "approval"]
+    assert {fields["door"] for fields in answers if fields.get("status") == 200} == {taken}
+    assert (reason, sent(world)) == (("approval-declined", 0) if taken == "webhook" else (None, 1))
 
 
 async def test_a_wrong_digest_answers_nothing(world: World) -> None:

@@ -1,0 +1,112 @@
+"""Questions to persons from every door: who goes away takes theirs along, and who floods is cut short."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.attacks.doors import DOORS
+from tests.attacks.world import CSRF, AttackWorld, attacked
+from tests.world import local_client
+
+POLICY = """
+version: 1
+backends:
+  main: {{url: "http://127.0.0.1:{main}", credential: attack, network: [127.0.0.0/8]}}
+routes:
+  - {{path: "/api/asked/{{what}}", methods: [POST], backend: main, confirm: always}}
+"""
+PER_VIEW, PER_PRINCIPAL = 2, 10
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[AttackWorld]:
+    """A gateway that asks about everything."""
+    async with attacked(tmp_path, POLICY) as world:
+        yield world
+
+
+@asynccontextmanager
+async def at_the_console(world: AttackWorld) -> AsyncIterator[aiohttp.ClientSession]:
+    """The person there."""
+    origin = f"http://{world.hosts['console']}"
+    async with local_client(base_url=origin, headers={"origin": origin, "sec-fetch-site": "same-origin"}) as client:
+        async with client.get("/api/state") as answer:
+            client.headers[CSRF] = (await answer.json())["csrf"]
+        yield client
+
+
+async def asked(person: aiohttp.ClientSession) -> dict[str, str]:
+    """The ids of the open questions, by what they are about."""
+    async with person.get("/api/approvals") as answer:
+        return {one["target"]: one["id"] for one in (await answer.json())["approvals"]}
+
+
+async def asked_about(person: aiohttp.ClientSession, targets: Iterable[str]) -> dict[str, str]:
+    """The same once the questions are exactly about `targets`."""
+    wanted = set(targets)
+    async with asyncio.timeout(30):
+        while (found := await asked(person)).keys() != wanted:
+            await asyncio.sleep(0.05)
+    return found
+
+
+async def answered(person: aiohttp.ClientSession, id: str, word: str) -> int:
+    """The status of an answer."""
+    async with person.post(f"/api/approvals/{id}", json={"answer": word}) as answer:
+        return answer.status
+
+
+def wish(what: str, **more: Any) -> dict[str, Any]:
+    """A call that needs a person."""
+    return {"url": f"/api/asked/{what}", "method": "POST", "body": what, "headers": {}, **more}
+
+
+async def test_who_goes_away_takes_the_question_along(place: AttackWorld) -> None:
+    """From every door, with and without a proven view: the yes comes too late, and nothing is sent."""
+    calls = {name: (name, wish(name)) for name in DOORS}
+    calls |= {f"{name}-unproven": (name, wish(f"{name}-unproven", proof=False)) for name in ("modern", "legacy")}
+    async with at_the_console(place) as person:
+        async with AsyncExitStack() as doors:
+            opened = [(await doors.enter_async_context(DOORS[name](place)), said) for name, said in calls.values()]
+            waiting = [asyncio.create_task(door.ask(said)) for door, said in opened]
+            questions = await asked_about(person, [said["url"] for _, said in calls.values()])
+            for task in waiting:
+                task.cancel()
+            await asyncio.wait(waiting)
+        await asked_about(person, ())
+        late = {target: await answered(person, id, "approve") for target, id in questions.items()}
+    assert late == dict.fromkeys(questions, 410)
+    assert place.take_arrived() == []
+
+
+@pytest.mark.parametrize("name", DOORS)
+async def test_who_floods_is_cut_short(place: AttackWorld, name: str) -> None:
+    """So many questions and no more; who was refused three times is refused without asking."""
+    held = name == "site"  # its requests wait for the person; views are told to ask again
+    most = PER_PRINCIPAL if held else PER_VIEW
+    async with at_the_console(place) as person, DOORS[name](place) as door:
+        wishes = []
+        for number in range(most):
+            wishes.append(asyncio.create_task(door.ask(wish(str(number)))))
+            if not held:
+                await wishes[-1]
+        questions = await asked_about(person, [f"/api/asked/{number}" for number in range(most)])
+        assert (await door.ask(wish("one-more"))).reason == "approval-unavailable"
+        for id in questions.values():
+            assert await answered(person, id, "decline") == 200
+        if not held:
+            await door.ask(wish("third"))
+            third = await asked_about(person, ["/api/asked/third"])
+            assert await answered(person, third["/api/asked/third"], "decline") == 200
+        assert (await door.ask(wish("last"))).reason == "approval-declined"
+        assert await asked(person) == {}
+        reasons = {wished.reason for wished in await asyncio.gather(*wishes)}
+    assert reasons == {"approval-declined" if held else None}
+    assert place.take_arrived() == []
