@@ -16,10 +16,13 @@ class Alarms:
         self.seconds = seconds
         self._waiting: dict[object, tuple[float, Ring]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def set(self, ring: Ring) -> object:
         """What `cancel` takes."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop
+        if loop is None:
+            loop = self._loop = asyncio.get_running_loop()
         key, at = object(), loop.time() + self.seconds
         self._waiting[key] = (at, ring)
         if self._timer is None:

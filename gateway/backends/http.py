@@ -17,7 +17,7 @@ from yarl import URL
 
 from gateway.backends.body import ACCEPT_ENCODING, Body, Decoder
 from gateway.backends.connect import USER_AGENT, Connections, Network, Origin, translated
-from gateway.backends.fields import FRAMING, NAME, coding, head, received, without_framing
+from gateway.backends.fields import FRAMING, NAME, coding, head, received
 from gateway.backends.slices import Slices
 from gateway.backends.wires import Wires
 from gateway.errors import Reason, Refusal
@@ -74,8 +74,8 @@ class HttpBackend:
             read = await wires.ask(request.method, data, request.response_limit, request.timeout)
         except TimeoutError as error:
             raise self._late(request.timeout) from error
-        headers = without_framing(read.headers)
-        return head(read.status, headers, read.reason, self._spec.name, read.body())
+        found = read.head
+        return head(found.status, found.shown, found.reason, self._spec.name, read.body())
 
     async def close(self) -> None:
         """End what is idle; connections in use end with their exchange, all of them with `Connections`."""
@@ -195,9 +195,10 @@ def _sent_headers(headers: Headers) -> CIMultiDict[str]:
 
 def _written(request: Outbound, host: str, target: str) -> bytes:
     """The request as it goes over the wire. Raises `Refusal` (`bad-request`)."""
-    if not _METHOD.match(request.method):
-        raise Refusal(Reason.BAD_REQUEST, f"the method {request.method!r} cannot be sent")
-    lines = [f"{request.method} {target} HTTP/1.1\r\nHost: {host}\r\nAccept-Encoding: {ACCEPT_ENCODING}"]
+    method, body = request.method, request.body
+    if not _METHOD.match(method):
+        raise Refusal(Reason.BAD_REQUEST, f"the method {method!r} cannot be sent")
+    lines = [f"{method} {target} HTTP/1.1\r\nHost: {host}\r\nAccept-Encoding: {ACCEPT_ENCODING}"]
     named = False
     for name, value in request.headers:
         if name in FRAMING or name == "accept-encoding":
@@ -208,10 +209,11 @@ def _written(request: Outbound, host: str, target: str) -> bytes:
         lines.append(f"{name}: {value}")
     if not named:
         lines.append(f"User-Agent: {USER_AGENT}")
-    if request.body or request.method not in _BODILESS:
-        lines.append(f"Content-Length: {len(request.body)}")
+    if body or method not in _BODILESS:
+        lines.append(f"Content-Length: {len(body)}")
     lines.append("\r\n")
-    return "\r\n".join(lines).encode("ascii") + request.body
+    written = "\r\n".join(lines).encode("ascii")
+    return written + body if body else written
 
 
 @lru_cache(maxsize=512)

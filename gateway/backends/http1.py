@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Protocol
 
 from gateway.backends.body import Body
+from gateway.backends.fields import without_framing
 from gateway.model import Headers
 
 LINE_BYTES: Final = 8190
@@ -14,6 +17,9 @@ HEADER_FIELDS: Final = 128
 HEAD_BYTES: Final = 64 * 1024
 TRAILERS: Final = 1000
 """Fields that may follow the last chunk."""
+
+REMEMBERED: Final = 1024
+"""Bytes of the longest head that is remembered: a backend says the same one again and again, for a second at least."""
 
 _START: Final = b"HTTP/1."
 _STATUS: Final = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?")
@@ -25,6 +31,27 @@ _BODILESS: Final = frozenset({204, 304})
 
 class Malformed(ValueError):
     """Bytes that are no answer; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The head of an answer, and what it says of the body and the connection (RFC 9112 6.3, 9.3).
+
+    `length` is None where it names none, `coding` is its `content-encoding`. `shown` are the fields that do not belong
+    to the connection alone.
+    """
+
+    status: int
+    reason: str
+    headers: Headers = ()
+    chunked: bool = False
+    length: int | None = None
+    coding: str | None = None
+    reusable: bool = False
+    shown: Headers = ()
+
+
+_NO_HEAD: Final = Head(0, "")
 
 
 class Taker(Protocol):
@@ -54,9 +81,7 @@ class Reading:
         self.enough = False
         """Set by who takes the body: nobody waits for the rest."""
         self.reusable = False
-        self.status = 0
-        self.reason = ""
-        self.headers: Headers = ()
+        self.head = _NO_HEAD
         self._method = method
         self._limit = limit
         self._kept = b""
@@ -118,56 +143,37 @@ class Reading:
         if end < 0:
             return False
         said = kept[at:end]
-        lines = said.split(b"\r\n")
+        head = _read_head(said) if len(said) <= REMEMBERED else _read_head.__wrapped__(said)
         self._at = end + 4
-        version, status, reason = _status_line(lines[0])
-        if 100 <= status < 200:
-            if status == 101:
-                raise Malformed(f"it answered with the status {status}")
+        if head.status < 200:
             return self._over > 0
-        fields = _fields(_unfolded(lines[1:]) if b"\r\n " in said or b"\r\n\t" in said else lines[1:])
-        self.status, self.reason, self.headers = status, reason, fields
-        self._frame(version)
+        self.head = head
+        self._frame(head)
         return self._step is not Reading._done
 
-    def _frame(self, version: bytes) -> None:
+    def _frame(self, head: Head) -> None:
         """How long the body is (RFC 9112 6.3)."""
-        coding = length = connection = content_coding = None
-        for name, value in self.headers:
-            if name == "transfer-encoding":
-                if coding is not None or value.strip(" \t").lower() != "chunked" or version != b"1":
-                    raise Malformed("it has a transfer-encoding other than chunked")
-                coding = value
-            elif name == "content-length":
-                if length is not None or not _LENGTH.fullmatch(value.encode("latin-1")):
-                    raise Malformed("its content-length is no number")
-                length = value
-            elif name == "connection":
-                connection = value if connection is None else f"{connection},{value}"
-            elif name == "content-encoding":
-                content_coding = value if content_coding is None else f"{content_coding}, {value}"
-        if coding is not None and length is not None:
-            raise Malformed("it has a content-length beside chunks")
-        self.reusable = version == b"1" and (connection is None or "close" not in connection.lower())
-        if self._method == "HEAD" or self.status in _BODILESS:
+        self.reusable = head.reusable
+        length = head.length
+        if self._method == "HEAD" or head.status in _BODILESS:
             if self._over:
                 raise Malformed("it has a body where there can be none")
-            if coding is not None or (length is not None and int(length)):
+            if head.chunked or length:
                 self.reusable = False  # a body that comes nevertheless must not answer the next request
             self._step = Reading._done
             return
-        self._body = self._taker(self, content_coding or "") if self._taker is not None else None
+        self._body = self._taker(self, head.coding or "") if self._taker is not None else None
         kept = self._body is None
-        if kept and length is not None and content_coding is None and self._over >= int(length) <= self._limit:
-            end = self._at + int(length)
+        if kept and length is not None and head.coding is None and self._over >= length <= self._limit:
+            end = self._at + length
             self._plain, self._at = self._kept[self._at : end], end
             self._step = Reading._done
             return
-        self._body = self._body or Body(content_coding or "", self._limit)
-        if coding is not None:
+        self._body = self._body or Body(head.coding or "", self._limit)
+        if head.chunked:
             self._step = Reading._chunk_size
         elif length is not None:
-            self._left = int(length)
+            self._left = length
             self._step = Reading._counted if self._left else Reading._done
         else:
             self._until_close = True
@@ -243,6 +249,44 @@ class Reading:
             self._left -= len(piece)
             self._body.feed(piece)
         return self._left == 0
+
+
+@lru_cache(maxsize=64)
+def _read_head(said: bytes) -> Head:
+    """The head that `said` is, without its empty line; of an interim answer (RFC 9110 15.2) the status alone."""
+    lines = said.split(b"\r\n")
+    version, status, reason = _status_line(lines[0])
+    if 100 <= status < 200:
+        if status == 101:
+            raise Malformed(f"it answered with the status {status}")
+        return Head(status, reason)
+    headers = _fields(_unfolded(lines[1:]) if b"\r\n " in said or b"\r\n\t" in said else lines[1:])
+    coding = length = connection = content_coding = None
+    for name, value in headers:
+        if name == "transfer-encoding":
+            if coding is not None or value.strip(" \t").lower() != "chunked" or version != b"1":
+                raise Malformed("it has a transfer-encoding other than chunked")
+            coding = value
+        elif name == "content-length":
+            if length is not None or not _LENGTH.fullmatch(value.encode("latin-1")):
+                raise Malformed("its content-length is no number")
+            length = int(value)
+        elif name == "connection":
+            connection = value if connection is None else f"{connection},{value}"
+        elif name == "content-encoding":
+            content_coding = value if content_coding is None else f"{content_coding}, {value}"
+    if coding is not None and length is not None:
+        raise Malformed("it has a content-length beside chunks")
+    return Head(
+        status,
+        reason,
+        headers,
+        chunked=coding is not None,
+        length=length,
+        coding=content_coding,
+        reusable=version == b"1" and (connection is None or "close" not in connection.lower()),
+        shown=without_framing(headers),
+    )
 
 
 def _status_line(line: bytes) -> tuple[bytes, int, str]:

@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final, cast
 
+from gateway.backends.alarms import Alarms
 from gateway.backends.connect import CONNECTIONS_PER_HOST, KEEP_ALIVE_SECONDS, Connections, Network, Origin
 from gateway.backends.http1 import Malformed, Reading
 from gateway.errors import Reason, Refusal
@@ -15,6 +16,10 @@ _RETRIED: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 REST: Final = 2.0
 """Seconds that the rest of an answer may take of which enough was read."""
+
+
+TIMEOUTS: Final = 16
+"""Different timeouts that are watched together; those of others are watched one by one."""
 
 
 class Lost(ConnectionError):
@@ -35,6 +40,7 @@ class Wires:
         self._idle: list[_Wire] = []
         self._places = asyncio.Semaphore(CONNECTIONS_PER_HOST)
         self._sweep: asyncio.TimerHandle | None = None
+        self._alarms: dict[float, Alarms] = {}
 
     async def ask(self, method: str, data: bytes, limit: int, timeout: float) -> Reading:
         """The answer to the request that `data` is, complete. `timeout` is in seconds, for all of it.
@@ -42,16 +48,20 @@ class Wires:
         A safe request is sent once more when its connection turns out to be closed (RFC 9110 9.2.2).
         """
         ends = asyncio.get_running_loop().time() + timeout
-        async with self._places:
+        alarms = None if self._places.locked() else self._alarms_of(timeout)
+        await self._places.acquire()
+        try:
             try:
-                return await self._once(method, data, limit, ends)
+                return await self._once(method, data, limit, ends, alarms)
             except Lost as error:
                 if method not in _RETRIED:
                     raise self._unanswered() from error
             try:
-                return await self._once(method, data, limit, ends)
+                return await self._once(method, data, limit, ends, None)
             except Lost as error:
                 raise self._unanswered() from error
+        finally:
+            self._places.release()
 
     async def carry(self, method: str, data: bytes, reading: Reading) -> None:
         """Send the request that `data` is, and let `reading` take the answer to its end, or until it has enough.
@@ -75,17 +85,26 @@ class Wires:
             wire.abort()
         self._idle.clear()
 
-    async def _once(self, method: str, data: bytes, limit: int, ends: float) -> Reading:
-        wire = self._kept() or await self._dialled(ends)
+    async def _once(self, method: str, data: bytes, limit: int, ends: float, alarms: Alarms | None) -> Reading:
+        """`alarms` are of a request that begins now: they ring when its time ends."""
+        wire = self._kept()
+        if wire is None:
+            wire, alarms = await self._dialled(ends), None
         reading = Reading(method, limit)
         try:
-            await wire.carry(data, reading, ends)
+            await wire.carry(data, reading, ends, alarms)
         except Malformed as error:
             detail = f"backend {self._name!r} broke off, or answered with something that is not HTTP: {error}"
             raise Refusal(Reason.BACKEND_PROTOCOL, detail) from error
         finally:
             self._after(wire)
         return reading
+
+    def _alarms_of(self, timeout: float) -> Alarms | None:
+        found = self._alarms.get(timeout)
+        if found is None and len(self._alarms) < TIMEOUTS:
+            found = self._alarms[timeout] = Alarms(timeout)
+        return found
 
     def _after(self, wire: _Wire) -> None:
         if wire.usable:
@@ -155,12 +174,13 @@ class _Wire(asyncio.Protocol):
         self._finished = finished
         self._last = asyncio.get_running_loop().call_later(seconds, self.abort)
 
-    async def carry(self, data: bytes, reading: Reading, ends: float | None) -> None:
+    async def carry(self, data: bytes, reading: Reading, ends: float | None, alarms: Alarms | None = None) -> None:
         """Send `data` and read the answer. Raises TimeoutError, `Lost`, and what `Reading` raises."""
         loop = asyncio.get_running_loop()
         waiter = self._waiter = loop.create_future()
         self._reading = reading
-        timer = loop.call_at(ends, self._fail, TimeoutError()) if ends is not None else None
+        alarm = alarms.set(self._late) if alarms is not None else None
+        timer = loop.call_at(ends, self._late) if alarms is None and ends is not None else None
         try:
             if self._transport is None or self._transport.is_closing():
                 raise Lost
@@ -170,12 +190,17 @@ class _Wire(asyncio.Protocol):
             self._good = False
             raise
         finally:
-            if timer is not None:
+            if alarms is not None:
+                alarms.cancel(alarm)
+            elif timer is not None:
                 timer.cancel()
             self._reading = self._waiter = None
         self._good = self._good and reading.reusable
         if reading.enough and not reading.complete:
             self._rest = reading
+
+    def _late(self) -> None:
+        self._fail(TimeoutError())
 
     def abort(self) -> None:
         """End it now."""

@@ -146,7 +146,9 @@ class StreamableHttp:
         if answer.failed is not None:
             raise answer.failed
         try:
-            changed = await self._credentials.answered(credential, self._url, answer.status, answer.reading.headers)
+            changed = await self._credentials.answered(
+                credential, self._url, answer.status, answer.reading.head.headers
+            )
         except Refusal as refusal:
             if answer.status >= 300:
                 raise UpstreamLost.refused(refusal) from refusal
@@ -288,7 +290,7 @@ class _Answer:
     @property
     def status(self) -> int:
         """The HTTP status."""
-        return self.reading.status
+        return self.reading.head.status
 
     @property
     def kind(self) -> str:
@@ -297,14 +299,14 @@ class _Answer:
 
     def header(self, name: str) -> str | None:
         """The first value of a field."""
-        return next((value for known, value in self.reading.headers if known == name), None)
+        return next((value for known, value in self.reading.head.headers if known == name), None)
 
     def body(self) -> bytes:
         """What was kept."""
         return self._credentials.hide(self.reading.body())
 
     def _taker(self, reading: Reading, coding: str) -> Taker:
-        if reading.status != 200 or self.kind != _EVENTS or coding.lower() not in ("", "identity"):
+        if reading.head.status != 200 or self.kind != _EVENTS or coding.lower() not in ("", "identity"):
             return Body(coding, self._limit)
         return _Events(self, EventReader(self._limit))
 
