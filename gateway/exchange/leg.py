@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
+from typing import Final
 
 from gateway.errors import Reason, Refusal
 from gateway.exchange.record import Record
 from gateway.model import Caller, CanonicalRequest, Effect, Request
 from gateway.policy import Decision, Obligations, Policy, canonicalise, decide
 from gateway.quick import quick
+
+_LONG: Final = 1024 * 1024
+"""Bytes of a body from which it is looked through in a thread."""
 
 
 @quick
@@ -35,14 +40,17 @@ class Leg:
         return self.request.stream and self.obligations.stream and not self.obligations.mask
 
 
-def decided(
+async def decided(
     policy: Policy, request: Request, caller: Caller, record: Record, now: float, backend: str | None = None
 ) -> Leg:
     """The request with its decision, which allows it. Raises `Refusal` where it does not.
 
     `now` is in seconds since the epoch; `backend` is given where it is known already.
     """
-    canonical = canonicalise(policy, request, backend)
+    if len(request.body) > _LONG:
+        canonical = await asyncio.to_thread(canonicalise, policy, request, backend)
+    else:
+        canonical = canonicalise(policy, request, backend)
     decision = decide(policy, canonical, caller, now)
     record.note(
         method=canonical.method,

@@ -149,7 +149,7 @@ class Exchange:
         record.note(method=request.method[:32], url=request.url[:2048], policy_version=policy.version)
         try:
             async with AsyncExitStack() as held:
-                leg = decided(policy, request, caller, record, self._now())
+                leg = await decided(policy, request, caller, record, self._now())
                 if parked is None:
                     await self._limit(leg, caller, record, held)
                 leg = await self._idempotency.keyed(leg, caller)
@@ -195,7 +195,7 @@ class Exchange:
                 return leg, answer
             await answer.close()
             await record.open()  # it names what was asked for first; the outcome will name where that led
-            target = decided(app.policy, hop.request, caller, record, self._now(), hop.backend)
+            target = await decided(app.policy, hop.request, caller, record, self._now(), hop.backend)
             leg = landed(leg, target)
             await self._limit(leg, caller, record, held)
             await self._hooks.check_request(leg.canonical, caller)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Final
 from urllib.parse import unquote_plus
 
@@ -11,7 +12,17 @@ from gateway.model import Headers
 
 NAME: Final = "_method"
 
-_FORM_FIELD = re.compile(rb"\bname\s*=\s*(?:\"_method\"|'_method'|_method\b)", re.IGNORECASE)
+_SLICE: Final = 1024 * 1024
+"""Bytes that are looked through at a time: other threads may run in between."""
+
+_PLAIN = re.compile(rb"_method", re.IGNORECASE)
+# Each begins with bytes that stand for themselves, for which `re` looks much faster than for anything else.
+_ENCODED = tuple(
+    re.compile(first + rb"(?:m|%6[dD])(?:e|%65)(?:t|%74)(?:h|%68)(?:o|%6[fF])(?:d|%64)")
+    for first in (rb"_", rb"%5[fF]")
+)
+_LONGEST: Final = 3 * len(NAME)
+_SPACE: Final = b" \t\n\r\f\v"
 
 
 def method_override(query: str, headers: Headers, body: bytes) -> str | None:
@@ -22,14 +33,49 @@ def method_override(query: str, headers: Headers, body: bytes) -> str | None:
     if media_type == "application/json" or media_type.endswith("+json"):
         return "JSON body" if _mentions(body, b"\\u") and _in_json(body) else None
     if media_type == "multipart/form-data":
-        return "form" if _FORM_FIELD.search(body) else None
+        return "form" if any(_is_field(body, *found.span()) for found in _found(_PLAIN, body)) else None
     if media_type in ("application/x-www-form-urlencoded", ""):
-        return "form" if _mentions(body, b"%") and _names(body.decode(errors="replace")) else None
+        spans = (found.span() for pattern in _ENCODED for found in _found(pattern, body))
+        return "form" if any(_is_parameter(body, *span) for span in spans) else None
     return None
 
 
 def _mentions(body: bytes, escape: bytes) -> bool:
     return b"_method" in body or escape in body
+
+
+def _found(pattern: re.Pattern[bytes], body: bytes) -> Iterator[re.Match[bytes]]:
+    for start in range(0, len(body), _SLICE):
+        yield from pattern.finditer(body, start, start + _SLICE + _LONGEST)
+
+
+def _is_parameter(body: bytes, start: int, end: int) -> bool:
+    """Whether what stands there is the whole name of a parameter."""
+    return body[start - 1 : start] in (b"", b"&", b";") and body[end : end + 1] in (b"", b"=", b"&", b";")
+
+
+def _is_field(body: bytes, start: int, end: int) -> bool:
+    """Whether `name=` stands before it, and it is whole: in quotes, or a word."""
+    quote = body[start - 1 : start]
+    if quote in (b'"', b"'"):
+        start, whole = start - 1, body[end : end + 1] == quote
+    else:
+        whole = not _is_word(body[end : end + 1])
+    at = _before_space(body, start)
+    if not whole or body[at - 1 : at] != b"=":
+        return False
+    at = _before_space(body, at - 1)
+    return body[max(0, at - 4) : at].lower() == b"name" and not _is_word(body[max(0, at - 5) : at - 4])
+
+
+def _before_space(body: bytes, end: int) -> int:
+    while end and body[end - 1] in _SPACE:
+        end -= 1
+    return end
+
+
+def _is_word(byte: bytes) -> bool:
+    return byte.isalnum() or byte == b"_"
 
 
 def _names(text: str) -> bool:

@@ -6,13 +6,13 @@ import { count } from "./format";
 import { icon } from "./icons";
 import { INITIATORS, initiatorWord } from "./initiators";
 import { base, chips, panel } from "./styles";
-import { entriesOf, groupsOf, onlyOf, type Entry } from "./timeline";
+import { entriesOf, groupsOf, newestOf, onlyOf, sizeOf, type Entry } from "./timeline";
 import { groupTemplate, type Opened } from "./timeline-entry";
 import { timelineStyles } from "./timeline-styles";
 import type { Initiator, Line, Question } from "./types";
 
-/** Groups that are shown, and how many more at a click: each change looks at all of them. */
-const SHOWN = 50;
+/** Entries that are shown, and how many more at a click: each change draws all of them anew, and the apps of this page wait. */
+const SHOWN = 30;
 
 @customElement("gateway-timeline")
 export class TimelinePanel extends LitElement {
@@ -32,6 +32,7 @@ export class TimelinePanel extends LitElement {
     const mine = (of: { app: string }): boolean => !this.app || !of.app || of.app === this.app;
     const entries = entriesOf(this.lines, this.now()).filter(mine);
     const groups = onlyOf(groupsOf(entries, this.questions.filter(mine)), this.only);
+    const size = sizeOf(groups);
     return html`<section class="panel" aria-labelledby="title">
       <header>
         ${icon("list")}
@@ -43,12 +44,12 @@ export class TimelinePanel extends LitElement {
           groups.length
             ? html`<ol>
                 ${repeat(
-                  groups.slice(0, this.most),
+                  newestOf(groups, this.most),
                   (group) => group.key,
                   (group) => groupTemplate(group, this.toggles),
                 )}
               </ol>
-              ${groups.length > this.most ? this.older(groups.length - this.most) : nothing}`
+              ${size > this.most ? this.older(size - this.most) : nothing}`
             : this.empty(entries.length > 0)
         }
       </div>

@@ -69,6 +69,10 @@ export const timelineStyles = css`
     padding-left: 10px;
     border-left: 2px solid color-mix(in srgb, var(--tone) 35%, transparent);
   }
+  .group li {
+    content-visibility: auto;
+    contain-intrinsic-size: auto 32px;
+  }
   .cause,
   .line {
     display: flex;
@@ -113,6 +117,9 @@ export const timelineStyles = css`
   }
   .record > summary::-webkit-details-marker {
     display: none;
+  }
+  .record > summary:focus-visible {
+    outline-offset: -2px;
   }
   .record > summary:hover {
     background: var(--raised);

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { CAP, entriesOf, groupsOf, onlyOf, withLine } from "./timeline";
+import { CAP, entriesOf, groupsOf, newestOf, onlyOf, sizeOf, withLine } from "./timeline";
 import type { Json, Line, Question } from "./types";
 
 const NOW = 1000;
@@ -153,6 +153,16 @@ test("the filter keeps a call with its requests and leaves the others out", () =
   expect(onlyOf(groups, undefined)).toHaveLength(2);
   const quiet = groupsOf(entriesOf([line("t2", "outcome", 60, { kind: "tool", initiator: "model" })], NOW));
   expect(onlyOf(quiet, "model")).toHaveLength(1);
+});
+
+test("so many entries are shown, the newest of a large group, and a call without any is one", () => {
+  const breath = Array.from({ length: 40 }, (_, index) => line(`h${index}`, "intent", 10 + index / 100, { kind: "http" }));
+  const call = line("t9", "intent", 20, { kind: "tool", initiator: "model", tool: "ping" });
+  const groups = groupsOf(entriesOf([...breath, call], NOW));
+  const shown = newestOf(groups, 30);
+  expect([sizeOf(groups), sizeOf(shown), newestOf(groups, 1).length]).toEqual([41, 30, 1]);
+  expect(shown[1]?.entries.map(({ id }) => id)).toEqual(Array.from({ length: 29 }, (_, index) => `h${index + 11}`));
+  expect(newestOf(groups, 41)[1]?.entries).toHaveLength(40);
 });
 
 test("a line that comes twice, as after a reconnect, counts once", () => {

@@ -111,6 +111,22 @@ export function onlyOf(groups: readonly Group[], initiator: Initiator | undefine
     .filter((group) => group.head?.initiator === initiator || group.entries.length > 0);
 }
 
+/** As many of the groups, newest first, as make `most` entries; the last one may be cut to its newest. */
+export function newestOf(groups: readonly Group[], most: number): readonly Group[] {
+  const newest: Group[] = [];
+  for (const group of groups) {
+    if (most <= 0) break;
+    newest.push(group.entries.length > most ? { ...group, entries: group.entries.slice(-most) } : group);
+    most -= Math.max(1, group.entries.length);
+  }
+  return newest;
+}
+
+/** How many entries stand in the groups; a call without any counts as one. */
+export function sizeOf(groups: readonly Group[]): number {
+  return groups.reduce((sum, { entries }) => sum + Math.max(1, entries.length), 0);
+}
+
 function entryOf(lines: readonly Line[], now: number): Entry {
   const ordered = [...lines].sort((one, other) => Number(one.phase === "outcome") - Number(other.phase === "outcome"));
   const fields = Object.assign({}, ...ordered.map((line) => line.fields)) as JsonObject;
