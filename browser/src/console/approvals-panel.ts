@@ -46,6 +46,15 @@ export class ApprovalsPanel extends LitElement {
         color: var(--muted);
         font-size: 13px;
       }
+      :host {
+        container-type: inline-size;
+      }
+      /* All of the heading stands in one line. */
+      @container (max-width: 410px) {
+        header .none + button span {
+          display: none;
+        }
+      }
       @media (min-width: 980px) {
         /* Question and buttons must fit into the panel together, or the buttons never work. */
         gateway-approval {
@@ -96,8 +105,9 @@ export class ApprovalsPanel extends LitElement {
   }
 
   private bell(): TemplateResult {
-    return html`<button class="bare" data-testid="notify" title="Notify me on the desktop" @click=${this.askToNotify}>
-      ${icon("bell")} Notify me
+    const words = "Notify me on the desktop";
+    return html`<button class="bare" data-testid="notify" title=${words} aria-label=${words} @click=${this.askToNotify}>
+      ${icon("bell")} <span>Notify me</span>
     </button>`;
   }
 
