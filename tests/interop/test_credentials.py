@@ -230,7 +230,6 @@ async def test_each_person_has_an_account_of_their_own(tmp_path: Path, mode: str
         line = f'up: {{url: "{url}", network: private, credential: mine}}'
         mcp = await stack.enter_async_context(gateway(tmp_path, line, more, environ={"SECRET": SECRET}, at=door))
         person = Person(door.port)
-        assert f"{person.console}/connect/mine?for=" in await refusal(f"{mcp}/up")
         await person.connect("alice")
         one = await stack.enter_async_context(Client(f"{mcp}/up", mode=mode, elicitation_callback=person))
         assert text(await one.call_tool("plain")).startswith("plain of probe")
@@ -241,3 +240,84 @@ async def test_each_person_has_an_account_of_their_own(tmp_path: Path, mode: str
         assert person.visits[0].startswith(f"{person.console}/connect/mine?for=")
         assert guard.subjects[-1] == "bob"
         assert len(probe.seen) == 2
+
+
+@dataclass
+class Heard:
+    """A client that has no account connected, and what it is told of changes."""
+
+    mcp: str
+    person: Person
+    probe: Probe
+    client: Client
+    changes: asyncio.Queue[None]
+
+    async def names(self) -> set[str]:
+        """The tools that it is offered."""
+        return {tool.name for tool in (await self.client.list_tools()).tools}
+
+
+@asynccontextmanager
+async def without_account(folder: Path, mode: str, mount: str, upstream: str = "") -> AsyncIterator[Heard]:
+    """It can open pages, and follows the tools at `mount`."""
+    door, probe, changes = Server(bound()), Probe(), asyncio.Queue[None]()
+
+    async def hear(message: Any) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            changes.put_nowait(None)
+
+    async def follow(stream: Any) -> None:
+        async for change in stream:
+            if type(change).__name__ == "ToolsListChanged":
+                changes.put_nowait(None)
+
+    async with AsyncExitStack() as stack:
+        provider = await stack.enter_async_context(provided(door.port))
+        guard = Protected(provider)
+        url = await stack.enter_async_context(over_http(probe.server, only=upstream, admit=guard))
+        more = credential("authorization_code", "console", provider, "[openid, tools]")
+        line = f'up: {{url: "{url}", network: private, credential: mine}}'
+        mcp = await stack.enter_async_context(gateway(folder, line, more, environ={"SECRET": SECRET}, at=door))
+        person = Person(door.port)
+        client = Client(f"{mcp}{mount}", mode=mode, elicitation_callback=person, message_handler=hear, cache=None)
+        one = await stack.enter_async_context(client)
+        if mode != "legacy":
+            stream = await stack.enter_async_context(one.listen(tools_list_changed=True))
+            following = asyncio.ensure_future(follow(stream))
+            stack.callback(following.cancel)
+        yield Heard(mcp, person, probe, one, changes)
+
+
+@pytest.mark.parametrize("mount", ["", "/up"])
+@pytest.mark.parametrize("upstream", ["legacy", "modern"])
+@pytest.mark.parametrize("mode", MODES)
+async def test_who_has_no_account_yet_is_offered_to_connect_one(
+    tmp_path: Path, mode: str, upstream: str, mount: str
+) -> None:
+    """One tool sends them there; then the upstream's own are there, and whoever follows the list hears of that."""
+    before = "connect_account" if mount else "up_connect_account"
+    async with without_account(tmp_path, mode, mount, upstream) as heard, asyncio.timeout(40):
+        assert {name for name in await heard.names() if "view" not in name} == {before}
+        assert (await heard.client.list_resources()).resources == []
+        assert heard.person.visits == []
+        assert "The account is connected" in text(await heard.client.call_tool(before))
+        await heard.changes.get()
+        now = await heard.names()
+        assert before not in now
+        plain = "plain" if mount else "up_plain"
+        assert text(await heard.client.call_tool(plain)).startswith("plain of probe")
+        assert heard.person.visits[0].startswith(f"{heard.person.console}/connect/mine?for=")
+    assert '"tool":"connect_account"' in (tmp_path / "gateway.journal").read_text("utf-8")
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_client_that_opens_no_page_is_told_where_to_connect(tmp_path: Path, mode: str) -> None:
+    """Each call of it, of a tool that it knows from before too; nothing reaches the upstream."""
+    async with without_account(tmp_path, mode, "/up") as heard, Client(f"{heard.mcp}/up", mode=mode) as plain:
+        for name in ("connect_account", "plain"):
+            said = await plain.call_tool(name)
+            assert said.is_error
+            assert (said.structured_content or {})["connect_url"].startswith(
+                f"{heard.person.console}/connect/mine?for="
+            )
+        assert heard.probe.seen == []

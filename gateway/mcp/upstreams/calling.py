@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 from gateway.errors import Reason, Refusal
 from gateway.mcp.elicit import STATE, Calls
 from gateway.mcp.results import of_refusal
-from gateway.mcp.upstreams import listing
+from gateway.mcp.upstreams import accounts, listing
 from gateway.mcp.upstreams.client import Context, UpstreamClient
 from gateway.mcp.upstreams.conversation import Message
 from gateway.mcp.upstreams.eras import needs_input
@@ -50,7 +50,7 @@ class _Turn:
 class ToolCalls:
     """Carries them out. `calls` are those whose clients can ask a person, `tool` asks for a tool that was never seen.
 
-    `shown_in` finds the view that shows what a tool opens.
+    `shown_in` finds the view that shows what a tool opens, `holds_back` says of which tools changes would go unseen.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class ToolCalls:
         calls: Calls[Message],
         shown_in: ShownIn,
         tool: Callable[[UpstreamClient, str], Awaitable[Message | None]],
+        holds_back: Callable[[str], bool],
     ) -> None:
         self._upstream = upstream
         self._relay = relay
@@ -68,6 +69,7 @@ class ToolCalls:
         self._calls = calls
         self._shown_in = shown_in
         self._tool = tool
+        self._holds_back = holds_back
 
     def may_ask(self, name: str) -> bool:
         """Whether a call of the tool may send the person behind its client somewhere."""
@@ -107,11 +109,25 @@ class ToolCalls:
 
     async def _call(self, turn: _Turn, tell: Tell | None) -> Message:
         client, spec, name = turn.client, self._upstream.spec, str(turn.params.get("name"))
+        own = name == accounts.CONNECT and spec.personal and name not in self._upstream.tools
+
+        async def admit() -> None:
+            if own:
+                return
+            _check_visible(client, await self._tool(client, name), name)
+            if self._holds_back(name):
+                detail = (
+                    f"The tool {name[:128]} of {spec.name} is new, and it had too many before: pin it in its policy."
+                )
+                raise Refusal(Reason.POLICY_DENIED, detail)
 
         def listed() -> Mapping[str, Any] | None:
             return self._upstream.tools.get(name)
 
         async def run(trace: Trace | None) -> Message:
+            if own:
+                await self._upstream.session(client)
+                return accounts.connected(spec)
             params = turn.params if trace is None else _traced(turn.params, trace)
             rule = rule_of(spec, name)
             seconds = rule.timeout if rule is not None else None
@@ -125,10 +141,8 @@ class ToolCalls:
                 raise Refusal(Reason.BACKEND_TIMEOUT, detail) from error
 
         try:
-            tool = await self._tool(client, name)
-            _check_visible(client, tool, name)
-            caller = client.calls(spec.name)
-            call = ToolCall(spec, turn.params, caller, listed, run, tell, typed=not client.is_app)
+            caller, typed = client.calls(spec.name), not client.is_app
+            call = ToolCall(spec, turn.params, caller, listed, admit, run, tell, typed=typed, own=own)
             return await self._gate.call(call)
         except Refusal as refusal:
             return refused(refusal)

@@ -10,7 +10,7 @@ from gateway.mcp.upstreams.listing import pin_of
 from gateway.stores.upstream_tools import Known, UpstreamTools, key_of
 
 MAX_TOOLS = 5000
-"""Tools of one upstream that are remembered; those beyond are not offered."""
+"""Tools of one upstream that are remembered; a new one beyond is held back, unless its policy pins it."""
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +18,8 @@ log = logging.getLogger(__name__)
 class Fingerprints:
     """The tools of one upstream. `changed` is told the name of one that changed, what it was, and what it is.
 
-    The first form of a tool is accepted, and every form to which `pinned` says that the policy pins it.
+    The first form of a tool is accepted, and every form to which `pinned` says that the policy pins it. `held_back` is
+    the last tool for which there was no room.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Fingerprints:
         self._loaded = False
         self._known: dict[str, Known] = {}
         self.flagged: dict[str, tuple[str, str]] = {}
+        self.held_back: str | None = None
 
     async def look(self, tools: Iterable[Mapping[str, Any]]) -> None:
         """Compare `tools` with what they were; `flagged` are those that differ, with both forms."""
@@ -46,6 +48,7 @@ class Fingerprints:
             key = key_of(name)
             known = self._known.get(key)
             if known is None and len(self._known) >= MAX_TOOLS:
+                self.held_back = name if self.holds_back(name) else self.held_back
                 continue
             accepted = now if known is None or self._pinned(name) == now else known.accepted
             if known is not None and now not in (known.latest, accepted):
@@ -57,6 +60,11 @@ class Fingerprints:
             if known != (found := Known(accepted, now)):
                 self._known[key] = news[key] = found
         await self._keep(news)
+
+    def holds_back(self, name: str) -> bool:
+        """Whether nobody would notice that the tool changed, for want of room to remember it."""
+        full = len(self._known) >= MAX_TOOLS
+        return full and key_of(name) not in self._known and self._pinned(name) is None
 
     async def _load(self) -> None:
         if self._loaded:

@@ -13,6 +13,7 @@ from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 
 from gateway.errors import Reason, Refusal
 from gateway.mcp.upstreams import feed
+from gateway.mcp.upstreams.accounts import is_missing
 from gateway.mcp.upstreams.client import UpstreamClient
 from gateway.mcp.upstreams.conversation import Message, UpstreamLost
 from gateway.mcp.upstreams.feed import Follower
@@ -76,9 +77,8 @@ class Following:
     async def follow(self, client: UpstreamClient) -> None:
         """Tell a session what changes, until this is cancelled."""
         try:
-            known = await self._session(client)
-            _, session = await self._upstream.session(client)
-            await known.joined.feed.listen(session)
+            known = self._session(client)
+            await self._listen(client, known.joined)
             while True:
                 await client.announce(*await known.news.get())
         except Refusal:
@@ -90,21 +90,21 @@ class Following:
 
     async def subscribe(self, client: UpstreamClient, params: Message) -> Message:
         """A session hears of one resource, too."""
-        known = await self._session(client)
+        known = self._session(client)
         with lost_is_refused():
             await known.joined.feed.subscribe(known.joined.link, known.follower, str(params["uri"]))
         return {}
 
     async def unsubscribe(self, client: UpstreamClient, params: Message) -> Message:
         """It hears of that no more."""
-        known = await self._session(client)
+        known = self._session(client)
         await known.joined.feed.unsubscribe(known.joined.link, known.follower, str(params["uri"]))
         return {}
 
     async def listen(self, client: UpstreamClient, params: Message) -> Message:
         """The stream of changes of a modern client."""
         with self.streams.one(client.principal) as over:
-            joined, session = await self._upstream.session(client)
+            joined = self._upstream.link(client)
             news: News = asyncio.Queue(BACKLOG)
             follower = Follower(into(news))
             joined.feed.add(follower)
@@ -114,15 +114,25 @@ class Following:
                     for uri in uris:
                         await joined.feed.subscribe(joined.link, follower, uri)
                     if not uris:
-                        await joined.feed.listen(session)
+                        await self._listen(client, joined)
                 return await tell_all(client, params, news, over)
             finally:
                 self._upstream.spawn(joined.feed.remove(joined.link, follower))
 
-    async def _session(self, client: UpstreamClient) -> _Session:
+    async def _listen(self, client: UpstreamClient, joined: Joined) -> None:
+        """Have the upstream tell of changes; one that needs an account tells of them once that is connected."""
+        try:
+            _, session = await self._upstream.session(client)
+        except Refusal as refusal:
+            if not is_missing(refusal):
+                raise
+        else:
+            await joined.feed.listen(session)
+
+    def _session(self, client: UpstreamClient) -> _Session:
         known = self._sessions.get(client.who)
         if known is None:
-            joined, _ = await self._upstream.session(client)
+            joined = self._upstream.link(client)
             news: News = asyncio.Queue(BACKLOG)
             known = self._sessions[client.who] = _Session(joined, Follower(into(news)), news)
             joined.feed.add(known.follower)

@@ -48,18 +48,21 @@ _in_one_form: Final = json.JSONEncoder(ensure_ascii=False, sort_keys=True).encod
 class ToolCall:
     """A call of a tool of `spec`. `listed` gives the tool as the upstream lists it now, None where it is unknown.
 
-    `run` carries the call out; it is told the trace to hand on, where anybody wants to know. `tell` sends the person
-    behind the client to a page, where that client can: it waits until they were there. `typed` says that such a client
-    may be trusted to ask for a yes itself.
+    `admit` gets to know the tool, and raises `Refusal` where it is not for this caller. `run` carries the call out; it
+    is told the trace to hand on, where anybody wants to know. `tell` sends the person behind the client to a page,
+    where that client can: it waits until they were there. `typed` says that such a client may be trusted to ask for a
+    yes itself, `own` that the tool is the gateway's, on which no policy decides.
     """
 
     spec: Upstream
     params: Message
     caller: Caller
     listed: Callable[[], Mapping[str, Any] | None]
+    admit: Callable[[], Awaitable[None]]
     run: Callable[[Trace | None], Awaitable[Message]]
     tell: Tell | None = None
     typed: bool = False
+    own: bool = False
 
     @property
     def name(self) -> str:
@@ -131,8 +134,8 @@ class Gate:
         return result
 
     async def _carry(self, call: ToolCall, record: Record) -> Message:
-        tool, policy = call.listed(), call.spec.policy
-        decision = _decided(call, tool)
+        policy = call.spec.policy
+        decision = _decided(call)
         size = len(call.body)
         version = policy.version if policy is not None else None
         record.note(decision=decision.effect, reasons=list(decision.reasons), policy_version=version)
@@ -140,11 +143,17 @@ class Gate:
         record.mark("decide")
         if decision.effect is Effect.DENY:
             raise decision.refusal()
-        if not self._continues(call):
+        goes_on = self._continues(call)
+        if not goes_on:
             await self._limit(decision, call, record)
             await self._account(call, record)  # nobody approves what cannot be sent
-            if policy is not None and decision.obligations.confirm is not None:
-                await self._approve(policy, decision.obligations.confirm, decision, tool, call, record)
+        await call.admit()
+        tool = call.listed()
+        if (pinned := _pinned(call, tool)) is not None:
+            record.note(decision=pinned.effect, reasons=list(pinned.reasons))
+            raise pinned.refusal()
+        if not goes_on and policy is not None and decision.obligations.confirm is not None:
+            await self._approve(policy, decision.obligations.confirm, decision, tool, call, record)
         await record.open()
         trace = record.span.going_out("upstream")
         result = await call.run(trace if record.span.wanted else None)
@@ -244,17 +253,24 @@ class Gate:
                 self._rounds.popitem(last=False)
 
 
-def _decided(call: ToolCall, tool: Mapping[str, Any] | None) -> Decision:
+def _decided(call: ToolCall) -> Decision:
     spec, name = call.spec, call.name
+    if call.own:
+        return Decision(Effect.ALLOW, ("the tool is the gateway's own",), name)
     if not spec.includes(name):
         return Decision(Effect.DENY, (f"the configuration of {spec.name} leaves the tool {name[:128]!r} out",))
     if spec.policy is None:
         return Decision(Effect.ALLOW, (f"{spec.name} has no policy, and includes it",), name)
-    rule = rule_of(spec, name)
-    if rule is not None and rule.pin is not None and (tool is None or held_back(rule, tool)):
-        now = f"it is {pin_of(tool)} now" if tool is not None else "it is not listed now"
-        return Decision(Effect.DENY, (f"the policy pins the tool {name} to {rule.pin}, and {now}",), name)
     return decide_tool(spec.policy, name, call.caller, call.arguments, time.time())
+
+
+def _pinned(call: ToolCall, tool: Mapping[str, Any] | None) -> Decision | None:
+    """The refusal of a tool that the policy pins to another form."""
+    rule = rule_of(call.spec, call.name)
+    if rule is None or rule.pin is None or (tool is not None and not held_back(rule, tool)):
+        return None
+    now = f"it is {pin_of(tool)} now" if tool is not None else "it is not listed now"
+    return Decision(Effect.DENY, (f"the policy pins the tool {call.name} to {rule.pin}, and {now}",), call.name)
 
 
 def _status(result: Message) -> int:

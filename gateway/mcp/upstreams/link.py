@@ -67,6 +67,7 @@ class Link:
         self.state = State.IDLE
         self.problem: str | None = None
         self.used = 0.0
+        self.attempts = 0
         self._dial = dial
         self._capabilities = capabilities
         self._modern = modern
@@ -119,6 +120,7 @@ class Link:
             self._needed.clear()
             started = time.monotonic()
             self.state = State.CONNECTING
+            self.attempts += 1
             why = await self._live()
             self._session = None
             steady = self.state is State.READY and time.monotonic() - started > STEADY

@@ -12,6 +12,14 @@ from gateway.policy import ToolRule, tool_pin
 BOTH = frozenset(("model", "app"))
 MODEL = frozenset(("model",))
 
+KEYS = {
+    "tools/list": "tools",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+    "prompts/list": "prompts",
+}
+"""The lists, by their methods, and where their things stand in a result."""
+
 RESOURCE_URI = "ui/resourceUri"
 """The older key of what MCP Apps calls `_meta.ui.resourceUri` now; hosts differ in which they read."""
 

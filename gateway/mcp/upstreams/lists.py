@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 
 from mcp.shared.exceptions import MCPError
 
-from gateway.mcp.upstreams import feed
+from gateway.errors import Refusal
+from gateway.mcp.upstreams import accounts, feed
 from gateway.mcp.upstreams.client import UpstreamClient
 from gateway.mcp.upstreams.conversation import Message
 from gateway.mcp.upstreams.feed import Follower
 from gateway.mcp.upstreams.fingerprints import MAX_TOOLS
+from gateway.mcp.upstreams.listing import KEYS
 from gateway.mcp.upstreams.proxy import Proxy
 from gateway.mcp.upstreams.upstream import Joined
 
@@ -22,12 +24,6 @@ FIRST = 3.0
 LATER = 0.25
 """Seconds that it waits for one whose last list is known."""
 
-KEYS = {
-    "tools/list": "tools",
-    "resources/list": "resources",
-    "resources/templates/list": "resourceTemplates",
-    "prompts/list": "prompts",
-}
 NEEDS = {
     "tools/list": "tools",
     "resources/list": "resources",
@@ -95,7 +91,14 @@ class Lists:
 
     async def _ask(self, proxy: Proxy, client: UpstreamClient, method: str, heard: _Heard) -> None:
         alone = UpstreamClient(client.principal, "list", client.version, client.capabilities, client.info)
-        joined, session = await proxy.upstream.session(alone)
+        try:
+            joined, session = await proxy.upstream.session(alone)
+        except Refusal as refusal:
+            if not accounts.is_missing(refusal):
+                raise
+            heard.known[method] = accounts.listed(proxy.upstream.spec, method)[KEYS[method]]
+            heard.slow.discard(method)
+            return
         await self._watch(proxy, joined, heard)
         before = heard.known.get(method)
         now: list[Message] = []

@@ -18,11 +18,12 @@ from gateway.errors import Refusal
 from gateway.mcp.asgi import ending_of
 from gateway.mcp.server import Face as Mount
 from gateway.mcp.upstreams import merging
+from gateway.mcp.upstreams.accounts import CONNECT
 from gateway.mcp.upstreams.client import Context, UpstreamClient, client_of
 from gateway.mcp.upstreams.conversation import Message, UpstreamLost
 from gateway.mcp.upstreams.gathered import Gathering
-from gateway.mcp.upstreams.listing import described, offered, visibility
-from gateway.mcp.upstreams.lists import KEYS, Lists
+from gateway.mcp.upstreams.listing import KEYS, described, offered, visibility
+from gateway.mcp.upstreams.lists import Lists
 from gateway.mcp.upstreams.merging import Named, Names
 from gateway.mcp.upstreams.proxy import Proxy, as_error, said_trace
 from gateway.traces import arriving
@@ -249,6 +250,8 @@ class Merged:
         with suppress(MCPError):  # an upstream may log nothing
             await proxy.keep_level(client)
         result = await proxy.call_tool(client, {**params, "name": named.original}, ctx)
+        if named.original == CONNECT:
+            await self._lists.refresh(client, "tools/list")  # whoever follows them hears of its own tools
         return merging.public_content(named.upstream, result)
 
     async def _read_resource(self, client: UpstreamClient, params: Message) -> Message | None:

@@ -15,10 +15,11 @@ from mcp_types.methods import validate_client_request
 from gateway.errors import Refusal
 from gateway.mcp.asgi import ending_of
 from gateway.mcp.elicit import Calls
-from gateway.mcp.upstreams import listing
+from gateway.mcp.upstreams import accounts, listing
 from gateway.mcp.upstreams.calling import ShownIn, ToolCalls
 from gateway.mcp.upstreams.client import Context, UpstreamClient, able, client_of
 from gateway.mcp.upstreams.conversation import Message
+from gateway.mcp.upstreams.eras import modern_result
 from gateway.mcp.upstreams.fast import UpstreamFast
 from gateway.mcp.upstreams.fingerprints import MAX_TOOLS, Fingerprints
 from gateway.mcp.upstreams.following import Following
@@ -31,6 +32,9 @@ from gateway.traces import arriving
 
 PAGES = 100
 """Pages of a list that are read to find a tool."""
+
+MOST_LISTED = 10_000
+"""Principals of whom it is remembered that they were told the tools once."""
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
@@ -57,17 +61,17 @@ class Proxy:
         self.relay = Relay(upstream)
         self.fingerprints = fingerprints
         self._runtime = runtime
-        self._tool_calls = ToolCalls(upstream, self.relay, gate, calls, shown_in, self._tool)
+        self._tool_calls = ToolCalls(upstream, self.relay, gate, calls, shown_in, self._tool, fingerprints.holds_back)
         self._following = Following(upstream)
         self._levels: dict[str, str] = {}
         self._handlers: dict[str, Callable[[UpstreamClient, Message], Awaitable[Message]]] = {
             "tools/list": self.list_tools,
-            "resources/list": self._plain("resources/list"),
-            "resources/templates/list": self._plain("resources/templates/list"),
+            "resources/list": self._list("resources/list"),
+            "resources/templates/list": self._list("resources/templates/list"),
             "resources/read": self.read_resource,
             "resources/subscribe": self._following.subscribe,
             "resources/unsubscribe": self._following.unsubscribe,
-            "prompts/list": self._plain("prompts/list"),
+            "prompts/list": self._list("prompts/list"),
             "prompts/get": self._plain("prompts/get"),
             "completion/complete": self._plain("completion/complete"),
             "logging/setLevel": self.set_level,
@@ -148,7 +152,10 @@ class Proxy:
 
     async def list_tools(self, client: UpstreamClient, params: Message) -> Message:
         """One page of the tools that the client may see."""
-        result = await self.relay.forward(client, "tools/list", params)
+        try:
+            result = await self.relay.forward(client, "tools/list", params)
+        except Refusal as refusal:
+            return self._without_account(client, "tools/list", refusal)
         tools = await self._seen(result)
         return {**result, "tools": listing.shown(self.upstream.spec, tools, to_app=client.is_app)}
 
@@ -198,6 +205,7 @@ class Proxy:
         """The tools of one page, remembered."""
         tools = listing.tools_of(result)[:MAX_TOOLS]
         await self.fingerprints.look(tools)
+        tools = [tool for tool in tools if not self.fingerprints.holds_back(tool["name"])]
         for tool in tools:
             if tool["name"] in self.upstream.tools or len(self.upstream.tools) < MAX_TOOLS:
                 self.upstream.tools[tool["name"]] = tool
@@ -205,13 +213,33 @@ class Proxy:
 
     async def _tool(self, client: UpstreamClient, name: str) -> Message | None:
         """The tool as its upstream lists it; asked for where it was never seen."""
-        if name not in self.upstream.tools and not self.upstream.listed:
-            self.upstream.listed = True
+        owner = client.principal.id if self.upstream.spec.personal else ""
+        if name not in self.upstream.tools and owner not in self.upstream.listed:
             try:
                 await self.all_tools(client)
-            except MCPError:
-                return None  # an upstream may have tools, and list none
+            except MCPError as error:
+                if error.error.code != types.METHOD_NOT_FOUND:  # an upstream may have tools, and list none
+                    raise
+            if len(self.upstream.listed) >= MOST_LISTED:
+                self.upstream.listed.clear()
+            self.upstream.listed.add(owner)
         return self.upstream.tools.get(name)
+
+    def _list(self, method: str) -> Callable[[UpstreamClient, Message], Awaitable[Message]]:
+        async def forward(client: UpstreamClient, params: Message) -> Message:
+            try:
+                return await self.relay.forward(client, method, params)
+            except Refusal as refusal:
+                return self._without_account(client, method, refusal)
+
+        return forward
+
+    def _without_account(self, client: UpstreamClient, method: str, refusal: Refusal) -> Message:
+        """A list for who has no account there yet. Raises any other `refusal`."""
+        if not accounts.is_missing(refusal):
+            raise refusal
+        result = accounts.listed(self.upstream.spec, method)
+        return modern_result(method, result) if client.modern else result
 
     def _plain(self, method: str) -> Callable[[UpstreamClient, Message], Awaitable[Message]]:
         async def forward(client: UpstreamClient, params: Message) -> Message:
@@ -238,7 +266,9 @@ class Proxy:
         try:
             _, session = await self.upstream.session(asked)
         except Refusal as refusal:
-            raise as_error(refusal) from refusal
+            if not accounts.is_missing(refusal):
+                raise as_error(refusal) from refusal
+            return {**result, "instructions": accounts.instructions(self.upstream.spec)}
         made = {**result, **_introduction(session.terms)}
         if not modern and session.terms.info is not None:
             made["serverInfo"] = session.terms.info

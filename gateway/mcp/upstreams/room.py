@@ -21,7 +21,7 @@ from gateway.mcp.elicit import Asking, Calls
 from gateway.mcp.server import Face
 from gateway.mcp.upstreams.calling import ShownIn, refused
 from gateway.mcp.upstreams.client import UpstreamClient
-from gateway.mcp.upstreams.fingerprints import Fingerprints
+from gateway.mcp.upstreams.fingerprints import MAX_TOOLS, Fingerprints
 from gateway.mcp.upstreams.gate import Gate
 from gateway.mcp.upstreams.link import State
 from gateway.mcp.upstreams.listing import rule_of
@@ -128,7 +128,12 @@ class Upstreams:
             for name, one in self.mounted.items()
             for tool, (accepted, now) in one.proxy.fingerprints.flagged.items()
         ]
-        problems = [Problem(self._file, 1, 1, text[:500]) for text in (*failed, *changed)]
+        held = [
+            f"{name}: the tool {tool[:128]} is new, and held back: there were {MAX_TOOLS} before; pin it in its policy"
+            for name, one in self.mounted.items()
+            if (tool := one.proxy.fingerprints.held_back) is not None
+        ]
+        problems = [Problem(self._file, 1, 1, text[:500]) for text in (*failed, *changed, *held)]
         self._notices.say([Notice(Kind.UPSTREAM, problem) for problem in problems], "upstreams")
 
     def look(self) -> None:

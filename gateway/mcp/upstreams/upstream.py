@@ -53,14 +53,12 @@ class Joined:
         self.owner = owner
         self.feed = Feed(spawn)
         self.task: asyncio.Task[None] | None = None
-        self.times = 0
         self.spawn = spawn
         self.link = make(self)
 
     def renewed(self, session: Session) -> None:
-        """A connection stands."""
-        self.times += 1
-        self.spawn(self.feed.restore(session, again=self.times > 1))
+        """A connection stands; who follows it already may not have heard of what there is."""
+        self.spawn(self.feed.restore(session, again=self.link.attempts > 1))
 
 
 class Upstream:
@@ -80,7 +78,7 @@ class Upstream:
     ) -> None:
         self.spec = spec
         self.tools: dict[str, Message] = {}
-        self.listed = False
+        self.listed: set[str] = set()
         self.closed = False
         self._connections = connections
         self._authenticator = authenticator
