@@ -25,7 +25,7 @@ class NotExact(ValueError):
     """JSON that readers may understand differently; the message says why."""
 
 
-def exact_json(text: str) -> Json:
+def exact_json(text: str, depth: int = MAX_DEPTH) -> Json:
     """The value of `text`, which every reader of JSON understands alike. Raises `NotExact`."""
     careful = len(text) < _SHORT or _LARGE_NUMBER.search(text) is not None
     try:
@@ -36,8 +36,8 @@ def exact_json(text: str) -> Json:
         raise
     except ValueError as error:
         raise NotExact(f"not JSON: {error}") from error
-    if text.count("[") + text.count("{") > MAX_DEPTH:
-        check_depth(value)
+    if text.count("[") + text.count("{") > depth:
+        check_depth(value, depth)
     if "\\u" in text and _SURROGATE.search(text):
         dump(value)
     return value
@@ -53,15 +53,15 @@ def dump(value: object) -> bytes:
         raise NotExact(f"not a JSON value: {error}") from error
 
 
-def check_depth(value: object) -> None:
-    """Raises `NotExact` where lists and objects are nested deeper than `MAX_DEPTH`. Without recursion."""
+def check_depth(value: object, depth: int = MAX_DEPTH) -> None:
+    """Raises `NotExact` where lists and objects are nested deeper than `depth`. Without recursion."""
     level = _containers([value])
-    for _ in range(MAX_DEPTH):
+    for _ in range(depth):
         if not level:
             return
         level = [child for container in level for child in _containers(container)]
     if level:
-        raise NotExact(f"nested deeper than {MAX_DEPTH} levels")
+        raise NotExact(f"nested deeper than {depth} levels")
 
 
 def _containers(value: Container) -> list[Container]:

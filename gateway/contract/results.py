@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from gateway.contract.exact import NotExact, dump, exact_json
+from gateway.contract.exact import MAX_DEPTH, NotExact, dump, exact_json
 from gateway.errors import Reason, Refusal
 from gateway.model import BodyType, Headers, Json, Response
 
@@ -40,6 +40,9 @@ _LONGEST_NAME: Final = 128
 
 _BROKEN_VALUE = re.compile("[\r\n\0\ud800-\udfff]")
 _PHRASE = re.compile(r"[^\t\x20-\x7e\x80-\xff]")
+DEEPEST: Final = MAX_DEPTH - 4
+"""Levels of a JSON body that is given as JSON: around it are a message of MCP and a frame of the bridge."""
+
 _CHARSET = re.compile(r""";\s*charset\s*=\s*"?([A-Za-z0-9_\-:.]{1,40})"?""", re.IGNORECASE)
 _SCRIPTS: Final = frozenset(
     {
@@ -212,7 +215,7 @@ def _json(body: bytes) -> tuple[BodyType, Body]:
     if kind is not BodyType.TEXT or not isinstance(text, str):
         return kind, text
     try:
-        return BodyType.JSON, exact_json(text)
+        return BodyType.JSON, exact_json(text, DEEPEST)
     except NotExact:
         return kind, text
 

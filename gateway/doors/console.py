@@ -104,7 +104,7 @@ class ConsoleDoor:
                 web.get("/", self._page),
                 web.get("/approvals/{id}", _approval),
                 web.get("/api/state", self._state),
-                web.get("/api/events", self._events.handle),
+                web.get("/api/events", self._events.handle, allow_head=False),
                 web.get("/api/audit", self._audit),
                 *self._approvals.routes(self._changing),
                 *self._keys_door.routes(self._changing),

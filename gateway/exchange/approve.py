@@ -68,11 +68,15 @@ class Ask:
 
 @dataclass(slots=True, eq=False)
 class Parked:
-    """One waiting call. `request` is None for a tool call, which its caller repeats itself."""
+    """One waiting call. `request` is None for a tool call, which its caller repeats itself.
+
+    `asked` and `ended` are on the steady clock, and so is `expires`: a clock that is set back gives nobody more time.
+    """
 
     question: Question
     caller: Caller
     request: Request | None
+    expires: float
     state: State = State.OPEN
     answered_by: str | None = None
     asked: float = 0.0
@@ -89,14 +93,21 @@ ENDED: Final = "The login or token of the caller ended while a person was asked.
 
 
 class Approvals:
-    """The open questions of a gateway. `timeout` is in seconds; `clock` gives seconds since the epoch.
+    """The open questions of a gateway. `timeout` is in seconds; `clock` gives seconds since the epoch, `steady` any.
 
     `still` is asked about each caller right before its call is let go.
     """
 
-    def __init__(self, timeout: float, clock: Callable[[], float] = time.time, still: Still | None = None) -> None:
+    def __init__(
+        self,
+        timeout: float,
+        clock: Callable[[], float] = time.time,
+        still: Still | None = None,
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.timeout = timeout
         self._clock = clock
+        self._steady = steady
         self._still = still
         self._parked: dict[str, Parked] = {}
         self._declined: dict[tuple[str, str, str | None], deque[float]] = {}
@@ -109,14 +120,14 @@ class Approvals:
         many wait already.
         """
         self.sweep()
-        now = self._clock()
+        now, steady = self._clock(), self._steady()
         mine = [parked for parked in self._parked.values() if parked.caller.principal == caller.principal]
         waiting = [parked for parked in mine if parked.ended is None]
         for parked in waiting:
             if _same(parked, ask, caller):
-                parked.asked = now
+                parked.asked = steady
                 return Pending(parked.question)
-        self._refuse_the_insistent(caller, now)
+        self._refuse_the_insistent(caller, steady)
         if len(ask.body) > SHOWN:
             raise Refusal(
                 Reason.APPROVAL_UNAVAILABLE, f"A body of more than {SHOWN} bytes cannot be shown to a person."
@@ -147,7 +158,7 @@ class Approvals:
             grant=ask.grant,
             rule=ask.rule,
         )
-        self._parked[question.id] = Parked(question, caller, request, asked=now)
+        self._parked[question.id] = Parked(question, caller, request, steady + self.timeout, asked=steady)
         self._notify()
         return Pending(question)
 
@@ -175,11 +186,11 @@ class Approvals:
         try:
             if parked.state is State.OPEN:
                 with suppress(TimeoutError):
-                    left = parked.question.expires - self._clock()
+                    left = min(parked.question.expires - self._clock(), parked.expires - self._steady())
                     await asyncio.wait_for(parked.changed.wait(), max(0.0, min(seconds, left)))
         finally:
             parked.holding -= 1
-            parked.asked = self._clock()
+            parked.asked = self._steady()
         self.sweep()
         return parked
 
@@ -265,9 +276,9 @@ class Approvals:
 
     def sweep(self) -> None:
         """End what has expired or lost its caller, and forget what ended long ago."""
-        now = self._clock()
+        now = self._steady()
         for parked in list(self._parked.values()):
-            if parked.state is State.OPEN and now >= parked.question.expires:
+            if parked.state is State.OPEN and (now >= parked.expires or self._clock() >= parked.question.expires):
                 self._move(parked, State.EXPIRED)
             elif parked.state in (State.OPEN, State.APPROVED) and not parked.holding and now - parked.asked > SILENCE:
                 self._move(parked, State.VOID)
@@ -286,14 +297,14 @@ class Approvals:
             raise Refusal(Reason.APPROVAL_DECLINED, "A person declined three calls of this view within five minutes.")
 
     def _note_refusal(self, caller: Caller) -> None:
-        now = self._clock()
+        now = self._steady()
         self._declined = {who: times for who, times in self._declined.items() if now - times[-1] < REFUSAL_WINDOW}
         self._declined.setdefault(_who(caller), deque(maxlen=REFUSALS)).append(now)
 
     def _move(self, parked: Parked, state: State) -> None:
         parked.state = state
         if state is not State.APPROVED:
-            parked.ended = self._clock()
+            parked.ended = self._steady()
         parked.changed.set()
         self._notify()
 

@@ -23,8 +23,13 @@ def read_rates(section: Section, scope: str) -> tuple[Limit, ...]:
 
 
 def read_quotas(section: Section, scope: str) -> tuple[Quota, ...]:
-    """The quotas under `quota`, one or a list."""
-    return _each(section, "quota", lambda text: _quota(text, scope))
+    """The quotas under `quota`, one or a list; of those that count the same, the smallest."""
+    smallest: dict[tuple[Window, Per], Quota] = {}
+    for quota in _each(section, "quota", lambda text: _quota(text, scope)):
+        known = smallest.setdefault((quota.window, quota.per), quota)
+        if quota.count < known.count:
+            smallest[quota.window, quota.per] = quota
+    return tuple(smallest.values())
 
 
 def checked(section: Section, key: str, parse: Callable[[str], T], text: str) -> T | None:

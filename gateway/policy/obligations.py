@@ -67,7 +67,10 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """At most `count` in each calendar window; `scope` names the rule that sets it, "" for the defaults."""
+    """At most `count` in each calendar window; `scope` names the rule that sets it, "" for the defaults.
+
+    What was used stays used when a policy changes `count`.
+    """
 
     count: int
     window: Window
@@ -76,9 +79,8 @@ class Quota:
 
     def key(self, caller: Caller, now: float) -> str:
         """The name of the bucket of `caller` at `now` (seconds since the epoch), with its window such as 2026-07-31."""
-        counted = f"{self.count}/{self.window}"
         started = datetime.fromtimestamp(now, UTC).strftime(_STARTED[self.window])
-        return "\n".join((caller.app, self.scope, counted, *_subject(self.per, caller), started))
+        return "\n".join((caller.app, self.scope, self.window, *_subject(self.per, caller), started))
 
     def resets(self, now: float) -> float:
         """Seconds from `now` until the next window."""

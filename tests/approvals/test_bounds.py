@@ -174,7 +174,7 @@ class Room:
     """Questions and who may answer them."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
-        self.approvals = Approvals(120.0, clock)
+        self.approvals = Approvals(120.0, clock, steady=clock)
         self.grants = Grants(clock)
         self.journal = Journal(folder / "journal")
         recorder = Recorder(self.journal, Hooks([], folder), OnFailure.CONTINUE, Metrics())

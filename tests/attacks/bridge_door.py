@@ -70,18 +70,19 @@ class BridgeDoor:
         self.view, self.token = opened.view, opened.resume
 
     async def ask(self, case: dict[str, Any]) -> Answer:
-        if self.socket is None or self.socket.closed:
-            await self.open()
-        self.calls += 1
-        id = f"c{self.calls}"
         text = arguments_text(case)
         if "text" in case:
-            return await self._say_verbatim(id, text)
+            return await self._say_verbatim(text)
+        return await self.tool("http_request", text)
+
+    async def tool(self, name: str, text: str) -> Answer:
+        """The HTTP answer of a tool of apps, with arguments as JSON text."""
+        id = await self._next_id()
         message: dict[str, Any] = {
             "jsonrpc": "2.0",
             "id": id,
             "method": "tools/call",
-            "params": {"name": "http_request", "arguments": json.loads(text)},
+            "params": {"name": name, "arguments": json.loads(text)},
         }
         if mux.is_large(message):
             message = await self._split(message)
@@ -105,8 +106,16 @@ class BridgeDoor:
                 await self.socket.send_str(json.dumps({"close": {"view": self.view, "reason": "over"}}))
         await self.socket.close()
 
-    async def _say_verbatim(self, id: str, text: str) -> Answer:
+    async def _next_id(self) -> str:
+        """The id of the next call, on an open connection."""
+        if self.socket is None or self.socket.closed:
+            await self.open()
+        self.calls += 1
+        return f"c{self.calls}"
+
+    async def _say_verbatim(self, text: str) -> Answer:
         """A frame that no host's end would write."""
+        id = await self._next_id()
         assert self.socket is not None
         frame = (
             f'{{"view":"{self.view}","channel":"ui","message":{{"jsonrpc":"2.0","id":"{id}","method":"tools/call",'

@@ -83,16 +83,3 @@ def of_call(message: dict[str, Any], raw: bytes) -> Answer:
         return Answer(0, None, {}, content, raw, "a tool result that is no HTTP answer")
     headers = content["headers"]
     return Answer(content["status"], headers.get("gateway-reason"), headers, content.get("body"), raw)
-
-
-def message_of(raw: bytes) -> dict[str, Any] | None:
-    """The JSON-RPC answer in a body, which is JSON or an event stream."""
-    for line in (raw, *raw.splitlines()):
-        text = line.removeprefix(b"data:").strip()
-        try:
-            value = json.loads(text)
-        except ValueError:
-            continue
-        if isinstance(value, dict) and ("result" in value or "error" in value):
-            return value
-    return None

@@ -11,6 +11,9 @@ CASES = Path(__file__).parent / "cases"
 REQUESTS = ("path", "authority", "redirect", "method-headers", "body", "response", "rules")
 """The families whose cases are requests of an app, and run at every door."""
 
+SEQUENCES = ("quota", "stream", "cookies", "masks", "reload")
+"""The families whose cases have several steps, and run at every door too."""
+
 GROUPS = {
     "mcp": ("modern", "modern-sdk", "legacy", "stdio"),
     "json": ("modern", "modern-sdk", "legacy", "stdio", "bridge"),

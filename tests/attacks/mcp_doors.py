@@ -16,6 +16,7 @@ from typing import Any
 
 import aiohttp
 
+from gateway.cli.attack.messages import answer_in
 from tests.attacks.calls import (
     LEGACY,
     META,
@@ -25,7 +26,6 @@ from tests.attacks.calls import (
     Answer,
     Place,
     arguments_text,
-    message_of,
     of_call,
     with_proof,
 )
@@ -63,11 +63,14 @@ class HttpDoor:
     more: dict[str, str] = field(default_factory=dict)
 
     async def ask(self, case: dict[str, Any]) -> Answer:
-        text = arguments_text(case)
-        if self.proof is not None and case.get("proof", True):
+        return await self.tool("http_request", arguments_text(case), proven=case.get("proof", True))
+
+    async def tool(self, name: str, text: str, *, proven: bool = True) -> Answer:
+        """The HTTP answer of a tool of apps, with arguments as JSON text."""
+        if self.proof is not None and proven:
             text = with_proof(text, self.proof.next())
-        status, raw = await self.call("http_request", text)
-        message = message_of(raw)
+        status, raw = await self.call(name, text)
+        message = answer_in(raw)
         if message is None:
             return Answer(0, None, {}, None, raw, f"HTTP {status}")
         return of_call(message, raw)
@@ -99,10 +102,10 @@ class HttpDoor:
             client = {"protocolVersion": LEGACY, "capabilities": UI, "clientInfo": {"name": "attack", "version": "1"}}
             await self.post("initialize", json.dumps(client)[1:-1])
             await self.post("notifications/initialized", "", id=None)
-        opened = message_of((await self.call(f"open_{self.app}", "{}"))[1])
+        opened = answer_in((await self.call(f"open_{self.app}", "{}"))[1])
         assert opened is not None
         launch = opened["result"]["_meta"]["webmcp-gateway/launch"]
-        attached = message_of((await self.call("webmcp_attach", json.dumps({"launch": launch})))[1])
+        attached = answer_in((await self.call("webmcp_attach", json.dumps({"launch": launch})))[1])
         assert attached is not None
         content = attached["result"]["structuredContent"]
         assert content["proven"] is True

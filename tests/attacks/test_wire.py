@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.attacks.calls import MODERN, UI, Answer, message_of
+from gateway.cli.attack.messages import answer_in, message
+from tests.attacks.calls import Answer
 from tests.attacks.checks import wrong_answer
 from tests.attacks.corpus import family
 from tests.attacks.wire import WireAnswer, exchange
@@ -31,7 +32,7 @@ async def tried(world: AttackWorld, case: dict[str, Any]) -> list[str]:
     world.take_errors()
     at = str(case.get("at", "plain"))
     host = world.hosts.get(at, at)
-    headers, body = _mcp(case) if "rpc" in case or "mcp" in case else ({}, case.get("body", ""))
+    headers, body = mcp(case) if "rpc" in case or "mcp" in case else ({}, case.get("body", ""))
     headers |= _own(case, f"http://{host}") | case.get("headers", {})
     fields = [("host", host), *((name, str(value)) for name, value in headers.items() if value is not None)]
     fields = [field for field in fields if field[0] != "host" or "host" not in case.get("headers", {}) or field[1]]
@@ -46,6 +47,14 @@ async def tried(world: AttackWorld, case: dict[str, Any]) -> list[str]:
     return problems
 
 
+def mcp(case: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    """Headers and body of a message, which is posted to the app's mount unless the case says otherwise."""
+    case.setdefault("method", "POST")
+    case.setdefault("target", "/mcp/target")
+    headers, body = message(case)
+    return dict(headers), body
+
+
 def unexpected(expected: Any, answer: WireAnswer) -> list[str]:
     """How an answer differs from what is expected: a status, or a mapping of what to look at."""
     if isinstance(expected, int | list):
@@ -54,9 +63,15 @@ def unexpected(expected: Any, answer: WireAnswer) -> list[str]:
     problems = []
     if answer.status not in statuses:
         problems.append(f"expected {statuses}, got {answer.status} {answer.text[:200]}")
+    told = answer_in(answer.text.encode()) or {}
+    if (
+        "id" in expected
+        and "result" in told
+        and (type(told["id"]), told["id"]) != (type(expected["id"]), expected["id"])
+    ):
+        problems.append(f"expected the id {expected['id']!r}, got {told['id']!r}")
     if "error" in expected:
-        message = message_of(answer.text.encode()) or {}
-        code = message.get("error", {}).get("code")
+        code = told.get("error", {}).get("code")
         if code not in (expected["error"] if isinstance(expected["error"], list) else [expected["error"]]):
             problems.append(f"expected the error {expected['error']}, got {code}: {answer.text[:200]}")
     text = answer.raw.decode("utf-8", "replace")
@@ -76,25 +91,3 @@ def _own(case: dict[str, Any], origin: str) -> dict[str, str]:
             return {"webmcp-gateway-client": "1"}
         case _:
             return {}
-
-
-def _mcp(case: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-    """Headers and body of an MCP message in the modern era; `mcp` says a body that is no such message."""
-    case.setdefault("method", "POST")
-    case.setdefault("target", "/mcp/target")
-    headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
-    headers |= {"mcp-protocol-version": MODERN}
-    if "mcp" in case:
-        return headers, case["mcp"]
-    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}, **case["rpc"]}
-    if isinstance(message["params"], dict):
-        meta = {
-            "io.modelcontextprotocol/protocolVersion": MODERN,
-            "io.modelcontextprotocol/clientInfo": {"name": "attack", "version": "1"},
-            "io.modelcontextprotocol/clientCapabilities": UI if case.get("shows_apps", True) else {},
-        }
-        given = message["params"].get("_meta", {})
-        message["params"] = {**message["params"], "_meta": {**meta, **given} if isinstance(given, dict) else given}
-        headers["mcp-name"] = str(message["params"].get("name", message["params"].get("uri", "")))
-    headers["mcp-method"] = str(message["method"])
-    return headers, {name: value for name, value in message.items() if value != "$none"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +13,8 @@ from typing import Any
 
 from aiohttp.http_exceptions import HttpProcessingError
 
-from gateway.app import build_app
-from gateway.config import Config, load_config
+from gateway.app import RELOAD, build_app
+from gateway.config import Config, load_config, read_config
 from tests.attacks.backends import Arrived, RawBackend
 from tests.leaks.marks import MARK
 from tests.world import Loopback, Server, bound
@@ -118,6 +118,8 @@ class AttackWorld:
     backends: dict[str, RawBackend]
     arrived: list[Arrived]
     errors: Errors
+    reread: Callable[[], None]
+    """Has the files of the configuration read again, as SIGHUP does."""
     journal_offset: int = 0
     _places: dict[str, str] = field(default_factory=dict)
 
@@ -172,6 +174,14 @@ class AttackWorld:
             self.journal_offset = journal.tell()
         return [json.loads(line) for line in lines.splitlines()]
 
+    def policy(self, text: str) -> None:
+        """Put another policy in the place of the app's, as editors and deployments do, and have it read."""
+        ports = {name: backend.port for name, backend in self.backends.items()}
+        new = self.folder / ".policy.yaml.new"
+        new.write_text(text.format(**ports), "utf-8")
+        new.replace(self.folder / "policy.yaml")
+        self.reread()
+
     def take_errors(self) -> list[str]:
         """What was logged as an error since the last call."""
         found, self.errors.lines = self.errors.lines, []
@@ -182,8 +192,10 @@ __all__ = ["APP", "AttackWorld", "Loopback", "attacked"]
 
 
 @asynccontextmanager
-async def attacked(folder: Path, policy: str = POLICY, extra: str = "") -> AsyncIterator[AttackWorld]:
-    """The gateway with its backends; `folder` holds its files."""
+async def attacked(
+    folder: Path, policy: str = POLICY, extra: str = "", *, reloads: bool = False
+) -> AsyncIterator[AttackWorld]:
+    """The gateway with its backends; `folder` holds its files, which it looks at again where it `reloads`."""
     arrived: list[Arrived] = []
     backends = {name: RawBackend(name, arrived) for name in ("main", "other", "outside", "stranger", "issuer")}
     for backend in backends.values():
@@ -202,12 +214,14 @@ async def attacked(folder: Path, policy: str = POLICY, extra: str = "") -> Async
     (folder / "neighbour.yaml").write_text(NEIGHBOUR.format(**ports), "utf-8")
     text = CONFIG.format(port=server.port, issuer=ports["issuer"], client=CLIENT) + extra
     (folder / "gateway.yaml").write_text(text, "utf-8")
-    config = load_config(folder / "gateway.yaml", {"SECRET": SECRET})
+    file, variables = folder / "gateway.yaml", {"SECRET": SECRET}
+    config = load_config(file, variables)
     errors = Errors()
     logging.getLogger().addHandler(errors)
     try:
-        await server.start(build_app(config))
-        yield AttackWorld(folder, config, server, backends, arrived, errors)
+        app = build_app(config, (lambda: read_config(file, variables)) if reloads else None)
+        await server.start(app)
+        yield AttackWorld(folder, config, server, backends, arrived, errors, app[RELOAD])
     finally:
         logging.getLogger().removeHandler(errors)
         await server.stop()

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from gateway.cli import main
 from tests.attacks.world import AttackWorld, attacked
+from tests.cli.lax_servers import Trusting, deaf, listening
 from tests.world import served
 
 
@@ -53,7 +54,7 @@ async def lax_server() -> AsyncIterator[int]:
 
     async def answer(request: web.Request) -> web.Response:
         asked = await request.json()
-        url = str(asked["params"]["arguments"].get("url"))
+        url = str(asked["params"].get("arguments", {}).get("url"))
         status = 200 if ".." in url else 400
         headers = {} if status == 200 else {"gateway-reason": "bad-request"}
         content = {"status": status, "headers": headers}
@@ -63,6 +64,26 @@ async def lax_server() -> AsyncIterator[int]:
     app.router.add_post("/mcp", answer)
     async with served(app) as port:
         yield port
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a broken server does not answer is not waited for."""
+    monkeypatch.setattr("gateway.cli.attack.attempts.WAIT", 1.0)
+    monkeypatch.setattr("gateway.cli.attack.raw.QUIET", 0.05)
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_each_attack_on_mcp_and_http_catches_a_server_that_has_the_hole() -> None:
+    """Whatever is refused, told or ended by a right server is none of these at one that is wrong in that way."""
+    async with listening(Trusting().serve) as trusting, listening(deaf) as other:
+        results = [await run(f"http://127.0.0.1:{port}", "--json", "--patience", "1") for port in (trusting, other)]
+    reports = [json.loads(result.output)["cases"] for result in results]
+    missed = [{case["id"] for case in report if not case["held"]} for report in reports]
+    tried = {case["id"] for report in reports for case in report if case["family"] in ("mcp", "raw")}
+    assert [result.exit_code for result in results] == [1, 1]
+    assert len(tried) > 300
+    assert tried - missed[0] - missed[1] == set()
 
 
 async def test_where_nobody_is_let_in_nothing_was_tried(target: AttackWorld) -> None:

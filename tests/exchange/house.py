@@ -150,7 +150,7 @@ class House:
         async with self.database.connect() as connection:
             rows = await connection.exec_driver_sql("SELECT bucket, used FROM quotas")
             lengths = {"hour": 3600, "day": 86400}
-            return {lengths[row.bucket.split("\n")[2].split("/")[1]]: row.used for row in rows}
+            return {lengths[row.bucket.split("\n")[2]]: row.used for row in rows}
 
 
 @asynccontextmanager

@@ -23,7 +23,7 @@ def clock() -> Clock:
 @pytest.fixture
 def approvals(clock: Clock) -> Approvals:
     """No question yet."""
-    return Approvals(timeout=120.0, clock=clock)
+    return Approvals(timeout=120.0, clock=clock, steady=clock)
 
 
 def parked(approvals: Approvals, caller: Caller = CALLER, ask: Ask = ASK) -> Parked:
@@ -120,6 +120,22 @@ def test_a_question_expires(approvals: Approvals, clock: Clock) -> None:
     """However often its caller asks."""
     call = parked(approvals)
     clock.now += 121
+    approvals.sweep()
+    assert call.state is State.EXPIRED
+
+
+@pytest.mark.parametrize("jump", [-3600.0, 3600.0])
+def test_a_clock_that_is_set_gives_a_question_no_more_time(jump: float) -> None:
+    """Set back, it ends as if nothing was, and so does the wait for a caller that is gone; ahead, it ends at once."""
+    day, steady = Clock(), Clock()
+    approvals = Approvals(timeout=120.0, clock=day, steady=steady)
+    call, other = parked(approvals), parked(approvals, replace(CALLER, view="v2"))
+    call.holding = 1  # its caller still asks, the other does not
+    day.now += jump
+    steady.now += SILENCE + 1
+    approvals.sweep()
+    assert other.state is (State.VOID if jump < 0 else State.EXPIRED)
+    steady.now += 120
     approvals.sweep()
     assert call.state is State.EXPIRED
 

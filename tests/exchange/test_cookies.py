@@ -38,6 +38,17 @@ async def test_what_is_set_comes_back(tmp_path: Path) -> None:
         assert await cookie(house) == "session=s3cr3t-of-ann"
 
 
+async def test_a_jar_is_full_some_time(tmp_path: Path) -> None:
+    """A backend that sets ever more cookies fills no memory: the first ones go."""
+    async with built(tmp_path, cookies=Cookies.JAR) as house:
+        for start in range(0, 300, 50):
+            house.shop.answer = setting(*(f"c{number}=x" for number in range(start, start + 50)))
+            await house.exchange.run(ITEMS, PAGE)
+        sent = (await cookie(house) or "").split("; ")
+        assert len(sent) <= 180  # what browsers keep of a site, and the jar of aiohttp too
+        assert {"c0=x", "c299=x"} & {*sent} == {"c299=x"}
+
+
 async def test_without_a_jar_nothing_is_kept(tmp_path: Path) -> None:
     """Which is what a policy says that says nothing."""
     async with built(tmp_path) as house:

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from gateway import mux
-from gateway.model import Channel
+from gateway.cli.attack.messages import answer_in
 from tests.attacks.backends import Arrived
 from tests.attacks.bridge_door import BridgeDoor
-from tests.attacks.calls import Answer, AttackedDoor, message_of, of_call, with_proof
+from tests.attacks.calls import Answer, AttackedDoor
 from tests.attacks.doors import DOORS
 from tests.attacks.mcp_doors import HttpDoor
 from tests.attacks.wire import raw_exchange, written
@@ -235,30 +234,13 @@ async def test_report_mode(tmp_path: Path, name: str) -> None:
 
 async def more(door: AttackedDoor, id: str, *, cancel: bool = False) -> dict[str, Any]:
     """The result of one `http_stream`."""
-    text = json.dumps({"id": id, "cancel": cancel})
-    if isinstance(door, HttpDoor):
-        assert door.proof is not None
-        return content(of_call_raw((await door.call("http_stream", with_proof(text, door.proof.next())))[1]))
-    assert isinstance(door, BridgeDoor)
-    door.calls += 1
-    call = f"c{door.calls}"
-    params = {"name": "http_stream", "arguments": json.loads(text)}
-    message: dict[str, Any] = {"jsonrpc": "2.0", "id": call, "method": "tools/call", "params": params}
-    door.connection.send(mux.Message(door.view, Channel.UI, message))
-    await door._flush()
-    return content(await door._answer(call))
-
-
-def of_call_raw(raw: bytes) -> Answer:
-    """The answer in the bytes of a door's own answer."""
-    message = message_of(raw)
-    assert message is not None
-    return of_call(message, raw)
+    assert isinstance(door, HttpDoor | BridgeDoor)
+    return content(await door.tool("http_stream", json.dumps({"id": id, "cancel": cancel})))
 
 
 def content(answer: Answer) -> dict[str, Any]:
     """The whole structured content."""
-    message = message_of(answer.raw)
+    message = answer_in(answer.raw)
     assert message is not None, answer
     found: dict[str, Any] = message["result"]["structuredContent"]
     return found

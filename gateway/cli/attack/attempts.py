@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,21 +18,22 @@ from aiohttp import ClientError, ClientTimeout
 from yarl import URL
 
 from gateway.backends.connect import Connections
+from gateway.cli.attack import messages, raw
 from gateway.cli.attack.cases import CaseData
+from gateway.cli.attack.raw import ANYWHERE
+from gateway.cli.attack.sessions import sessions
+from gateway.cli.attack.slow import slow
 from gateway.errors import Reason, Refusal
-from gateway.policy import Network
 
-VERSION: Final = "2026-07-28"
 WAIT: Final = 15.0
 """Seconds that one attempt may take."""
 
 HELD: Final = frozenset({Reason.BAD_REQUEST, Reason.POLICY_DENIED})
 """The reasons of a gateway that has understood what was tried."""
 
-_ANYWHERE: Final = Network(public=True, private=True)
-_UI: Final = {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}}
 _REAL, _HARMLESS = "/api/", "/webmcp-gateway-attack/"
 _NAMED: Final = ("url", "method", "headers", "body", "bodyType", "redirect", "credentials", "timeoutMs", "stream")
+_PLACE: Final = re.compile("@[a-z]+@")
 
 
 class Door(StrEnum):
@@ -43,11 +45,24 @@ class Door(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A gateway: the address of an MCP mount, that of an app's site, and the caller's own header fields."""
+    """A gateway: the address of an MCP mount, that of an app's site, and the caller's own header fields.
 
-    mcp: str | None
+    Who says half a request is waited for `patience` seconds; 0: that is not tried.
+    """
+
+    mcp: str
     site: str | None
     headers: Mapping[str, str]
+    patience: float = 0.0
+
+    def place(self, door: Door) -> raw.Place:
+        """Where raw requests go at a door."""
+        if door is Door.SITE:
+            own = {"webmcp-gateway-client": "1", "content-type": "text/plain", **self.headers}
+            return raw.Place(str(self.site), "POST", f"{_HARMLESS}x", own, "hello", "/")
+        fields, body = messages.message({"rpc": {}})
+        path = URL(self.mcp).raw_path
+        return raw.Place(self.mcp, "POST", path, {**fields, **self.headers}, json.dumps(body), "/healthz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +91,36 @@ async def attempts(
 ) -> AsyncIterator[Attempt]:
     """Try each case at each door that can say it, one at a time, `pause` seconds apart."""
     for case in cases:
-        for door, ask in _doors(target):
-            if _speaks(door, case):
-                began = time.monotonic()
-                yield await _tried(door, ask, connections, target, case)
-                await asyncio.sleep(max(0.0, pause - (time.monotonic() - began)))
+        for door, ask in _asking(target, case):
+            began = time.monotonic()
+            yield await _tried(door, ask, connections, target, case)
+            await asyncio.sleep(max(0.0, pause - (time.monotonic() - began)))
+    async for attempt in _several(connections, target):
+        yield attempt
+        await asyncio.sleep(pause)
+
+
+async def healthy(connections: Connections, target: Target) -> tuple[int, bool]:
+    """The status of the answer to a right message, and whether it is the list that was asked for."""
+    try:
+        status, answer = await _posted(connections, target, {"rpc": {}})
+    except (Refusal, TimeoutError, ClientError):
+        return 0, False
+    message = messages.answer_in(answer)
+    return status, message is not None and "result" in message
+
+
+async def _several(connections: Connections, target: Target) -> AsyncIterator[Attempt]:
+    """What takes more than one request, or more than one connection."""
+    try:
+        async for name, why, status, held in sessions(connections, target.mcp, target.headers, WAIT):
+            yield Attempt(name, "mcp", why, Door.MCP, status, None, held)
+    except (Refusal, TimeoutError, ClientError):
+        yield Attempt("session", "mcp", "whatever is said of sessions is answered", Door.MCP, 0, None, held=False)
+    for door in (Door.MCP, Door.SITE):
+        if door is Door.MCP or target.site is not None:
+            async for name, why, status, held in slow(connections, target.place(door), target.patience, WAIT):
+                yield Attempt(name, "raw", why, door, status, None, held)
 
 
 async def _tried(door: Door, ask: Ask, connections: Connections, target: Target, case: CaseData) -> Attempt:
@@ -88,18 +128,22 @@ async def _tried(door: Door, ask: Ask, connections: Connections, target: Target,
     try:
         return await ask(connections, target, case)
     except (Refusal, TimeoutError, ClientError):
-        return _attempt(case, door, 0, None)
+        return _attempt(case, door, 0, None, held=False)
 
 
-def _doors(target: Target) -> list[tuple[Door, Ask]]:
-    places = ((Door.MCP, target.mcp, _at_mcp), (Door.SITE, target.site, _at_site))
-    return [(door, ask) for door, place, ask in places if place]
+def _asking(target: Target, case: CaseData) -> list[tuple[Door, Ask]]:
+    """The doors that can say a case, and how."""
+    doors = [Door.MCP, *([Door.SITE] if target.site is not None else [])]
+    if "raw" in case:
+        return [(door, _raw_at(door)) for door in doors]
+    if case["family"] == "mcp":
+        return [(Door.MCP, _message)] if not _PLACE.search(json.dumps(_placed(case, target.mcp))) else []
+    at_site = [(Door.SITE, _at_site)] if Door.SITE in doors and _site_speaks(case) else []
+    return [(Door.MCP, _at_mcp), *at_site]
 
 
-def _speaks(door: Door, case: CaseData) -> bool:
+def _site_speaks(case: CaseData) -> bool:
     """An HTTP client can say only what stands for itself in a request line, and headers of text."""
-    if door is Door.MCP:
-        return True
     given = _arguments(case)
     url, headers = given.get("url"), given.get("headers", {})
     return (
@@ -119,32 +163,45 @@ def _arguments(case: CaseData) -> dict[str, Any]:
 
 
 async def _at_mcp(connections: Connections, target: Target, case: CaseData) -> Attempt:
-    meta = {
-        "io.modelcontextprotocol/protocolVersion": VERSION,
-        "io.modelcontextprotocol/clientInfo": {"name": "webmcp-gateway attack", "version": "1"},
-        "io.modelcontextprotocol/clientCapabilities": _UI,
-    }
-    params = {"name": "http_request", "arguments": _arguments(case), "_meta": meta}
-    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    headers = {
-        "content-type": "application/json",
-        "accept": "application/json, text/event-stream",
-        "mcp-protocol-version": VERSION,
-        "mcp-method": "tools/call",
-        "mcp-name": "http_request",
-        **target.headers,
-    }
-    async with connections.open(_ANYWHERE).post(
-        str(target.mcp), data=json.dumps(message).encode(), headers=headers, timeout=ClientTimeout(WAIT)
+    params = {"name": "http_request", "arguments": _arguments(case)}
+    status, answer = await _posted(connections, target, {"rpc": {"method": "tools/call", "params": params}})
+    return _judged(case, Door.MCP, *_inside(answer, status))
+
+
+async def _message(connections: Connections, target: Target, case: CaseData) -> Attempt:
+    status, answer = await _posted(connections, target, _placed(case, target.mcp))
+    return _attempt(case, Door.MCP, status, None, held=messages.held(case, status, answer))
+
+
+def _raw_at(door: Door) -> Ask:
+    async def ask(connections: Connections, target: Target, case: CaseData) -> Attempt:
+        wire = await raw.exchanged(connections, target.place(door), case, WAIT)
+        return _attempt(case, door, next(iter(wire.statuses), 0), None, held=raw.held(case["expect"], wire))
+
+    return ask
+
+
+async def _posted(connections: Connections, target: Target, case: CaseData) -> tuple[int, bytes]:
+    """Status and bytes of the answer to a case of MCP."""
+    headers, body = messages.message(case)
+    said = {**headers, **target.headers, **case.get("headers", {}), **({"host": case["at"]} if "at" in case else {})}
+    text = body if isinstance(body, str) else json.dumps(body)
+    async with connections.open(ANYWHERE).request(
+        case.get("method", "POST"),
+        target.mcp,
+        data=text.encode("utf-8", "surrogatepass"),
+        headers={name: str(value) for name, value in said.items() if value is not None},
+        timeout=ClientTimeout(WAIT),
+        allow_redirects=False,
     ) as answer:
-        return _attempt(case, Door.MCP, *_inside(await answer.read(), answer.status))
+        return answer.status, await answer.read()
 
 
 async def _at_site(connections: Connections, target: Target, case: CaseData) -> Attempt:
     given = _arguments(case)
     headers = {"webmcp-gateway-client": "1", **target.headers, **given.get("headers", {})}
     url = URL(f"{target.site}{given['url']}", encoded=True)
-    async with connections.open(_ANYWHERE).request(
+    async with connections.open(ANYWHERE).request(
         given.get("method", "GET"),
         url,
         headers=headers,
@@ -152,27 +209,33 @@ async def _at_site(connections: Connections, target: Target, case: CaseData) -> 
         timeout=ClientTimeout(WAIT),
         allow_redirects=False,
     ) as answer:
-        return _attempt(case, Door.SITE, answer.status, answer.headers.get("gateway-reason"))
+        return _judged(case, Door.SITE, answer.status, answer.headers.get("gateway-reason"))
 
 
-def _inside(raw: bytes, status: int) -> tuple[int, str | None]:
-    """Status and reason of the HTTP answer inside an MCP answer, which is JSON or an event stream."""
-    for line in (raw, *raw.splitlines()):
-        try:
-            value = json.loads(line.removeprefix(b"data:"))
-        except ValueError:
-            continue
-        if not isinstance(value, dict):
-            continue
-        if "error" in value:  # a message that was refused before it was a request
-            return 400, Reason.BAD_REQUEST
-        content = value.get("result", {}).get("structuredContent") or {}
-        headers = content.get("headers", {})
-        return content.get("status", status), headers.get("gateway-reason", content.get("reason"))
-    return status, None
+def _inside(answer: bytes, status: int) -> tuple[int, str | None]:
+    """Status and reason of the HTTP answer inside an MCP answer."""
+    message = messages.answer_in(answer)
+    if message is None:
+        return status, None
+    if "error" in message:  # a message that was refused before it was a request
+        return 400, Reason.BAD_REQUEST
+    content = message["result"].get("structuredContent") or {}
+    headers = content.get("headers", {})
+    return content.get("status", status), headers.get("gateway-reason", content.get("reason"))
 
 
-def _attempt(case: CaseData, door: Door, status: int, reason: str | None) -> Attempt:
+def _judged(case: CaseData, door: Door, status: int, reason: str | None) -> Attempt:
     # An HTTP server in front refuses the worst itself, without a word of ours.
     held = reason in HELD or (door is Door.SITE and reason is None and status in (400, 414, 431))
+    return _attempt(case, door, status, reason, held=held)
+
+
+def _attempt(case: CaseData, door: Door, status: int, reason: str | None, *, held: bool) -> Attempt:
     return Attempt(str(case["id"]), str(case["family"]), str(case["why"]), door, status, reason, held)
+
+
+def _placed(case: CaseData, url: str) -> dict[str, Any]:
+    """The case at this gateway: its port for `@port@`, and a path that no API has."""
+    text = json.dumps(dict(case)).replace("@port@", str(URL(url).port)).replace(f'"{_REAL}', f'"{_HARMLESS}')
+    placed: dict[str, Any] = json.loads(text)
+    return placed

@@ -13,7 +13,7 @@ from yarl import URL
 
 import gateway
 from gateway.backends.connect import Connections
-from gateway.cli.attack.attempts import Attempt, Target, attempts, safe_cases
+from gateway.cli.attack.attempts import Attempt, Target, attempts, healthy, safe_cases
 from gateway.cli.attack.cases import CaseData, corpus_folder, read_corpus
 from gateway.cli.attack.report import json_report, print_report
 from gateway.cli.group import Unusable
@@ -33,6 +33,13 @@ _HEADER = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\x20-\x7e]*)")
 @click.option(
     "--rate", type=click.FloatRange(0.1, FASTEST), default=20.0, show_default=True, help="Attacks per second."
 )
+@click.option(
+    "--patience",
+    type=click.FloatRange(0, 600),
+    default=0.0,
+    metavar="SECONDS",
+    help="Also try whether who says half a request is given up within so long (a minute or two is usual).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Write JSON.")
 @click.pass_context
 def attack(
@@ -43,6 +50,7 @@ def attack(
     token: str | None,
     headers: tuple[str, ...],
     rate: float,
+    patience: float,
     as_json: bool,
 ) -> None:
     """Try known attacks on the gateway at URL, such as http://localhost:8080; only ask this of one that is yours.
@@ -56,6 +64,7 @@ def attack(
         mcp=f"{place}/mcp/{app}" if app else f"{place}/mcp",
         site=_address(site) if site else str(URL(place).with_host(shown)) if shown else None,
         headers={**_fields(headers), **({"authorization": f"Bearer {token}"} if token else {})},
+        patience=patience,
     )
     cases = safe_cases(read_corpus(corpus_folder(Path(gateway.__file__).parent)))
     tried = asyncio.run(_all(target, cases, 1 / rate))
@@ -70,19 +79,26 @@ def attack(
 
 async def _all(target: Target, cases: Sequence[CaseData], pause: float) -> list[Attempt]:
     async with Connections(resolver=Loopback()) as connections:
+        status, works = await healthy(connections, target)
+        if not works:
+            raise Unusable(
+                f"A right message to {target.mcp} was not answered as one (HTTP {status or 'nothing'}), so nothing was "
+                "tried: is this the gateway's address, does it take --app, or a --token?"
+            )
         return [one async for one in attempts(connections, target, cases, pause)]
 
 
 def _check_reached(tried: Sequence[Attempt]) -> None:
-    """Where nobody was let in, nothing was tried."""
-    answers = {(one.status, one.reason) for one in tried}
-    if not any(one.held for one in tried) and len(answers) <= 2:
+    """Where no request of an app was let in, none was tried."""
+    asked = [one for one in tried if one.family not in ("mcp", "raw")]
+    answers = {(one.status, one.reason) for one in asked}
+    if not any(one.held or 0 < one.status < 400 for one in asked) and len(answers) <= 2:
         said = "; ".join(
             f"{status or 'no answer'} {reason or ''}".strip() for status, reason in sorted(answers, key=str)
         )
         raise Unusable(
-            f"Every attempt was answered alike ({said}), so nothing was tried: is this the gateway's address, does it "
-            "take --app, or a --token?"
+            f"Every request of an app was answered alike ({said}), so nothing was tried: is this the gateway's "
+            "address, does it take --app, or a --token?"
         )
 
 

@@ -1,0 +1,128 @@
+"""Requests byte by byte, as no client writes them: what is sent for a case, and whether what comes back holds."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from yarl import URL
+
+from gateway.backends.connect import Connections, Origin
+from gateway.cli.attack.cases import CaseData
+from gateway.policy import Network
+
+QUIET: Final = 0.5
+"""Seconds of silence behind an answer after which no other one is waited for."""
+
+ANYWHERE: Final = Network(public=True, private=True)
+_STATUS: Final = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})[ \r]")
+_SAYS_NO: Final = frozenset({*range(400, 500), 501, 505})
+_INTERIM: Final = frozenset({100, 102, 103})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where raw requests go: the address, a request line's method and target, the caller's fields, and a body."""
+
+    url: str
+    method: str
+    target: str
+    fields: Mapping[str, str]
+    body: str
+    hidden: str
+    """The target of a GET that may be asked for, but not in the middle of another request."""
+
+    def written(self, text: str) -> bytes:
+        """The bytes of a case."""
+        host = URL(self.url).raw_authority
+        fields = "".join(f"{name}: {value}\r\n" for name, value in self.fields.items())
+        words = {
+            "hidden": f"GET {self.hidden} HTTP/1.1\r\nhost: {host}\r\n{fields}\r\n",
+            "start": f"{self.method} {self.target}",
+            "method": self.method,
+            "target": self.target,
+            "host": host,
+            "fields": fields,
+            "body": self.body,
+            "length": str(len(self.body)),
+            "hex": f"{len(self.body):x}",
+        }
+        for word, value in words.items():
+            text = text.replace(f"@{word}@", value)
+        return text.encode("latin-1")
+
+
+@dataclass(slots=True, eq=False)
+class Wire(asyncio.Protocol):
+    """One connection: all that came, and whether the other end closed it."""
+
+    gone: Callable[[asyncio.Protocol], None]
+    came: bytearray = field(default_factory=bytearray)
+    closed: bool = False
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    transport: asyncio.Transport = field(init=False)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.came += data
+        self.changed.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        self.changed.set()
+        self.gone(self)
+
+    @property
+    def statuses(self) -> list[int]:
+        """Those of the answers that came."""
+        found = (int(status) for status in _STATUS.findall(self.came))
+        return [status for status in found if status not in _INTERIM]
+
+    async def silence(self, wanted: int, seconds: float) -> None:
+        """Wait until it is closed, or quiet after so many answers, or so many seconds have passed."""
+        try:
+            async with asyncio.timeout(seconds):
+                while not self.closed:
+                    self.changed.clear()
+                    try:
+                        await asyncio.wait_for(self.changed.wait(), QUIET)
+                    except TimeoutError:
+                        if len(self.statuses) >= wanted:
+                            return
+        except TimeoutError:
+            return
+
+
+async def opened(connections: Connections, url: str) -> Wire:
+    """A connection to the server of `url`. Raises `Refusal` where there is none."""
+    place = URL(url)
+    return await connections.dial(ANYWHERE, Origin(place.scheme, place.host or "", place.port or 80), Wire)
+
+
+async def exchanged(connections: Connections, place: Place, case: CaseData, seconds: float) -> Wire:
+    """What comes back for a raw case, on a connection of its own, which is closed then."""
+    wire = await opened(connections, place.url)
+    try:
+        wire.transport.write(place.written(case["raw"]))
+        await wire.silence(_wanted(case["expect"]), seconds)
+    finally:
+        wire.transport.abort()
+    return wire
+
+
+def held(expected: Any, wire: Wire) -> bool:
+    """Whether the answers are such as the case expects: `refused`, or so many `answered`."""
+    statuses = wire.statuses
+    if expected == "refused":
+        return statuses[0] in _SAYS_NO if len(statuses) == 1 else wire.closed and not statuses
+    faults = () if expected.get("any") else (400,)
+    return len(statuses) == expected["answered"] and not {*faults, expected.get("status_not")} & {*statuses}
+
+
+def _wanted(expected: Any) -> int:
+    return 1 if expected == "refused" else int(expected["answered"])

@@ -1,0 +1,149 @@
+"""A clock that jumps under a running gateway: what was used up stays so, no question lives longer, at every door."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.errors import Reason
+from tests.attacks.calls import Answer
+from tests.attacks.doors import DOORS
+from tests.attacks.world import SECRET, AttackWorld, attacked
+from tests.leaks.watch import environment
+from tests.world import local_client
+
+ROUTES = """
+  - {{path: /api/open/DOOR/quota, methods: [GET], backend: main, quota: 1/month per principal}}
+  - {{path: /api/open/DOOR/rate, methods: [GET], backend: main, rate: 1/day per principal}}
+  - {{path: /api/open/DOOR/asked, methods: [POST], backend: main, confirm: always}}
+  - {{path: /api/open/DOOR/free, methods: [GET], backend: main}}
+"""
+POLICY = """
+version: 1
+backends:
+  main: {{url: "http://127.0.0.1:{main}/v1", credential: attack, network: [127.0.0.0/8]}}
+routes:
+""" + "".join(ROUTES.replace("DOOR", door) for door in DOORS)
+SERVE = """
+import sys, time
+real, file = time.time, sys.argv.pop(1)
+def jumping():
+    with open(file) as offset:
+        return real() + float(offset.read() or 0)
+time.time = jumping
+from gateway.cli import main
+main()
+"""
+"""A gateway whose time of day is as many seconds off as a file says."""
+HOUR, DAY = 3600.0, 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Clocked:
+    """A gateway in a process of its own, and its clock."""
+
+    world: AttackWorld
+    file: Path
+    noon: float
+
+    def jump(self, seconds: float) -> None:
+        """The clock says so many seconds more than noon in the middle of this month, and goes on from there."""
+        new = self.file.with_suffix(".new")
+        new.write_text(str(self.noon + seconds), "utf-8")
+        new.replace(self.file)
+
+
+@pytest.fixture(scope="module")
+async def clocked(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clocked]:
+    """One for every door."""
+    folder = tmp_path_factory.mktemp("clock")
+    async with attacked(folder, POLICY, "approvals: {timeout: 3s}\n") as world:
+        await world.server.stop()
+        middle = datetime.now(UTC).replace(day=15, hour=12, minute=0).timestamp()
+        clocked = Clocked(world, folder / "offset", middle - time.time())
+        clocked.jump(0)
+        serve = ("serve", "--config", str(folder / "gateway.yaml"))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            SERVE,
+            str(clocked.file),
+            *serve,
+            env={**environment(), "SECRET": SECRET},
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        try:
+            await ready(world)
+            yield clocked
+        finally:
+            process.terminate()
+            await process.wait()
+
+
+async def ready(world: AttackWorld) -> None:
+    """Wait until it answers."""
+    async with local_client() as client, asyncio.timeout(60):
+        while True:
+            try:
+                async with client.get(f"http://{world.hosts['plain']}/readyz") as answer:
+                    if answer.status == 200:
+                        return
+            except OSError:
+                await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("door", DOORS)
+async def test_a_jump_gives_nobody_more(clocked: Clocked, door: str) -> None:
+    """Neither a quota nor a rate begins anew, back or ahead; what is allowed goes on."""
+    clocked.jump(0)
+    async with DOORS[door](clocked.world) as way:
+        for limited, reason in (("quota", Reason.QUOTA_EXCEEDED), ("rate", Reason.RATE_LIMITED)):
+            url = f"/api/open/{door}/{limited}"
+            assert (await way.ask({"url": url})).status == 200
+            for jump in (0, -2 * DAY, -HOUR, DAY, 3 * DAY, 0):
+                clocked.jump(jump)
+                assert (await way.ask({"url": url})).reason == reason, (limited, jump)
+                assert (await way.ask({"url": f"/api/open/{door}/free"})).status == 200
+
+
+@pytest.mark.parametrize("jump", [-DAY, -HOUR, HOUR, DAY])
+@pytest.mark.parametrize("door", DOORS)
+async def test_a_question_ends_in_its_time(clocked: Clocked, door: str, jump: float) -> None:
+    """Set back or ahead while a person is asked: the question ends as if nothing was, or at once; nothing is sent."""
+    clocked.jump(0)
+    async with DOORS[door](clocked.world) as way:
+        clocked.world.take_arrived()
+        asking = asyncio.create_task(way.ask({"url": f"/api/open/{door}/asked", "method": "POST", "body": "x"}))
+        await asked(clocked.world)
+        clocked.jump(jump)
+        answer = await final(way, await asking)
+    assert answer.reason == Reason.APPROVAL_EXPIRED
+    assert clocked.world.take_arrived() == []
+
+
+async def asked(world: AttackWorld) -> None:
+    """Wait until the console shows a question."""
+    own = {"webmcp-gateway-client": "1"}
+    async with local_client() as client, asyncio.timeout(30):
+        while True:
+            async with client.get(f"http://{world.hosts['console']}/api/approvals", headers=own) as answer:
+                if answer.status == 200 and (await answer.json())["approvals"]:
+                    return
+            await asyncio.sleep(0.02)
+
+
+async def final(way: Any, answer: Answer) -> Answer:
+    """The answer behind those that only say that a person is asked."""
+    async with asyncio.timeout(30):
+        while answer.status == 202:
+            answer = await way.tool("http_stream", f'{{"id":"{answer.headers["gateway-pending"]}"}}')
+    return answer
