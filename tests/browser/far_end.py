@@ -161,6 +161,8 @@ class FarEnd:
     def _result(self, method: str, params: dict[str, Any]) -> dict[str, Json] | None:
         if method == "tools/call":
             return self.on_call(params)
+        if method == "completion/complete":
+            return {"completion": {"values": [params["ref"]["name"], params["argument"]["value"]]}}
         app = params["uri"].split("/")[2]
         html = (PAGES / "app.html").read_text().replace("/* SCRIPT */", self.scripts[app])
         return {"contents": [{"uri": params["uri"], "mimeType": "text/html;profile=mcp-app", "text": html}]}

@@ -39,6 +39,37 @@ async def test_a_page_is_greeted_and_its_call_is_answered(page: Page) -> None:
         await out(page, "tool-result")
 
 
+async def test_a_page_is_told_what_is_logged_of_its_call(page: Page) -> None:
+    """Word for word, and before the answer."""
+    script = """addEventListener("message", ({ data }) => {
+        if (data.method === "notifications/message") show("logged " + JSON.stringify(data.params));
+      });
+      begin().then(() => call("long")).then(() => show("answered"));"""
+    async with far_end(one=script) as end:
+        end.on_call = lambda params: None
+        await page.goto(end.url("one"))
+        await end.until(lambda: end.messages(Channel.UI, CALLS))
+        ((view, number),) = [
+            (frame.view, frame.message["id"]) for frame in end.of(mux.Message) if frame.message.get("method") == CALLS
+        ]
+        params: dict[str, Json] = {"level": "info", "logger": "shop", "data": {"odd": [1, None]}}
+        logged: dict[str, Json] = {"jsonrpc": "2.0", "method": "notifications/message", "params": params}
+        await end.say(mux.Message(view, Channel.UI, logged))
+        await end.say(mux.Message(view, Channel.UI, {"jsonrpc": "2.0", "id": number, "result": {"content": []}}))
+        await out(page, 'logged {"level":"info","logger":"shop","data":{"odd":[1,null]}};answered')
+
+
+async def test_a_page_asks_for_completions(page: Page) -> None:
+    """Through the host to the gateway and back."""
+    script = """begin().then(async () => {
+      const asked = { ref: { type: "ref/prompt", name: "greet" }, argument: { name: "city", value: "Pa" } };
+      show((await ask("completion/complete", asked)).result.completion.values.join());
+    });"""
+    async with far_end(one=script) as end:
+        await page.goto(end.url("one"))
+        await out(page, "greet,Pa")
+
+
 async def test_a_large_body_goes_both_ways_beside_the_frames(page: Page) -> None:
     """Over 256 KiB, a body is handed over by HTTP and arrives whole."""
     script = """begin().then(async () => {

@@ -283,6 +283,8 @@ export class MountedApp {
         return void this.apps?.sendResourceListChanged();
       case "notifications/prompts/list_changed":
         return void this.apps?.sendPromptListChanged();
+      case "notifications/message": // what an upstream logs of the page's own call
+        return void this.apps?.notification({ method: "notifications/message", params: message["params"] as JsonObject });
     }
     const notice = noticeOf(message);
     if (notice) this.tell(notice);
