@@ -2,7 +2,7 @@
 
 from gateway.contract.arguments import parse_arguments
 from gateway.contract.bodies import Handed
-from gateway.contract.exact import NotExact, check_depth, exact_json
+from gateway.contract.exact import NotExact, check_depth, exact_json, read_json
 from gateway.contract.results import TEXT_BLOCK_LIMIT, in_base64, problem, result, text_block, whole_characters
 from gateway.contract.schemas import INPUT_SCHEMA, OUTPUT_SCHEMA
 
@@ -17,6 +17,7 @@ __all__ = [
     "in_base64",
     "parse_arguments",
     "problem",
+    "read_json",
     "result",
     "text_block",
     "whole_characters",

@@ -29,7 +29,7 @@ def exact_json(text: str, depth: int = MAX_DEPTH) -> Json:
     """The value of `text`, which every reader of JSON understands alike. Raises `NotExact`."""
     careful = len(text) < _SHORT or _LARGE_NUMBER.search(text) is not None
     try:
-        value: Json = (_careful if careful else _plain)(text)
+        value = read_json(_careful if careful else _plain, text)
     except RecursionError:
         raise NotExact(f"nested deeper than {MAX_DEPTH} levels") from None
     except NotExact:
@@ -40,6 +40,18 @@ def exact_json(text: str, depth: int = MAX_DEPTH) -> Json:
         check_depth(value, depth)
     if "\\u" in text and _SURROGATE.search(text):
         dump(value)
+    return value
+
+
+def read_json(decoder: json.JSONDecoder, text: str) -> Json:
+    """What `decoder.decode(text)` gives, without its searches for the white space that is hardly ever there."""
+    value: Json
+    try:
+        value, end = decoder.raw_decode(text)
+    except json.JSONDecodeError:
+        end = -1
+    if end < 0 or text[end:].strip(" \t\n\r"):
+        value = decoder.decode(text)
     return value
 
 
@@ -94,7 +106,7 @@ def _float(text: str) -> float:
 
 
 _written: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
-_plain: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_constant).decode
+_plain: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_constant)
 _careful: Final = json.JSONDecoder(
     object_pairs_hook=_unique, parse_constant=_constant, parse_int=_integer, parse_float=_float
-).decode
+)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final, TypeAlias
 
 from gateway.contract.exact import MAX_DEPTH, NotExact, dump, exact_json
 from gateway.errors import Reason, Refusal
 from gateway.model import BodyType, Headers, Json, Response
+from gateway.recall import recalled
 
 TEXT_BLOCK_LIMIT: Final = 64 * 1024
 
@@ -149,7 +150,8 @@ def problem(refusal: Refusal, record_id: str, url: str) -> Response:
     return Response(refusal.status, headers, json.dumps(body).encode(), url, reason_phrase=title)
 
 
-def _headers(headers: Headers) -> dict[str, str]:
+@recalled
+def _headers(headers: Headers) -> Mapping[str, str]:
     joined: dict[str, str] = {}
     for name, value in headers:
         lowered = name.lower()

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from gateway.model import Headers
+from gateway.recall import recalled
 
 MASK: Final = "***"
 SHORTEST: Final = 8
@@ -37,20 +38,16 @@ class Echo:
                     self.heard.add(secret.decode())
         return data
 
-    def _in(self, data: bytes) -> bool:
-        """Whether `data` may hold a secret."""
-        return b"\\" in data or b"\0" in data or any(secret in data for secret in self._secrets)
-
     def text(self, text: str) -> str:
         """The same for a text."""
-        if not self._secrets or not text:
+        if not self._secrets or len(text) < SHORTEST:  # no form of a secret is shorter than it
             return text
         return self.whole(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
 
     def headers(self, headers: Headers) -> Headers:
         """The same for the values of header fields."""
         # Nearly always nothing is there: one look at all of them together finds that out.
-        if not self._secrets or not self._in("\n".join([value for _, value in headers]).encode("latin-1")):
+        if not self._secrets or not _may_hold(headers, self._secrets):
             return headers
         return tuple((name, self.whole(value.encode("latin-1")).decode("latin-1")) for name, value in headers)
 
@@ -74,6 +71,13 @@ def _looked_for(values: tuple[str, ...]) -> tuple[bytes, ...]:
     """The longest first."""
     found = {value.encode() for value in values if len(value) >= SHORTEST}
     return tuple(sorted(found, key=len, reverse=True))
+
+
+@recalled
+def _may_hold(headers: Headers, secrets: tuple[bytes, ...]) -> bool:
+    """Whether the values of `headers` may hold a secret."""
+    data = "\n".join([value for _, value in headers]).encode("latin-1")
+    return b"\\" in data or b"\0" in data or any(secret in data for secret in secrets)
 
 
 @lru_cache(maxsize=64)

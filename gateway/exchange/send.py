@@ -80,10 +80,12 @@ class Sender:
         way = Way(leg, backend, spec, caller.principal, jar, held)
         place = (caller.app, spec.name)
 
+        obligations = leg.obligations
+        if obligations.retry is None and obligations.circuit is None:
+            return await self._authenticated(way, obligations.timeout, record)
+
         async def attempt(timeout: float) -> Answer:
-            if leg.obligations.circuit is None:
-                return await self._authenticated(way, timeout, record)
-            with self._circuits.passage(place, leg.obligations.circuit) as passage:
+            with self._circuits.passage(place, obligations.circuit) as passage:
                 if passage.state is not State.CLOSED:
                     record.note(circuit=passage.state)
                 try:

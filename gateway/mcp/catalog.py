@@ -189,16 +189,14 @@ class Catalog:
 
     async def http_request(self, arguments: Arguments, client: Client) -> Response:
         """What the tool of that name answers to a client that shows apps; refusals are answers too."""
-        caller = self._unknown(client)
+        caller = None
         try:
             caller = self._caller(arguments, client)
-            said: dict[str, object] = {key: arguments[key] for key in arguments if not key.startswith("_")}
-            if client.handed is not None:
-                said |= {"body": client.handed, "bodyType": "base64"}
-            request = parse_arguments(said)
+            handed = {"body": client.handed, "bodyType": "base64"} if client.handed is not None else None
+            request = parse_arguments(arguments if handed is None else {**arguments, **handed})
         except Refusal as refusal:
             method, url = (str(arguments.get(name, "")) for name in ("method", "url"))
-            return await self._exchange.refuse(refusal, caller, method, url)
+            return await self._exchange.refuse(refusal, caller or self._unknown(client), method, url)
         if caller.proven:  # it asks again itself, and its view shows where a person answers
             response = await self._exchange.run(request, caller, wait=0.0)
             return self._relay.noting_calls(response, caller)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import marshal
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final, Never, TypeAlias, cast
@@ -15,8 +15,10 @@ from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOC
 from mcp_types import methods as surface
 from pydantic import ValidationError
 
+from gateway.contract import read_json
 from gateway.mcp.tools import shows_apps
 from gateway.model import Json
+from gateway.quick import quick
 
 VERSION: Final = "2026-07-28"
 TOOL: Final = "http_request"
@@ -55,13 +57,14 @@ class _Unusual(ValueError):
     """JSON that not every reader takes."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Call:
     """The call. `id` is the JSON text of its id, `trace` what its `_meta` says of the trace that it is in."""
 
     id: str
     arguments: Mapping[str, Json]
-    trace: Mapping[str, Json] = field(default_factory=dict)
+    trace: Mapping[str, Json]
 
 
 class Heads:
@@ -105,7 +108,7 @@ class Calls:
     def read(self, body: bytes) -> Call | None:
         """The call in `body`, None for anything that the SDK has to judge."""
         try:
-            message = decoder.decode(body.decode())
+            message = read_json(decoder, body.decode())
         except (ValueError, RecursionError):
             return None
         if type(message) is not dict or message.keys() != _MESSAGE:
@@ -120,7 +123,7 @@ class Calls:
             return None  # such a call may have to send its client's person somewhere
         if "progressToken" in meta and (type(meta.pop("progressToken")) not in (str, int) or "stream" in arguments):
             return None
-        trace = {name: meta[name] for name in TRACE[:2] if name in meta}
+        trace: dict[str, Json] = {name: meta[name] for name in TRACE[:2] if name in meta}
         return Call(id, arguments, trace) if id is not None and self._is_app(meta) else None
 
     def _is_app(self, meta: dict[str, Json]) -> bool:

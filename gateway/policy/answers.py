@@ -13,6 +13,7 @@ from gateway.policy.obligations import Obligations
 from gateway.policy.origins import canonical_origin
 from gateway.policy.policy import Policy
 from gateway.policy.rules import METHODS, BackendSpec
+from gateway.recall import recalled
 
 _NO_HOST = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:(?!//[^/?#])|///", re.ASCII)  # browsers find a host in such a path
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
@@ -51,13 +52,27 @@ def answer_headers(
     policy: Policy, request: CanonicalRequest, obligations: Obligations, headers: Headers, *, credentialed: bool
 ) -> Headers:
     """The headers of a backend's answer as the app gets them; `credentialed` says that a credential or jar was used."""
-    kept = filter_response_headers(headers, obligations.response_headers)
+    confirmed = obligations.no_store
+    kept, finished = _kept(headers, obligations.response_headers, credentialed, confirmed)
+    if finished is not None:
+        return finished
     shown = tuple(
         (name, value)
         for name, raw in kept
         if (value := _location(policy, request, raw) if name == "location" else raw) is not None
     )
-    return private_caching(shown, credentialed=credentialed, confirmed=obligations.no_store)
+    return private_caching(shown, credentialed=credentialed, confirmed=confirmed)
+
+
+@recalled
+def _kept(
+    headers: Headers, allowed: frozenset[str], credentialed: bool, confirmed: bool
+) -> tuple[Headers, Headers | None]:
+    """Those that an app may see; and with their caching, where none of them leads to a place."""
+    kept = filter_response_headers(headers, allowed)
+    if any(name == "location" for name, _ in kept):
+        return kept, None
+    return kept, private_caching(kept, credentialed=credentialed, confirmed=confirmed)
 
 
 def _location(policy: Policy, request: CanonicalRequest, location: str) -> str | None:

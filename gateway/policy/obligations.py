@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import lru_cache
 from typing import Final
 
 from gateway.errors import Reason
@@ -58,11 +57,15 @@ class Limit:
     rate: Rate
     per: Per
     scope: str = ""
+    _named: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_named", f"{self.scope}\n{self.rate.count}/{self.rate.period:g}")
 
     def key(self, caller: Caller) -> str:
         """The name of the bucket for `caller`. Per view without a proven view counts per principal."""
         per, subject = _subject(self.per, caller)
-        return f"{caller.app}\n{self.scope}\n{_counted(self.rate)}\n{per}\n{subject}"
+        return f"{caller.app}\n{self._named}\n{per}\n{subject}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +159,6 @@ class Obligations:
 NO_OBLIGATIONS: Final = Obligations()
 
 _STARTED: Final = {Window.HOUR: "%Y-%m-%dT%H", Window.DAY: "%Y-%m-%d", Window.MONTH: "%Y-%m"}
-
-
-@lru_cache(maxsize=1024)
-def _counted(rate: Rate) -> str:
-    return f"{rate.count}/{rate.period:g}"
 
 
 def _subject(per: Per, caller: Caller) -> tuple[str, str]:

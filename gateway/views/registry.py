@@ -203,7 +203,9 @@ class Views:
         """The view that `proof` proves. Raises `Refusal` (`view-unproven`)."""
         parts = split(proof)
         view = self._views.get(parts[0]) if parts else None
-        if parts is None or view is None or view.principal != principal or app not in (None, view.app):
+        if parts is None or view is None or app not in (None, view.app):
+            raise Refusal(Reason.VIEW_UNPROVEN, "This view is not open here. Open the app again.")
+        if view.principal is not principal and view.principal != principal:
             raise Refusal(Reason.VIEW_UNPROVEN, "This view is not open here. Open the app again.")
         if not view.key.accepts(parts[1], parts[2]):
             raise Refusal(Reason.VIEW_UNPROVEN, "The proof of this call is wrong or was used before.")

@@ -19,6 +19,7 @@ from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
 from mcp_types import methods as surface
 from pydantic import ValidationError
 
+from gateway.contract import read_json
 from gateway.mcp.envelope import (
     CLIENTS,
     LONGEST_CLIENT,
@@ -134,7 +135,7 @@ class UpstreamFast:
     def _read(self, body: bytes, name: bytes) -> Message | None:
         """The call of the tool `name` in `body`; None for anything that the SDK has to judge."""
         try:
-            message = decoder.decode(body.decode())
+            message = read_json(decoder, body.decode())
         except (ValueError, RecursionError):
             return None
         if type(message) is not dict or message.keys() != _MESSAGE or id_text(message["id"]) is None:

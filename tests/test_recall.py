@@ -1,0 +1,19 @@
+"""What was found out of header fields is remembered, within bounds."""
+
+from gateway.model import Headers
+from gateway.recall import FEW, recalled
+
+
+def test_the_same_fields_are_looked_at_once_and_many_each_time() -> None:
+    """So that what is kept is bounded; another argument is another question."""
+    asked: list[tuple[Headers, int]] = []
+
+    @recalled
+    def counted(headers: Headers, more: int) -> int:
+        asked.append((headers, more))
+        return len(headers) + more
+
+    few, many = (("etag", "1"),), (("etag", "1"),) * (FEW + 1)
+    assert [counted(few, 1), counted((("etag", "1"),), 1), counted(few, 2)] == [2, 2, 3]
+    assert [counted(many, 0), counted(many, 0)] == [FEW + 1] * 2
+    assert asked == [(few, 1), (few, 2), (many, 0), (many, 0)]
