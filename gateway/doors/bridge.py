@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import hmac
 import secrets
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 
@@ -272,7 +272,10 @@ class _Connection:
         def caller(reported_model: bool) -> Caller:
             return views.caller_of(view, Door.BRIDGE, reported_model=reported_model)
 
-        peer = UiPeer(self._door.answers[view.app], caller, on_ui, self._aside)
+        def turn() -> Awaitable[None]:
+            return views.precedence.turn(view.principal.id)
+
+        peer = UiPeer(self._door.answers[view.app], caller, on_ui, self._aside, turn)
         await ending.enter_async_context(peer)
         self._seats[view.id] = _Seat(view, peer, ending, _digest(token))
         views.connect(view, on_webmcp, on_ui)
@@ -288,7 +291,10 @@ class _Connection:
             return
         if frame.channel is Channel.UI:
             await seat.peer.receive(message, beside)
-        elif seat.view.session is not None and not seat.view.session.receive(message):
+            return
+        if "result" in message:
+            self._door.views.precedence.come(seat.view.principal.id)
+        if seat.view.session is not None and not seat.view.session.receive(message):
             self._door.views.disconnect(seat.view)
 
     def _whole(self, message: dict[str, Json]) -> dict[str, Json]:

@@ -53,14 +53,20 @@ class UiPeer:
 
     `caller` gives the view as the connection proves it, told whether the view reports a model; it raises `Refusal` once
     that is gone. `send` takes answers, and notifications on account of a call;
-    `aside` puts the bytes of an answer beside it.
+    `aside` puts the bytes of an answer beside it, and `turn` is waited for before each call.
     An async context manager: leaving it cancels what is in flight.
     """
 
     def __init__(
-        self, answers: Answers, caller: Callable[[bool], Caller], send: Send, aside: Aside | None = None
+        self,
+        answers: Answers,
+        caller: Callable[[bool], Caller],
+        send: Send,
+        aside: Aside | None = None,
+        turn: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._answers = answers
+        self._turn = turn
         self._speaker = Speaker(caller, self._notify, aside)
         self._send = send
         self._tasks = asyncio.TaskGroup()
@@ -142,6 +148,8 @@ class UiPeer:
                 task.cancel()
 
     async def _answer(self, id: Id, method: str, params: Message, beside: Beside | None) -> None:
+        if self._turn is not None:
+            await self._turn()
         speaker = self._speaker if beside is None else replace(self._speaker, handed=beside.handed)
         outcome, own = await _outcome(method, self._answers.answer(method, params, speaker))
         del self._calls[id]  # before the answer leaves: from then on the view may use the id again

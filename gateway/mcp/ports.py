@@ -13,6 +13,7 @@ from gateway.errors import Refusal
 from gateway.mcp.results import Aside
 from gateway.model import Caller, Door, Json, Principal, Request, Resource, Response, Tell, ViewTool
 from gateway.quick import quick
+from gateway.views.precedence import Precedence
 from gateway.views.relay import Relay
 from gateway.views.shown import Shown
 from gateway.views.view import Attached, LiveView, Opened
@@ -68,6 +69,9 @@ class PackedApp(Protocol):
 
 class Views(Protocol):
     """The live views: `gateway.views.registry.Views`, as much of it as a mount needs. `app` None is every app."""
+
+    @property
+    def precedence(self) -> Precedence: ...
 
     def tools(self, principal: Principal, app: str | None) -> tuple[ViewTool, ...]: ...
 

@@ -216,9 +216,12 @@ class Face:
         standing = request.method == "GET"
         if standing:
             self._streams.add(ending)
+        else:
+            self._views.precedence.come(principal.id)
         try:
             return await serve(self._asgi, request, User(principal), ending)
         finally:
+            self._views.precedence.gone(principal.id)
             self._streams.discard(ending)
 
     def renew(self) -> None:

@@ -15,6 +15,7 @@ from mcp import types as mcp
 from gateway.errors import Reason, Refusal
 from gateway.model import Caller, Door, Initiator, Principal, Secret, ViewTool
 from gateway.views.initiator import CLAIMED, Cause, Taint
+from gateway.views.precedence import Precedence
 from gateway.views.proof import encode, split
 from gateway.views.relay import Relay
 from gateway.views.session import JsonObject, PageSession
@@ -56,6 +57,7 @@ class Views:
         self.apps = apps
         self._each = each
         self._clock = clock
+        self.precedence = Precedence(clock)
         self._views: dict[str, View] = {}
         self._launches: dict[str, _Launch] = {}
         self._taints: dict[tuple[str, str], tuple[float, Taint]] = {}
@@ -128,7 +130,12 @@ class Views:
         """Begin the MCP session with the page of `view`; `send` carries a message on its webmcp channel."""
         self.disconnect(view)
         view.tell = tell
-        session = PageSession(send, lambda listed: self._listed(view, session, listed))
+
+        async def first(message: JsonObject) -> None:
+            await send(message)
+            self.precedence.gone(view.principal.id)
+
+        session = PageSession(first, lambda listed: self._listed(view, session, listed))
         view.session = session
         self._running[view.id] = self._sessions.create_task(session.run())
 

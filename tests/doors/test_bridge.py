@@ -16,6 +16,7 @@ from gateway import mux
 from gateway.doors.bodies import LIFE, Bodies
 from gateway.doors.tickets import Tickets
 from gateway.model import LOCAL, Channel
+from gateway.views.precedence import Precedence
 from tests.world import World
 
 LOCAL_OTHER = replace(LOCAL, subject="other")
@@ -191,6 +192,26 @@ async def test_bytes_of_unknown_length_are_not_taken(world: World) -> None:
         url, headers = f"{world.console}/bridge/bodies/{'a' * 22}", {"content-type": "application/octet-stream"}
         async with client.put(url, data=chunks(), headers=headers) as answer:
             assert answer.status == 411
+
+
+async def test_the_models_messages_go_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From where they come in to where they leave, on their way to the page and back."""
+    told: list[str] = []
+    for name in ("come", "gone"):
+        monkeypatch.setattr(Precedence, name, lambda _, principal, name=name: told.append(f"{name} {principal}"))
+    async with world.client() as model, model.post(f"{world.url}/mcp/cart", json={}):
+        assert told == [f"come {LOCAL.id}", f"gone {LOCAL.id}"]
+        told.clear()
+    async with console(world) as client, connected(world, client) as host:
+        view = (await host.open()).view
+        asked = await host.hear()
+        assert isinstance(asked, mux.Message)
+        assert (asked.channel, asked.message["method"]) == (Channel.WEBMCP, "initialize")
+        result = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "page", "version": "1"}}
+        answer: dict[str, Any] = {"jsonrpc": "2.0", "id": asked.message["id"], "result": result}
+        await host.say(mux.Message(view, Channel.WEBMCP, answer))
+        assert isinstance(await host.hear(), mux.Message)
+        assert told[:2] == [f"gone {LOCAL.id}", f"come {LOCAL.id}"]
 
 
 async def test_a_reload_does_not_wash_the_model_off(world: World) -> None:

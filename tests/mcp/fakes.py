@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -37,6 +38,7 @@ from gateway.model import (
     Tell,
     ViewTool,
 )
+from gateway.views.precedence import Precedence
 from gateway.views.relay import Relay
 from gateway.views.view import Attached, LiveView, Opened
 
@@ -82,6 +84,7 @@ class FakeViews:
         self._tools: dict[Principal, tuple[ViewTool, ...]] = {}
         self._watchers: set[Callable[[Principal], None]] = set()
         self.gestures: list[float | None] = []
+        self.precedence = Precedence(time.monotonic)
 
     def offer(self, principal: Principal, *tools: ViewTool) -> None:
         """The page of `principal` offers other tools now."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -225,6 +225,31 @@ async def test_answers_and_unknown_notifications_are_passed_over(wire: Wire) -> 
     await wire.peer.receive({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": 5})
     assert (await wire.ask("ping"))["result"] == {}
     assert wire.received.empty()
+
+
+async def test_a_call_waits_for_its_turn() -> None:
+    """A model's call may be in the gateway's hands."""
+    turn = asyncio.Event()
+    async with Mount(app="cart").face() as served:
+        wire = Wire(served)
+        wire.peer = UiPeer(OwnAnswers(served.face.catalog), wire.caller, wire.receive, turn=turn_of(turn))
+        async with wire.peer:
+            await wire.peer.receive({"jsonrpc": "2.0", "id": 1, "method": "ping"})
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert wire.received.empty()
+            turn.set()
+            async with asyncio.timeout(5):
+                assert (await wire.received.get())["id"] == 1
+
+
+def turn_of(event: asyncio.Event) -> Callable[[], Awaitable[None]]:
+    """A turn that comes with `event`."""
+
+    async def turn() -> None:
+        await event.wait()
+
+    return turn
 
 
 async def test_what_breaks_inside_is_told_without_its_words(wire: Wire) -> None:

@@ -1,0 +1,45 @@
+"""The model's calls go first: while one of them is in the gateway's hands, calls of pages wait a moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+MOMENT = 0.02
+"""Seconds that a page's call waits at most, and for which a message is taken to be in the gateway's hands."""
+
+
+@dataclass(slots=True)
+class _Held:
+    until: float
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Precedence:
+    """Who has a model's message under way here, by principal. `clock` is that of the event loop."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._held: dict[str, _Held] = {}
+
+    def come(self, principal: str) -> None:
+        """A message of a model came in, or a page's answer to one."""
+        until = self._clock() + MOMENT
+        held = self._held.setdefault(principal, _Held(until))
+        held.until = until
+
+    def gone(self, principal: str) -> None:
+        """It has left, to the page or to the model."""
+        held = self._held.pop(principal, None)
+        if held is not None:
+            held.gone.set()
+
+    async def turn(self, principal: str) -> None:
+        """Wait until a page's call may begin."""
+        held = self._held.get(principal)
+        if held is not None and (left := held.until - self._clock()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await held.gone.wait()

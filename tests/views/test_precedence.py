@@ -1,0 +1,41 @@
+"""Calls of pages wait a moment while a model's message is in the gateway's hands."""
+
+import asyncio
+
+from gateway.views.precedence import Precedence
+
+
+async def waiting(precedence: Precedence, principal: str) -> asyncio.Task[None]:
+    """A page's call, as far as it gets at once."""
+    task = asyncio.ensure_future(precedence.turn(principal))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    return task
+
+
+def ruled(now: list[float]) -> Precedence:
+    """One whose clock a test moves; what waits, waits a little in truth."""
+    return Precedence(lambda: now[0])
+
+
+async def test_a_pages_call_waits_until_the_models_message_has_left() -> None:
+    """And only the calls of the same principal."""
+    precedence = ruled([-1000.0])
+    precedence.come("a")
+    mine, others = await waiting(precedence, "a"), await waiting(precedence, "b")
+    assert (mine.done(), others.done()) == (False, True)
+    precedence.gone("a")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert mine.done()
+    assert (await waiting(precedence, "a")).done()
+
+
+async def test_nobody_waits_for_a_message_that_never_leaves() -> None:
+    """A moment each, and not for one that came long ago."""
+    now = [100.0]
+    precedence = ruled(now)
+    precedence.come("a")
+    await precedence.turn("a")
+    now[0] += 1
+    assert (await waiting(precedence, "a")).done()
