@@ -26,6 +26,7 @@ from gateway.stores.records import Records
 from gateway.stores.sql import Database
 
 PASSES: Final = 7
+AT_ONCE: Final = 32
 _BURST: Final = 250
 _FIELDS: Final[dict[str, Json]] = {
     **{"kind": "http", "principal": "https://login.example|agent|person-4711", "app": "bench", "view": "v" * 22},
@@ -68,7 +69,13 @@ async def _measure(folder: Path, lines: int) -> list[Cost]:
     return [
         await _written("in the journal", Journal(folder / "plain"), lines),
         await _written("with two paths of `redact`", Journal(folder / "redact", ("$.url", "$..email")), lines),
-        await _written("with `fsync: always`", Journal(folder / "fsync", keeping=Keeping(fsync=True)), lines // 10),
+        await _synced("with `fsync: always`", Journal(folder / "fsync", keeping=Keeping(fsync=True)), lines // 10, 1),
+        await _synced(
+            f"with `fsync: always`, {AT_ONCE} at once",
+            Journal(folder / "shared", keeping=Keeping(fsync=True)),
+            lines,
+            AT_ONCE,
+        ),
         await _filled("from there into SQLite, in the background", folder, lines),
     ]
 
@@ -88,6 +95,25 @@ def _append(journal: Journal, lines: int, number: int) -> float:
     return 1e6 * (time.perf_counter() - started) / lines
 
 
+async def _synced(what: str, journal: Journal, lines: int, at_once: int) -> Cost:
+    """Each line waits for the disk, as many at once as a gateway with so many connections writes."""
+
+    each = max(1, lines // at_once)
+
+    async def write(number: int) -> None:
+        for line in range(each):
+            journal.append(_record(f"{number}-{line}"))
+            await journal.synced()
+
+    passes = []
+    async with journal:
+        for _ in range(PASSES):
+            started = time.perf_counter()
+            await asyncio.gather(*map(write, range(at_once)))
+            passes.append(1e6 * (time.perf_counter() - started) / (each * at_once))
+    return _cost(what, passes)
+
+
 async def _filled(what: str, folder: Path, lines: int) -> Cost:
     """Lines come in bursts, as many at once as a busy gateway writes between two transactions."""
     async with (
@@ -95,24 +121,18 @@ async def _filled(what: str, folder: Path, lines: int) -> Cost:
         Journal(folder / "filled") as journal,
         asyncio.TaskGroup() as tasks,
     ):
-        records = Records(database)
-        filler = tasks.create_task(Filler(records, journal).run())
+        filler = Filler(Records(database), journal)
+        running = tasks.create_task(filler.run())
         costs = []
         for number in range(PASSES):
             burst = [_record(f"{number}-{line}") for line in range(min(lines, _BURST))]
             for record in burst:
                 journal.append(record)
             before = time.process_time()
-            while await _behind(records, journal):
-                await asyncio.sleep(0.05)
+            await filler.caught_up()
             costs.append(1e6 * (time.process_time() - before) / len(burst))
-        filler.cancel()
+        running.cancel()
     return _cost(what, costs[1:])
-
-
-async def _behind(records: Records, journal: Journal) -> bool:
-    position = await records.position(journal.chain)
-    return position is None or position.end < journal.position
 
 
 def _record(id: str) -> AuditRecord:

@@ -98,7 +98,10 @@ class Recording:
         audit = self._config.audit
         found = [self.journal.keep()]
         for sink in self._sinks():
-            found.append(Filler(sink, self.journal, self._metrics, self._teller(f"sink {sink.name}")).run())
+            filler = Filler(sink, self.journal, self._metrics, self._teller(f"sink {sink.name}"))
+            if sink is self._records:
+                self._records.follow(filler.caught_up)
+            found.append(filler.run())
         if audit.retain is not None:
             found.append(Retention(self.journal, self._records.database, audit.retain).run())
         if self._spans is not None:

@@ -45,26 +45,23 @@ class Durations(Collector):
 
     def __init__(self, name: str, meaning: str, labels: tuple[str, ...], registry: CollectorRegistry) -> None:
         self._named = (name, meaning, None, None, labels)
-        self._counts: dict[tuple[str, ...], list[int]] = {}
-        self._sums: dict[tuple[str, ...], float] = {}
+        self._measured: dict[tuple[str, ...], list[float]] = {}  # how many up to each bound, and the sum of all seconds
         registry.register(self)
 
     def add(self, seconds: float, *labels: str) -> None:
         """One that took so long."""
-        counts = self._counts.get(labels)
-        if counts is None:
-            counts = self._counts[labels] = [0] * (len(_SECONDS) + 1)
-            self._sums[labels] = 0.0
-        counts[bisect_left(_SECONDS, seconds)] += 1
-        self._sums[labels] += seconds
+        measured = self._measured.get(labels)
+        if measured is None:
+            measured = self._measured[labels] = [0] * (len(_SECONDS) + 2)
+        measured[bisect_left(_SECONDS, seconds)] += 1
+        measured[-1] += seconds
 
     def collect(self) -> Iterator[Metric]:
         """What the library asks for when somebody looks."""
         family = HistogramMetricFamily(*self._named)
         bounds = [*map(str, _SECONDS), "+Inf"]
-        for labels, counts in self._counts.items():
-            below = list(accumulate(counts))
-            family.add_metric(labels, list(zip(bounds, below, strict=True)), self._sums[labels])
+        for labels, (*counts, total) in self._measured.items():
+            family.add_metric(labels, list(zip(bounds, accumulate(counts), strict=True)), total)
         yield family
 
 

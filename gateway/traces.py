@@ -145,10 +145,10 @@ class Tracer:
 
     def _unrecorded(self, parent: Trace | None) -> Trace:
         """A place in the trace of `parent`, or in a new one, which nobody collects."""
-        drawn = self._randomness.hex
         if parent is None:
-            return Trace(drawn(16), drawn(8))
-        return Trace(parent.id, drawn(8), parent.sampled, parent.state)
+            drawn = self._randomness.hex(24)
+            return Trace(drawn[:32], drawn[32:])
+        return Trace(parent.id, self._randomness.hex(8), parent.sampled, parent.state)
 
 
 def _trace(found: otel.SpanContext) -> Trace:

@@ -79,6 +79,20 @@ def closed(path: Path) -> Iterator[None]:
         os.close(closed_for_writing)
 
 
+@contextmanager
+def unkept(path: Path) -> Iterator[None]:
+    """What is written to the journal is taken, and cannot be brought to a disk: it goes into a pipe."""
+    (number,) = [int(one.name) for one in Path("/proc/self/fd").iterdir() if one.resolve() == path]
+    kept, (end, pipe) = os.dup(number), os.pipe()
+    os.dup2(pipe, number, inheritable=False)
+    try:
+        yield
+    finally:
+        os.dup2(kept, number, inheritable=False)
+        for one in (kept, end, pipe):
+            os.close(one)
+
+
 BREAKS: dict[str, Callable[[Path], AbstractContextManager[None]]] = {"full": full, "closed": closed}
 
 
@@ -133,6 +147,25 @@ async def test_a_full_disk_is_said_aloud(
             assert await asked(world, client, "GET") == 200
             assert not any(words in one for one in await problems(world, client))
             assert "can be written again" in caplog.text
+    finally:
+        await backend.stop()
+
+
+@pytest.mark.parametrize(("fsync", "statuses"), [("always", (200, 503)), ("never", (200, 201))])
+async def test_a_disk_that_does_not_keep_what_is_written(tmp_path: Path, fsync: str, statuses: tuple[int, int]) -> None:
+    """With `fsync: always` nothing is sent that changes something, as if it could not be written."""
+    backend = Server(bound())
+    await backend.start(answering())
+    policy = POLICY.replace("PORT", str(backend.port))
+    try:
+        async with (
+            running(tmp_path, policy=policy, extra=f"audit: {{fsync: {fsync}}}") as world,
+            world.client(headers=CLIENT) as client,
+        ):
+            assert await asked(world, client, "POST") == 201
+            with unkept(world.config.journal):
+                assert (await asked(world, client, "GET"), await asked(world, client, "POST")) == statuses
+                assert bool(await problems(world, client)) is (fsync == "always")
     finally:
         await backend.stop()
 

@@ -21,14 +21,13 @@ class Measure:
         self._metrics.journal_lines.add(kind, phase)
 
     def closed(self, kind: str, fields: Mapping[str, Json], timing: Mapping[str, float], seconds: float) -> None:
-        """Count one record by its kind; `timing` is in milliseconds by step."""
-        metrics, app = self._metrics, _word(fields, "app")
+        """Count one record by its kind; `timing` is in seconds by step."""
+        metrics, app, door = self._metrics, _word(fields, "app"), _word(fields, "door")
         status = fields.get("status")
         answered = status_class(status if isinstance(status, int) else 0)
         match kind:
             case "http":
-                words = (_word(fields, "door"), _word(fields, "route"), _word(fields, "decision"))
-                metrics.requests.add(app, *words, answered)
+                metrics.requests.add(app, door, _word(fields, "route"), _word(fields, "decision"), answered)
                 masked = fields.get("masked")
                 for name in masked if isinstance(masked, list) else ():
                     metrics.secrets_masked.labels(name).inc()
@@ -39,10 +38,10 @@ class Measure:
                 return
             case _:
                 return
-        metrics.refused(app, _word(fields, "door"), _word(fields, "reason") or None)
+        metrics.refused(app, door, _word(fields, "reason") or None)
         metrics.request_seconds.add(seconds, kind, app)
-        for step, milliseconds in timing.items():
-            metrics.step_seconds.add(milliseconds / 1000, kind, step)
+        for step, took in timing.items():
+            metrics.step_seconds.add(took, kind, step)
 
 
 def _word(fields: Mapping[str, Json], name: str) -> str:

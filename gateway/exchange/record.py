@@ -44,12 +44,16 @@ TRACED: Final = ("app", "door", "initiator", "route", "decision", "reason", "met
 class Writer(Protocol):
     """Where records go; `OSError` says that a line was not written."""
 
-    def append(self, record: AuditRecord) -> None:
-        """Write one line."""
+    def append(self, record: AuditRecord) -> AuditRecord:
+        """Write one line, and give the record as it was written."""
         ...
 
     def redacted(self, record: AuditRecord) -> AuditRecord:
         """The record as it may be written, here and elsewhere."""
+        ...
+
+    async def synced(self) -> None:
+        """Wait until what was written lasts as long as the configuration wants."""
         ...
 
 
@@ -98,7 +102,7 @@ class Record:
     def mark(self, step: str) -> None:
         """The step named `step` ends now; a step that comes again adds to what it took."""
         now = time.perf_counter()
-        self._timing[step] = round(self._timing.get(step, 0.0) + (now - self._since) * 1000, 3)
+        self._timing[step] = self._timing.get(step, 0.0) + now - self._since
         if self.span.recording:
             self.span.step(step, now - self._since)
         self._since = now
@@ -119,7 +123,8 @@ class Record:
         if self._closed:
             return
         self._closed = True
-        self.note(status=status, reason=reason, detail=detail, timing={**self._timing})
+        timing: Json = {step: round(1000 * took, 3) for step, took in self._timing.items()}
+        self.note(status=status, reason=reason, detail=detail, timing=timing)
         seconds = time.perf_counter() - self._began
         self._recorder.measure.closed(self.kind, self.fields, self._timing, seconds)
         if self.span.recording:
@@ -182,17 +187,20 @@ class Recorder:
 
     async def write(self, record: Record, phase: str, *, binding: bool = True) -> None:
         """Write one line of `record`; where a `binding` intent cannot be written, nothing happens (`Refusal`)."""
-        line = self._journal.redacted(AuditRecord(record.id, phase, time.time(), dict(record.fields)))
+        said = AuditRecord(record.id, phase, time.time(), record.fields.copy())
         try:
-            self._journal.append(line)
+            line = self._journal.append(said)
+            await self._journal.synced()
             self.measure.line(record.kind, phase)
             self._works()
         except OSError as error:
+            line = self._journal.redacted(said)
             refuses = phase == "intent" and binding and self._refuses(record.safe)
             self._fails(record, error, "refused" if refuses else "continued")
             if refuses:
                 raise Refusal(Reason.AUDIT_UNAVAILABLE, "The record of this request cannot be written.") from error
-        await self._hooks.audit_record(line)
+        if self._hooks.hear_records:
+            await self._hooks.audit_record(line)
 
     def _works(self) -> None:
         if self._failing:

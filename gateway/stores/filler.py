@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Final, Protocol
 
 from gateway.quick import quick
-from gateway.stores.followers import Follower
 from gateway.stores.journal import Journal
 from gateway.stores.lines import Line, read_line
 from gateway.stores.segments import line_before, lines_from
@@ -18,13 +19,21 @@ from gateway.telemetry import Metrics
 
 log = logging.getLogger(__name__)
 
-BATCH = 500
-BUFFER = 5000
+BATCH: Final = 500
+SLICE: Final = 20
+"""Lines that are read at a time: an exchange that comes meanwhile waits no longer."""
+
 LINGER_SECONDS = 0.25
+"""Lines are copied when none came for so long: in one transaction for many, and when exchanges leave time for it."""
+LATEST_SECONDS = 5.0
+"""They wait for that no longer than this."""
+REST: Final = 4.0
+"""How many times as long as it took to copy lines nothing is copied after that, where exchanges came meanwhile."""
+
 WITNESS_SECONDS: Final = 60.0
 """Between two looks at which other journals the sink has."""
-REST: Final = 4.0
-"""How many times as long as it took to store lines the sink is left alone after that."""
+ASKED_SECONDS = 2.0
+"""Who reads the sink waits for the lines before that no longer."""
 
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 10.0
@@ -81,6 +90,10 @@ class Filler:
         self._metrics = metrics or Metrics()
         self._tell = tell
         self._end = 0
+        self._witnessed = -math.inf
+        self._failing = False
+        self._asked = asyncio.Event()
+        self._moved = asyncio.Event()
 
     async def run(self) -> None:
         """Copy from where the sink was left, until the journal closes; what fails is tried again and again."""
@@ -88,14 +101,19 @@ class Filler:
         self._metrics.look(self._look)
         while True:
             try:
-                with self._journal.subscribe(BUFFER) as follower:
-                    await self._catch_up(self._journal.position)
-                    self._tell(None)
-                    pause = FIRST_PAUSE_SECONDS
-                    await self._follow(follower)
-                if not follower.lost:
-                    return
+                self._end = await self._left_off()
+                self._witnessed = -math.inf
+                await self._copy()
+                self._failing = False
+                self._tell(None)
+                pause = FIRST_PAUSE_SECONDS
+                while await self._journal.grown(self._end):
+                    await self._rest()
+                    await self._copy()
+                return
             except OSError as error:
+                self._failing = True
+                self._moved.set()
                 self._metrics.sink_failures.labels(self._sink.name).inc()
                 name = self._sink.name
                 log.warning("the %s falls behind the journal, next try in %.1f s: %s", name, pause, error)
@@ -103,31 +121,53 @@ class Filler:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
-    async def _catch_up(self, end: int) -> None:
-        """Copy what stands in the files before the byte `end`."""
-        self._end = await self._left_off()
-        self._journal.witness(await self._sink.chains())
-        lines = self._lines(end)
-        while batch := await asyncio.to_thread(lambda: list(islice(lines, BATCH))):
-            await self._store(batch)
-        self._end = end
+    async def caught_up(self) -> None:
+        """Wait until the sink has what stands in the journal now, unless it is down, or that takes too long."""
+        end = self._journal.position
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ASKED_SECONDS):
+                while self._end < end and not self._failing:
+                    self._asked.set()
+                    self._moved.clear()
+                    await self._moved.wait()
 
-    async def _follow(self, follower: Follower) -> None:
-        """Copy lines as they are written: the next one begins at the byte `_end`."""
+    async def _rest(self) -> None:
+        """Wait until nothing more was written for a while, or somebody asks."""
         loop = asyncio.get_running_loop()
-        witnessed = loop.time()
-        while lines := await follower.batch(BATCH):
-            end = self._end
-            placed = [Placed(line, end := end + len(line.text) + 1) for line in lines]
-            began = loop.time()
-            await self._store(placed)
-            # Lines come in bursts: one transaction for many. And exchanges come first: what they do not leave time for
-            # is read from the journal when they do.
-            linger = LINGER_SECONDS if len(lines) < BATCH else 0.0
-            await asyncio.sleep(max(linger, REST * (loop.time() - began)))
-            if loop.time() - witnessed > WITNESS_SECONDS:
-                witnessed = loop.time()
-                self._journal.witness(await self._sink.chains())
+        latest = loop.time() + LATEST_SECONDS
+        seen = -1
+        while self._journal.position != seen and loop.time() < latest:
+            seen = self._journal.position
+            if await self._pause(LINGER_SECONDS):
+                return
+
+    async def _pause(self, seconds: float) -> bool:
+        """Wait so long; True where somebody asks before."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._asked.wait(), seconds)
+        return self._asked.is_set()
+
+    async def _copy(self) -> None:
+        """Copy what stands in the files now, one transaction for many lines, and time for exchanges between them."""
+        loop = asyncio.get_running_loop()
+        end = self._journal.position
+        while self._end < end:
+            began, before = loop.time(), self._journal.position
+            await self._copy_some(end)
+            if self._end < end and self._journal.position > before:
+                await self._pause(REST * (loop.time() - began))
+        if self._end >= self._journal.position:
+            self._asked.clear()
+        if loop.time() - self._witnessed > WITNESS_SECONDS:
+            self._journal.witness(await self._sink.chains())
+            self._witnessed = loop.time()
+
+    async def _copy_some(self, end: int) -> None:
+        read, behind = await self._read(end)
+        if read:
+            await self._sink.store(self._journal.chain, read, Position(read[-1].end, read[-1].line.hash))
+        self._end = behind
+        self._moved.set()
 
     async def _left_off(self) -> int:
         """The byte from which to go on; 0 where the journal is not the one of before up to there."""
@@ -140,19 +180,21 @@ class Filler:
         except ValueError:
             return 0
 
-    async def _store(self, placed: list[Placed]) -> None:
-        await self._sink.store(self._journal.chain, placed, Position(placed[-1].end, placed[-1].line.hash))
-        self._end = placed[-1].end
-
-    def _lines(self, end: int) -> Iterator[Placed]:
-        path = self._journal.path
-        for offset, raw in lines_from(path, self._end):
-            if offset > end:
-                return
+    async def _read(self, end: int) -> tuple[list[Placed], int]:
+        """The next lines up to the byte `end` that are whole, and the byte behind all that were looked at."""
+        path, start = self._journal.path, self._end
+        found = await asyncio.to_thread(
+            lambda: list(islice(takewhile(lambda one: one[0] <= end, lines_from(path, start)), BATCH))
+        )
+        placed: list[Placed] = []
+        for number, (offset, raw) in enumerate(found, 1):
             try:
-                yield Placed(read_line(raw), offset)
+                placed.append(Placed(read_line(raw), offset))
             except ValueError as error:
                 log.error("%s: the line that ends at byte %d is not copied, it %s", path, offset, error)
+            if number % SLICE == 0:
+                await asyncio.sleep(0)
+        return placed, found[-1][0] if found else end
 
     def _look(self) -> None:
         self._metrics.sink_lag_bytes.labels(self._sink.name).set(max(0, self._journal.position - self._end))

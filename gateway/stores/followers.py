@@ -45,16 +45,12 @@ class Follower:
         return self
 
     async def __anext__(self) -> Line:
-        for line in await self.batch(1):
-            return line
-        raise StopAsyncIteration
-
-    async def batch(self, limit: int) -> list[Line]:
-        """Up to `limit` lines, as soon as there is one; none at the end."""
         while not self._lines and not self._ended:
             self._wake.clear()
             await self._wake.wait()
-        return [self._lines.popleft() for _ in range(min(limit, len(self._lines)))]
+        if not self._lines:
+            raise StopAsyncIteration
+        return self._lines.popleft()
 
     def __enter__(self) -> Self:
         return self

@@ -20,9 +20,10 @@ from typing import Self
 from gateway.errors import StartError
 from gateway.model import AuditRecord, Json
 from gateway.randomness import Randomness
+from gateway.stores.disk import Disk
 from gateway.stores.followers import Follower
 from gateway.stores.heads import EVERY, Key, new_key
-from gateway.stores.lines import LINE_START, NO_HASH, SALT_BYTES, Line, raw_lines_backwards, read_line, write_line
+from gateway.stores.lines import LINE_START, NO_HASH, SALT_BYTES, Line, chained, raw_lines_backwards, read_line
 from gateway.stores.redaction import Redaction
 from gateway.stores.segments import all_segments, closed_path, closed_segments, lines_backwards, start_of
 
@@ -44,7 +45,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """How a journal is kept. `fsync` waits for the disk at each line; a new file begins after `size` bytes, or after
+    """How a journal is kept. `fsync` has `synced` wait for the disk; a new file begins after `size` bytes, or after
     `every` seconds by the clock (86400: at midnight UTC); None is never."""
 
     fsync: bool = False
@@ -61,7 +62,7 @@ class Journal:
     a torn last line is set aside in a file beside it, and each intent without outcome gets one with the reason
     `result-unknown`. What the journal says of itself is signed with `key`, and proves all lines before it; at the
     start it says `opening`, too. A line
-    survives the death of the process, and a loss of power as far as the system had written it, or with `fsync`.
+    survives the death of the process, and a loss of power as far as the system had written it, or after `synced`.
     """
 
     def __init__(
@@ -94,6 +95,8 @@ class Journal:
         self._intents: dict[str, None] = {}
         self._beside: set[str] = set()
         self._followers: set[Follower] = set()
+        self._grew = asyncio.Event()
+        self._disk = Disk(path, lambda: (self._file, self.position))
 
     @property
     def position(self) -> int:
@@ -120,6 +123,7 @@ class Journal:
             self.seal()
         for follower in tuple(self._followers):
             follower.end()
+        self._disk.close()
         self._close()
 
     async def keep(self) -> None:
@@ -132,23 +136,42 @@ class Journal:
             except OSError as error:
                 log.error("the journal %s cannot be sealed: %s", self.path, error)
 
-    def append(self, record: AuditRecord) -> None:
-        """Write one line. Raises OSError, and then nothing of it is in the file."""
+    def append(self, record: AuditRecord) -> AuditRecord:
+        """Write one line, and give the record as it was written. Raises OSError, and then nothing of it is in the file.
+
+        Where `fsync` is wanted, it is on the disk only after `synced`.
+        """
         record = self.redacted(record)
-        opens = record.phase == "intent" or (record.phase == "outcome" and record.id not in self._intents)
         try:
             salt = self._randomness.hex(SALT_BYTES)
-            line = write_line(self.writer, self.seq + 1, self._hash, record, salt=salt, opens=opens)
+            raw, digest = chained(self.writer, self.seq + 1, self._hash, record, salt)
         except ValueError as error:
             raise OSError(errno.EINVAL, f"the record cannot be written as JSON: {error}") from error
-        self._write(line.text.encode("ascii") + b"\n")
-        self.seq, self._hash, self._sealed = line.seq, line.hash, False
+        self._write(raw)
+        before, self._hash = self._hash, digest
+        self.seq, self._sealed = self.seq + 1, False
         if record.phase == "intent":
             self._intents[record.id] = None
         elif record.phase == "outcome":
             self._intents.pop(record.id, None)
-        for follower in tuple(self._followers):
-            follower.offer(line)
+        self._grew.set()
+        if self._followers:
+            line = Line(self.writer, self.seq, before, digest, record, raw[:-1].decode("ascii"))
+            for follower in tuple(self._followers):
+                follower.offer(line)
+        return record
+
+    async def synced(self) -> None:
+        """Wait until what was written is on the disk, where `fsync` is wanted. Raises OSError where it is not."""
+        if self._keeping.fsync:
+            await self._disk.reached()
+
+    async def grown(self, position: int) -> bool:
+        """Wait until the journal reaches beyond `position`; False if it is closed, and does not."""
+        while self.position <= position and self._file >= 0:
+            self._grew.clear()
+            await self._grew.wait()
+        return self.position > position
 
     def redacted(self, record: AuditRecord) -> AuditRecord:
         """The record as it is written; what the journal says of itself stays as it is, since it is signed."""
@@ -172,6 +195,8 @@ class Journal:
         self.append(AuditRecord("", NOTE, now, self._key.signed(self.writer, self.seq + 1, self._hash, now, said)))
         self.heads += 1
         self._sealed = True
+        if self._keeping.fsync:
+            self._disk.bring()
 
     def witness(self, chains: Iterable[str]) -> None:
         """These journals stand beside this one in a database: its heads say so from now on, and none goes missing."""
@@ -194,7 +219,7 @@ class Journal:
             fresh.unlink()  # of a process that died here
         descriptor = _open_alone(fresh)
         try:
-            os.fsync(self._file)
+            self._disk.bring()
             os.link(self.path, place)  # at no moment is there no journal, so nobody else can begin one
             fresh.rename(self.path)
         except OSError:
@@ -231,8 +256,6 @@ class Journal:
             written = os.write(self._file, raw)
             if written != len(raw):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
-            if self._keeping.fsync:
-                os.fdatasync(self._file)
         except OSError:
             # A full disk took a part of the line: away with it, now or before the next one.
             self._torn = True
@@ -336,6 +359,7 @@ class Journal:
         return AuditRecord(intent.id, "outcome", self._now(), fields)
 
     def _close(self) -> None:
+        self._grew.set()
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

@@ -6,10 +6,11 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from json import encoder as json_encoder
 from json.encoder import encode_basestring_ascii
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from gateway.model import AuditRecord, Json
 from gateway.quick import quick
@@ -21,10 +22,10 @@ LINE_START = b'{"v":1,"writer":"'
 """How every line begins."""
 
 _text: Final = encode_basestring_ascii
-_encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_encoder: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
 
 _BLOCK = 256 * 1024
-_TEXT = rb'"(?:[^"\\]|\\.)*"'
+_TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
 _HEAD: Final = re.compile(
     rb'(?P<head>\{"v":1,"writer":"(?P<writer>[^"\\]*)","seq":(?P<seq>[0-9]{1,18}),"prev":"(?P<prev>[0-9a-f]{64})",'
     rb'"id":(?P<id>' + _TEXT + rb'),"phase":(?P<phase>' + _TEXT + rb'),"time":(?P<time>[0-9.e+-]{1,32}),'
@@ -43,8 +44,7 @@ _VALUES_START: Final = len(_SALT_START) + _SALT_LENGTH + len(b'","fields":')
 class Line:
     """One line: the `seq`th of `writer`, naming the hash of the line before. `text` is the line itself, as JSON.
 
-    `kept` is False where its values were deleted; the record has no fields then. `opens` says whether it is the first
-    line of its exchange or call, None where that is not known.
+    `kept` is False where its values were deleted; the record has no fields then.
     """
 
     writer: str
@@ -54,7 +54,6 @@ class Line:
     record: AuditRecord
     text: str
     kept: bool = True
-    opens: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,31 +64,46 @@ class Link:
     seq: int
     prev: str
     hash: str
+    id: str
     phase: str
     time: float
     values: bytes | None
 
 
-def write_line(
-    writer: str, seq: int, prev: str, record: AuditRecord, *, salt: str | None = None, opens: bool | None = None
-) -> Line:
-    """Put a record into the chain. Raises ValueError for what JSON cannot say.
+def write_line(writer: str, seq: int, prev: str, record: AuditRecord) -> Line:
+    """Put a record into the chain. Raises ValueError for what JSON cannot say."""
+    raw, digest = chained(writer, seq, prev, record, os.urandom(SALT_BYTES).hex())
+    return Line(writer, seq, prev, digest, record, raw[:-1].decode("ascii"))
+
+
+def chained(writer: str, seq: int, prev: str, record: AuditRecord, salt: str) -> tuple[bytes, str]:
+    """The line of a record, with its newline, and its `hash`. Raises ValueError for what JSON cannot say.
 
     `hash` is SHA-256 over the line as it stands before it. In there, `values` is SHA-256 over `salt` and the JSON of
     `fields`, which stand behind it: where these two are deleted, the chain still holds, and nobody can guess from it
     what they said.
     """
     try:
-        fields = _encode(record.fields if isinstance(record.fields, dict) else dict(record.fields))
-        words = f'"id":{_text(record.id)},"phase":{_text(record.phase)},"time":{_encode(record.time)}'
+        fields = _json(record.fields if type(record.fields) is dict else dict(record.fields))
+        words = f'"id":{_text(record.id)},"phase":{_text(record.phase)},"time":{_json(record.time)}'
     except (TypeError, RecursionError) as error:
         raise ValueError(str(error)) from error
-    salt = salt or os.urandom(SALT_BYTES).hex()
     values = hashlib.sha256(f"{salt}{fields}".encode("ascii")).hexdigest()
     head = f'{{"v":1,"writer":"{writer}","seq":{seq},"prev":"{prev}",{words},"values":"{values}"'
     digest = hashlib.sha256(head.encode("ascii")).hexdigest()
-    text = f'{head},"hash":"{digest}","salt":"{salt}","fields":{fields}}}'
-    return Line(writer, seq, prev, digest, record, text, opens=opens)
+    return f'{head},"hash":"{digest}","salt":"{salt}","fields":{fields}}}\n'.encode("ascii"), digest
+
+
+def _make_json() -> Callable[[Any], str]:
+    """Writes JSON; of the encoder in C, which the library makes anew for each value, there is one for all of them."""
+    make = getattr(json_encoder, "c_make_encoder", None)
+    if make is None:
+        return _encoder.encode
+    pieces = make(None, _encoder.default, encode_basestring_ascii, None, ":", ",", False, False, False)
+    return lambda value: "".join(pieces(value, 0))
+
+
+_json: Final = _make_json()
 
 
 def read_link(raw: bytes) -> Link:
@@ -97,17 +111,19 @@ def read_link(raw: bytes) -> Link:
     found = _HEAD.match(raw)
     if found is None:
         raise ValueError("is not a line of a journal")
-    digest = hashlib.sha256(found["head"]).hexdigest()
-    if found["hash"] != digest.encode():
+    head, writer, seq, prev, id, phase, time, values, said = found.groups()
+    digest = hashlib.sha256(head).hexdigest()
+    if said != digest.encode("ascii"):
         raise ValueError("was altered: its hash does not fit")
     return Link(
-        found["writer"].decode("ascii"),
-        int(found["seq"]),
-        found["prev"].decode(),
+        writer.decode("ascii"),
+        int(seq),
+        prev.decode("ascii"),
         digest,
-        json.loads(found["phase"]),
-        float(found["time"]),
-        _values(raw[found.end() :], found["values"]),
+        _word(id),
+        _word(phase),
+        float(time),
+        _values(raw[found.end() :], values),
     )
 
 
@@ -116,17 +132,19 @@ def read_line(raw: bytes) -> Line:
     try:
         text = raw.decode("ascii")
         link = read_link(raw)
-    except UnicodeDecodeError as error:
-        raise ValueError("is not a line of a journal") from error
-    try:
-        members = json.loads(text)
-        fields = {} if link.values is None else members["fields"]
-        record = AuditRecord(members["id"], link.phase, members["time"], fields)
+        fields = {} if link.values is None else json.loads(link.values.decode("ascii"))
         if type(fields) is not dict:
             raise TypeError
-    except (KeyError, TypeError, RecursionError, ValueError) as error:
+    except (TypeError, RecursionError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ValueError("is not a line of a journal") from error
+    record = AuditRecord(link.id, link.phase, link.time, fields)
     return Line(link.writer, link.seq, link.prev, link.hash, record, text.rstrip(" "), link.values is not None)
+
+
+def _word(quoted: bytes) -> str:
+    """A JSON text."""
+    said: str = json.loads(quoted) if b"\\" in quoted else quoted[1:-1].decode("ascii")
+    return said
 
 
 def without_values(raw: bytes) -> bytes | None:

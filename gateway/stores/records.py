@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import chain as joined
@@ -89,12 +89,19 @@ class Records:
 
     def __init__(self, database: Database) -> None:
         self.database = database
+        self._caught_up: Callable[[], Awaitable[None]] | None = None
+
+    def follow(self, caught_up: Callable[[], Awaitable[None]]) -> None:
+        """Before each query wait for `caught_up`: until the journal of this process is copied."""
+        self._caught_up = caught_up
 
     async def query(self, limit: int, fitting: Filter = Filter(), before: str | None = None) -> list[Record]:
         """The newest records first that fit, and older than the record with the id `before`.
 
         Raises OSError while the database is down.
         """
+        if self._caught_up is not None:
+            await self._caught_up()
         async with self.database.connect() as connection:
             edge: Any = None
             if before is not None:
@@ -104,6 +111,18 @@ class Records:
                 if edge is None:
                     return []
             return [_record(row) for row in await connection.execute(_newest(limit, fitting, edge))]
+
+    async def named(self, ids: Collection[str]) -> dict[str, Record]:
+        """The records with these ids."""
+        first = AUDIT.alias("first")
+        wanted, left = _joined_lines(first, AUDIT.alias("outcome")).where(first.c.opens), [*ids]
+        found: dict[str, Record] = {}
+        async with self.database.connect() as connection:
+            while left:
+                some, left = left[:_PAGE], left[_PAGE:]
+                rows = await connection.execute(wanted.where(first.c.id.in_(some)))
+                found |= {row.id: _record(row) for row in rows}
+        return found
 
     async def position(self, chain: str) -> Position | None:
         """How far the journal `chain` is in the database."""
@@ -154,8 +173,8 @@ async def _insert(connection: AsyncConnection, chain: str, placed: Sequence[Plac
 
 
 async def _opened(connection: AsyncConnection, lines: Sequence[Line]) -> set[str]:
-    """The ids of which there was a line before these, as far as the lines do not say so themselves."""
-    asked = [line.record.id for line in lines if line.opens is None and line.record.phase == "outcome"]
+    """The ids of these lines that have an intent, here or in the database."""
+    asked = [line.record.id for line in lines if line.record.phase == "outcome"]
     here = {line.record.id for line in lines if line.record.phase == "intent"}
     elsewhere = [id for id in asked if id not in here]
     if elsewhere:
@@ -177,9 +196,6 @@ def _row(chain: str, one: Placed, opened: set[str]) -> tuple[object, ...]:
     record = line.record
     said, phase = record.fields.get, record.phase
     status = said("status")
-    opens = line.opens
-    if opens is None:
-        opens = phase == "intent" or (phase == "outcome" and record.id not in opened)
     return (
         line.writer,
         line.seq,
@@ -187,7 +203,7 @@ def _row(chain: str, one: Placed, opened: set[str]) -> tuple[object, ...]:
         one.end,
         _word(record.id),
         phase,
-        opens,
+        phase == "intent" or (phase == "outcome" and record.id not in opened),
         record.time,
         *[_word(said(name)) for name in _COPIED],
         status if isinstance(status, int) and phase != NOTE else None,
@@ -206,10 +222,8 @@ def _word(value: Json) -> str | None:
 
 def _newest(limit: int, wanted: Filter, edge: Any) -> Select[Any]:
     first, outcome = AUDIT.alias("first"), AUDIT.alias("outcome")
-    end = and_(outcome.c.id == first.c.id, outcome.c.phase == "outcome")
     found = (
-        select(first.c.id, first.c.time, first.c.line, outcome.c.time.label("ended"), outcome.c.line.label("end"))
-        .select_from(first.outerjoin(outcome, end))
+        _joined_lines(first, outcome)
         .where(first.c.opens, *_conditions(wanted, first, outcome))
         .order_by(first.c.time.desc(), first.c.writer.desc(), first.c.seq.desc())
         .limit(limit)
@@ -217,6 +231,13 @@ def _newest(limit: int, wanted: Filter, edge: Any) -> Select[Any]:
     if edge is None:
         return found
     return found.where(tuple_(first.c.time, first.c.writer, first.c.seq) < tuple_(edge.time, edge.writer, edge.seq))
+
+
+def _joined_lines(first: FromClause, outcome: FromClause) -> Select[Any]:
+    """The first line of each record, with its outcome's where there is one."""
+    end = and_(outcome.c.id == first.c.id, outcome.c.phase == "outcome")
+    columns = (first.c.id, first.c.time, first.c.line, outcome.c.time.label("ended"), outcome.c.line.label("end"))
+    return select(*columns).select_from(first.outerjoin(outcome, end))
 
 
 def _conditions(wanted: Filter, first: FromClause, outcome: FromClause) -> Iterator[ColumnElement[bool]]:

@@ -15,6 +15,7 @@ def test_the_cost_of_a_line_is_told(capsys: pytest.CaptureFixture[str]) -> None:
         "in the journal",
         "with two paths of `redact`",
         "with `fsync: always`",
+        "with `fsync: always`, 32 at once",
         "from there into SQLite, in the background",
     ]
     assert all(float(number) > 0 for row in table[2:] for number in row.split("|")[2:4])

@@ -93,6 +93,26 @@ def run(folder: Path, *arguments: str) -> Result:
     return CliRunner().invoke(main, ["audit", command, "--config", str(folder / "gateway.yaml"), *rest])
 
 
+def test_what_is_not_copied_yet(folder: Path) -> None:
+    """A query finds what stands in the journal alone: new records, outcomes of old ones, and what no longer fits."""
+
+    async def write() -> None:
+        key = key_in(folder / "gateway.journal.key")
+        async with Journal(folder / "gateway.journal", key=key, now=lambda: START + 20) as journal:
+            # the start says of r11, whose intent is in the database, that its result is unknown
+            journal.append(AuditRecord("r12", "intent", START + 21, fields(12)))
+            journal.append(AuditRecord("r12", "outcome", START + 22, fields(12, status=404)))
+            journal.append(AuditRecord("r13", "intent", START + 23, fields(13)))
+
+    asyncio.run(write())
+    found = {one["id"]: one for one in json.loads(run(folder, "query", "--json").stdout)}
+    assert list(found)[-4:] == ["a1", "r11", "r12", "r13"]
+    assert (found["r11"]["reason"], found["r11"]["url"]) == ("result-unknown", "/<script>alert(1)</script>")
+    assert (found["r12"]["status"], found["r13"]["ended"]) == (404, None)
+    assert ids(run(folder, "query", "--json", "--reason", "result-unknown")) == ["r11"]
+    assert ids(run(folder, "query", "--json", "--limit", "1")) == ["r13"]
+
+
 async def changed(folder: Path, *statements: str) -> None:
     """Somebody who may write to the database has."""
     async with Database(f"sqlite:///{folder}/gateway.db") as database, database.connect() as connection:

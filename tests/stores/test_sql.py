@@ -96,15 +96,51 @@ async def test_more_than_a_batch(path: Path, url: str) -> None:
             await caught_up(path, url)
 
 
-async def test_slower_than_the_journal(path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where lines come faster than the buffer takes them, the file makes up for it."""
-    monkeypatch.setattr(filler, "BUFFER", 3)
+async def test_while_lines_come(path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they come without a pause, they are copied nevertheless, after a while."""
+    monkeypatch.setattr(filler, "LINGER_SECONDS", 0.05)
+    monkeypatch.setattr(filler, "LATEST_SECONDS", 0.2)
     async with Journal(path) as journal, Database(url) as database, filling(database, journal):
-        for number in range(100):
-            journal.append(record(str(number)))
-            if number % 10 == 0:
+        async with asyncio.timeout(10):
+            while not stored(url, "SELECT id FROM audit WHERE phase = 'outcome'"):
+                journal.append(record(str(journal.seq)))
                 await asyncio.sleep(0.005)
         await caught_up(path, url)
+
+
+async def test_a_reader_finds_what_was_written(path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long lines wait elsewise: who asks for records waits until they are copied."""
+    monkeypatch.setattr(filler, "LINGER_SECONDS", 3600)
+    async with Journal(path) as journal, Database(url) as database, asyncio.TaskGroup() as group:
+        records, copying = Records(database), Filler(Records(database), journal)
+        records.follow(copying.caught_up)
+        task = group.create_task(copying.run())
+        for number in range(3):
+            for line in range(2 * filler.BATCH):
+                journal.append(record(f"{number}-{line}"))
+            found = await asyncio.gather(records.query(1), records.query(5000))
+            assert (found[0][0].id, len(found[1])) == (f"{number}-999", 1000 * (number + 1))
+        task.cancel()
+
+
+async def test_a_reader_does_not_wait_for_a_database_that_is_down(
+    path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told so, instead of waiting for lines that do not come."""
+    monkeypatch.setattr(filler, "ASKED_SECONDS", 3600)
+    async with asyncio.timeout(10), Journal(path) as journal, Database(url) as database, asyncio.TaskGroup() as group:
+        file = Path(url.removeprefix("sqlite:///"))
+        file.unlink()
+        file.mkdir()
+        await database.reconnect()
+        records, told = Records(database), list[str | None]()
+        copying = Filler(records, journal, tell=told.append)
+        records.follow(copying.caught_up)
+        task = group.create_task(copying.run())
+        await until(lambda: bool(told))
+        with pytest.raises(OSError, match="cannot be used"):
+            await records.query(1)
+        task.cancel()
 
 
 async def test_the_end_of_the_journal(path: Path, url: str) -> None:

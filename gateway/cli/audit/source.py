@@ -7,7 +7,7 @@ import os
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +25,7 @@ from gateway.stores.heads import key_of, keys_beside, known_keys
 from gateway.stores.journal import NOTE
 from gateway.stores.lines import read_line
 from gateway.stores.records import Filter, Record, Records
-from gateway.stores.segments import all_segments, lines_from
+from gateway.stores.segments import all_segments, lines_backwards, lines_from
 from gateway.stores.sql import Database
 
 T = TypeVar("T")
@@ -98,10 +98,46 @@ def source(config: Path, record: str | None) -> Source:
 
 
 def newest(where: Source, limit: int, wanted: Filter) -> list[Record]:
-    """The newest records that fit, oldest first: of the database if there is one, else of the journal."""
+    """The newest records that fit, oldest first: of the database, and what the journal has beyond it; else of that
+    alone."""
     if where.database is not None and (where.journal is None or has_database(where.database)):
-        return run_on(where.database, lambda records: records.query(limit, wanted))[::-1]
+        return run_on(where.database, lambda records: _joined(records, where.journal, limit, wanted))
     return list(deque((one for one in every(where, wanted)), maxlen=limit))
+
+
+async def _joined(records: Records, journal: Path | None, limit: int, wanted: Filter) -> list[Record]:
+    found = {record.id: record for record in reversed(await records.query(limit, wanted))}
+    beyond = await _beyond(records, journal) if journal is not None else []
+    here = {record.id for record in beyond if record.phase == "intent"}
+    known = await records.named({record.id for record in beyond} - here)
+    for record in beyond:
+        before = known.get(record.id)
+        time, fields = (before.time, {**before.fields, **record.fields}) if before else (record.time, record.fields)
+        ended = record.time if record.phase == "outcome" else None
+        whole = known[record.id] = Record(record.id, time, ended, fields)
+        found.pop(record.id, None)
+        if wanted.fits(whole):
+            found[record.id] = whole
+    return sorted(found.values(), key=lambda record: record.time)[-limit:]
+
+
+async def _beyond(records: Records, journal: Path) -> list[AuditRecord]:
+    """What stands in a journal and was not copied yet: a busy gateway does that when it rests."""
+    chain = next((str(record.fields.get("chain")) for record in _backwards(journal) if record.phase == NOTE), "")
+    position = await records.position(chain)
+    found = []
+    for _, raw in lines_from(journal, position.end if position is not None else 0):
+        with suppress(ValueError):  # `audit verify` tells of it
+            line = read_line(raw)
+            if line.record.phase != NOTE and line.kept:
+                found.append(line.record)
+    return found
+
+
+def _backwards(journal: Path) -> Iterator[AuditRecord]:
+    for raw in lines_backwards(journal):
+        with suppress(ValueError):  # the same
+            yield read_line(raw).record
 
 
 def every(where: Source, wanted: Filter) -> Iterator[Record]:

@@ -1,0 +1,85 @@
+"""What was written is on the disk: one wait for all who wait at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+_BLOCK: Final = 1024 * 1024
+
+
+class Disk:
+    """The disk below the file `path`; `now` gives the descriptor of it, and how much was ever written.
+
+    Where the file is replaced by the next one, `bring` is called before.
+    """
+
+    def __init__(self, path: Path, now: Callable[[], tuple[int, int]]) -> None:
+        self._path = path
+        self._now = now
+        self._safe = 0
+        self._doubtful = False
+        self._thread: ThreadPoolExecutor | None = None
+        self._turn: asyncio.Future[None] | None = None
+
+    async def reached(self) -> None:
+        """Wait until what is written now is on the disk. Raises OSError where that fails.
+
+        A thread does that, one turn after the other: all who come during one share the next.
+        """
+        _, end = self._now()
+        while self._safe < end:
+            await asyncio.shield(self._turn or self._begun())
+
+    def bring(self) -> None:
+        """The same at once, for what is seldom. Raises OSError."""
+        file, end = self._now()
+        _bring(file, self._path if self._doubtful else None)
+        self._safe, self._doubtful = end, False
+
+    def close(self) -> None:
+        """End the thread."""
+        if self._thread is not None:
+            self._thread.shutdown(wait=False)
+            self._thread = None
+
+    def _begun(self) -> asyncio.Future[None]:
+        file, end = self._now()
+        own = os.dup(file)  # that of before may be closed meanwhile
+        again = self._path if self._doubtful else None
+        self._thread = self._thread or ThreadPoolExecutor(1, "disk")
+        turn = asyncio.get_running_loop().run_in_executor(self._thread, _bring, own, again)
+
+        def ended(turn: asyncio.Future[None]) -> None:
+            os.close(own)
+            self._turn = None
+            self._doubtful = turn.cancelled() or turn.exception() is not None
+            if not self._doubtful:
+                self._safe = max(self._safe, end)
+
+        turn.add_done_callback(ended)
+        self._turn = turn
+        return turn
+
+
+def _bring(file: int, again: Path | None) -> None:
+    """Bring a file to the disk. `again` is its path where that failed before: Linux tells so once, and then takes for
+    written what is not, so all of it is written once more."""
+    if again is not None:
+        _write_again(again)
+    os.fdatasync(file)
+
+
+def _write_again(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        at = 0
+        while block := os.pread(descriptor, _BLOCK, at):
+            os.pwrite(descriptor, block, at)
+            at += len(block)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,133 @@
+"""Tests of `gateway.stores.disk`: who waits for the disk, for how many at once, and what a failure means."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from gateway.model import AuditRecord
+from gateway.stores.heads import new_key
+from gateway.stores.journal import Journal, Keeping
+from gateway.stores.verify import found_in, verified
+
+KEY = new_key()
+ALWAYS = Keeping(fsync=True)
+
+
+class Turns:
+    """The system's own `fdatasync`, counted, held up while `open` is not set, and failing `failures` times."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        self.failures = 0
+        self.open = threading.Event()
+        self.open.set()
+        self._bring = os.fdatasync
+        patch.setattr(os, "fdatasync", self)
+
+    def __call__(self, descriptor: int) -> None:
+        """One turn."""
+        self.count += 1
+        if self.failures:
+            self.failures -= 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        assert self.open.wait(10)
+        self._bring(descriptor)
+
+
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
+    return Turns(monkeypatch)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal"
+
+
+async def written(journal: Journal, id: str) -> None:
+    """One line, on the disk."""
+    journal.append(AuditRecord(id, "outcome", 1.0, {}))
+    await journal.synced()
+
+
+async def test_all_who_come_meanwhile_share_a_turn(path: Path, turns: Turns) -> None:
+    """Forty lines that are written during one turn are on the disk with the next."""
+    async with Journal(path, keeping=ALWAYS) as journal:
+        turns.open.clear()
+        before = turns.count
+        first = asyncio.ensure_future(written(journal, "first"))
+        await asyncio.sleep(0)
+        others = [asyncio.ensure_future(written(journal, str(number))) for number in range(40)]
+        await asyncio.sleep(0)
+        assert not any(one.done() for one in (first, *others))
+        turns.open.set()
+        await asyncio.wait_for(asyncio.gather(first, *others), 10)
+        assert turns.count - before == 2
+
+
+async def test_nobody_waits_without_need(path: Path, turns: Turns) -> None:
+    """What is on the disk already takes no turn; without `fsync` nothing does."""
+    async with Journal(path, keeping=ALWAYS) as journal:
+        await written(journal, "a")
+        before = turns.count
+        await journal.synced()
+        assert turns.count == before
+    async with Journal(path.with_name("other")) as other:
+        await written(other, "a")
+        assert turns.count == before + 1  # the head with which the first one was closed
+
+
+async def test_a_new_file_during_a_turn(path: Path, turns: Turns) -> None:
+    """Who waits for a line of the file before gets it."""
+    async with Journal(path, key=KEY, keeping=Keeping(fsync=True, size=1)) as journal:
+        turns.open.clear()
+        waiting = asyncio.ensure_future(written(journal, "a"))
+        await asyncio.sleep(0)
+        turns.open.set()
+        assert journal.rotate()
+        await asyncio.wait_for(waiting, 10)
+        await written(journal, "b")
+    assert verified(found_in(path), [KEY.public]).sound
+
+
+async def test_a_disk_that_fails(path: Path, turns: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All who wait are told; what may be lost is written once more with the next turn, and the chain holds."""
+    again: list[int] = []
+    write = os.pwrite
+
+    def counted(descriptor: int, block: bytes, at: int) -> int:
+        again.append(len(block))
+        return write(descriptor, block, at)
+
+    async with Journal(path, key=KEY, keeping=ALWAYS) as journal:
+        await written(journal, "a")
+        turns.failures = 1
+        found = await asyncio.gather(*(written(journal, id) for id in "bcd"), return_exceptions=True)
+        assert [type(one) for one in found] == [OSError] * 3
+        monkeypatch.setattr(os, "pwrite", counted)
+        size = journal.size
+        await written(journal, "e")
+        assert sum(again) > size
+        await written(journal, "f")
+        assert sum(again) < 2 * size
+    assert verified(found_in(path), [KEY.public]).sound
+
+
+async def test_one_who_gives_up_takes_nobody_along(path: Path, turns: Turns) -> None:
+    """The turn goes on for the others."""
+    async with Journal(path, keeping=ALWAYS) as journal:
+        turns.open.clear()
+        one = asyncio.ensure_future(written(journal, "a"))
+        await asyncio.sleep(0)
+        other = asyncio.ensure_future(journal.synced())
+        await asyncio.sleep(0)
+        one.cancel()
+        turns.open.set()
+        await asyncio.wait_for(other, 10)
+        assert one.cancelled()
