@@ -22,6 +22,7 @@ from pathlib import Path
 import yaml
 
 HERE = Path(__file__).resolve().parent
+SHOP = "examples.cart_app.shop"
 AUTH_PORT, SHOP_PORT, GATEWAY_PORT = 9400, 9401, 8080  # as in gateway.yaml and policy.yaml
 PAGE = f"http://localhost:{GATEWAY_PORT}"
 READY_WITHIN = 60.0
@@ -89,7 +90,13 @@ class Demo:
         with output.open("wb") as file:
             # a session of its own: a terminal sends Ctrl-C to all, and whoever hears it twice ends at once
             process = subprocess.Popen(
-                part.command, env=environ, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
+                part.command,
+                cwd=HERE.parents[1],
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
             )
         self.children.append(Child(part, process, output))
         say(f"  {part.name:22} port {part.port}  ", end="")
@@ -174,7 +181,7 @@ def parts(data: Path) -> list[Part]:
     if command is None:
         raise DemoError(f"There is no webmcp-gateway beside {sys.executable}: install it with `pip install .` first.")
     auth = [sys.executable, str(HERE / "auth_server.py"), "--port", str(AUTH_PORT), "--keys", str(data / "keys.json")]
-    shop = [sys.executable, str(HERE / "shop.py"), "--port", str(SHOP_PORT), "--database", str(data / "shop.db")]
+    shop = [sys.executable, "-m", SHOP, "--port", str(SHOP_PORT), "--database", str(data / "shop.db")]
     gateway = [command, "serve", "--config", str(write_config(data))]
     return [
         Part("authorization server", AUTH_PORT, "/.well-known/oauth-authorization-server", auth),

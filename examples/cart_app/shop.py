@@ -1,4 +1,4 @@
-"""The shop: products and a cart per customer in an SQLite file, behind OAuth 2.0 access tokens."""
+"""The shop: its API over HTTP, for whoever has an access token of its issuer."""
 
 from __future__ import annotations
 
@@ -7,50 +7,24 @@ import asyncio
 import json
 import re
 import sqlite3
-import sys
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import aiohttp
 from aiohttp import web
-from joserfc import jwt
-from joserfc.errors import InvalidKeyIdError, JoseError
-from joserfc.jwk import KeySet
+
+from examples.cart_app.refusals import ShopError
+from examples.cart_app.store import MOST, Store, cart_json
+from examples.cart_app.tokens import Issuer, bearer, customer
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 T = TypeVar("T")
 
 AUDIENCE = "https://shop.example/api"
-SCOPE = "cart"
-ALGORITHMS = ["ES256", "RS256"]
-MOST = 99
-KEYS_LIVE = 3600.0
-
-PRODUCTS = [
-    ("mug", "Stoneware mug", "Hand-thrown and speckled. Holds 300 ml, and the warmth.", 1800),
-    ("teapot", "Cast iron teapot", "Enamelled inside, with a fine steel strainer. 800 ml.", 4650),
-    ("board", "Oak cutting board", "One piece of European oak, oiled. 40 × 24 cm.", 3900),
-    ("bowl", "Serving bowl", "Wide and deep, for salad, pasta or all the apples.", 2800),
-    ("apron", "Linen apron", "Washed linen with a deep pocket. Softer every year.", 3400),
-    ("oil", "Olive oil", "First pressing from Messinia, bottled in November. 500 ml.", 1450),
-    ("honey", "Wildflower honey", "From forty hives along one valley. 350 g.", 980),
-    ("candle", "Beeswax candle", "Poured by hand. Burns for thirty hours.", 1200),
-]
-
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS products (item_id TEXT PRIMARY KEY, name TEXT NOT NULL, description TEXT NOT NULL,
-    price INTEGER NOT NULL, place INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS cart (line INTEGER PRIMARY KEY, owner TEXT NOT NULL, item_id TEXT NOT NULL,
-    quantity INTEGER NOT NULL, UNIQUE (owner, item_id));
-CREATE TABLE IF NOT EXISTS orders (number INTEGER PRIMARY KEY AUTOINCREMENT, owner TEXT NOT NULL,
-    total INTEGER NOT NULL, items TEXT NOT NULL, placed REAL NOT NULL);
-"""
-FIRST_ORDER = 1001
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,206 +36,6 @@ class Settings:
     audience: str = AUDIENCE
     log: Path | None = None
     refetch_pause: float = 1.0
-
-
-class ShopError(Exception):
-    """A request that the shop refuses: `error` is for programs, `message` for people."""
-
-    def __init__(self, status: int, error: str, message: str, headers: Mapping[str, str] | None = None) -> None:
-        self.status, self.error, self.message, self.headers = status, error, message, headers or {}
-        super().__init__(message)
-
-
-# ── the database ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line of a cart; `price` is in cents for one piece."""
-
-    item_id: str
-    name: str
-    price: int
-    quantity: int
-
-
-class Store:
-    """The SQLite file. Each method is one transaction; all are called in one thread, so they never overlap."""
-
-    def __init__(self, path: Path) -> None:
-        self._db = sqlite3.connect(path)
-        self._db.executescript(SCHEMA)
-        with self._db:
-            self._db.executemany(
-                "INSERT INTO products (item_id, name, description, price, place) VALUES (?, ?, ?, ?, ?)"
-                " ON CONFLICT (item_id) DO UPDATE SET name = excluded.name, description = excluded.description,"
-                " price = excluded.price, place = excluded.place",
-                [(*product, place) for place, product in enumerate(PRODUCTS)],
-            )
-
-    def close(self) -> None:
-        """Close the file."""
-        self._db.close()
-
-    def products(self) -> list[dict[str, object]]:
-        """All products in the order of the shelf."""
-        rows = self._db.execute("SELECT item_id, name, description, price FROM products ORDER BY place")
-        return [dict(zip(("item_id", "name", "description", "price"), row, strict=True)) for row in rows]
-
-    def cart(self, owner: str) -> list[Line]:
-        """The cart of `owner`, oldest line first."""
-        rows = self._db.execute(
-            "SELECT item_id, name, price, quantity FROM cart JOIN products USING (item_id)"
-            " WHERE owner = ? ORDER BY line",
-            (owner,),
-        )
-        return [Line(*row) for row in rows]
-
-    def add(self, owner: str, item_id: str, quantity: int) -> list[Line]:
-        """Put `quantity` more of a product into the cart."""
-        with self._db:
-            product = self._db.execute("SELECT name FROM products WHERE item_id = ?", (item_id,)).fetchone()
-            if product is None:
-                raise ShopError(422, "unknown_item", f"There is no product “{item_id}” in this shop.")
-            (held,) = self._db.execute(
-                "INSERT INTO cart (owner, item_id, quantity) VALUES (?, ?, ?) ON CONFLICT (owner, item_id)"
-                " DO UPDATE SET quantity = quantity + excluded.quantity RETURNING quantity",
-                (owner, item_id, quantity),
-            ).fetchone()
-            if held > MOST:
-                raise ShopError(422, "too_many", f"At most {MOST} of “{product[0]}” fit into one order.")
-        return self.cart(owner)
-
-    def change(self, owner: str, item_id: str, quantity: int) -> list[Line]:
-        """Set how many of a product are in the cart; 0 takes it out."""
-        with self._db:
-            change = "UPDATE cart SET quantity = :quantity" if quantity else "DELETE FROM cart"
-            values = {"owner": owner, "item_id": item_id, "quantity": quantity}
-            if not self._db.execute(f"{change} WHERE owner = :owner AND item_id = :item_id", values).rowcount:
-                raise ShopError(404, "not_in_cart", f"“{item_id}” is not in the cart.")
-        return self.cart(owner)
-
-    def checkout(self, owner: str) -> tuple[int, list[Line]]:
-        """Turn the cart into an order and empty it; gives the order's number and its lines."""
-        with self._db:
-            lines = self.cart(owner)
-            if not lines:
-                raise ShopError(409, "cart_empty", "The cart is empty. Add something before you check out.")
-            number = self._db.execute(
-                "INSERT INTO orders (number, owner, total, items, placed)"
-                " VALUES ((SELECT coalesce(max(number) + 1, ?) FROM orders), ?, ?, ?, ?) RETURNING number",
-                (FIRST_ORDER, owner, total(lines), json.dumps(cart_json(lines)["items"]), time.time()),
-            ).fetchone()[0]
-            self._db.execute("DELETE FROM cart WHERE owner = ?", (owner,))
-        return number, lines
-
-
-def total(lines: Sequence[Line]) -> int:
-    """The price of all lines in cents."""
-    return sum(line.price * line.quantity for line in lines)
-
-
-def cart_json(lines: Sequence[Line]) -> dict[str, object]:
-    """A cart as the API shows it."""
-    items = [{"item_id": at.item_id, "name": at.name, "price": at.price, "quantity": at.quantity} for at in lines]
-    return {"items": items, "total": total(lines)}
-
-
-# ── access tokens ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Issuer:
-    """The authorization server's public keys: fetched when first needed, kept, fetched anew for a key not seen yet."""
-
-    def __init__(self, url: str, pause: float, session: aiohttp.ClientSession) -> None:
-        self._url, self._pause, self._session = url, pause, session
-        self._keys: KeySet | None = None
-        self._fetched = 0.0
-        self._lock = asyncio.Lock()
-
-    async def keys(self) -> KeySet:
-        """The keys, at most an hour old."""
-        async with self._lock:
-            if self._keys is None or time.monotonic() - self._fetched > KEYS_LIVE:
-                self._keys = await self._fetch()
-            return self._keys
-
-    async def newer_keys(self, seen: KeySet) -> KeySet:
-        """The keys after another look at the issuer, unless that was only a moment ago."""
-        async with self._lock:
-            if self._keys is seen and time.monotonic() - self._fetched >= self._pause:
-                self._keys = await self._fetch()
-            return self._keys or seen
-
-    async def _fetch(self) -> KeySet:
-        try:
-            metadata = await self._get(f"{self._url}/.well-known/oauth-authorization-server")
-            if metadata.get("issuer") != self._url:  # RFC 8414, 3.3
-                raise ValueError(f"it calls itself {metadata.get('issuer')!r}")
-            keys = KeySet.import_key_set({"keys": (await self._get(str(metadata["jwks_uri"])))["keys"]})
-        except (aiohttp.ClientError, TimeoutError, JoseError, LookupError, TypeError, ValueError) as error:
-            print(f"shop: no keys from {self._url}: {error!r}", file=sys.stderr, flush=True)
-            message = "The shop cannot check who you are at the moment. Please try again."
-            raise ShopError(503, "issuer_unavailable", message, {"Retry-After": "1"}) from error
-        self._fetched = time.monotonic()
-        return keys
-
-    async def _get(self, url: str) -> dict[str, Any]:
-        async with self._session.get(url, allow_redirects=False) as response:
-            response.raise_for_status()
-            answer = await response.json(content_type=None)
-        if not isinstance(answer, dict):
-            raise ValueError(f"{url} is no JSON object")
-        return answer
-
-
-def challenge(status: int, error: str, message: str, scope: str = "") -> ShopError:
-    """A refusal with the `WWW-Authenticate` of RFC 6750, section 3; without `error` where no token came."""
-    fields = ['realm="shop"']
-    if error != "token_needed":
-        fields += [f'error="{error}"', f'error_description="{message}"']
-    if scope:
-        fields.append(f'scope="{scope}"')
-    return ShopError(status, error, message, {"WWW-Authenticate": "Bearer " + ", ".join(fields)})
-
-
-def bearer(request: web.Request) -> str:
-    """The access token of the `Authorization` header. Raises `ShopError` where there is none, or not one."""
-    values = request.headers.getall("Authorization", [])
-    if not values:
-        raise challenge(401, "token_needed", "An access token is needed.")
-    scheme, _, token = values[0].partition(" ")
-    if scheme.lower() != "bearer":
-        raise challenge(401, "token_needed", "An access token is needed.")
-    if len(values) > 1 or not re.fullmatch(r"[A-Za-z0-9._~+/-]+=*", token.strip()):
-        raise challenge(400, "invalid_request", "The Authorization header holds no bearer token.")
-    return token.strip()
-
-
-async def customer(token: str, issuer: Issuer, settings: Settings) -> str:
-    """Whom the token speaks for (`sub`), after the checks of RFC 9068, section 4. Raises `ShopError`."""
-    keys = await issuer.keys()
-    try:
-        try:
-            decoded = jwt.decode(token, keys, algorithms=ALGORITHMS)
-        except InvalidKeyIdError:
-            decoded = jwt.decode(token, await issuer.newer_keys(keys), algorithms=ALGORITHMS)
-        jwt.JWTClaimsRegistry(
-            iss={"essential": True, "value": settings.issuer},
-            aud={"essential": True, "value": settings.audience},
-            exp={"essential": True},
-            sub={"essential": True},
-        ).validate(decoded.claims)
-    except (JoseError, ValueError, RecursionError) as error:
-        raise challenge(401, "invalid_token", "The access token is not valid here, or no longer.") from error
-    if str(decoded.header.get("typ")).lower() not in ("at+jwt", "application/at+jwt"):
-        raise challenge(401, "invalid_token", "This is no access token.")
-    if SCOPE not in str(decoded.claims.get("scope", "")).split():
-        raise challenge(403, "insufficient_scope", f"The access token lacks the scope {SCOPE}.", SCOPE)
-    return str(decoded.claims["sub"])
-
-
-# ── HTTP ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def read_fields(request: web.Request, known: Collection[str]) -> dict[str, object]:
@@ -348,7 +122,7 @@ class Shop:
     async def admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Nothing under /api without a valid token."""
         if request.path.startswith("/api/"):
-            request[self.OWNER] = await customer(bearer(request), self._issuer, self._settings)
+            request[self.OWNER] = await customer(bearer(request), self._issuer, self._settings.audience)
         return await handler(request)
 
     async def list_products(self, request: web.Request) -> web.Response:
@@ -407,7 +181,7 @@ def build_app(settings: Settings) -> web.Application:
 
 def read_arguments(arguments: Sequence[str] | None) -> tuple[str, int, Settings]:
     """Host, port and settings from the command line."""
-    parser = argparse.ArgumentParser(description="The shop.")
+    parser = argparse.ArgumentParser(prog="shop", description="The shop.")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on [%(default)s]")
     parser.add_argument("--port", type=int, default=9401, help="[%(default)s]")
     parser.add_argument("--database", type=Path, default=Path("shop.db"), metavar="FILE", help="[%(default)s]")

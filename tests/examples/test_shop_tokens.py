@@ -17,7 +17,7 @@ from aiohttp import web
 from joserfc import jwt
 from joserfc.jwk import ECKey, OctKey
 
-from examples.cart_app import auth_server, shop
+from examples.cart_app import auth_server, refusals, shop, tokens
 from tests.examples.house import SECRET, House, claims, forged, running, serving, signing_key, unsigned
 
 
@@ -152,8 +152,8 @@ async def test_new_key_of_the_issuer_is_found(tmp_path: Path) -> None:
 
 async def test_keys_are_asked_for_once(house: House) -> None:
     """Known keys are kept; a name of a key that does not exist brings another look, but not at each request."""
-    patient = shop.Issuer(house.auth.issuer, 60, house.client)
-    eager = shop.Issuer(house.auth.issuer, 0, house.client)
+    patient = tokens.Issuer(house.auth.issuer, 60, house.client)
+    eager = tokens.Issuer(house.auth.issuer, 0, house.client)
 
     first, second = await patient.keys(), await eager.keys()
 
@@ -177,8 +177,8 @@ async def test_wrong_metadata_of_the_issuer_is_not_believed(house: House, docume
     app = web.Application()
     app.router.add_get("/.well-known/oauth-authorization-server", answer)
     async with serving(app, sock):
-        with pytest.raises(shop.ShopError, match="cannot check"):
-            await shop.Issuer(url, 0, house.client).keys()
+        with pytest.raises(refusals.ShopError, match="cannot check"):
+            await tokens.Issuer(url, 0, house.client).keys()
 
 
 async def test_shop_says_when_its_issuer_is_away(tmp_path: Path) -> None:
