@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -15,6 +14,7 @@ from playwright.async_api import Page
 from gateway.views import forward
 from tests.browser import stock_host, test_main_job
 from tests.browser.stock_host import bundled
+from tests.browser.test_main_job import gone, tool
 from tests.world import World, running
 
 PAGE = """<!doctype html><title>Bad tools</title><p id="page">page</p><script>
@@ -61,13 +61,6 @@ def said(result: CallToolResult) -> tuple[bool, str]:
     return bool(result.is_error), result.content[0].text
 
 
-async def offered(client: Client, name: str, *, there: bool = True) -> None:
-    """Wait until a tool is listed, or is not any more."""
-    async with asyncio.timeout(20):
-        while (name in {tool.name for tool in (await client.list_tools()).tools}) is not there:
-            await asyncio.sleep(0.05)
-
-
 @pytest.mark.parametrize("away", ["reloads", "leaves"])
 @pytest.mark.parametrize("way", ["bridge", "relay"])
 async def test_each_call_has_a_clear_answer(page: Page, world: World, script: Path, way: str, away: str) -> None:
@@ -78,10 +71,10 @@ async def test_each_call_has_a_clear_answer(page: Page, world: World, script: Pa
         else:
             await stack.enter_async_context(stock_host.shown(page, world, script, landmark="#page"))
         client = await stack.enter_async_context(Client(f"{world.url}/mcp/cart", mode="2026-07-28"))
-        await offered(client, "cart_well")
+        await tool(client, "cart_well")
         assert said(await client.call_tool("cart_throws", {})) == (True, "sold out")
         assert said(await client.call_tool("cart_removes", {})) == (False, "removed itself, and answers")
-        await offered(client, "cart_removes", there=False)
+        await gone(client, "cart_removes")
         failed, words = said(await client.call_tool("cart_hangs", {}))
         assert failed
         assert "not within 2 seconds" in words
@@ -90,7 +83,7 @@ async def test_each_call_has_a_clear_answer(page: Page, world: World, script: Pa
         assert failed
         assert "page" in words or "view" in words
         if away == "reloads":
-            await offered(client, "cart_removes")
+            await tool(client, "cart_removes")
             views = [view async for view in offering(client)]
             result = await client.call_tool("call_view_tool", {"view": views[-1], "tool": "well"})
             assert said(result) == (False, "well")

@@ -47,7 +47,7 @@ async def model(world: World) -> AsyncIterator[Client]:
 
 
 async def tool(client: Client, name: str) -> dict[str, Any]:
-    """The tool once it is listed, as a dictionary."""
+    """The tool once it is listed, as a dictionary; asked for again and again, as by clients that keep no stream."""
     async with asyncio.timeout(15):
         while True:
             for listed in (await client.list_tools()).tools:

@@ -23,7 +23,7 @@ TOOLS = ["add_to_cart", "checkout", "get_cart", "remove_from_cart"]
 @pytest.fixture(scope="module")
 def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The hosts' script."""
-    return bundled(tmp_path_factory.mktemp("stock"), "clients.ts")
+    return bundled(tmp_path_factory.mktemp("stock"))
 
 
 class Forwarder:

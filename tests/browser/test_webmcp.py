@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Frame, Page
 
 from tests.browser.runtime_host import Host, host_server, packed
-from tests.browser.test_runtime_tools import page_with_app
+from tests.browser.test_own_client import page_with_app
 
 FORM = """<!doctype html><body><p>page</p><script>
   window.submitted = [];

@@ -82,35 +82,26 @@ async def test_the_client_sends_the_person_to_connect(tmp_path: Path, mode: Any)
     assert len(behind.seen) == 1
 
 
+READ = {"url": "/api/cart"}
+PAY = {"url": "/api/checkout", "method": "POST", "body": {}}
+
+
+@pytest.mark.parametrize("wishes", [[READ, PAY], [PAY]], ids=["read and pay", "pay"])
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
-async def test_a_request_of_the_client_itself_sends_its_person_too(tmp_path: Path, mode: Any) -> None:
-    """Without any view: first to connect the account, then to approve what can be sent now; it is sent once."""
+async def test_requests_of_the_client_itself_send_its_person_too(
+    tmp_path: Path, mode: Any, wishes: list[dict[str, Any]]
+) -> None:
+    """Without any view: first to connect the account, then to approve what can be sent now; each is sent once."""
     async with running(tmp_path) as world, resource() as behind, provider(world) as server:
         await with_account(world, behind.url, server)
         async with person(world) as ann:
             sent = Sent(world, ann)
             async with Client(f"{world.url}/mcp/cart", mode=mode, elicitation_callback=sent, extensions=UI) as client:
-                got = await client.call_tool("http_request", {"url": "/api/cart"})
-                paid = await client.call_tool("http_request", {"url": "/api/checkout", "method": "POST", "body": {}})
-    statuses = [result.structured_content and result.structured_content["status"] for result in (got, paid)]
-    assert statuses == [200, 200]
+                results = [await client.call_tool("http_request", wish) for wish in wishes]
+    statuses = [result.structured_content and result.structured_content["status"] for result in results]
+    assert statuses == [200] * len(wishes)
     assert [visit.removeprefix(world.console).split("/")[1] for visit in sent.visits] == ["connect", "approvals"]
-    assert len(behind.seen) == 2
-
-
-@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
-async def test_an_account_is_connected_before_anybody_approves(tmp_path: Path, mode: Any) -> None:
-    """The client is sent to connect, and then to approve."""
-    async with running(tmp_path) as world, resource() as behind, provider(world) as server:
-        await with_account(world, behind.url, server)
-        async with person(world) as ann:
-            sent = Sent(world, ann)
-            async with Client(f"{world.url}/mcp/cart", mode=mode, elicitation_callback=sent, extensions=UI) as client:
-                wish = {"url": "/api/checkout", "method": "POST", "body": {}}
-                paid = await client.call_tool("http_request", wish)
-    assert paid.structured_content
-    assert paid.structured_content["status"] == 200
-    assert [visit.removeprefix(world.console).split("/")[1] for visit in sent.visits] == ["connect", "approvals"]
+    assert len(behind.seen) == len(wishes)
 
 
 async def test_nobody_is_asked_about_what_cannot_be_sent(tmp_path: Path) -> None:

@@ -1,35 +1,40 @@
-/** A host such as others build: ext-apps' own bridge around one opaque frame, an MCP client that lives elsewhere. */
+/**
+ * Hosts such as others build, each around one opaque frame: ext-apps' bridge in callback mode, with an MCP client that
+ * lives elsewhere; the same around a client of its own; and one that speaks mcp-b's envelope besides.
+ */
+import { IframeParentTransport } from "@mcp-b/transports";
 import { AppBridge, PostMessageTransport } from "@modelcontextprotocol/ext-apps/app-bridge";
-import type { CallToolRequest, CallToolResult } from "@modelcontextprotocol/client";
+import { Client, type CallToolRequest, type CallToolResult, type JSONRPCMessage, type Transport } from "@modelcontextprotocol/client";
 
 declare global {
   interface Window {
     callServer: (params: CallToolRequest["params"]) => Promise<CallToolResult>;
+    /** Carries a message to the server, and gives what that answers. */
+    forward: (message: JSONRPCMessage) => Promise<JSONRPCMessage[]>;
     show: (html: string, result: CallToolResult) => Promise<void>;
     showAgain: () => Promise<void>;
+    showInClientMode: () => Promise<void>;
+    showWithEnvelope: (html: string, result: CallToolResult) => Promise<void>;
     bridge: AppBridge;
+    page: Client;
     opened: string[];
   }
 }
 
+const INFO = { name: "stock-host", version: "1.0.0" };
+const CAPABILITIES = { serverTools: {}, openLinks: {}, logging: {} };
+const UI = { "io.modelcontextprotocol/ui": { mimeTypes: ["text/html;profile=mcp-app"] } };
+
 window.opened = [];
 
-window.show = async (html, result) => {
-  window.showAgain = () => window.show(html, result);
+async function show(bridge: AppBridge, html: string, result: CallToolResult): Promise<HTMLIFrameElement> {
   const frame = document.createElement("iframe");
   frame.setAttribute("sandbox", "allow-scripts");
   frame.style.cssText = "position: fixed; inset: 0; width: 100%; height: 100%; border: 0";
   document.body.replaceChildren(frame);
   const target = frame.contentWindow;
   if (!target) throw new Error("the frame has no window");
-  const capabilities = { serverTools: {}, openLinks: {}, logging: {} };
-  const bridge = new AppBridge(null, { name: "stock-host", version: "1.0.0" }, capabilities);
   window.bridge = bridge;
-  bridge.oncalltool = (params) => window.callServer(params);
-  bridge.onopenlink = async ({ url }) => {
-    window.opened.push(url);
-    return {};
-  };
   const ready = new Promise<void>((resolve) => {
     bridge.oninitialized = () => resolve();
   });
@@ -38,4 +43,51 @@ window.show = async (html, result) => {
   await ready;
   await bridge.sendToolInput({ arguments: {} });
   await bridge.sendToolResult(result);
+  return frame;
+}
+
+function withCallbacks(): AppBridge {
+  const bridge = new AppBridge(null, INFO, CAPABILITIES);
+  bridge.oncalltool = (params) => window.callServer(params);
+  bridge.onopenlink = async ({ url }) => {
+    window.opened.push(url);
+    return {};
+  };
+  return bridge;
+}
+
+window.show = async (html, result) => {
+  window.showAgain = () => window.show(html, result);
+  await show(withCallbacks(), html, result);
+};
+
+window.showWithEnvelope = async (html, result) => {
+  const iframe = await show(withCallbacks(), html, result);
+  window.page = new Client(INFO);
+  await window.page.connect(new IframeParentTransport({ iframe, targetOrigin: "*" }));
+};
+
+/** The server lives elsewhere. */
+class Forwarding implements Transport {
+  onmessage?: Transport["onmessage"];
+  onclose?: () => void;
+  async start(): Promise<void> {}
+  async close(): Promise<void> {
+    this.onclose?.();
+  }
+  async send(message: JSONRPCMessage): Promise<void> {
+    for (const answer of await window.forward(message)) this.onmessage?.(answer);
+  }
+}
+
+window.showInClientMode = async () => {
+  const client = new Client(INFO, { capabilities: { extensions: UI } });
+  await client.connect(new Forwarding());
+  const { tools } = await client.listTools();
+  const ui = tools.find(({ name }) => name === "open_cart")?._meta?.["ui"] as { resourceUri: string };
+  const { contents } = await client.readResource({ uri: ui.resourceUri });
+  const [content] = contents;
+  if (!content || !("text" in content)) throw new Error("there is no page");
+  const opened = await client.callTool({ name: "open_cart", arguments: {} });
+  await show(new AppBridge(client, INFO, { ...CAPABILITIES, serverResources: {} }), content.text as string, opened as CallToolResult);
 };
