@@ -182,6 +182,28 @@ async def test_what_ends_without_an_answer_rejects(host: Host, tmp_path: Path) -
     assert "Error" in seen[2]
 
 
+async def test_a_synchronous_request_throws(host: Host, tmp_path: Path) -> None:
+    """The standard errors of one that cannot be made, and of what it may not have; the next one works."""
+    await host.answers("return { bodyType: 'text', body: args.url };")
+    frame = await shown(host, tmp_path)
+    seen = await frame.evaluate(
+        """() => new Promise((done) => {
+          const names = [];
+          const tried = (run) => { try { run(); names.push("no error"); } catch ({ name }) { names.push(name); } };
+          const xhr = new XMLHttpRequest();
+          xhr.open("GET", "/x", false);
+          tried(() => xhr.send());
+          tried(() => { xhr.timeout = 1; });
+          tried(() => { xhr.responseType = "json"; });
+          xhr.open("GET", "/next");
+          xhr.onload = () => done([...names, xhr.responseText]);
+          xhr.send();
+        })"""
+    )
+    assert seen == ["NetworkError", "InvalidAccessError", "InvalidAccessError", "/next"]
+    assert await host.run("() => host.calls('http_request').map(({ url }) => url)") == ["/next"]
+
+
 async def test_without_a_host_fetch_says_so(host: Host, tmp_path: Path) -> None:
     """A frame whose parent knows no MCP Apps: 503 after five seconds, and a late host is taken."""
     await host.run("() => { host.initializes = false; }")

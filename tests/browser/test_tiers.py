@@ -11,10 +11,7 @@ import yaml
 from playwright.async_api import Frame, Page, expect
 
 from gateway.apps import pack, with_snapshot
-from tests.browser.runtime_host import RUNTIME, Host, host_server, noticed
-from tests.browser.stock_host import bundled
-from tests.browser.stock_host import shown as shown_in_stock_host
-from tests.world import EXAMPLE, World
+from tests.browser.runtime_host import ROOT, RUNTIME, Host, host_server, noticed
 
 PRODUCTS = {
     "currency": "EUR",
@@ -32,6 +29,7 @@ PAGE = """<!doctype html><p>page</p><script>
 FULL: dict[str, Any] = {"serverTools": {}}
 SYNCED: dict[str, Any] = {"updateModelContext": {}}
 STATIC: dict[str, Any] = {"openLinks": {}}
+FALLBACK = ROOT / "browser/src/module/fallback.css"
 
 
 def answer(body: Any, status: int = 200) -> dict[str, Any]:
@@ -254,68 +252,33 @@ async def test_an_ordinary_web_site_is_standalone(page: Page, tmp_path: Path) ->
     assert await page.evaluate("/native code/.test(fetch)")
 
 
-# The cart: every element that a person can use, in every tier.
-
-CLICKS = {
-    "add": ("[data-item-id='honey'] [data-add]", {"method": "POST", "path": "/api/cart"}),
-    "more": ("[data-cart-item='bowl'] [data-increase]", {"method": "PUT", "path": "/api/cart/bowl"}),
-    "less": ("[data-cart-item='bowl'] [data-decrease]", {"method": "PUT", "path": "/api/cart/bowl"}),
-    "remove": ("[data-cart-item='bowl'] [data-remove]", {"method": "DELETE", "path": "/api/cart/bowl"}),
-    "checkout": ("#checkout", {"method": "POST", "path": "/api/checkout"}),
-}
+def least(tier: str) -> list[bool]:
+    """Whether what needs `full`, and what needs the assistant, can be used; and what is shown in `static` alone."""
+    return [tier in ("full", "standalone"), tier != "static", tier == "static"]
 
 
-@pytest.mark.parametrize("click", CLICKS)
-async def test_the_cart_asks_the_assistant(host: Host, click: str) -> None:
-    """Context-synced: shelf and cart are there, a click becomes a report, and the person reads so."""
-    selector, wanted = CLICKS[click]
-    frame = await shown(host, app(EXAMPLE / "web"), SYNCED)
-    await frame.locator(selector).click()
-    (action,) = await reported(host)
-    assert {key: action[key] for key in wanted} == wanted
-    await expect(frame.locator("#message")).to_contain_text("assistant was asked")
-    await expect(frame.locator("#cart-count")).to_have_text("2")
-
-
-@pytest.mark.parametrize("click", CLICKS)
-async def test_the_cart_alone_shows_and_says_why(host: Host, click: str) -> None:
-    """Static: the same page, and each click says that it cannot be done here."""
-    frame = await shown(host, app(EXAMPLE / "web"), STATIC)
-    await frame.locator(CLICKS[click][0]).click()
-    await expect(frame.locator("#message")).to_contain_text("cannot reach its server from here")
-    await expect(frame.locator("#cart-count")).to_have_text("2")
-
-
-@pytest.mark.parametrize("capabilities", [SYNCED, STATIC])
-async def test_the_carts_other_buttons_work_everywhere(host: Host, capabilities: dict[str, Any]) -> None:
-    """What needs no server: to the cart, and closing a message."""
-    frame = await shown(host, app(EXAMPLE / "web"), capabilities)
-    await frame.locator("#to-cart").click()
-    await expect(frame.locator("#cart-title")).to_be_focused()
-    await frame.locator(CLICKS["add"][0]).click()
-    await frame.locator("#dismiss").click()
-    await expect(frame.locator("#message")).to_have_text("")
-
-
-async def test_the_cart_without_a_snapshot_says_that_it_is_closed(host: Host) -> None:
-    """Its own button tries again."""
-    packed = pack(EXAMPLE / "web", app="cart", title="Cart", runtime=RUNTIME.read_text("utf-8"))
-    frame = await shown(host, packed.html, STATIC)
-    await expect(frame.locator("#closed")).to_be_visible()
-    await frame.locator("#retry").click()
-    await expect(frame.locator("#closed-reason")).to_contain_text("cannot reach its server from here")
-
-
-async def test_the_whole_cart_in_tier_full(page: Page, world: World, tmp_path: Path) -> None:
-    """The same clicks reach the shop, each once."""
-    async with shown_in_stock_host(page, world, bundled(tmp_path)) as frame:
-        await expect(frame.locator("html")).to_have_attribute("data-tier", "full")
-        await frame.locator("[data-item-id] [data-add]").first.click()
-        line = frame.locator("[data-cart-item]").first
-        for button, left in (("[data-increase]", "2"), ("[data-decrease]", "1")):
-            await line.locator(button).click()
-            await expect(frame.locator("#cart-count")).to_have_text(left)
-        await line.locator("[data-remove]").click()
-        await expect(frame.locator("[data-cart-item]")).to_have_count(0)
-    changes = [line["method"] for line in world.arrived() if line["method"] != "GET"]
-    assert changes == ["POST", "PUT", "PUT", "DELETE"]
+@pytest.mark.parametrize(
+    ("capabilities", "wanted"), [(FULL, "full"), (SYNCED, "context-synced"), (STATIC, "static"), (None, "standalone")]
+)
+async def test_the_style_sheet_dims_what_cannot_be_used(
+    page: Page, tmp_path: Path, capabilities: dict[str, Any] | None, wanted: str
+) -> None:
+    """`fallback.css`: by the least tier that an element needs, and by the tiers in which alone it is there."""
+    html = (
+        f"<!doctype html><style>{FALLBACK.read_text('utf-8')}</style><button data-needs=full>a</button>"
+        "<button data-needs=context-synced>b</button><p data-tier-only=static>c</p>"
+    )
+    look = """() => [...document.querySelectorAll("[data-needs], [data-tier-only]")].map((one) => {
+      const { pointerEvents, display, opacity } = getComputedStyle(one);
+      return pointerEvents !== "none" && display !== "none" && opacity === "1";
+    })"""
+    async with host_server() as url:
+        await page.goto(url)
+        if capabilities is None:
+            (tmp_path / "packed.html").write_text(page_of(tmp_path / "app", html), "utf-8")
+            await page.goto((tmp_path / "packed.html").as_uri())
+            assert await page.evaluate(look) == least(wanted)
+        else:
+            frame = await shown(Host(page), page_of(tmp_path, html), capabilities)
+            await tier(frame, wanted)
+            assert await frame.evaluate(look) == least(wanted)
