@@ -98,6 +98,7 @@ class Serving:
             parts=self._built.parts,
             storage=self._built.storage if keeps else None,
             permissions=app.permissions,
+            routed=app.policy.routes.lets_get,
         )
         packed = Packed(app.id, app.title, resource, self._snapshot(app.id), keeps)
         site = SiteDoor(

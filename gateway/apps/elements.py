@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
@@ -45,7 +46,7 @@ class Packing:
     style sheets that belong into the head.
     """
 
-    def __init__(self, page: Page, path: Path, root: Path, base: str, app: str) -> None:
+    def __init__(self, page: Page, path: Path, root: Path, base: str, app: str, routed: Callable[[str], bool]) -> None:
         self._page = page
         self._app = app
         self.sheets: list[str] = []
@@ -55,7 +56,7 @@ class Packing:
         self.deferred: list[str] = []
         self.base = urljoin(base, self._declared_base())
         self._root = root
-        self._folder = Folder(root, urlsplit(self.base).path)
+        self._folder = Folder(root, urlsplit(self.base).path, routed)
         self._modules: list[tuple[Element, Module]] = []
         self._imports: dict[str, str] = {}
 
@@ -144,7 +145,7 @@ class Packing:
         return found
 
     def _file(self, attribute: Attribute, url: str) -> str:
-        return url if is_embedded(url) else self._folder.data_url(self._reference(attribute, url), self._path)
+        return url if self._folder.leaves(url) else self._folder.data_url(self._reference(attribute, url), self._path)
 
     def _srcset(self, attribute: Attribute) -> str:
         candidates = _CANDIDATE.findall(attribute.value)
@@ -170,7 +171,7 @@ class Packing:
         href = element.attributes.get("href")
         if rel & _HINTS:
             return [_removed(element)]
-        if href is None or is_embedded(href.value):
+        if href is None or self._folder.leaves(href.value):
             return []
         if "stylesheet" in rel:
             return [Splice(element.start, element.end, self._sheet(element, href))]

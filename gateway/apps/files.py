@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -54,10 +55,26 @@ def is_embedded(url: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """The folder `root` of an app, whose pages take URLs under the path `base` for it."""
+    """The folder `root` of an app, whose pages take URLs under the path `base` for it.
+
+    `routed` says whether the backend answers a GET of a path: such a file is loaded when the page runs.
+    """
 
     root: Path
     base: str = "/"
+    routed: Callable[[str], bool] = lambda _: False
+
+    def leaves(self, url: str) -> bool:
+        """Whether `url` stays as it is: there is nothing to fetch, or the backend has it."""
+        if is_embedded(url):
+            return True
+        parts = urlsplit(url.strip())
+        if parts.scheme or parts.netloc or not parts.path.startswith("/"):
+            return False
+        return self.routed(parts.path) and not self._at(parts.path).is_file()
+
+    def _at(self, path: str) -> Path:
+        return self.root / unquote(path).removeprefix(self.base).lstrip("/")
 
     def find(self, reference: Reference, beside: Path) -> Path:
         """The file that `reference` names, written in the file `beside`. Raises `DocumentError`."""
@@ -67,7 +84,7 @@ class Folder:
             raise reference.error(f"{url} is on another site, which hosts block: save it in the app's folder")
         path = unquote(parts.path)
         from_root = path.startswith("/")
-        found = (self.root / path.removeprefix(self.base).lstrip("/") if from_root else beside.parent / path).resolve()
+        found = (self._at(parts.path) if from_root else beside.parent / path).resolve()
         if not found.is_relative_to(self.root.resolve()):
             raise reference.error(f"{url} lies outside of the app's folder")
         if not found.is_file():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import html
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from gateway.apps.elements import Packing
@@ -40,6 +40,7 @@ def pack(
     storage: str | None = None,
     base: str = "/",
     permissions: Collection[str] = (),
+    routed: Callable[[str], bool] = lambda _: False,
 ) -> Resource:
     """The web app in the folder (or HTML file) `source` in one HTML file.
 
@@ -47,14 +48,15 @@ def pack(
     word (`PARTS` names the files). `base` is what the app's relative URLs are relative to: a path, or the absolute URL
     of its own site; a `<base href>` of the page goes before its path. `storage` is the script that keeps the page's
     storage on the gateway: the page's own scripts then wait until it starts them. `permissions` are those that the page
-    may have where it uses them. Only what is not changed keeps its bytes.
+    may have where it uses them. `routed` says which paths the backend answers: pictures, films and style sheets that
+    the page names there are loaded when it runs. Only what is not changed keeps its bytes.
     Raises `DocumentError` with everything that cannot be packed.
     """
     path = source / "index.html" if source.is_dir() else source
     if not path.is_file():
         raise DocumentError([Problem(str(path), 1, 1, "there is no such file: an app is a folder with an index.html")])
     page = parse(Folder(path.parent).text(path.resolve()))
-    packing = Packing(page, path.resolve(), path.parent, base, app)
+    packing = Packing(page, path.resolve(), path.parent, base, app, routed)
     splices = packing.splices()
     if packing.problems:
         raise DocumentError(sorted(packing.problems, key=lambda each: (each.file, each.line, each.column)))

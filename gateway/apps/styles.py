@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from gateway.apps.files import Folder, Reference, is_embedded
+from gateway.apps.files import Folder, Reference
 from gateway.apps.places import Text
 
 _QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
@@ -38,7 +38,7 @@ def pack_styles(text: Text, css: str, beside: Path, folder: Folder, within: tupl
         if match["quoted"] is None and match["bare"] is None:
             return match[0]
         url, at = _value(match, "quoted", "bare")
-        if is_embedded(url):
+        if folder.leaves(url):
             return match[0]
         return f'url("{folder.data_url(Reference(url, text, at), beside)}")'
 

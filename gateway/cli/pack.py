@@ -14,6 +14,7 @@ from gateway.cli.policy.output import json_option, problems_as_json, write_json
 from gateway.config import app_id_problem
 from gateway.errors import StartError
 from gateway.model import Json
+from gateway.policy import load_policy
 
 
 @click.command()
@@ -22,8 +23,19 @@ from gateway.model import Json
 @click.option("--title", help="What people call the app; its id where it is left out.")
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Where to write it: APP.html by default.")
 @click.option("--base", default="/", show_default=True, help="What relative URLs are relative to: a path, or the site.")
+@click.option(
+    "--policy", type=click.Path(path_type=Path), help="The app's policy: its routes say what the backend has."
+)
 @json_option
-def pack(source: Path, app: str | None, title: str | None, output: Path | None, base: str, as_json: bool) -> None:
+def pack(
+    source: Path,
+    app: str | None,
+    title: str | None,
+    output: Path | None,
+    base: str,
+    policy: Path | None,
+    as_json: bool,
+) -> None:
     """Make one HTML file of the web app in the folder (or HTML file) SOURCE.
 
     Scripts, modules, styles, images and fonts go into it, and the view runtime stands first in its head. What cannot be
@@ -36,6 +48,7 @@ def pack(source: Path, app: str | None, title: str | None, output: Path | None, 
     if problem := app_id_problem(id):
         raise Unusable(f"{problem}; choose one with --app")
     with problems_as_json(as_json):
+        routes = load_policy(policy).routes if policy is not None else None
         resource = packed(
             source,
             app=id,
@@ -43,6 +56,7 @@ def pack(source: Path, app: str | None, title: str | None, output: Path | None, 
             runtime=_built("view/runtime.js"),
             parts={word: _built(name) for word, name in PARTS.items()},
             base=base,
+            routed=routes.lets_get if routes is not None else lambda _: False,
         )
     place = output or Path(f"{id}.html")
     try:

@@ -265,6 +265,30 @@ def test_pages_with_declarative_forms_get_the_part_for_them(tmp_path: Path) -> N
     assert [forms in page for page in html] == [True, True, False]
 
 
+def test_what_the_backend_has_stays_where_it_is(tmp_path: Path) -> None:
+    """Pictures, films, sheets and url() of paths that a route answers, unless the folder has such a file."""
+    page = (
+        '<img src="/api/a.png" srcset="/api/b.png 2x"><video poster="/api/p.png"></video>'
+        '<link rel="icon" href="/api/i.png"><link rel="stylesheet" href="/api/t.css">'
+        "<style>p { background: url('/api/d.png') }</style>"
+    )
+
+    def made(html: str, routed: bool = True) -> str:
+        folder = write(tmp_path, index__html=html)
+        return body(pack(folder, app="cart", title="", runtime=RUNTIME, routed=lambda path: routed and "/api/" in path))
+
+    assert made(page) == page
+    with pytest.raises(DocumentError) as refused:
+        made(page, routed=False)
+    assert len(refused.value.problems) == 5
+    with pytest.raises(DocumentError, match=r"x\.js: there is no such file"):
+        made('<script src="/api/x.js"></script>')
+    with pytest.raises(DocumentError, match="is on another site"):
+        made('<img src="https://cdn.example/api/a.png">')
+    write(tmp_path, api_of_a__png=b"x")
+    assert made('<img src="/api/a.png">') == '<img src="data:image/png;base64,eA==">'
+
+
 def test_scripts_of_a_template_stay_in_it(tmp_path: Path) -> None:
     """Deferred ones and modules, too, each by itself; they do not wait, for they run when the page wants it."""
     page = (

@@ -21,6 +21,13 @@ twin("element: pictures, however they come", async (see) => {
   see(inner.src.slice(0, 15));
 });
 
+twin("element: what the page was written with", async (see) => {
+  for (const still of document.querySelectorAll(".still")) {
+    while (!still.naturalWidth) await new Promise((go) => setTimeout(go, 20));
+    see(still.naturalWidth, still.src, still.complete);
+  }
+});
+
 twin("element: srcset", async (see) => {
   const picture = new Image();
   picture.srcset = "/api/pixel.png 1x, /api/pixel.png?2 2x";
