@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections import deque
 from collections.abc import Callable
 from typing import Final, cast
 
@@ -38,7 +39,8 @@ class Wires:
         self._name = name
         self._tls = tls
         self._idle: list[_Wire] = []
-        self._places = asyncio.Semaphore(CONNECTIONS_PER_HOST)
+        self._free = CONNECTIONS_PER_HOST
+        self._waiting: deque[asyncio.Future[None]] = deque()
         self._sweep: asyncio.TimerHandle | None = None
         self._alarms: dict[float, Alarms] = {}
 
@@ -48,8 +50,12 @@ class Wires:
         A safe request is sent once more when its connection turns out to be closed (RFC 9110 9.2.2).
         """
         ends = asyncio.get_running_loop().time() + timeout
-        alarms = None if self._places.locked() else self._alarms_of(timeout)
-        await self._places.acquire()
+        if self._free:
+            self._free -= 1
+            alarms = self._alarms_of(timeout)
+        else:
+            await self._turn()
+            alarms = None
         try:
             try:
                 return await self._once(method, data, limit, ends, alarms)
@@ -61,7 +67,7 @@ class Wires:
             except Lost as error:
                 raise self._unanswered() from error
         finally:
-            self._places.release()
+            self._leave()
 
     async def carry(self, method: str, data: bytes, reading: Reading) -> None:
         """Send the request that `data` is, and let `reading` take the answer to its end, or until it has enough.
@@ -69,12 +75,18 @@ class Wires:
         Whoever waits for it sets the time. Raises `Refusal` where there is no connection, `Lost` where nothing came
         back, and `Malformed`.
         """
-        async with self._places:
+        if self._free:
+            self._free -= 1
+        else:
+            await self._turn()
+        try:
             wire = self._kept() or await self._dialled(None)
             try:
                 await wire.carry(data, reading, None)
             finally:
                 self._after(wire)
+        finally:
+            self._leave()
 
     def close(self) -> None:
         """End the connections that are idle."""
@@ -99,6 +111,26 @@ class Wires:
         finally:
             self._after(wire)
         return reading
+
+    async def _turn(self) -> None:
+        """Wait for a place of another request: who came first gets the first one."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if not waiter.cancelled():
+                self._leave()  # it had one already
+            raise
+
+    def _leave(self) -> None:
+        """Give a place up."""
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+        self._free += 1
 
     def _alarms_of(self, timeout: float) -> Alarms | None:
         found = self._alarms.get(timeout)

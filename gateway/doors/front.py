@@ -308,7 +308,8 @@ class Front(asyncio.Protocol):
                 return
             answering = Answering(self._transport, self._fronts.alarms(fast.silence), last=head.last)
             try:
-                with self._fronts.gate.held(principal, self._transport.abort), arriving(call.trace or head.headers):
+                said = call.trace or (head.headers if head.traced else None)
+                with self._fronts.gate.held(principal, self._transport.abort), arriving(said):
                     text, status = await fast.message(call, principal)
             finally:
                 answering.end()

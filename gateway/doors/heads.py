@@ -37,6 +37,8 @@ class Head:
     headers: CIMultiDict[str]
     last: bool = False
     """The client wants the connection to be closed then."""
+    traced: bool = False
+    """It may say in which trace it is."""
 
 
 def read_head(raw: bytes) -> Head | None:
@@ -56,7 +58,8 @@ def read_head(raw: bytes) -> Head | None:
     connection = named.get(b"connection", b"keep-alive").lower()
     if connection not in (b"keep-alive", b"close"):
         return None
-    return Head((found[2] or b"").decode("ascii"), int(length), fields, headers, connection == b"close")
+    last, traced = connection == b"close", b"traceparent" in named
+    return Head((found[2] or b"").decode("ascii"), int(length), fields, headers, last, traced)
 
 
 def is_whole(data: bytes) -> bool:

@@ -31,9 +31,13 @@ class McpGate:
 
     def fast(self, mount: str) -> Fast[Any] | None:
         """The fast path of a mount, as it is now."""
-        found = (faces.get(mount) for faces in self._mounts)
-        face = next((face for face in found if face is not None), None) if mount else self._everything
-        return face.fast if face is not None else None
+        if not mount:
+            return self._everything.fast
+        for faces in self._mounts:
+            face = faces.get(mount)
+            if face is not None:
+                return face.fast
+        return None
 
     async def caller(self, request: Asked, mount: str) -> Principal | None:
         """Who calls, and may; None where the guard or the door has something to say."""

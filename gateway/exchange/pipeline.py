@@ -7,9 +7,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 from gateway.apps import own_file
 from gateway.contract import problem
@@ -32,6 +33,9 @@ from gateway.policy import SAFE_METHODS, Policy, without
 from gateway.traces import Trace, read_trace
 
 log = logging.getLogger(__name__)
+
+_NOTHING: Final = nullcontext()
+"""What an answer holds that comes whole."""
 
 _WHOLE = Part("", last=True)
 """The one part of an answer that needs no others."""
@@ -148,7 +152,7 @@ class Exchange:
         record = self._recorder.start("http", caller, safe=safe, came=_came(request), after=after)
         record.note(method=request.method[:32], url=request.url[:2048], policy_version=policy.version)
         try:
-            async with AsyncExitStack() as held:
+            async with AsyncExitStack() if request.stream else _NOTHING as held:
                 leg = await decided(policy, request, caller, record, self._now())
                 if parked is None:
                     await self._limit(leg, caller, record, held)
@@ -163,7 +167,7 @@ class Exchange:
                 await record.open(lasting=leg.streams)
                 last, answer = await self._send(app, leg, caller, record, held, tell)
                 answer = filtered(policy, last, answer, record, redirected=last is not leg)
-                if answer.parts is not None:
+                if answer.parts is not None and held is not None:
                     return Stream(answer.response, answer.parts, record, held.pop_all())
             await record.close(status=answer.response.status)
             return answer.response
@@ -176,14 +180,14 @@ class Exchange:
             log.exception("the request %s failed", record.id)
             return await _answered(failed(), record, request.url)
 
-    async def _limit(self, leg: Leg, caller: Caller, record: Record, held: AsyncExitStack) -> None:
+    async def _limit(self, leg: Leg, caller: Caller, record: Record, held: AsyncExitStack | None) -> None:
         record.report(*await self._limiter.take(leg.obligations, caller))
-        if leg.streams:
+        if leg.streams and held is not None:
             held.enter_context(self._streams.place(caller))
         record.mark("limit")
 
     async def _send(
-        self, app: Guarded, leg: Leg, caller: Caller, record: Record, held: AsyncExitStack, tell: Tell | None
+        self, app: Guarded, leg: Leg, caller: Caller, record: Record, held: AsyncExitStack | None, tell: Tell | None
     ) -> tuple[Leg, Answer]:
         """The answer, and to what: where it leads to another place inside the policy, that is asked in its turn."""
         for _ in range(HOPS + 1):

@@ -32,14 +32,14 @@ Begun: TypeAlias = tuple[Response, AsyncIterator[bytes] | None, Callable[[], Awa
 @quick
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One leg with the backend that it goes to; `held` ends what a streamed answer needs."""
+    """One leg with the backend that it goes to; `held` ends what a streamed answer needs, where one is wanted."""
 
     leg: Leg
     backend: Backend
     spec: BackendSpec
     principal: Principal
     jar: JarKey | None
-    held: AsyncExitStack
+    held: AsyncExitStack | None
 
 
 class Sender:
@@ -66,7 +66,7 @@ class Sender:
         spec: BackendSpec,
         caller: Caller,
         record: Record,
-        held: AsyncExitStack,
+        held: AsyncExitStack | None,
         tell: Tell | None = None,
     ) -> Answer:
         """The backend's answer to `leg`. Raises `Refusal` where there is none.
@@ -144,18 +144,22 @@ class Sender:
 
 def outbound(url: str, leg: Leg, injected: Headers, timeout: float, trace: Headers = ()) -> Outbound:
     """The request as it goes out: the bytes that were decided on, and the injected fields, which win over the app's."""
+    canonical, obligations = leg.canonical, leg.obligations
     if leg.key is not None:
         injected = (*injected, (FIELD, leg.key))
-    dropped = {FIELD, "traceparent", "tracestate", *(name for name, _ in injected)}
-    if leg.obligations.mask:
-        dropped |= {"range", "if-range"}  # a piece of JSON cannot be read, and so not be masked
+    headers = canonical.headers
+    if headers:
+        dropped = {FIELD, "traceparent", "tracestate", *(name for name, _ in injected)}
+        if obligations.mask:
+            dropped |= {"range", "if-range"}  # a piece of JSON cannot be read, and so not be masked
+        headers = without(headers, dropped)
     return Outbound(
-        method=leg.canonical.method,
+        method=canonical.method,
         url=url,
-        headers=without(leg.canonical.headers, dropped) + trace + injected,
-        body=leg.canonical.body,
+        headers=headers + trace + injected,
+        body=canonical.body,
         timeout=timeout,
-        response_limit=leg.obligations.response_limit,
+        response_limit=obligations.response_limit,
     )
 
 
@@ -169,7 +173,7 @@ async def _whole(way: Way, request: Outbound) -> Begun:
 
 async def _begun(way: Way, request: Outbound) -> Begun:
     """An answer of which the head is there. What earlier attempts took is taken from the wait for it alone."""
-    if not isinstance(way.backend, StreamingBackend):
+    if way.held is None or not isinstance(way.backend, StreamingBackend):
         return await _whole(way, request)
     held = await way.held.enter_async_context(AsyncExitStack())
     unhurried = replace(request, timeout=way.leg.obligations.timeout)

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gateway.backends.connect import USER_AGENT
+from gateway.backends.connect import CONNECTIONS_PER_HOST, USER_AGENT
 from gateway.backends.http import HttpBackend
 from gateway.backends.http1 import Reading
 from gateway.errors import Reason, Refusal
@@ -293,6 +293,43 @@ async def test_cancel_closes_the_connection(backend: HttpBackend) -> None:
             await until(lambda: bool(peer.requests))
             task.cancel()
         await asyncio.wait_for(peer.closed.wait(), 5)
+
+
+async def test_who_waits_for_a_connection_gets_the_next_one(backend: HttpBackend) -> None:
+    """All connections that one origin may have are in use; who gives up while waiting takes none away."""
+    go = asyncio.Event()
+
+    async def answers_then(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await go.wait()
+        await keep_alive(reader, writer)
+
+    async with raw_peer(answers_then) as peer, asyncio.TaskGroup() as group:
+        request = Outbound("GET", peer.url(), timeout=60)
+        tasks = [group.create_task(backend.send(request)) for _ in range(CONNECTIONS_PER_HOST + 10)]
+        await until(lambda: len(peer.requests) == CONNECTIONS_PER_HOST)
+        for waiting in tasks[-5:]:
+            waiting.cancel()
+        go.set()
+        bodies = [(await task).body for task in tasks[:-5]]
+        again = await asyncio.gather(*(backend.send(request) for _ in range(CONNECTIONS_PER_HOST)))
+    assert bodies == [b"ok"] * (CONNECTIONS_PER_HOST + 5)
+    assert len(again) == CONNECTIONS_PER_HOST
+    assert peer.connections == CONNECTIONS_PER_HOST
+
+
+async def test_each_request_has_its_own_time(backend: HttpBackend) -> None:
+    """On a connection that was used before, too, and while others of the same timeout are answered."""
+
+    async def first_answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await keep_alive(reader, writer)
+        await silent_until_closed(reader, writer)
+
+    async with raw_peer(first_answers) as peer:
+        request = Outbound("GET", peer.url(), timeout=0.2)
+        assert (await backend.send(request)).body == b"ok"
+        with pytest.raises(Refusal) as caught:
+            await backend.send(request)
+    assert caught.value.reason is Reason.BACKEND_TIMEOUT
 
 
 async def silent_until_closed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
