@@ -19,7 +19,7 @@ from mcp import Client
 from mcp.client.session import MessageHandlerFnT
 
 from benchmarks import gateway_files
-from benchmarks.processes import Processes
+from benchmarks.processes import Processes, free_port
 from gateway import mux
 from gateway.model import Channel, Json
 
@@ -126,7 +126,8 @@ async def measure(port: int, changes: int) -> dict[str, list[float]]:
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         for work in (page.run(), _listen(listening, clock)):
             stack.callback(tasks.create_task(work).cancel)
-        await page.listed.wait()
+        async with asyncio.timeout(10):
+            await page.listed.wait()
         for _ in range(changes):
             await asyncio.sleep(PAUSE)
             clock.clear()
@@ -159,7 +160,7 @@ def main() -> None:
     given = parser.parse_args()
     os.environ["BENCH_SECRET"] = "bench"
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder, Processes(Path(folder)) as processes:
-        port = processes.free_port()
+        port = free_port()
         config = gateway_files.write(Path(folder), port=port, backend="http://127.0.0.1:9", routes=10)
         with (Path(folder) / "policy.yaml").open("a") as policy:
             policy.write("tools: {add: {}}\n")

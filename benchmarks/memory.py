@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import sys
 import tempfile
@@ -19,7 +20,7 @@ import aiohttp
 
 from benchmarks import gateway_files, report
 from benchmarks.errors import BenchmarkError
-from benchmarks.processes import Processes
+from benchmarks.processes import Processes, free_port
 from benchmarks.targets import SERVE
 from gateway import mux
 from gateway.model import Channel, Json
@@ -34,6 +35,9 @@ AT_ONCE = 16
 
 TOOLS = 3
 """Tools that each page registers."""
+
+GLANCES = 60
+"""Each half a second after the one before."""
 
 VERSION = "2025-11-25"
 _ACCEPT = {"accept": "application/json, text/event-stream"}
@@ -105,11 +109,11 @@ class Pages:
     async def open(self, tasks: asyncio.TaskGroup, views: int) -> None:
         """One more page; returns when all of its views have told their tools. Raises `BenchmarkError`."""
         async with self._http.get(f"{self._place}/api/state", headers=self._own) as answer:
-            csrf = (await answer.json())["csrf"]
+            csrf = await _said(answer, "csrf")
         headers = {**self._own, "webmcp-gateway-csrf": csrf}
         body = {"apps": [gateway_files.APP]}
         async with self._http.post(f"{self._place}/bridge/tickets", json=body, headers=headers) as answer:
-            ticket = (await answer.json())["ticket"]
+            ticket = await _said(answer, "ticket")
         socket = await self._http.ws_connect(
             f"{self._place}/bridge", headers=self._own, protocols=("webmcp-gateway.v1",), autoping=True
         )
@@ -213,12 +217,18 @@ async def _all(jobs: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
 
 
 async def _settled(pid: int) -> float:
-    """KiB of resident memory, once it no longer grows."""
+    """KiB of resident memory, once it no longer grows: nothing tells that, so it is looked at, `GLANCES` times at most.
+
+    Raises `BenchmarkError` where it grows on.
+    """
     last = 0.0
-    while (now := _resident(pid)) > last + 64:
+    for _ in range(GLANCES):
+        now = _resident(pid)
+        if now <= last + 64:
+            return now
         last = now
         await asyncio.sleep(0.5)
-    return now
+    raise BenchmarkError(f"The gateway's memory still grows after {GLANCES} glances: {last:.0f} KiB.")
 
 
 def _resident(pid: int) -> float:
@@ -242,6 +252,14 @@ def _result(method: str) -> Json:
     return results.get(method, {})
 
 
+async def _said(answer: aiohttp.ClientResponse, name: str) -> str:
+    """A member of an answer. Raises `BenchmarkError` with all of it where it is another one."""
+    text = await answer.text()
+    if answer.status != 200:
+        raise BenchmarkError(f"{answer.url.path} was answered {answer.status}: {text}")
+    return str(json.loads(text)[name])
+
+
 async def _flush(socket: aiohttp.ClientWebSocketResponse, connection: mux.ClientConnection) -> None:
     for text in connection.pending_output():
         await socket.send_str(text)
@@ -250,7 +268,7 @@ async def _flush(socket: aiohttp.ClientWebSocketResponse, connection: mux.Client
 def start(processes: Processes, folder: Path, sessions: int, views: int) -> tuple[int, int]:
     """A gateway with room for so many; its process and its port."""
     os.environ["BENCH_SECRET"] = "bench"
-    port = processes.free_port()
+    port = free_port()
     more = f"mcp: {{sessions: {sessions + 1}, sessions_each: {sessions + 1}, views_each: {views + 1}}}\n"
     config = gateway_files.write(folder, port=port, backend="http://127.0.0.1:9", routes=10, more=more)
     with (folder / "policy.yaml").open("a") as policy:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 import subprocess
 import time
@@ -18,6 +19,10 @@ ROOT = Path(__file__).resolve().parents[1]
 READY_WITHIN = 60.0
 END_WITHIN = 15.0
 LAST_LINES = 20
+
+
+UNGIVEN = (20_000, 32_000)
+"""Ports below those that Linux, macOS and Windows choose from: nobody else is given one that was found free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +57,13 @@ class Processes:
                 process.kill()
                 process.wait()
 
-    @staticmethod
-    def free_port() -> int:
-        """A loopback port that nobody uses now."""
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            return int(taken.getsockname()[1])
-
     def start(self, name: str, command: Sequence[str], *, port: int | None = None) -> Running:
         """Start a server and wait until it listens; without `port` it is told a free one by `--port`.
 
         Raises `BenchmarkError`.
         """
         if port is None:
-            port = self.free_port()
+            port = free_port()
             command = [*command, "--port", str(port)]
         output = self.folder / f"{name.replace(' ', '-')}.log"
         with output.open("wb") as file:
@@ -77,8 +76,15 @@ class Processes:
         while not _listens(port):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise BenchmarkError(f"The {name} did not start. Its last output:\n{last_words(output)}")
-            time.sleep(0.05)
+            time.sleep(0.05)  # nothing tells when another process listens; READY_WITHIN bounds it
         return Running(name, process.pid, port)
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on, and that the system itself gives to nobody meanwhile."""
+    while True:
+        with suppress(OSError), socket.create_server(("127.0.0.1", random.randrange(*UNGIVEN))) as taken:
+            return int(taken.getsockname()[1])
 
 
 def last_words(output: Path) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks import gateway_files
 from benchmarks.backend import PATH
 from benchmarks.load import PROOF
-from benchmarks.processes import Processes
+from benchmarks.processes import Processes, free_port
 
 BARE = "bare proxy"
 BARE_POST = "bare proxy, POST"
@@ -50,7 +50,7 @@ def start(processes: Processes, folder: Path, routes: int, more: str = "") -> li
     bare = processes.start("bare proxy", [*module("benchmarks.bare_proxy"), "--backend", origin])
     sdk = processes.start("sdk", [*module("benchmarks.sdk_server"), "--backend", origin])
     mcp = f"http://127.0.0.1:{sdk.port}/mcp"
-    port = processes.free_port()
+    port = free_port()
     config = gateway_files.write(folder, port=port, backend=origin, routes=routes, more=more, upstream=mcp)
     os.environ["BENCH_SECRET"] = "bench"
     gateway = processes.start("gateway", [sys.executable, "-c", SERVE, "serve", "--config", str(config)], port=port)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks import gateway_files, report, rounds
 from benchmarks.backend import PATH
-from benchmarks.processes import Processes
+from benchmarks.processes import Processes, free_port
 from benchmarks.rounds import Sample
 from benchmarks.targets import SERVE, Target, call
 
@@ -28,7 +28,7 @@ def start(processes: Processes, folder: Path) -> list[Target]:
     backend = processes.start("backend", [sys.executable, "-m", "benchmarks.backend"])
     origin = f"http://127.0.0.1:{backend.port}"
     sdk = processes.start("sdk", [sys.executable, "-m", "benchmarks.sdk_server", "--backend", origin])
-    port = processes.free_port()
+    port = free_port()
     upstream = f"http://127.0.0.1:{sdk.port}/mcp"
     config = gateway_files.write(folder, port=port, backend=origin, routes=10, upstream=upstream)
     os.environ["BENCH_SECRET"] = "bench"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import random
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +13,7 @@ from typing import Any, Literal
 import aiohttp
 from aiohttp import web
 
+from benchmarks.processes import free_port as free_port  # for tests, too
 from examples.cart_app import auth_server
 from examples.cart_app import shop as goods
 from gateway import config as configuration
@@ -22,9 +22,6 @@ from gateway.config import Config, load_config
 from gateway.credentials import OAuth
 from gateway.doors.short_way import FrontRunner
 from tests.leaks.marks import MARK
-
-UNGIVEN = (20_000, 32_000)
-"""Below the ports that Linux, macOS and Windows choose from."""
 
 EXAMPLE = Path(goods.__file__).parent
 SECRET = f"a secret of these tests: 100%+ {MARK}"
@@ -37,13 +34,6 @@ def bound(port: int = 0) -> socket.socket:
     sock.bind(("127.0.0.1", port))
     sock.listen(128)
     return sock
-
-
-def free_port() -> int:
-    """A port that nobody listens on, of those that the system itself gives to nobody meanwhile."""
-    while True:
-        with suppress(OSError), socket.create_server(("127.0.0.1", random.randrange(*UNGIVEN))) as taken:
-            return int(taken.getsockname()[1])
 
 
 class Server:

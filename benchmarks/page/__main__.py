@@ -19,7 +19,7 @@ from playwright.async_api import Frame, async_playwright
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.page.backend import POLICY, SOURCE
-from benchmarks.processes import ROOT, Processes
+from benchmarks.processes import ROOT, Processes, free_port
 from benchmarks.targets import SERVE
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _start(folder: Path, processes: Processes) -> int:
     """The port of a gateway in front of the backend."""
     backend = processes.start("backend", [sys.executable, "-m", "benchmarks.page.backend"])
-    port = processes.free_port()
+    port = free_port()
     config = folder / "gateway.yaml"
     config.write_text(_CONFIG.format(port=port, source=SOURCE), "utf-8")
     (folder / "policy.yaml").write_text(POLICY.format(port=backend.port), "utf-8")
