@@ -32,6 +32,7 @@ auth:
   - {{type: oauth, issuer: "{issuer}", network: private, scope: [mcp:use],
       client_id: gateway, client_secret: s3cret-k4naRieZq9}}
 roles: {{approver: [ops], admin: [root], auditor: [audit]}}
+upstreams: {{everything: {{server: "tests.interop.everything:server"}}}}
 """
 
 
@@ -232,7 +233,7 @@ class _Named:
         self.network = network
 
 
-@pytest.mark.parametrize("mount", ["/mcp", "/mcp/cart"])
+@pytest.mark.parametrize("mount", ["/mcp", "/mcp/cart", "/mcp/everything"])
 async def test_a_session_of_mcp_is_its_principals_alone(guarded: World, evil: Issuer, mount: str) -> None:
     """Another person with its id can neither ask, nor hear, nor end it (protocol 2025-11-25)."""
     url = f"{guarded.url}{mount}"

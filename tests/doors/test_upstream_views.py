@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import warnings
 from collections.abc import AsyncIterator, Callable
@@ -259,6 +260,34 @@ async def test_a_view_hears_what_its_upstream_logs_of_its_call(
         meta = {"io.modelcontextprotocol/logLevel": level}
         await view.result("tools/call", name="both", arguments={}, _meta=meta)
         assert [one["params"]["data"] for one in view.told if one["method"] == "notifications/message"] == heard
+
+
+@ERAS
+async def test_a_view_hears_how_far_its_call_is(tmp_path: Path, era: str) -> None:
+    """Under the token that it named."""
+    async with opened(tmp_path, era) as view:
+        await view.result("tools/call", name="both", arguments={}, _meta={"progressToken": "mine"})
+        told = [one["params"] for one in view.told if one["method"] == "notifications/progress"]
+    assert [(one["progressToken"], one["progress"]) for one in told] == [("mine", 0.5)]
+
+
+@ERAS
+async def test_a_call_that_a_view_gives_up_ends_at_its_upstream(tmp_path: Path, era: str) -> None:
+    """The upstream's own handler is cancelled."""
+    probe = Probe()
+    async with (
+        opened(tmp_path, era, server=probe.server, policy="version: 1\ntools:\n  hold: {}\n") as view,
+        asyncio.timeout(30),
+    ):
+        calling = asyncio.ensure_future(view.ask("tools/call", name="hold", arguments={}))
+        await probe.held.wait()
+        cancel: dict[str, Json] = {"requestId": view.number}
+        gone: dict[str, Json] = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancel}
+        view.connection.send(mux.Message(view.id, Channel.UI, gone))
+        for text in view.connection.pending_output():
+            await view.socket.send_str(text)
+        await probe.given_up.wait()
+        calling.cancel()
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])

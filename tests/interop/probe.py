@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import warnings
 from typing import Any
 
 import mcp_types as types
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourcesListChanged, ResourceUpdated
+
+CURSOR = "odd \u00e9/+="
+"""Where the second page of its resources begins."""
+
+TOOLS = ("plain", "hold", "visit", "ask", "tells", "meta", "held", "gave_up")
 
 Context = ServerRequestContext[Any, Any]
 Result = types.CallToolResult | types.InputRequiredResult
@@ -47,7 +53,9 @@ class Probe:
             on_subscribe_resource=self._subscribe,
             on_unsubscribe_resource=self._unsubscribe,
             on_subscriptions_listen=ListenHandler(self.bus),
+            on_completion=self._complete,
         )
+        self.server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
 
     @property
     def uri(self) -> str:
@@ -65,9 +73,8 @@ class Probe:
         await self.bus.publish(ResourcesListChanged())
 
     async def _list_tools(self, _: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        names = ("plain", "hold", "visit", "ask")
         schema = {"type": "object"}
-        tools = [types.Tool(name=name, description=self.description, input_schema=schema) for name in names]
+        tools = [types.Tool(name=name, description=self.description, input_schema=schema) for name in TOOLS]
         return types.ListToolsResult(tools=tools)
 
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> Result:
@@ -78,8 +85,26 @@ class Probe:
                 return await self._hold()
             case "visit":
                 return await self._visit(context, params)
+            case "tells":
+                return await self._tells(context)
+            case "meta":
+                return said(json.dumps(self.seen[-1]["meta"]))
+            case "held":
+                await self.held.wait()
+                return said("held")
+            case "gave_up":
+                await self.given_up.wait()
+                return said("gave up")
             case _:
                 return said(f"{params.name} of {self.name}: {json.dumps(params.arguments)}")
+
+    async def _tells(self, context: Context) -> Result:
+        """How far it is, and what it does."""
+        for done in (1, 2):
+            await context.session.report_progress(done, 2, f"step {done}")
+        with warnings.catch_warnings(action="ignore"):  # the SDK warns of logging, whose days are counted
+            await context.session.send_log_message("info", "told", related_request_id=context.request_id)
+        return said("told")
 
     async def _hold(self) -> types.CallToolResult:
         self.held.set()
@@ -103,11 +128,21 @@ class Probe:
         asked = types.ElicitRequestURLParams(message="Go there", url=url, elicitation_id="visit-1")
         return types.InputRequiredResult(input_requests={"visit": types.ElicitRequest(params=asked)}, request_state="s")
 
-    async def _list_resources(self, _: Context, __: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
-        return types.ListResourcesResult(resources=[types.Resource(uri=self.uri, name=self.name)])
+    async def _list_resources(
+        self, _: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        if params is not None and params.cursor == CURSOR:
+            return types.ListResourcesResult(resources=[types.Resource(uri=f"{self.name}://second", name="second")])
+        return types.ListResourcesResult(resources=[types.Resource(uri=self.uri, name=self.name)], next_cursor=CURSOR)
 
     async def _read_resource(self, _: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         return types.ReadResourceResult(contents=[types.TextResourceContents(uri=params.uri, text=self.name)])
+
+    async def _complete(self, _: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
+        return types.CompleteResult(completion=types.Completion(values=[f"{params.argument.value}ris"]))
+
+    async def _set_level(self, _: Context, __: types.SetLevelRequestParams) -> types.EmptyResult:
+        return types.EmptyResult()
 
     async def _subscribe(self, context: Context, _: types.SubscribeRequestParams) -> types.EmptyResult:
         self.sessions.append(context.session)
@@ -116,3 +151,11 @@ class Probe:
     async def _unsubscribe(self, _: Context, __: types.UnsubscribeRequestParams) -> types.EmptyResult:
         self.sessions.clear()
         return types.EmptyResult()
+
+
+if __name__ == "__main__":
+    import anyio
+
+    from tests.interop.serving import on_standard_streams
+
+    anyio.run(on_standard_streams, Probe().server)

@@ -15,7 +15,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 from gateway.mcp.upstreams.listing import pin_of
-from tests.interop.probe import Probe
+from tests.interop.probe import TOOLS, Probe
 from tests.interop.serving import gateway, over_http
 from tests.world import local_client
 
@@ -134,21 +134,21 @@ async def test_a_change_is_known_after_a_restart(tmp_path: Path) -> None:
         assert await looked_at(tmp_path, line) == []
         probe.description = "Does something else."
         changed = await looked_at(tmp_path, line)
-        assert len(changed) == 4
+        assert len(changed) == len(TOOLS)
         assert "up: the tool plain changed from sha256:" in " ".join(changed)
         assert await looked_at(tmp_path, line) == changed
-        assert len(changes(tmp_path)) == 4
+        assert len(changes(tmp_path)) == len(TOOLS)
         pins = {
             name: pin_of({"name": name, "description": probe.description, "inputSchema": {"type": "object"}})
-            for name in ("plain", "hold", "visit", "ask")
+            for name in TOOLS
         }
         tools = "".join(f'  {name}: {{pin: "{pin}"}}\n' for name, pin in pins.items())
         (tmp_path / "policy.yaml").write_text(f"version: 1\ntools:\n{tools}", "utf-8")
         assert await looked_at(tmp_path, f"{line[:-1]}, policy: policy.yaml}}") == []
         assert await looked_at(tmp_path, line) == []
         probe.description = "Does it."
-        assert len(await looked_at(tmp_path, line)) == 4
-    assert len(changes(tmp_path)) == 8
+        assert len(await looked_at(tmp_path, line)) == len(TOOLS)
+    assert len(changes(tmp_path)) == 2 * len(TOOLS)
 
 
 async def looked_at(folder: Path, line: str) -> list[str]:

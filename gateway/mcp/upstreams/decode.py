@@ -9,6 +9,10 @@ from typing import Any, Final, NoReturn
 DEPTH = 128
 """Levels of nesting; the serialisers on the other side fail a little beyond."""
 
+MOST = 1_000_000
+"""Commas and opening brackets outside texts: to read a message with more would hold up all that runs beside it."""
+
+_TEXT: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _S, _NUMBER = r"[ \t\r\n]*", r"(0|[1-9][0-9]{0,14})"
 _VERSION = rf'"jsonrpc"{_S}:{_S}"2\.0"'
@@ -29,7 +33,7 @@ class Written(dict[str, Any]):
 
 
 def decode(raw: bytes) -> object:
-    """The JSON value in `raw`. Raises ValueError for what is none, or is nested too deep."""
+    """The JSON value in `raw`. Raises ValueError for what is none, is nested too deep, or is of too many parts."""
     try:
         text = raw.decode()
     except UnicodeDecodeError:
@@ -39,12 +43,14 @@ def decode(raw: bytes) -> object:
 
 def decode_text(text: str) -> object:
     """The JSON value in `text`; the result of an answer is `Written`. Raises ValueError as `decode` does."""
+    if len(text) > MOST and _is_much(text):
+        raise ValueError(f"more than {MOST} commas and brackets")
     try:
         answer = _answer(text)
         value = answer if answer is not None else _decoder.decode(text)
     except RecursionError as error:
         raise ValueError("nested too deep") from error
-    if text.count("{") + text.count("[") > DEPTH and _deep(value):
+    if isinstance(value, dict | list) and text.count("{") + text.count("[") > DEPTH and _deep(value):
         raise ValueError(f"nested deeper than {DEPTH}")
     if _SURROGATE.search(text):
         value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
@@ -81,16 +87,27 @@ _encoded: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encod
 _decoder: Final = json.JSONDecoder(parse_constant=_refuse)
 
 
+def _is_much(text: str) -> bool:
+    if _marks(text) <= MOST:
+        return False
+    quotes = text.count('"') - text.count('\\"')
+    return quotes > 2 * MOST or _marks(_TEXT.sub("", text)) > MOST
+
+
+def _marks(text: str) -> int:
+    return text.count(",") + text.count("[") + text.count("{")
+
+
 def _deep(value: object) -> bool:
-    level = [value]
+    level: list[Any] = [value]
     for _ in range(DEPTH):
-        below: list[object] = []
-        for item in level:
-            if isinstance(item, dict):
-                below.extend(item.values())
-            elif isinstance(item, list):
-                below.extend(item)
-        level = [item for item in below if isinstance(item, dict | list)]
+        kinds = (dict, list)
+        level = [
+            inner
+            for item in level
+            for inner in (item.values() if isinstance(item, dict) else item)
+            if isinstance(inner, kinds)
+        ]
         if not level:
             return False
     return True
