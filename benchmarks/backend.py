@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 from aiohttp import web
 
@@ -11,6 +12,7 @@ from benchmarks.serving import serve
 PATH = "/api/items/42"
 MARKER = "the item of the benchmark"
 SIZE = 400
+TOKEN = f"the-token-of-{os.environ.get('BENCH_SECRET', 'the-benchmark')}"
 
 
 def document() -> bytes:
@@ -27,7 +29,7 @@ def build_app() -> web.Application:
         return web.Response(body=body, content_type="application/json")
 
     async def token(_: web.Request) -> web.Response:
-        return web.json_response({"access_token": "t" * 40, "token_type": "Bearer", "expires_in": 86400})
+        return web.json_response({"access_token": TOKEN, "token_type": "Bearer", "expires_in": 86400})
 
     app = web.Application()
     app.router.add_get("/api/items/{id}", item)

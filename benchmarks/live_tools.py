@@ -158,7 +158,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.live_tools", description=__doc__)
     parser.add_argument("--changes", type=int, default=20, help="how often the page changes its tools")
     given = parser.parse_args()
-    os.environ["BENCH_SECRET"] = "bench"
+    os.environ.setdefault("BENCH_SECRET", "bench")
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder, Processes(Path(folder)) as processes:
         port = free_port()
         config = gateway_files.write(Path(folder), port=port, backend="http://127.0.0.1:9", routes=10)

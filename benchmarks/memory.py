@@ -267,7 +267,7 @@ async def _flush(socket: aiohttp.ClientWebSocketResponse, connection: mux.Client
 
 def start(processes: Processes, folder: Path, sessions: int, views: int) -> tuple[int, int]:
     """A gateway with room for so many; its process and its port."""
-    os.environ["BENCH_SECRET"] = "bench"
+    os.environ.setdefault("BENCH_SECRET", "bench")
     port = free_port()
     more = f"mcp: {{sessions: {sessions + 1}, sessions_each: {sessions + 1}, views_each: {views + 1}}}\n"
     config = gateway_files.write(folder, port=port, backend="http://127.0.0.1:9", routes=10, more=more)

@@ -52,7 +52,7 @@ def start(processes: Processes, folder: Path, routes: int, more: str = "") -> li
     mcp = f"http://127.0.0.1:{sdk.port}/mcp"
     port = free_port()
     config = gateway_files.write(folder, port=port, backend=origin, routes=routes, more=more, upstream=mcp)
-    os.environ["BENCH_SECRET"] = "bench"
+    os.environ.setdefault("BENCH_SECRET", "bench")
     gateway = processes.start("gateway", [sys.executable, "-c", SERVE, "serve", "--config", str(config)], port=port)
     return [
         Target(BARE, bare.pid, bare.port, _get(f"127.0.0.1:{bare.port}")),

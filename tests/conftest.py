@@ -14,7 +14,7 @@ from tests.beside import pytest_runtest_protocol as pytest_runtest_protocol
 from tests.beside import pytest_sessionfinish as pytest_sessionfinish
 from tests.leaks import taps
 from tests.leaks.marks import MARK
-from tests.leaks.watch import FOLDER, Watch
+from tests.leaks.watch import FOLDER, TAPS, Watch
 from tests.world import World, running
 
 LAST = "test_no_secret_is_written_in_the_whole_run"
@@ -23,12 +23,12 @@ LAST = "test_no_secret_is_written_in_the_whole_run"
 def pytest_configure(config: pytest.Config) -> None:
     """From the first test on."""
     if beside.is_beside(config):
-        taps.TAPS.watch = Watch(Path(os.environ[FOLDER]))
+        TAPS.watch = Watch(Path(os.environ[FOLDER]))
     else:
         folder = tempfile.mkdtemp(prefix="leaks")
         os.environ[FOLDER] = folder
         config.add_cleanup(lambda: shutil.rmtree(folder))
-        taps.TAPS.watch = Watch()
+        TAPS.watch = Watch()
     taps.install()
     auth_server.TokenGenerator.get_jti = lambda self, *_: f"{MARK}{os.urandom(8).hex()}"
 

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.leaks.files import look_through
-from tests.leaks.taps import TAPS
+from tests.leaks.watch import TAPS
 from tests.world import bound
 
 WAIT = 20.0

@@ -14,6 +14,7 @@ from gateway.config.credentials import TYPES
 from gateway.config.settings import UNAVAILABLE
 from gateway.credentials import OAuth
 from gateway.errors import DocumentError
+from tests.leaks.marks import MARK
 
 POLICY = """\
 version: 1
@@ -43,7 +44,7 @@ def folder(tmp_path: Path) -> Path:
 def load(folder: Path, text: str, environ: Mapping[str, str] | None = None) -> Config:
     """The configuration that `text` is."""
     (folder / "gateway.yaml").write_text(text)
-    return load_config(folder / "gateway.yaml", {"S": "s3cret"} if environ is None else environ)
+    return load_config(folder / "gateway.yaml", {"S": f"s3cret-{MARK}"} if environ is None else environ)
 
 
 def problems(folder: Path, text: str, environ: Mapping[str, str] | None = None) -> list[str]:
@@ -139,16 +140,16 @@ def test_an_app_does_not_lie_where_the_gateways_own_files_are(folder: Path, sour
 
 def test_a_secret_comes_from_the_environment_and_does_not_show(folder: Path) -> None:
     """`${env:NAME}` is read from the environment that is handed in."""
-    config = load(folder, APPS + CREDENTIAL, {"S": "hush"})
-    assert client_secret(config) == "hush"
-    assert "hush" not in repr(config)
+    config = load(folder, APPS + CREDENTIAL, {"S": f"hush-{MARK}"})
+    assert client_secret(config) == f"hush-{MARK}"
+    assert f"hush-{MARK}" not in repr(config)
 
 
 def test_a_secret_comes_from_a_file(folder: Path) -> None:
     """`${file:path}` is relative to the configuration, and a closing line break is no part of the secret."""
-    (folder / "secret.txt").write_text("from file\n")
+    (folder / "secret.txt").write_text(f"from file {MARK}\n")
     config = load(folder, APPS + CREDENTIAL.replace("${env:S}", "${file:secret.txt}"))
-    assert client_secret(config) == "from file"
+    assert client_secret(config) == f"from file {MARK}"
 
 
 def test_a_missing_variable_is_named(folder: Path) -> None:

@@ -11,6 +11,7 @@ from gateway.config.secrets import PendingSecret
 from gateway.credentials import Basic, ClientAuthentication, Fixed, JwtBearer, OAuth, Plugged, TokenExchange
 from gateway.errors import DocumentError
 from tests.credentials.house import KEY
+from tests.leaks.marks import MARK
 
 OAUTH = "issuer: https://login.example, client_id: gateway"
 
@@ -21,7 +22,7 @@ def load(folder: Path, credentials: str, extra: str = "") -> Config:
     listed = "".join(f"  {line}\n" for line in credentials.strip().splitlines())
     file = folder / "gateway.yaml"
     file.write_text(f"apps: {{cart: {{source: web, policy: policy.yaml}}}}\ncredentials:\n{listed}{extra}")
-    return load_config(file, {"S": "s3cret-of-the-environment", "KEY": KEY})
+    return load_config(file, {"S": f"s3cret-of-the-environment-{MARK}", "KEY": KEY})
 
 
 def test_every_kind(tmp_path: Path) -> None:

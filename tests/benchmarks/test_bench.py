@@ -22,6 +22,8 @@ from benchmarks.load import Load, Measured, percentile, run
 from benchmarks.processes import ROOT, Processes
 from benchmarks.report import rows
 from benchmarks.rounds import Sample
+from tests.leaks.marks import MARK
+from tests.leaks.watch import environment
 
 SERVERS = [
     "bare proxy",
@@ -32,6 +34,7 @@ SERVERS = [
     "gateway, an upstream's tool",
     "MCP SDK + uvicorn + httpx",
 ]
+LOOKED_AT = {**environment(), "BENCH_SECRET": f"bench-{MARK}"}
 TINY = ["--rounds", "2", "--requests", "50", "--warm-up", "0", "--seconds", "20", "--routes", "20", "--decide", "10,20"]
 
 
@@ -40,7 +43,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]
     """What one tiny run prints, and its JSON."""
     file = tmp_path_factory.mktemp("bench") / "figures.json"
     command = [sys.executable, "-m", "benchmarks", *TINY, "--json", str(file)]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False, env=LOOKED_AT)
     assert ended.returncode == 0, ended.stderr
     assert "round 2 of 2: gateway, /mcp door" in ended.stderr
     return ended.stdout, json.loads(file.read_text("utf-8"))
@@ -80,7 +83,7 @@ def test_sigterm_ends_a_run_in_its_middle(tmp_path: Path) -> None:
     """With its servers, whose files it removes behind them."""
     command = [sys.executable, "-m", "benchmarks", *TINY[:-1], "1", "--requests", "1000000"]
     started = subprocess.Popen(
-        command, cwd=ROOT, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}
+        command, cwd=ROOT, stderr=subprocess.PIPE, text=True, env={**LOOKED_AT, "TMPDIR": str(tmp_path)}
     )
     assert started.stderr is not None
     with started.stderr as told:

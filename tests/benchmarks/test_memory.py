@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.memory import measure, start
 from benchmarks.processes import Processes
+from tests.leaks.marks import MARK
 
 SESSION_KIB = 300
 VIEW_KIB = 150
@@ -17,7 +18,7 @@ VIEW_KIB = 150
 
 async def test_hundreds_are_held_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over a stream each, and 25 views to a page; all of them answer at the end."""
-    monkeypatch.setenv("BENCH_SECRET", "bench")
+    monkeypatch.setenv("BENCH_SECRET", f"bench-{MARK}")
     with Processes(tmp_path) as processes:
         pid, port = start(processes, tmp_path, 200, 200)
         sessions, views = await measure(port, pid, 200, 200)
@@ -35,7 +36,7 @@ async def test_one_more_than_there_is_room_for_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sessions: int, views: int, why: str
 ) -> None:
     """The bounds of the configuration hold."""
-    monkeypatch.setenv("BENCH_SECRET", "bench")
+    monkeypatch.setenv("BENCH_SECRET", f"bench-{MARK}")
     with Processes(tmp_path) as processes:
         pid, port = start(processes, tmp_path, 4, 25)
         with pytest.raises(ExceptionGroup, match="unhandled") as failed:

@@ -9,6 +9,7 @@ import pytest
 from gateway.callers.nouns import ALGORITHMS, NoAuth, OAuth, ProxyAuth, Roles, TokenAuth
 from gateway.config import Config, load_config
 from gateway.errors import DocumentError
+from tests.leaks.marks import MARK
 
 APPS = "apps: {page: {source: index.html, policy: policy.yaml}}\n"
 POLICY = "version: 1\nbackends: {api: {url: 'https://api.example.com'}}\nroutes: [{path: /api, methods: [GET]}]\n"
@@ -25,7 +26,7 @@ def load(folder: Path, text: str) -> Config:
     (folder / "index.html").write_text("<!doctype html>")
     (folder / "policy.yaml").write_text(POLICY)
     (folder / "gateway.yaml").write_text(APPS + text)
-    return load_config(folder / "gateway.yaml", {"S": "s3cret"})
+    return load_config(folder / "gateway.yaml", {"S": f"s3cret-{MARK}"})
 
 
 def problems(folder: Path, text: str) -> str:
@@ -73,7 +74,7 @@ roles: {{user: [staff], approver: [ops], auditor: [audit], admin: [root]}}
     oauth, proxy, token = config.auth
     assert isinstance(oauth, OAuth)
     assert oauth.client_secret is not None
-    assert (oauth.client_secret.reveal(), oauth.skew, oauth.session) == ("s3cret", 60.0, 28800.0)
+    assert (oauth.client_secret.reveal(), oauth.skew, oauth.session) == (f"s3cret-{MARK}", 60.0, 28800.0)
     assert oauth.network.allows("10.0.0.1")
     assert isinstance(proxy, ProxyAuth)
     assert (proxy.header, proxy.roles_header) == ("x-auth-request-user", "x-auth-request-groups")

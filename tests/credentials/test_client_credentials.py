@@ -17,9 +17,10 @@ from gateway.backends.http import HttpBackend
 from gateway.credentials import Client, ClientCredentials, OAuth, Server, Token, client_credentials
 from gateway.errors import Reason, Refusal
 from gateway.model import Json, Outbound, Response, Secret
+from tests.leaks.marks import MARK
 
 NOW = 1_800_000_000.0
-SECRET = "s3cret/+ &=:é"
+SECRET = f"s3cret/+ &=:é {MARK}"
 GOOD: dict[str, Json] = {"access_token": "abc.def", "token_type": "Bearer", "expires_in": 300}
 
 

@@ -36,6 +36,7 @@ from gateway.errors import GrantEnded, Reason, Refusal
 from gateway.model import Json, Outbound, Response, Secret
 from tests.credentials.house import KEY, PUBLIC
 from tests.credentials.test_client_credentials import Everywhere, answer
+from tests.leaks.marks import MARK
 
 NOW = 1_800_000_000.0
 ISSUER = "https://login.example"
@@ -54,7 +55,7 @@ T = TypeVar("T")
 
 
 def spec(grant: Grant, client: Client | None = None, **more: Any) -> OAuth:
-    client = client or Client("gateway", Secret("a-client-secret"))
+    client = client or Client("gateway", Secret(f"a-client-secret-{MARK}"))
     return OAuth("shop", grant, Server(ISSUER, Everywhere()), client, ("cart",), **more)
 
 
@@ -156,7 +157,7 @@ def test_redeem() -> None:
         ({"code": "c", "iss": "https://evil.example"}, Reason.CREDENTIAL_FAILED, "(iss)"),
         ({"code": "c", "iss": f"{ISSUER}/"}, Reason.CREDENTIAL_FAILED, "(iss)"),
         ({"error": "access_denied", "iss": ISSUER}, Reason.CREDENTIAL_NEEDED, "access_denied"),
-        ({"error": "<b>a-client-secret</b>", "iss": ISSUER}, Reason.CREDENTIAL_NEEDED, "an error"),
+        ({"error": "<b>a-client-secret-k4naRieZq9</b>", "iss": ISSUER}, Reason.CREDENTIAL_NEEDED, "an error"),
         ({"iss": ISSUER}, Reason.CREDENTIAL_FAILED, "no code"),
         ({"code": "c\nd", "iss": ISSUER}, Reason.CREDENTIAL_FAILED, "no code"),
     ],

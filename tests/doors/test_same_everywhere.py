@@ -34,7 +34,12 @@ from tests.world import local_client
 EXTRA = """
   theirs: {{type: authorization_code, issuer: "{issuer}", client_id: gateway, network: private}}
 auth:
-  - {{type: oauth, issuer: "{issuer}", network: private, introspection: true, client_id: us, client_secret: s3cret}}
+  - type: oauth
+    issuer: "{issuer}"
+    network: private
+    introspection: true
+    client_id: us
+    client_secret: s3cret-k4naRieZq9
   - token
   - {{type: proxy, name: front, header: X-User, roles_header: X-Groups, proxies: [127.0.0.1]}}
   - none

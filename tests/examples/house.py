@@ -18,9 +18,10 @@ from joserfc import jwt
 from joserfc.jwk import KeySet
 
 from examples.cart_app import auth_server, shop
+from tests.leaks.marks import MARK
 
 FOLDER = Path(shop.__file__).parent
-SECRET = "a secret of these tests: 100%+"
+SECRET = f"a secret of these tests: 100%+ {MARK}"
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ import yaml
 
 from examples.cart_app import demo
 from gateway.config import load_config
+from tests.leaks.marks import MARK
 from tests.world import free_port
 
 SERVER = """
@@ -136,7 +137,7 @@ def test_config_beside_the_data_says_the_same(tmp_path: Path) -> None:
 
 def test_gateway_takes_both_configurations(tmp_path: Path) -> None:
     """The files of the example and the one that the demo writes are read without a problem."""
-    environ = {"SHOP_SECRET": "a secret of these tests"}
+    environ = {"SHOP_SECRET": f"a secret of these tests {MARK}"}
 
     example = load_config(demo.HERE / "gateway.yaml", environ).apps["cart"]
     written = load_config(demo.write_config(tmp_path), environ)

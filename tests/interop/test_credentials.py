@@ -22,13 +22,14 @@ from mcp.client import ClientRequestContext
 
 from tests.interop.probe import Probe, text
 from tests.interop.serving import gateway, over_http, over_sse, over_websocket
+from tests.leaks.marks import MARK
 from tests.oidc.provider import OidcProvider, oidc_provider
 from tests.oidc.sign_in import sign_in
 from tests.world import Loopback, Server, bound
 
 MODES = ["legacy", "2026-07-28"]
 RESOURCE = "https://mcp.example/mcp"
-SECRET = "client-secret-of-upstreams"
+SECRET = f"client-secret-of-upstreams-{MARK}"
 
 
 @dataclass

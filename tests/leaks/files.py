@@ -36,7 +36,8 @@ def _look(path: Path, watch: Watch, keys: list[bytes], sessions: set[bytes]) -> 
         found = [word for word in (*keys, *_ISSUED.findall(data)) if word in data]
         if sessions:
             found += sessions.intersection(_WORD.findall(data))
-        watch.found += [f"files {path}: {word!r}" for word in found]
+        for word in found:
+            watch.find(f"files {path}: {word!r}")
 
 
 def _blocks(path: Path) -> Iterator[bytes]:

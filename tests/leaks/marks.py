@@ -30,6 +30,19 @@ def _forms() -> Iterator[bytes]:
 FORMS: Final = tuple(_forms())
 
 
+_OTHERS: Final[set[bytes]] = set()
+_SHORTEST: Final = 8
+_LINE: Final = 40
+
+
+def look_for(secret: str) -> None:
+    """From now on find this one, too, if it is not marked; of a key in lines any of them gives it away."""
+    lines = [line for line in secret.splitlines() if len(line) > _LINE] if "\n" in secret else [secret]
+    for raw in (line.encode("utf-8", "surrogateescape") for line in lines):
+        if len(raw) >= _SHORTEST and not any(form in raw for form in FORMS):
+            _OTHERS.add(raw)
+
+
 def found_in(data: bytes) -> bytes | None:
-    """The form in which a marked secret is there, None where there is none."""
-    return next((form for form in FORMS if form in data), None)
+    """The form in which a secret is there, None where there is none."""
+    return next((form for form in (*FORMS, *_OTHERS) if form in data), None)

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any, Final
 from weakref import WeakSet
@@ -20,20 +21,20 @@ from prometheus_client import generate_latest
 
 from gateway.app import RELOAD
 from gateway.backends.otlp import Collector
+from gateway.config.secrets import UNSET
 from gateway.doors.answering import Answering
-from gateway.model import Json
+from gateway.model import Json, Secret
 from gateway.telemetry import Metrics
 from gateway.traces import Span
-from tests.leaks.marks import LONGEST
-from tests.leaks.watch import Taps
-
-TAPS: Final = Taps()
+from tests.leaks.marks import LONGEST, look_for
+from tests.leaks.watch import TAPS
 
 _COOKIE: Final = re.compile(r"webmcp-gateway-session[^= ]*=([A-Za-z0-9_-]{20,})")
 
 
 def install() -> None:
     """From now on everything goes through `TAPS`; what is written stays as it is."""
+    _tap_secrets()
     _tap_answers()
     _tap_files()
     _tap_frames()
@@ -49,6 +50,31 @@ def _is_ours(protocol: object) -> bool:
         return False
     app = getattr(protocol._manager.request_handler, "__self__", None)
     return isinstance(app, web.Application) and RELOAD in app
+
+
+_GIVEN: Final = ("gateway.config.secrets", "gateway.credentials.token_requests", "gateway.doors.issuers", "tests.")
+"""Who makes secrets of what others gave: the gateway's own are shown to whom they are for."""
+
+_SHOWN: Final = {("gateway.doors.issuers", "logged_in")}
+"""Makes what comes back by way of the browser: at a logout, an ID token of the person who logs out."""
+
+_PLACE: Final = re.compile(r"(sqlite|postgresql):.*|.*\.db")
+"""Where a database is, which is a secret only where a password stands in it."""
+
+
+def _tap_secrets() -> None:
+    """Whatever a gateway is given is looked for, also where a test forgot the mark."""
+    made = Secret.__init__
+
+    def making(self: Secret, value: str) -> None:
+        made(self, value)
+        frame = sys._getframe(1)
+        maker, why = frame.f_globals["__name__"], frame.f_code.co_name
+        given = maker.startswith(_GIVEN) and (maker, why) not in _SHOWN and maker != "tests.mcp.fakes"
+        if given and value != UNSET and not _PLACE.fullmatch(value):
+            look_for(value)
+
+    Secret.__init__ = making  # type: ignore[method-assign]  # the same, and looked for
 
 
 def _tap_answers() -> None:

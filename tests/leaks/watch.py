@@ -35,9 +35,12 @@ class Watch:
             return
         at = data.index(form)
         test = os.environ.get("PYTEST_CURRENT_TEST", "a process")
-        self.found.append(f"{kind} {where} of {test}: {data[max(0, at - 120) : at + 60]!r}")
-        if self._folder is not None:
-            self._write({"found": self.found[-1]})
+        self.find(f"{kind} {where} of {test}: {form!r} in {data[max(0, at - 120) : at + 60]!r}")
+
+    def find(self, what: str) -> None:
+        """A secret was found."""
+        self.found.append(what)
+        self._write({"found": what})
 
     def _sum_up(self) -> None:
         if self._folder is not None and self._folder.is_dir():
@@ -67,6 +70,9 @@ class Taps:
             yield self.watch
         finally:
             self.watch = before
+
+
+TAPS: Final = Taps()
 
 
 def noted(folder: Path) -> tuple[list[str], Counter[str]]:

@@ -2,11 +2,16 @@
 
 import os
 import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from tests.leaks import taps
-from tests.leaks.watch import FOLDER, Watch
+from tests.leaks.watch import FOLDER, TAPS, Watch
 
 
 def _tap(stream: Any, kind: str) -> None:
@@ -14,14 +19,41 @@ def _tap(stream: Any, kind: str) -> None:
     write = stream.write
 
     def writing(text: str) -> Any:
-        taps.TAPS.watch.look(kind, text.encode("utf-8", "backslashreplace"))
+        TAPS.watch.look(kind, text.encode("utf-8", "backslashreplace"))
         return write(text)
 
     stream.write = writing
 
 
+class _Gateway(MetaPathFinder):
+    """Waits for a gateway: most programs that tests start are none, and to load one takes seconds."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Taps it as soon as it is loaded."""
+        if fullname != "gateway.app":
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(fullname)
+        assert spec is not None
+        assert spec.loader is not None
+        _then(spec.loader, lambda: import_module("tests.leaks.alone").install())
+        return spec
+
+
+def _then(loader: Loader, more: Callable[[], None]) -> None:
+    exec_module = loader.exec_module
+
+    def loading(module: ModuleType) -> None:
+        exec_module(module)
+        more()
+
+    loader.exec_module = loading  # type: ignore[method-assign]  # the same, and more
+
+
 if FOLDER in os.environ:
-    taps.TAPS.watch = Watch(Path(os.environ[FOLDER]))
-    taps.install()
+    TAPS.watch = Watch(Path(os.environ[FOLDER]))
     _tap(sys.stdout, "standard output")
     _tap(sys.stderr, "standard error")
+    sys.meta_path.insert(0, _Gateway())
