@@ -53,7 +53,10 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a call wants to be approved: words for the person, and the raw call, bound by its digest."""
+    """What a call wants to be approved: words for the person, and the raw call, bound by its digest.
+
+    `patience` is for how many seconds the question stays open, None for as long as others do.
+    """
 
     message: str
     method: str
@@ -63,6 +66,7 @@ class Ask:
     headers: Headers = ()
     body: bytes = b""
     grant: float | None = None
+    patience: float | None = None
     rule: str = ""
 
 
@@ -153,7 +157,7 @@ class Approvals:
             initiator=caller.initiator,
             evidence=caller.evidence,
             created=now,
-            expires=now + self.timeout,
+            expires=now + (self.timeout if ask.patience is None else ask.patience),
             cause=caller.cause,
             grant=ask.grant,
             rule=ask.rule,

@@ -43,7 +43,8 @@ class Waiting:
                 return None
             # An answer that several may ask for again is whole.
             request = replace(leg.request, stream=False)
-            ask = replace(_ask(message, leg.canonical, policy), grant=leg.obligations.grant, rule=rule)
+            asked = _ask(message, leg.canonical, policy)
+            ask = replace(asked, grant=leg.obligations.grant, patience=leg.obligations.patience, rule=rule)
             pending = self._approvals.park(ask, caller, request)
             record.note(approval=pending.question.id)
             record.leads(pending.question.id)

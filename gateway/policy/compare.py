@@ -156,6 +156,8 @@ def _confirms(old: Confirm | None, new: Confirm | None) -> Iterator[Difference]:
     if (old.grant or 0) != (new.grant or 0):
         turn = Turn.OPENED if (new.grant or 0) > (old.grant or 0) else Turn.CLOSED
         yield turn, f"a person may allow it for {new.grant or 0:g} seconds at once (was {old.grant or 0:g})"
+    if old.timeout != new.timeout:
+        yield Turn.CHANGED, "the question to a person stays open for another time"
     if old.message != new.message:
         yield Turn.CHANGED, "the question to a person has another text"
 

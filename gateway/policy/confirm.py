@@ -13,6 +13,7 @@ from gateway.policy.messages import Message, parse_message
 from gateway.policy.rules import Confirm
 
 LONGEST_GRANT: Final = 8 * 3600.0
+LONGEST_TIMEOUT: Final = 3600.0
 ROUTE_MESSAGE: Final = "Allow {request.method} {request.path}?"
 TOOL_MESSAGE: Final = "Run {tool}?"
 LINK_MESSAGE: Final = "Open {link} in the browser?"
@@ -42,7 +43,7 @@ def read_confirm(section: Section, vocabulary: Vocabulary, default: str) -> Conf
         except ValueError:
             rule.problem(f"{{{name}}} is unknown here (known: {vocabulary.shown})", "message")
             return None
-    return Confirm(_initiators(words), message, tuple(map(_shown, message.names)), _grant(rule))
+    return Confirm(_initiators(words), message, tuple(map(_shown, message.names)), _grant(rule), _timeout(rule))
 
 
 def _grant(rule: Section) -> float | None:
@@ -51,6 +52,16 @@ def _grant(rule: Section) -> float | None:
     seconds = rule.duration("grant")
     if not 0 < seconds <= LONGEST_GRANT:
         rule.problem("must be a time of more than 0s and at most 8h, such as 10m", "grant")
+    return seconds
+
+
+def _timeout(rule: Section) -> float | None:
+    if rule.get("timeout") is None:
+        return None
+    seconds = rule.duration("timeout")
+    if not 0 < seconds <= LONGEST_TIMEOUT:
+        rule.problem("must be a time of more than 0s and at most 1h, such as 5m", "timeout")
+        return None
     return seconds
 
 

@@ -148,5 +148,6 @@ def _tool_obligations(rule: ToolRule) -> Obligations:
 
 
 def _asking(decision: Decision, confirm: Confirm, source: Source, reason: str) -> Decision:
-    obligations = replace(decision.obligations, confirm=confirm.question(source), grant=confirm.grant, no_store=True)
+    asked, lasting = confirm.question(source), confirm.grant
+    obligations = replace(decision.obligations, confirm=asked, grant=lasting, patience=confirm.timeout, no_store=True)
     return replace(decision, reasons=(*decision.reasons, reason), obligations=obligations)

@@ -159,7 +159,7 @@ def _longest_rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 def _content(route: Route) -> Hashable:
     template, confirm = route.template, route.confirm
     shape = (template.segments, template.rest, template.encoded)
-    asks = (confirm.initiators, confirm.message, confirm.grant) if confirm is not None else None
+    asks = (confirm.initiators, confirm.message, confirm.grant, confirm.timeout) if confirm is not None else None
     conditions = (route.when.text if route.when is not None else None, schema_text(route.schema))
     return (shape, route.methods, route.backend, route.deny, asks, conditions, route.decided.obligations)
 

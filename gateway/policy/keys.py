@@ -110,6 +110,7 @@ KEYS: Final[Mapping[str, Keys]] = {
         "when": (_several({"enum": _WORDS}), "Whose calls: always, or those of a person, page or model."),
         "message": (_TEXT, "The question; {params.name}, {request.body.name} and others are filled in."),
         "grant": (_DURATION, "How long a person may allow all calls under this rule at once, at most 8h."),
+        "timeout": (_DURATION, "How long the question stays open, at most 1h; else as `approvals.timeout` says."),
     },
     "responses": {
         "headers": (_TEXTS, "The headers that an app may see."),

@@ -63,6 +63,8 @@ def read_links(top: Section) -> Links:
     confirm = read_confirm(section, _VOCABULARY, LINK_MESSAGE)
     if confirm is not None and confirm.grant is not None:
         section.problem("a link is asked about each time: leave grant out", "confirm")
+    if confirm is not None and confirm.timeout is not None:
+        section.problem("a link is asked about for as long as its page waits: leave timeout out", "confirm")
     return Links(allowed, confirm)
 
 

@@ -127,7 +127,8 @@ class Circuit:
 class Obligations:
     """What must be done for an allowed call. `confirm` is the question to a person, None where none is needed.
 
-    `grant` is for how many seconds that person may allow all calls under the rule, None where for this one alone.
+    `grant` is for how many seconds that person may allow all calls under the rule, None where for this one alone;
+    `patience` for how many they are waited for, None where that is as the configuration says.
     `timeout` is in seconds, the other limits are in bytes. `no_store` says that its rule may ask for approval.
     `retry` holds for the methods it names. `reads_body` says that the request's body was parsed and must be buffered;
     `mask` hides values of a JSON answer. `report` says that report mode is on: limits and quotas that are exceeded are
@@ -136,6 +137,7 @@ class Obligations:
 
     confirm: str | None = None
     grant: float | None = None
+    patience: float | None = None
     limits: tuple[Limit, ...] = ()
     quotas: tuple[Quota, ...] = ()
     timeout: float = 10.0

@@ -25,13 +25,15 @@ class Confirm:
     """When a person is asked before a call runs (`initiators` None: always), and what.
 
     `finders` find the values of the message's names, in their order. `grant` is for how many seconds a person may allow
-    all that the rule allows, None where each call is asked about.
+    all that the rule allows, None where each call is asked about; `timeout` for how many the question stays open, None
+    where that is as the configuration says.
     """
 
     initiators: frozenset[Initiator] | None
     message: Message
     finders: tuple[Finder, ...] = ()
     grant: float | None = None
+    timeout: float | None = None
 
     def applies(self, caller: Caller) -> bool:
         """Whether a call of `caller` needs an approval."""

@@ -211,7 +211,15 @@ class Forwarder:
             record.note(grant=grant.id, answered_by=grant.by)
             return
         ask = Ask(
-            message, "tools/call", tool.page_name, digest, policy.version, body=body.encode(), grant=lasting, rule=rule
+            message,
+            "tools/call",
+            tool.page_name,
+            digest,
+            policy.version,
+            body=body.encode(),
+            grant=lasting,
+            patience=decision.obligations.patience,
+            rule=rule,
         )
         question = self._approvals.park(ask, caller).question
         record.note(approval=question.id)

@@ -23,6 +23,8 @@ from gateway.telemetry import Metrics
 from tests.approvals.page import shown
 from tests.approvals.test_ways import command, removed, sent
 from tests.clock import Clock
+from tests.doors.test_upstream_views import shop
+from tests.interop.serving import over_http
 from tests.mcp.fakes import said
 from tests.test_main_job import answer_next, person, questions
 from tests.world import World, running
@@ -232,3 +234,36 @@ async def test_a_grant_ends_in_time_and_is_its_principals_alone(tmp_path: Path) 
         clock.now += 601
         assert room.grants.covering(caller, ASK.rule, ASK.policy_version) is None
         assert room.answers.grants(ANN_THERE) == []
+
+
+PATIENT = """
+version: 1
+backends: {shop: {url: "http://127.0.0.1:9401", network: private, credential: shop-service}}
+routes: [{path: "/api/cart/{item}", methods: [DELETE], confirm: {timeout: 7m}}]
+tools: {both: {confirm: {timeout: 7m}}, checkout: {confirm: {timeout: 7m}}}
+"""
+
+
+async def test_a_question_stays_open_as_its_rule_says(tmp_path: Path) -> None:
+    """About a request, a tool of a page, and a tool of an upstream."""
+    async with over_http(shop(print)) as url:
+        (tmp_path / "up.yaml").write_text("version: 1\ntools: {both: {confirm: {timeout: 7m}}}\n")
+        extra = f"upstreams: {{other: {{url: '{url}', network: private, policy: up.yaml}}}}\n"
+        async with (
+            running(tmp_path, policy=PATIENT, extra=extra) as world,
+            person(world) as ann,
+            shown(world, ann),
+            Client(f"{world.url}/mcp") as model,
+            Client(f"{world.url}/mcp/other", cache=None) as other,
+        ):
+            await other.list_tools()
+            for call in (
+                lambda: removed(world),
+                lambda: model.call_tool("cart_checkout", {}),
+                lambda: other.call_tool("both"),
+            ):
+                calling = asyncio.ensure_future(call())
+                (question,) = await questions(ann, world)
+                assert question["expires"] - question["created"] == 420
+                await answer_next(ann, world, "decline")
+                await calling

@@ -104,6 +104,13 @@ def test_a_longer_grant_is_opened_and_a_shorter_one_is_closed() -> None:
     assert told(none, other) == [("changed", ("GET /a",), "the question to a person has another text")]
 
 
+def test_another_time_for_a_question_is_told() -> None:
+    """It neither opens nor closes anything."""
+    two, five = (policy(f"{{path: /a, methods: [GET], confirm: {{timeout: {minutes}m}}}}") for minutes in (2, 5))
+    assert told(two, five) == [("changed", ("GET /a",), "the question to a person stays open for another time")]
+    assert diff(two, two) == ()
+
+
 def test_a_question_that_stays_is_no_change() -> None:
     """Also where it is filled with values."""
     asks = '{path: "/a/{x}", methods: [PUT], confirm: {when: model, message: "Put {params.x}?"}}'

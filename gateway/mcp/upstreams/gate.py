@@ -189,7 +189,7 @@ class Gate:
             return
         digest, shown = _digest(call, tool), call.body.encode("utf-8", "replace")
         ask = Ask(message, "tools/call", name, digest, policy.version, body=shown, grant=lasting, rule=rule)
-        question = self._approvals.park(ask, call.caller).question
+        question = self._approvals.park(replace(ask, patience=decision.obligations.patience), call.caller).question
         record.note(approval=question.id)
         record.leads(question.id)
         visit = Visit(question.id, self._page + question.id, question.message, typed=call.typed)
