@@ -12,7 +12,7 @@ import pytest
 from playwright.async_api import Browser, CDPSession, Frame, async_playwright
 
 from tests.browser.conftest import ARGUMENTS, DEBIAN
-from tests.browser.runtime_host import Host, host_server, packed
+from tests.browser.runtime_host import Host, host_server, packed, shown
 from tests.browser.test_runtime_tools import CLIENT, TOOLS, ask, envelope
 from tests.browser.test_single_owner import client as with_client
 from tests.browser.test_single_owner import polyfill
@@ -114,3 +114,16 @@ async def opened(host: Host, folder: Path, html: str) -> Frame:
     frame = await host.show(packed(folder, html))
     await host.until("host.calls('webmcp_attach').length")
     return frame
+
+
+async def test_a_page_sees_the_same_of_webmcp(native: Browser, tmp_path: Path) -> None:
+    """A page's own use of it: what is listed and called, events, errors, and the end of a tool and of a call."""
+    observe = (Path(__file__).parent / "native" / "webmcp.js").read_text("utf-8").partition("*/")[2]
+    async with host_server() as url:
+        site, page = await native.new_page(), await native.new_page()
+        await site.goto(url)
+        await page.goto(url)
+        frame = await shown(Host(page), tmp_path)
+        own = await site.evaluate(observe)
+        assert own
+        assert await frame.evaluate(observe) == own

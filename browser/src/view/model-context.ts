@@ -70,7 +70,7 @@ function readTool(given: Registration | null | undefined): Tool {
 }
 
 function readInput(input: unknown): Params {
-  const value: unknown = typeof input === "string" ? JSON.parse(input) : (input ?? {});
+  const value: unknown = typeof input === "string" ? JSON.parse(input) : input;
   if (!isObject(value)) throw new TypeError("the input of a tool is an object");
   return JSON.parse(JSON.stringify(value)) as Params;
 }
@@ -108,10 +108,10 @@ export function createModelContext(registry: Registry, scope: Scope): EventTarge
 
   class ModelContext extends EventTarget {
     /** Takes effect at once; the promise only tells of errors, as in the browser's own. `unregister` is of earlier drafts. */
-    registerTool(tool: unknown, options?: { signal?: AbortSignal }): Promise<void> & { unregister(): void } {
+    registerTool(tool: unknown, { signal }: { signal?: AbortSignal } = {}): Promise<void> & { unregister(): void } {
       let added: Tool | undefined;
       const done = (async () => {
-        added = add(tool, options?.signal);
+        added = add(tool, signal);
       })();
       return Object.assign(done, { unregister: () => added && registry.remove(added) });
     }
@@ -120,10 +120,10 @@ export function createModelContext(registry: Registry, scope: Scope): EventTarge
       return registry.all().map((tool) => listed(tool, scope));
     }
 
-    async executeTool(tool: { name?: unknown }, input?: unknown, options?: { signal?: AbortSignal }): Promise<string | null> {
+    async executeTool(tool: { name?: unknown }, input: unknown = {}, { signal }: { signal?: AbortSignal } = {}): Promise<string | null> {
       const known = isObject(tool) ? registry.get(String(tool["name"])) : undefined;
       if (!known) throw new TypeError("This tool is not of getTools()");
-      return toText(await execute(known, readInput(input), options?.signal));
+      return toText(await execute(known, readInput(input), signal));
     }
 
     unregisterTool(name: string): void {

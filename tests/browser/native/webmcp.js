@@ -1,0 +1,64 @@
+/**
+ * What a page observes of WebMCP, natively and in a view. Left out is where a view does more on purpose, or Chromium's
+ * own is about to change: the input may be JSON, as mcp-b writes it; the error of a tool keeps its name and message, which
+ * Chromium turns into an UnknownError; nothing as a result is null, there "undefined"; a tool without a schema is listed with
+ * an empty one; annotations are those that the page wrote; tools are listed in the order in which they came.
+ */
+async () => {
+  const seen = [];
+  const see = (...values) => seen.push(values);
+  const failure = async (run) => { try { await run(); return "none"; } catch (error) { return error.name; } };
+  const { modelContext } = document;
+  see(typeof modelContext, String(modelContext), modelContext instanceof EventTarget, modelContext.constructor.name, modelContext.ontoolchange);
+  see(modelContext.registerTool.length, modelContext.getTools.length, modelContext.executeTool.length);
+
+  const next = () => new Promise((resolve) => modelContext.addEventListener("toolchange", resolve, { once: true }));
+  const names = async () => (await modelContext.getTools()).map(({ name }) => name).sort();
+  const find = async (wanted) => (await modelContext.getTools()).find(({ name }) => name === wanted);
+  const tool = (more) => ({ name: "one", description: "The first.", execute: async (input) => ({ got: input }), ...more });
+  const add = async (more, options) => {
+    const changed = next();
+    const given = await modelContext.registerTool(tool(more), options);
+    const { type, bubbles, cancelable, constructor } = await changed;
+    see(more.name, given === undefined, type, bubbles, cancelable, constructor.name);
+  };
+
+  const end = new AbortController();
+  const inputSchema = { type: "object", properties: { n: { type: "number" } }, required: ["n"] };
+  await add({ title: "One", inputSchema, annotations: { readOnlyHint: true } }, { signal: end.signal });
+  const one = await find("one");
+  see(Object.keys(one).sort(), one.name, one.title, one.description, one.inputSchema, one.annotations.readOnlyHint, one.origin === origin, one.window === window);
+  see(await modelContext.executeTool(one, { n: 1 }), await modelContext.executeTool(one, {}), await modelContext.executeTool(one, { n: "no number" }));
+
+  const wrong = [{}, { name: "" }, { name: "a b" }, { name: "x".repeat(129) }, { name: undefined }, { description: "" }, { description: undefined },
+    { execute: undefined }, { execute: "no" }, { inputSchema: "no" }, { inputSchema: 1 }];
+  for (const more of wrong) see(Object.keys(more), await failure(() => modelContext.registerTool(tool(more))));
+  see(await failure(() => modelContext.registerTool()), await failure(() => modelContext.registerTool(null)));
+  see(await failure(() => modelContext.registerTool(tool({ name: "late" }), { signal: AbortSignal.abort() })), await names());
+  see(await failure(() => modelContext.executeTool(null, {})), await failure(() => modelContext.executeTool()));
+
+  const results = { text: "text", number: 4, object: { a: [1] }, none: null, content: { content: [{ type: "text", text: "x" }] }, no: false };
+  for (const [name, value] of Object.entries(results)) {
+    await add({ name, execute: async () => value });
+    see(await modelContext.executeTool(await find(name), {}));
+  }
+  await add({ name: "throws", execute() { throw new RangeError("sold out"); } });
+  see((await failure(async () => modelContext.executeTool(await find("throws"), {}))) !== "none");
+
+  const aborted = [];
+  await add({ name: "hangs", execute: (_, { signal }) => new Promise(() => signal.addEventListener("abort", () => aborted.push(signal.reason.name))) });
+  const stop = new AbortController();
+  const running = failure(async () => modelContext.executeTool(await find("hangs"), {}, { signal: stop.signal }));
+  setTimeout(() => stop.abort(), 50);
+  see(await running);
+  while (!aborted.length) await new Promise((go) => setTimeout(go));
+  see(aborted);
+
+  const changed = next();
+  end.abort();
+  await changed;
+  see(await names(), (await failure(() => modelContext.executeTool(one, {}))) !== "none");
+  await add({ title: "again" });
+  see(await names());
+  return seen;
+}
