@@ -6,6 +6,7 @@ import json
 import re
 from typing import Final, Never, TypeAlias
 
+from gateway.compact import writer
 from gateway.model import Json
 
 Container: TypeAlias = dict[str, object] | list[object] | tuple[object, ...]
@@ -105,7 +106,7 @@ def _float(text: str) -> float:
     return number
 
 
-_written: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+_written: Final = writer(ensure_ascii=False)
 _plain: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_constant)
 _careful: Final = json.JSONDecoder(
     object_pairs_hook=_unique, parse_constant=_constant, parse_int=_integer, parse_float=_float

@@ -108,7 +108,7 @@ def result(response: Response, written: Callable[[bytes], Json] = in_base64) -> 
         "ok": response.status < 300,
         "redirected": response.redirected,
         "headers": {**headers},
-        "bodyType": body_type.value,
+        "bodyType": str(body_type),
     }
     if body_type is not BodyType.NONE:
         content["body"] = written(body) if isinstance(body, bytes) else body

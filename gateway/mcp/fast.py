@@ -16,6 +16,7 @@ from typing import Final, Protocol, TypeVar
 from aiohttp import web
 from mcp_types import SERVER_INFO_META_KEY
 
+from gateway.compact import writer
 from gateway.errors import Reason, Refusal
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.envelope import TOOL, Call, Calls, Fields, Heads
@@ -37,7 +38,7 @@ EVENTS: Final = {
 }
 PING: Final = b": ping\r\n\r\n"
 
-_ascii: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_ascii: Final = writer(ensure_ascii=True)
 
 
 class Traced(Protocol):
