@@ -82,12 +82,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         with tempfile.TemporaryDirectory(prefix="benchmark-") as folder, Processes(Path(folder)) as processes:
             print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
-            asyncio.run(_measure(_start(Path(folder), processes), given.rounds))
+            asyncio.run(_measure(start(Path(folder), processes), given.rounds))
     except BenchmarkError as error:
         sys.exit(str(error))
 
 
-def _start(folder: Path, processes: Processes) -> int:
+def start(folder: Path, processes: Processes) -> int:
     """The port of a gateway in front of the backend."""
     backend = processes.start("backend", [sys.executable, "-m", "benchmarks.page.backend"])
     port = free_port()

@@ -92,6 +92,20 @@ async def test_one_call_at_a_time_in_the_view(page: Page, world: World, script: 
         assert not result.is_error, said(result)
 
 
+async def test_a_page_that_asks_all_the_time_is_called_all_the_same(page: Page, world: World, script: Path) -> None:
+    """One call at a time: each answer to the page tells of calls that wait, and no request takes one from the view."""
+    turns = asyncio.Lock()
+    async with shown(page, world, script, turns=turns) as frame, model(world) as client:
+        await offered(client)
+        asking = frame.locator("body").evaluate("async () => { while (!window.over) await fetch('/api/products'); }")
+        working = asyncio.ensure_future(asking)
+        for _ in range(5):
+            result = await client.call_tool("cart_get_cart", {})
+            assert not result.is_error, said(result)
+        await frame.locator("body").evaluate("() => { window.over = true; }")
+        await working
+
+
 async def test_one_call_at_a_time_in_all(page: Page, world: World, script: Path) -> None:
     """The model's own call keeps the page from asking: it is told where to collect the answer, and does."""
     turns = asyncio.Lock()

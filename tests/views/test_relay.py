@@ -52,9 +52,9 @@ class Asking:
         signed = hmac.digest(self.key, str(self.count).encode(), hashlib.sha256)
         return f"{self.id}.{self.count}.{base64.urlsafe_b64encode(signed).rstrip(b'=').decode()}"
 
-    async def poll(self, wait: float = 5.0) -> Handed:
+    async def poll(self, wait: float = 5.0, *, hidden: bool = False) -> Handed:
         """Ask, and remember what came."""
-        handed = await self.views.relayed(LOCAL, None, self.proof()).poll(self.after, wait)
+        handed = await self.views.relayed(LOCAL, None, self.proof()).poll(self.after, wait, hidden=hidden)
         self.after = max([self.after, *(event.number for event in handed.events)])
         return handed
 
@@ -204,6 +204,30 @@ async def test_the_tools_of_a_silent_view_are_not_offered_until_it_asks_again(
     await until(lambda: len(house.views.tools(LOCAL, None)) == 2)
     await house.view.poll(0)
     await polling
+
+
+async def test_a_hidden_tab_may_be_silent_for_longer(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Browsers let it act once a minute: its tools stay, and a call waits for it; shown again it must speak sooner."""
+    monkeypatch.setattr(relay, "LOST", 0.0)
+    await house.view.poll(0, hidden=True)
+    await asyncio.sleep(0)
+    calling = house.call()
+    await until(lambda: house.views.waits(house.view.id))
+    (event,) = (await house.view.poll(0, hidden=True)).events
+    house.view.answer(event.call)
+    assert said(await calling) == "done"
+    await house.view.poll(0)
+    await until(lambda: house.views.tools(LOCAL, None) == ())
+
+
+async def test_a_call_fails_when_its_view_is_lost(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was not taken, so it has not run; the model is told what to do."""
+    monkeypatch.setattr(relay, "LOST", 0.2)
+    await house.view.poll(0)
+    result = await house.call()
+    assert result.is_error
+    assert "has not run: its view did not ask for calls" in said(result)
+    assert "Ask the person to bring the app to the front" in said(result)
 
 
 async def test_a_lost_view_does_not_stand_in_the_way_of_another(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,15 @@ function whenParsed(run: () => void): void {
 function connect(wire: Wire, natives: Natives, config: Config, registry: Registry, native: NativeContext | undefined): Receivers {
   const { later, warn } = natives;
   const activity = createActivity(natives.now);
-  const gestures = createGestures(natives);
+  const gestures = createGestures({
+    ...natives,
+    watch: (seen) =>
+      natives.watch((at) => {
+        seen(at);
+        // Requests follow: no poll may stand in their way.
+        relay.giveWay();
+      }),
+  });
   const prefix = `wg-${toBase64Url(natives.random())}-`;
   const requests = createRequests({ ...natives, prefix, post: wire.toHost });
   const pageTools = createPageTools(registry, createRequests({ ...natives, prefix, post: wire.toPage }));

@@ -13,7 +13,7 @@ const PROBE = 30;
 const BEHIND = 5;
 const PROBES = 3;
 /** Between two polls of a host that runs one call at a time: while a model is at work, later, and in a hidden tab. */
-const BRISK = 15;
+const BRISK = 20;
 const IDLE = 250;
 const HIDDEN = 1000;
 const AT_WORK = 60000;
@@ -35,7 +35,7 @@ export interface Relay {
   renewed(): void;
   /** Calls wait: the next poll need not. */
   hurry(): void;
-  /** The page asks for something itself: a poll that could hold that up is given up. */
+  /** The page asks for something itself: no poll that could hold that up begins for a while. */
   giveWay(): void;
   close(): void;
 }
@@ -47,12 +47,11 @@ interface Ends {
   /** The page's own requests that the host has, and has not answered. */
   flying: ReadonlySet<unknown>;
   later(run: () => void, milliseconds: number): number;
-  cancel(timer: number): void;
   now(): number;
   hidden(): boolean;
 }
 
-export function createRelay(registry: Registry, { ask, offered, flying, later, cancel, now, hidden }: Ends): Relay {
+export function createRelay(registry: Registry, { ask, offered, flying, later, now, hidden }: Ends): Relay {
   let started = false;
   let open = false;
   let running = false;
@@ -70,11 +69,8 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, c
 
   const pause = (milliseconds: number): Promise<void> =>
     new Promise((resolve) => {
-      const timer = later(() => wake(), milliseconds);
-      wake = () => {
-        cancel(timer);
-        resolve();
-      };
+      wake = resolve;
+      later(resolve, milliseconds);
     });
 
   function deliver({ id, result, error }: Message): void {
@@ -119,7 +115,7 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, c
       return;
     }
     // The answers to the page's own requests tell of calls that wait.
-    while ((flying.size || now() < calm) && now() - began < HIDDEN) await pause(BRISK);
+    while (calm >= 0 && (flying.size || now() < calm) && now() - began < HIDDEN) await pause(BRISK);
     if (!flying.size && probes-- > 0) await Promise.all([poll(PROBE), pauseApart(BEHIND).then(() => poll(0))]);
     else await poll(0);
     await pause(hidden() ? HIDDEN : now() - lively < AT_WORK ? BRISK : IDLE);
@@ -172,13 +168,11 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, c
       again();
     },
     hurry() {
-      calm = 0;
+      calm = -1;
       wake();
     },
-    giveWay() {
-      calm = now() + CALM;
-      if (!parallel) polling.abort();
-    },
+    // One that is under way goes on: its answer would come all the same, and the calls in it would be lost until the next.
+    giveWay: () => void (calm = now() + CALM),
     close() {
       if (!running) return;
       started = open = false;
