@@ -12,7 +12,7 @@ from urllib.parse import urljoin, urlsplit
 from gateway.apps.files import Folder, Reference, is_embedded
 from gateway.apps.markup import Attribute, Element, Page
 from gateway.apps.modules import Module, link
-from gateway.apps.places import Splice, Text
+from gateway.apps.places import LARGEST, TOO_LARGE, Splice, Text
 from gateway.apps.scripts import as_element_text as script_text
 from gateway.apps.scripts import import_problems
 from gateway.apps.styles import as_element_text as style_text
@@ -63,11 +63,18 @@ class Packing:
     def splices(self) -> list[Splice]:
         """The changes to the page's text."""
         found: list[Splice] = []
+        size = 0
         for element in self._page.elements:
             try:
-                found += self._element(element)
+                made = self._element(element)
             except DocumentError as error:
                 self.problems += error.problems
+                continue
+            size += sum(len(splice.text) for splice in made)
+            if size > LARGEST:
+                self.problems.append(self._page.text.problem(element.start, TOO_LARGE))
+                return found
+            found += made
         try:
             return found + self._linked()
         except DocumentError as error:
@@ -105,9 +112,10 @@ class Packing:
                 continue
             if href.value in (".", "./"):
                 return ""
-            if not re.fullmatch(r"/([^/].*)?", href.value):
-                self.problems.append(self._page.text.problem(href.start, "<base href> must be a path like /shop/"))
-            return href.value
+            if re.fullmatch(r"/([^/\\][^\\]*)?", href.value):
+                return href.value
+            self.problems.append(self._page.text.problem(href.start, "<base href> must be a path like /shop/"))
+            return ""
         return ""
 
     def _element(self, element: Element) -> list[Splice]:
@@ -230,11 +238,15 @@ class Packing:
 
     def _refuse_frame(self, element: Element, name: str) -> None:
         attribute = element.attributes.get(name) or element.attributes.get(f"xlink:{name}")
-        if attribute is None or is_embedded(attribute.value) or urlsplit(attribute.value).netloc:
+        if attribute is None or is_embedded(attribute.value):
             return
-        raise self._reference(attribute).error(
-            f"<{element.name} {attribute.name}> of a file cannot be packed into one HTML"
-        )
+        reference = self._reference(attribute)
+        try:
+            if urlsplit(attribute.value).netloc:
+                return
+        except ValueError as error:
+            raise reference.error(f"{attribute.value[:80]} can name no file: {error}") from error
+        raise reference.error(f"<{element.name} {attribute.name}> of a file cannot be packed into one HTML")
 
 
 def _imports_of(text: str) -> dict[str, str]:

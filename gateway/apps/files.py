@@ -34,6 +34,9 @@ MEDIA_TYPES = {
 }
 """What may be embedded. The machine's own table is not asked: the packed file must not depend on it."""
 
+_NAMELESS = (ValueError, OSError, RuntimeError)
+"""What Python says of no URL, of a name that no file can have, and of a link that leads to itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reference:
@@ -68,10 +71,13 @@ class Folder:
         """Whether `url` stays as it is: there is nothing to fetch, or the backend has it."""
         if is_embedded(url):
             return True
-        parts = urlsplit(url.strip())
-        if parts.scheme or parts.netloc or not parts.path.startswith("/"):
+        try:
+            parts = urlsplit(url.strip())
+            if parts.scheme or parts.netloc or not parts.path.startswith("/"):
+                return False
+            return self.routed(parts.path) and not self._at(parts.path).is_file()
+        except _NAMELESS:
             return False
-        return self.routed(parts.path) and not self._at(parts.path).is_file()
 
     def _at(self, path: str) -> Path:
         return self.root / unquote(path).removeprefix(self.base).lstrip("/")
@@ -79,16 +85,18 @@ class Folder:
     def find(self, reference: Reference, beside: Path) -> Path:
         """The file that `reference` names, written in the file `beside`. Raises `DocumentError`."""
         url = reference.url.strip()
-        parts = urlsplit(url)
-        if parts.scheme or parts.netloc:
-            raise reference.error(f"{url} is on another site, which hosts block: save it in the app's folder")
-        path = unquote(parts.path)
-        from_root = path.startswith("/")
-        found = (self._at(parts.path) if from_root else beside.parent / path).resolve()
-        if not found.is_relative_to(self.root.resolve()):
-            raise reference.error(f"{url} lies outside of the app's folder")
-        if not found.is_file():
-            raise reference.error(f"{url}: there is no such file in the app's folder")
+        try:
+            parts = urlsplit(url)
+            if parts.scheme or parts.netloc:
+                raise reference.error(f"{url} is on another site, which hosts block: save it in the app's folder")
+            path = unquote(parts.path)
+            found = (self._at(parts.path) if path.startswith("/") else beside.parent / path).resolve()
+            if not found.is_relative_to(self.root.resolve()):
+                raise reference.error(f"{url} lies outside of the app's folder")
+            if not found.is_file():
+                raise reference.error(f"{url}: there is no such file in the app's folder")
+        except _NAMELESS as error:
+            raise reference.error(f"{url[:80]} can name no file: {error}") from error
         return found
 
     def data_url(self, reference: Reference, beside: Path) -> str:
@@ -98,14 +106,21 @@ class Folder:
         if media_type is None:
             raise reference.error(f"{reference.url}: files named {path.suffix or path.name} cannot be embedded")
         fragment = urlsplit(reference.url.strip()).fragment
-        encoded = base64.b64encode(path.read_bytes()).decode("ascii")
+        encoded = base64.b64encode(_read(path, reference.url, reference)).decode("ascii")
         return f"data:{media_type};base64,{encoded}" + (f"#{fragment}" if fragment else "")
 
     def text(self, path: Path, reference: Reference | None = None) -> Text:
         """The text of a file. Raises `DocumentError` where it is not UTF-8."""
         name = (self.root / path.relative_to(self.root.resolve())).as_posix()
+        reference = reference or Reference(name, Text(name, ""), 0)
         try:
-            return Text(name, path.read_bytes().decode("utf-8-sig"))
+            return Text(name, _read(path, name, reference).decode("utf-8-sig"))
         except UnicodeDecodeError as error:
-            where = reference.text if reference else Text(name, "")
-            raise where.error(reference.offset if reference else 0, f"{name} is not UTF-8") from error
+            raise reference.error(f"{name} is not UTF-8") from error
+
+
+def _read(path: Path, name: str, reference: Reference) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:  # gone since it was found, or not to be read by us
+        raise reference.error(f"{name} cannot be read: {error.strerror}") from error

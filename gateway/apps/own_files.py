@@ -26,11 +26,11 @@ def own_files(source: Path) -> Mapping[str, Path]:
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
-            path = (Path(folder) / name).resolve()
-            if not name.startswith(".") and path.is_relative_to(root) and len(found) < MAX_FILES:
+            path = Path(os.path.realpath(Path(folder) / name))
+            if not name.startswith(".") and path.is_relative_to(root) and path.is_file() and len(found) < MAX_FILES:
                 found["/" + quote((Path(folder) / name).relative_to(root).as_posix(), safe=_SAFE)] = path
-    if (root / "index.html").is_file():
-        found["/"] = root / "index.html"
+    if "/index.html" in found:
+        found["/"] = found["/index.html"]
     return found
 
 
@@ -40,8 +40,10 @@ def media_type(path: Path) -> str:
 
 
 def own_file(path: Path, method: str, url: str, limit: int) -> Response | None:
-    """The file as an answer; None where it is gone, or has more than `limit` bytes."""
+    """The file as an answer; None where it is gone, has more than `limit` bytes, or has become a link since."""
     try:
+        if os.path.realpath(path) != str(path):
+            return None
         with path.open("rb") as file:
             body = file.read(limit + 1)
     except OSError:

@@ -55,6 +55,8 @@ def pack(
     path = source / "index.html" if source.is_dir() else source
     if not path.is_file():
         raise DocumentError([Problem(str(path), 1, 1, "there is no such file: an app is a folder with an index.html")])
+    if not path.resolve().is_relative_to(path.parent.resolve()):
+        raise DocumentError([Problem(str(path), 1, 1, "the page is a link to a file elsewhere: put the file here")])
     page = parse(Folder(path.parent).text(path.resolve()))
     packing = Packing(page, path.resolve(), path.parent, base, app, routed)
     splices = packing.splices()

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from gateway.errors import DocumentError, Problem
+
+LARGEST: Final = 64 * 1024 * 1024
+"""Characters of a packed page: small files that name each other often would become more than any memory holds."""
+
+TOO_LARGE: Final = "with this the packed page has more than 64 MiB"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from gateway.apps.files import Folder, Reference
-from gateway.apps.places import Text
+from gateway.apps.places import LARGEST, TOO_LARGE, Text
 
 _QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
 _URL = rf"url\(\s*(?:(?P<quoted>{_QUOTED})|(?P<bare>[^\s\"'()]+))\s*\)"
@@ -19,7 +19,12 @@ _ESCAPE = re.compile(r"\\([0-9a-fA-F]{1,6})\s?|\\(.)", re.DOTALL)
 
 
 def _unescape(text: str) -> str:
-    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else match[2], text)
+    return _ESCAPE.sub(lambda match: _character(int(match[1], 16)) if match[1] else match[2], text)
+
+
+def _character(code: int) -> str:
+    """CSS Syntax 3, 4.3.7: what is no character is the one that stands for it."""
+    return "\ufffd" if code == 0 or 0xD800 <= code <= 0xDFFF or code > 0x10FFFF else chr(code)
 
 
 def _value(match: re.Match[str], *groups: str) -> tuple[str, int]:
@@ -29,12 +34,23 @@ def _value(match: re.Match[str], *groups: str) -> tuple[str, int]:
     return _unescape(written[1:-1] if written[0] in "\"'" else written), match.start(group)
 
 
-def pack_styles(text: Text, css: str, beside: Path, folder: Folder, within: tuple[Path, ...] = ()) -> str:
-    """`css`, which is what `text` says, written in the file `beside`, in one piece. Raises `DocumentError`."""
+def pack_styles(
+    text: Text,
+    css: str,
+    beside: Path,
+    folder: Folder,
+    within: tuple[Path, ...] = (),
+    packed: dict[Path, str] | None = None,
+) -> str:
+    """`css`, which is what `text` says, written in the file `beside`, in one piece. Raises `DocumentError`.
+
+    `within` are the files that import it; `packed` holds those that were packed already, each once.
+    """
+    known = packed if packed is not None else {}
 
     def replace(match: re.Match[str]) -> str:
         if match["condition"] is not None:
-            return _import(text, match, beside, folder, within)
+            return _import(text, match, beside, folder, within, known)
         if match["quoted"] is None and match["bare"] is None:
             return match[0]
         url, at = _value(match, "quoted", "bare")
@@ -42,10 +58,20 @@ def pack_styles(text: Text, css: str, beside: Path, folder: Folder, within: tupl
             return match[0]
         return f'url("{folder.data_url(Reference(url, text, at), beside)}")'
 
-    return _TOKEN.sub(replace, css)
+    whole = _TOKEN.sub(replace, css)
+    if len(whole) > LARGEST:
+        raise text.error(0, TOO_LARGE)
+    return whole
 
 
-def _import(text: Text, match: re.Match[str], beside: Path, folder: Folder, within: tuple[Path, ...]) -> str:
+def _import(
+    text: Text,
+    match: re.Match[str],
+    beside: Path,
+    folder: Folder,
+    within: tuple[Path, ...],
+    packed: dict[Path, str],
+) -> str:
     url, at = _value(match, "string", "url_quoted", "url_bare")
     reference = Reference(url, text, at)
     condition = match["condition"].strip()
@@ -56,8 +82,10 @@ def _import(text: Text, match: re.Match[str], beside: Path, folder: Folder, with
     path = folder.find(reference, beside)
     if path in within:
         raise reference.error(f"{url} imports itself")
-    imported = folder.text(path, reference)
-    css = pack_styles(imported, imported.whole, path, folder, (*within, path))
+    if path not in packed:
+        imported = folder.text(path, reference)
+        packed[path] = pack_styles(imported, imported.whole, path, folder, (*within, path), packed)
+    css = packed[path]
     return f"@media {condition} {{\n{css}\n}}" if condition else css
 
 

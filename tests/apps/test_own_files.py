@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from mcp import Client
 
-from gateway.apps import own_files
+from gateway.apps import own_file, own_files
 from tests.apps.test_pack import write
 from tests.mcp.fakes import UI
 from tests.world import World, running
@@ -31,6 +31,30 @@ def test_the_files_by_their_urls(tmp_path: Path) -> None:
         "/index.html",
         "/x%252fy.txt",
     ]
+
+
+def test_links_lead_nowhere_else(tmp_path: Path) -> None:
+    """Neither to themselves nor, as the page, out of the folder."""
+    folder = write(tmp_path / "app", a__txt="")
+    (tmp_path / "secret.html").write_text("secret", "utf-8")
+    (folder / "index.html").symlink_to(tmp_path / "secret.html")
+    (folder / "turning.txt").symlink_to("turning.txt")
+    assert sorted(own_files(folder)) == ["/a.txt"]
+
+
+@pytest.mark.parametrize("swapped", ["a.txt", "inner"])
+def test_a_link_that_comes_later_leads_nowhere_else(tmp_path: Path, swapped: str) -> None:
+    """A file, or a folder above it, that became a link out of the folder while the gateway runs is not followed."""
+    folder, outside = write(tmp_path / "app", a__txt="mine", inner_of_a__txt="mine"), tmp_path / "outside"
+    write(outside, a__txt="secret")
+    url = "/a.txt" if swapped == "a.txt" else "/inner/a.txt"
+    path = own_files(folder)[url]
+    answer = own_file(path, "GET", url, 100)
+    assert answer is not None
+    assert answer.body == b"mine"
+    (folder / swapped).rename(tmp_path / "before")
+    (folder / swapped).symlink_to(outside / "a.txt" if swapped == "a.txt" else outside)
+    assert own_file(path, "GET", url, 100) is None
 
 
 def test_an_app_of_one_file_has_no_folder(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.apps import pack
+from gateway.apps.files import Folder, Reference
 from gateway.errors import DocumentError
 from gateway.model import Resource
 
@@ -195,12 +196,21 @@ def test_words_like_import_in_code_are_no_imports(tmp_path: Path) -> None:
         ("<style>\n\n@import 'no.css';</style>", "index.html:3:9: no.css: there is no such file"),
         ("<base href=https://a.example/>", "index.html:1:7: <base href> must be a path"),
         ("<link rel=stylesheet href=loop.css>", "loop.css:1:9: loop.css imports itself"),
+        ("<img src=//[x>", "index.html:1:6: //[x can name no file: Invalid IPv6 URL"),
+        ("<img src=a%00.png>", "index.html:1:6: a%00.png can name no file: embedded null byte"),
+        (f"<img src={'a' * 5000}.png>", f"index.html:1:6: {'a' * 80} can name no file: "),
+        ("<img src=turning.png>", "index.html:1:6: turning.png"),
+        (r"<style>a{background:url('\ffffff\d800')}</style>", "index.html:1:25: \ufffd\ufffd: there is no such file"),
+        ("<iframe src=//[x></iframe>", "index.html:1:9: //[x can name no file: Invalid IPv6 URL"),
+        ("<base href=http://[x>", "index.html:1:7: <base href> must be a path"),
+        ("<base href=/\\[x>", "index.html:1:7: <base href> must be a path"),
     ],
 )
 def test_what_cannot_be_packed_is_an_error_with_its_place(tmp_path: Path, page: str, message: str) -> None:
     """Nothing is left behind silently."""
     folder = write(tmp_path / "app", a__exe=b"", a__tsx="", a__html="", loop__css='@import "loop.css";')
     write(tmp_path, secret__png=PIXEL)
+    (folder / "turning.png").symlink_to("turning.png")
     [found] = problems(folder, index__html=page)
     assert found.startswith(message)
 
@@ -212,6 +222,43 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
     folder.mkdir(exist_ok=True)
     (folder / "a.png").symlink_to(tmp_path / "secret.png")
     assert problems(folder, index__html="<img src=a.png>") == ["index.html:1:6: a.png lies outside of the app's folder"]
+
+
+def test_a_page_that_is_a_link_out_of_the_folder_is_an_error(tmp_path: Path) -> None:
+    """As any other file, and with its remedy."""
+    write(tmp_path, other__html="<p>")
+    folder = write(tmp_path / "app")
+    folder.mkdir(exist_ok=True)
+    (folder / "index.html").symlink_to(tmp_path / "other.html")
+    with pytest.raises(DocumentError, match=r"index\.html:1:1: the page is a link to a file elsewhere"):
+        pack(folder, app="cart", title="", runtime="")
+
+
+def test_a_file_that_goes_while_it_is_packed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Editors replace files: what is gone at that moment is told, and ends nothing."""
+    folder = write(tmp_path, a__png=PIXEL)
+    found = Folder.find
+
+    def gone(self: Folder, reference: Reference, beside: Path) -> Path:
+        path = found(self, reference, beside)
+        path.unlink()
+        return path
+
+    monkeypatch.setattr(Folder, "find", gone)
+    [problem] = problems(folder, index__html="<img src=a.png>")
+    assert problem.startswith("index.html:1:6: a.png cannot be read: No such file")
+
+
+def test_small_files_that_name_each_other_fill_no_memory(tmp_path: Path) -> None:
+    """Each style sheet is packed once, and a page of more than 64 MiB is an error where it becomes that."""
+    sheets = {f"c{n}__css": f'@import "c{n + 1}.css";' * 2 for n in range(40)}
+    folder = write(tmp_path / "app", **sheets, c40__css="", a__png=bytes(1024 * 1024))
+    packed(folder, index__html="<link rel=stylesheet href=c0.css>")
+    write(folder, c40__css="a{}")
+    [found] = problems(folder, index__html="<link rel=stylesheet href=c0.css>")
+    assert found.endswith("with this the packed page has more than 64 MiB")
+    [found] = problems(folder, index__html="<img src=a.png>\n" * 100)
+    assert found == "index.html:48:1: with this the packed page has more than 64 MiB"
 
 
 def test_a_folder_without_a_page_is_an_error(tmp_path: Path) -> None:
