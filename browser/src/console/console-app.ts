@@ -95,7 +95,7 @@ export class ConsoleApp extends LitElement {
         .app=${app?.id}
         .link=${store.link}
         .problem=${store.problem}
-        @leave=${() => void store.api.logout().then((to) => location.assign(to))}
+        @leave=${() => void store.leave()}
         @pick=${(event: CustomEvent<string>) => (location.hash = appHash(event.detail))}
       ></gateway-header>
       ${store.state && store.link === "lost" ? this.banner(store) : nothing}

@@ -25,6 +25,7 @@ export class Store extends EventTarget implements Listener {
   notices: readonly Problem[] = [];
   /** Whether the lists of questions and of the record have come once. */
   asked = false;
+  private leaving = false;
   private due = 0;
   private told = -Infinity;
 
@@ -49,7 +50,17 @@ export class Store extends EventTarget implements Listener {
   }
 
   unknown(): void {
-    location.assign(this.api.loginUrl(location));
+    if (!this.leaving) location.assign(this.api.loginUrl(location));
+  }
+
+  /** End the login, and go where that leads; the stream may hear of the end first, which must not lead back in. */
+  async leave(): Promise<void> {
+    this.leaving = true;
+    try {
+      location.assign(await this.api.logout());
+    } catch {
+      location.reload(); // the page then says what is so
+    }
   }
 
   approvals(questions: Question[]): void {

@@ -1,0 +1,39 @@
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { Api } from "./api";
+import { Store } from "./store";
+
+const LOGIN = "https://console.example/login?to=%2F";
+const went: string[] = [];
+
+beforeEach(() => {
+  went.length = 0;
+  const here = { pathname: "/", search: "", hash: "", assign: (to: string) => went.push(to), reload: () => went.push("reload") };
+  vi.stubGlobal("location", here);
+});
+
+afterEach(() => vi.unstubAllGlobals());
+
+/** A gateway that answers a logout as `answer` says. */
+function gateway(answer: () => Response): Store {
+  vi.stubGlobal("fetch", () => Promise.resolve(answer()));
+  return new Store(new Api("https://console.example/"));
+}
+
+test("who is not known goes to the login", () => {
+  gateway(() => Response.json({})).unknown();
+  expect(went).toEqual([LOGIN]);
+});
+
+test("who leaves goes where the logout leads, whatever the stream hears on the way", async () => {
+  const store = gateway(() => Response.json({ to: "https://issuer.example/end" }));
+  const leaving = store.leave();
+  store.unknown();
+  await leaving;
+  store.unknown();
+  expect(went).toEqual(["https://issuer.example/end"]);
+});
+
+test("a logout that fails shows what is so", async () => {
+  await gateway(() => new Response(null, { status: 503 })).leave();
+  expect(went).toEqual(["reload"]);
+});
