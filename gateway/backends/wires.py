@@ -43,13 +43,14 @@ class Wires:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._sweep: asyncio.TimerHandle | None = None
         self._alarms: dict[float, Alarms] = {}
+        self._running: asyncio.AbstractEventLoop | None = None
 
     async def ask(self, method: str, data: bytes, limit: int, timeout: float) -> Reading:
         """The answer to the request that `data` is, complete. `timeout` is in seconds, for all of it.
 
         A safe request is sent once more when its connection turns out to be closed (RFC 9110 9.2.2).
         """
-        ends = asyncio.get_running_loop().time() + timeout
+        ends = self._loop.time() + timeout
         if self._free:
             self._free -= 1
             alarms = self._alarms_of(timeout)
@@ -112,9 +113,16 @@ class Wires:
             self._after(wire)
         return reading
 
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """The one that runs, kept: asking for it asks the system which process this is, before Python 3.12."""
+        if self._running is None:
+            self._running = asyncio.get_running_loop()
+        return self._running
+
     async def _turn(self) -> None:
         """Wait for a place of another request: who came first gets the first one."""
-        waiter = asyncio.get_running_loop().create_future()
+        waiter = self._loop.create_future()
         self._waiting.append(waiter)
         try:
             await waiter
@@ -154,7 +162,7 @@ class Wires:
         return None
 
     def _keep(self, wire: _Wire) -> None:
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         wire.since = loop.time()
         self._idle.append(wire)
         if self._sweep is None:
@@ -182,6 +190,7 @@ class _Wire(asyncio.Protocol):
 
     def __init__(self, ended: Callable[[asyncio.Protocol], None]) -> None:
         self.since = 0.0
+        self._loop = asyncio.get_running_loop()
         self._ended = ended
         self._transport: asyncio.Transport | None = None
         self._reading: Reading | None = None
@@ -204,15 +213,14 @@ class _Wire(asyncio.Protocol):
     def finish(self, finished: Callable[[_Wire], None], seconds: float) -> None:
         """Read the rest, and call `finished` if it then can carry another request."""
         self._finished = finished
-        self._last = asyncio.get_running_loop().call_later(seconds, self.abort)
+        self._last = self._loop.call_later(seconds, self.abort)
 
     async def carry(self, data: bytes, reading: Reading, ends: float | None, alarms: Alarms | None = None) -> None:
         """Send `data` and read the answer. Raises TimeoutError, `Lost`, and what `Reading` raises."""
-        loop = asyncio.get_running_loop()
-        waiter = self._waiter = loop.create_future()
+        waiter = self._waiter = self._loop.create_future()
         self._reading = reading
         alarm = alarms.set(self._late) if alarms is not None else None
-        timer = loop.call_at(ends, self._late) if alarms is None and ends is not None else None
+        timer = self._loop.call_at(ends, self._late) if alarms is None and ends is not None else None
         try:
             if self._transport is None or self._transport.is_closing():
                 raise Lost
