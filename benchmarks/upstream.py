@@ -31,7 +31,7 @@ def start(processes: Processes, folder: Path) -> list[Target]:
     port = free_port()
     upstream = f"http://127.0.0.1:{sdk.port}/mcp"
     config = gateway_files.write(folder, port=port, backend=origin, routes=10, upstream=upstream)
-    os.environ["BENCH_SECRET"] = "bench"
+    os.environ.setdefault("BENCH_SECRET", "bench")
     gateway = processes.start("gateway", [*_SERVE, str(config)], port=port)
     found = []
     for tool in TOOLS:

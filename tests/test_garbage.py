@@ -15,6 +15,7 @@ from benchmarks.processes import Processes
 from benchmarks.targets import Target, doors, module
 from gateway.app import build_app
 from gateway.config import load_config
+from tests.leaks.marks import MARK
 from tests.world import Server, bound
 
 REQUESTS = 400
@@ -45,7 +46,7 @@ async def test_an_exchange_leaves_no_cycles(tmp_path: Path, which: int) -> None:
         server = Server(bound())
         origin = f"http://127.0.0.1:{backend.port}"
         path = gateway_files.write(tmp_path, port=server.port, backend=origin, routes=10)
-        await server.start(build_app(load_config(path, {"BENCH_SECRET": "bench"})))
+        await server.start(build_app(load_config(path, {"BENCH_SECRET": f"bench-{MARK}"})))
         try:
             target = (await asyncio.to_thread(doors, server.port, 0))[which]
             await run(load(target))

@@ -122,6 +122,42 @@ async def test_keys_and_scripts_do_not_answer(page: Page, world: World) -> None:
     assert deleted(world) == 1
 
 
+COVERED = {
+    "full screen": (
+        "document.documentElement.requestFullscreen()",
+        "document.fullscreenElement !== null",
+        "document.exitFullscreen()",
+    ),
+    "picture in picture": (
+        "documentPictureInPicture.requestWindow()",
+        "documentPictureInPicture.window !== null",
+        "documentPictureInPicture.window.close()",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", COVERED)
+async def test_nothing_covers_a_question(page: Page, world: World, kind: str) -> None:
+    """What does is left when one comes up; what is opened over it later makes its buttons dead until it is gone."""
+    begin, there, end = COVERED[kind]
+    await page.goto(world.console)
+    await page.evaluate(f"{begin}.then(() => null)")
+    assert await page.evaluate(there)
+    async with asked(world) as question:
+        async with asyncio.timeout(10):
+            while await page.evaluate(there):
+                await asyncio.sleep(0.05)
+        await page.goto(question.link)
+        approve = page.get_by_test_id("approve")
+        await expect(approve).to_be_enabled()
+        await page.evaluate(f"{begin}.then(() => null)")
+        await expect(approve).to_be_disabled()
+        await approve.click(force=True)
+        await page.evaluate(f"{{ {end}; null }}")
+        await expect(approve).to_be_enabled()
+        assert (question.answer.done(), deleted(world)) == (False, 0)
+
+
 @pytest.mark.parametrize("width", [320, 390, 1280])
 async def test_the_page_fits_windows_of_any_width(page: Page, world: World, width: int) -> None:
     """The whole question and both buttons are in sight, so that it can be answered: here, with no."""

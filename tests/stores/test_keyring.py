@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from keyrings.alt.file import PlaintextKeyring
 
 from tests.credentials.house import SECRET, House, house
+from tests.leaks.watch import environment
 
 FILES = "keyrings.alt.file.PlaintextKeyring"
 NONE = "keyring.backends.fail.Keyring"
@@ -30,7 +30,7 @@ async def command(home: House, *arguments: str, backend: str = FILES) -> tuple[i
         "--config",
         config,
     )
-    environ = {**os.environ, **home.environ, "PYTHON_KEYRING_BACKEND": backend}
+    environ = {**environment(), **home.environ, "PYTHON_KEYRING_BACKEND": backend}
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*program, stdout=pipe, stderr=pipe, env=environ)
     out, said = await process.communicate()
