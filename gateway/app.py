@@ -175,6 +175,7 @@ class _Gateway:
             proxies=lambda: self._upstreams.proxies,
             face=self._face,
             load_keys=self._accounts.ring.load,
+            live=self._live,
         )
         self._apps.replace({app.id: self._serving.of(app) for app in config.apps.values()})
         self._tasks = asyncio.TaskGroup()

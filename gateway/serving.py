@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -23,12 +24,17 @@ from gateway.model import Resource
 from gateway.running import Apps, Backends, Packed, Running
 from gateway.views.view import AppRules
 
+log = logging.getLogger(__name__)
+
 BODY = 16 * 1024 * 1024
 """Bytes of the largest request body that a door takes where no policy says more."""
 
 
 class Serving:
-    """Makes apps ready. `face` makes a mount, `proxies` are the upstreams now; `load_keys` reads what seals."""
+    """Makes apps ready. `face` makes a mount, `proxies` are the upstreams now; `load_keys` reads what seals.
+
+    `live` says more of an app to its author, in the log.
+    """
 
     def __init__(
         self,
@@ -42,6 +48,7 @@ class Serving:
         proxies: Callable[[], Mapping[str, Proxy]],
         face: Callable[[str], Face],
         load_keys: Callable[[], None],
+        live: bool,
     ) -> None:
         self._config = config
         self._apps = apps
@@ -52,6 +59,7 @@ class Serving:
         self._proxies = proxies
         self._face = face
         self._load_keys = load_keys
+        self._live = live
 
     def of(self, app: AppConfig) -> Running:
         """Everything that serves an app; what is as before stays the same object. Raises StartError, DocumentError."""
@@ -99,7 +107,10 @@ class Serving:
             storage=self._built.storage if keeps else None,
             permissions=app.permissions,
             routed=app.policy.routes.lets_get,
+            checked=self._live,
         )
+        for note in resource.notes if self._live else ():
+            log.info("app %s: %s", app.id, note)
         packed = Packed(app.id, app.title, resource, self._snapshot(app.id), keeps)
         site = SiteDoor(
             app.id,

@@ -43,6 +43,23 @@ async def test_a_backend_type_that_nobody_registers_stops_the_start(tmp_path: Pa
         build_app(read_config(tmp_path))
 
 
+@pytest.mark.parametrize("live", [True, False])
+async def test_an_author_hears_of_scripts_that_no_browser_can_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, live: bool
+) -> None:
+    """As `dev` starts the gateway; the page is shown all the same."""
+    source = tmp_path / "page"
+    source.mkdir()
+    (source / "index.html").write_text("<!doctype html>\n<script>let a = ;</script>", "utf-8")
+    async with running(tmp_path, source=source) as world:
+        await world.gateway.stop()
+        with caplog.at_level("INFO", "gateway.serving"):
+            await world.gateway.start(build_app(read_config(tmp_path), live=live))
+        async with world.client(headers=CLIENT) as client, client.get(f"{world.console}/api/state") as answer:
+            assert [app["id"] for app in (await answer.json())["apps"]] == ["cart"]
+    assert ("index.html:2:17: Unexpected token ';'" in caplog.text) is live
+
+
 async def test_two_processes_do_not_share_a_journal(tmp_path: Path) -> None:
     """The second does not start, and says what to do; the first goes on."""
     async with running(tmp_path) as world:

@@ -17,6 +17,7 @@ from gateway.apps.scripts import as_element_text as script_text
 from gateway.apps.scripts import import_problems
 from gateway.apps.styles import as_element_text as style_text
 from gateway.apps.styles import pack_styles
+from gateway.apps.syntax import syntax_problems
 from gateway.apps.waiting import RUN
 from gateway.errors import DocumentError, Problem
 
@@ -57,6 +58,7 @@ class Packing:
         self.base = urljoin(base, self._declared_base())
         self._root = root
         self._folder = Folder(root, urlsplit(self.base).path, routed)
+        self._classic: list[Module] = []
         self._modules: list[tuple[Element, Module]] = []
         self._imports: dict[str, str] = {}
 
@@ -88,6 +90,17 @@ class Packing:
         code = self._link_modules([module for _, module in self._modules])
         *others, (last, _) = self._modules
         return [*(_removed(element) for element, _ in others), self._module(last, code)]
+
+    def unread(self) -> list[Problem]:
+        """What no browser can read of the scripts; modules that import others were read as they were linked."""
+        problems = syntax_problems(self._classic)
+        for _, module in self._modules:
+            try:
+                if not module.needs_linking():
+                    self._link_modules([module])
+            except DocumentError as error:
+                problems += error.problems
+        return problems
 
     def _link_modules(self, modules: list[Module]) -> str:
         """One script of them; the style sheets that they load go into the head."""
@@ -210,6 +223,7 @@ class Packing:
             if module:
                 return self._take_module(element, Module(self._path, text, code))
             self.problems += import_problems(text, code)
+            self._classic.append(Module(self._path, text, code))
             return []
         path = self._folder.find(self._reference(source), self._path)
         if path.suffix not in (".js", ".mjs"):
@@ -220,6 +234,7 @@ class Packing:
         if module:
             return self._take_module(element, Module(path, text))
         self.problems += import_problems(text, text.whole)
+        self._classic.append(Module(path, text))
         packed = f"<script{element.written(without=_LOADING)}>{script_text(text.whole)}</script>"
         if element.inert or not {"defer", "async"} & element.attributes.keys():
             return [Splice(element.start, element.close_end, packed)]

@@ -69,13 +69,13 @@ def link(modules: Sequence[Module], root: Path, *, base: str, home: str, imports
     `base` is the path of the site that stands for the folder `root`, `home` the absolute URL of the app's own;
     `imports` are those of the page's import map.
     """
-    node = _node()
-    if node is None:
+    program = node()
+    if program is None:
         problems = [problem for module in modules for problem in import_problems(module.text, module.source)]
         raise DocumentError([Problem(p.file, p.line, p.column, f"imports another file; {_REMEDY}") for p in problems])
     scripts = [_script(module) for module in modules]
     job = {"root": str(root), "base": base, "home": home, "scripts": scripts, "imports": imports}
-    answer = _run(node, json.dumps(job), root)
+    answer = _run(program, json.dumps(job), root)
     if answer.problems:
         raise DocumentError([Problem(p.file, p.line, p.column, p.message) for p in answer.problems])
     return Linked(answer.code, tuple(answer.styles))
@@ -103,6 +103,6 @@ def _run(node: str, job: str, root: Path) -> _Answer:
         raise DocumentError([Problem(str(root), 1, 1, message)]) from error
 
 
-def _node() -> str | None:
+def node() -> str | None:
     """Node, as it is on the PATH or beside this Python."""
     return shutil.which("node", path=os.pathsep.join((os.environ.get("PATH", ""), sysconfig.get_path("scripts"))))

@@ -41,6 +41,7 @@ def pack(
     base: str = "/",
     permissions: Collection[str] = (),
     routed: Callable[[str], bool] = lambda _: False,
+    checked: bool = False,
 ) -> Resource:
     """The web app in the folder (or HTML file) `source` in one HTML file.
 
@@ -49,7 +50,8 @@ def pack(
     of its own site; a `<base href>` of the page goes before its path. `storage` is the script that keeps the page's
     storage on the gateway: the page's own scripts then wait until it starts them. `permissions` are those that the page
     may have where it uses them. `routed` says which paths the backend answers: pictures, films and style sheets that
-    the page names there are loaded when it runs. Only what is not changed keeps its bytes.
+    the page names there are loaded when it runs. `checked` notes the scripts that no browser can read.
+    Only what is not changed keeps its bytes.
     Raises `DocumentError` with everything that cannot be packed.
     """
     path = source / "index.html" if source.is_dir() else source
@@ -79,7 +81,8 @@ def pack(
     own = packed.replace(head, "")
     if wanted := granted(own, permissions):
         meta["permissions"] = wanted
-    said = (size, *packing.notes, *notes(own, permissions))
+    unread = packing.unread() if checked else []
+    said = (size, *packing.notes, *notes(own, permissions), *map(str, unread))
     return Resource(f"ui://{app}/{digest[:12]}.html", packed, meta, said, _ours(packed))
 
 

@@ -56,6 +56,7 @@ def pack(
             runtime=_built("view/runtime.js"),
             parts={word: _built(name) for word, name in PARTS.items()},
             base=base,
+            checked=True,
             routed=routes.lets_get if routes is not None else lambda _: False,
         )
     place = output or Path(f"{id}.html")

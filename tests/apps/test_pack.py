@@ -312,6 +312,21 @@ def test_pages_with_declarative_forms_get_the_part_for_them(tmp_path: Path) -> N
     assert [forms in page for page in html] == [True, True, False]
 
 
+def test_scripts_that_no_browser_can_read_are_noted(tmp_path: Path) -> None:
+    """For the author, with their places; the page is packed as it is, and goes on without them as on its own site."""
+    page = "<!doctype html>\n<script>let a = ;</script><script>fine()</script><script src=x.js></script>\n"
+    page += "<script type=module>await 1;\nlet b = ;</script><script type=module src=m.js></script>"
+    folder = write(tmp_path, index__html=page, x__js="\n\nlet c = ;", m__js="export const d = 1;")
+
+    def made(*, checked: bool) -> Resource:
+        return pack(folder, app="cart", title="", runtime=RUNTIME, checked=checked)
+
+    places = [note.partition(": ")[0].removeprefix(f"{folder}/") for note in made(checked=True).notes[1:]]
+    assert places == ["index.html:2:17", "x.js:3:9", "index.html:4:9"]
+    assert made(checked=False).notes[1:] == ()
+    assert made(checked=True).html == made(checked=False).html
+
+
 def test_what_the_backend_has_stays_where_it_is(tmp_path: Path) -> None:
     """Pictures, films, sheets and url() of paths that a route answers, unless the folder has such a file."""
     page = (

@@ -192,7 +192,8 @@ function nameOf(source: NonNullable<Node["source"]>): string | undefined {
 }
 
 function firstLine(message: string): string {
-  return message.replace(/^\[plugin [^\]]*\]\s*/, "").split("\n")[0] ?? message;
+  // Without the place, which is told apart from it.
+  return message.replace(/^(\[plugin [^\]]*\]\s*)?(\S+ \(\d+:\d+\): )?/, "").split("\n")[0] ?? message;
 }
 
 if (process.argv[2] === "--stdin") {
