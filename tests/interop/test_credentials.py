@@ -83,6 +83,32 @@ def credential(kind: str, id: str, provider: OidcProvider, scope: str) -> str:
     )
 
 
+@dataclass
+class Guarded:
+    """A gateway in front of a probe that takes the tokens of `provider` alone."""
+
+    mcp: str
+    provider: OidcProvider
+    guard: Protected
+    probe: Probe
+    person: Person
+
+
+@asynccontextmanager
+async def guarded(folder: Path, kind: str, upstream: str = "") -> AsyncIterator[Guarded]:
+    """The credential is of this kind, the probe of one era or of both."""
+    door, probe = Server(bound()), Probe()
+    id, scope = ("service", "[tools]") if kind == "client_credentials" else ("console", "[openid, tools]")
+    async with AsyncExitStack() as stack:
+        provider = await stack.enter_async_context(provided(door.port))
+        guard = Protected(provider)
+        url = await stack.enter_async_context(over_http(probe.server, only=upstream, admit=guard))
+        more = credential(kind, id, provider, scope)
+        line = f'up: {{url: "{url}", network: private, credential: mine}}'
+        mcp = await stack.enter_async_context(gateway(folder, line, more, environ={"SECRET": SECRET}, at=door))
+        yield Guarded(mcp, provider, guard, probe, Person(door.port))
+
+
 @pytest.mark.parametrize("kind", ["url", "sse", "websocket"])
 async def test_a_header_is_sent_with_all_that_is_sent(tmp_path: Path, kind: str) -> None:
     """Over every transport that has header fields; without it nothing is answered."""
@@ -137,38 +163,25 @@ async def test_what_an_upstream_echoes_of_a_credential_is_masked(
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_token_of_the_gateway_s_own_is_fetched_and_renewed(tmp_path: Path, mode: str) -> None:
     """Client credentials for the upstream's resource; a token that it takes no more is replaced, and the call runs."""
-    door, probe = Server(bound()), Probe()
-    async with AsyncExitStack() as stack:
-        provider = await stack.enter_async_context(provided(door.port))
-        guard = Protected(provider)
-        url = await stack.enter_async_context(over_http(probe.server, admit=guard))
-        more = credential("client_credentials", "service", provider, "[tools]")
-        line = f'up: {{url: "{url}", network: private, credential: mine}}'
-        mcp = await stack.enter_async_context(gateway(tmp_path, line, more, environ={"SECRET": SECRET}, at=door))
-        one = await stack.enter_async_context(Client(f"{mcp}/up", mode=mode))
+    async with (
+        guarded(tmp_path, "client_credentials") as behind,
+        Client(f"{behind.mcp}/up", mode=mode) as one,
+    ):
         assert text(await one.call_tool("plain")).startswith("plain of probe")
-        assert guard.refused == 0
-        guard.voided.add(guard.last)
+        assert behind.guard.refused == 0
+        behind.guard.voided.add(behind.guard.last)
         assert text(await one.call_tool("plain", {"again": 1})).startswith("plain of probe")
-        assert guard.refused == 1
-        assert len(probe.seen) == 2
-        assert {event["event"] for event in await provider.events()} == {"grant.success"}
+        assert behind.guard.refused == 1
+        assert len(behind.probe.seen) == 2
+        assert {event["event"] for event in await behind.provider.events()} == {"grant.success"}
 
 
 async def test_a_server_that_gives_no_token_is_named(tmp_path: Path) -> None:
-    """Nothing is sent to the upstream, and who calls is told what is missing; once it is there, calls go on."""
-    door, probe = Server(bound()), Probe()
-    async with AsyncExitStack() as stack:
-        provider = await stack.enter_async_context(provided(door.port))
-        guard = Protected(provider)
-        url = await stack.enter_async_context(over_http(probe.server, admit=guard))
-        more = credential("client_credentials", "service", provider, "[tools]")
-        line = f'up: {{url: "{url}", network: private, credential: mine}}'
-        mcp = await stack.enter_async_context(gateway(tmp_path, line, more, environ={"SECRET": SECRET}, at=door))
-        await provider.set_down(True)
-        said = await refusal(f"{mcp}/up")
-        assert "credential 'mine'" in said
-        assert (guard.refused, guard.subjects) == (0, [])
+    """Nothing is sent to the upstream, and who calls is told what is missing."""
+    async with guarded(tmp_path, "client_credentials") as behind:
+        await behind.provider.set_down(True)
+        assert "credential 'mine'" in await refusal(f"{behind.mcp}/up")
+        assert (behind.guard.refused, behind.guard.subjects) == (0, [])
 
 
 async def refusal(url: str) -> str:
@@ -221,35 +234,26 @@ class Person:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_each_person_has_an_account_of_their_own(tmp_path: Path, mode: str) -> None:
-    """Who has none is told where to connect it; a client that can open pages sends its person there, and goes on."""
-    door, probe = Server(bound()), Probe()
-    async with AsyncExitStack() as stack:
-        provider = await stack.enter_async_context(provided(door.port))
-        guard = Protected(provider)
-        url = await stack.enter_async_context(over_http(probe.server, admit=guard))
-        more = credential("authorization_code", "console", provider, "[openid, tools]")
-        line = f'up: {{url: "{url}", network: private, credential: mine}}'
-        mcp = await stack.enter_async_context(gateway(tmp_path, line, more, environ={"SECRET": SECRET}, at=door))
-        person = Person(door.port)
+    """Whose was disconnected is sent to connect one, and goes on with that."""
+    async with guarded(tmp_path, "authorization_code") as behind:
+        guard, person = behind.guard, behind.person
         await person.connect("alice")
-        one = await stack.enter_async_context(Client(f"{mcp}/up", mode=mode, elicitation_callback=person))
-        assert text(await one.call_tool("plain")).startswith("plain of probe")
-        assert set(guard.subjects) == {"alice"}
-        await person.disconnect()
-        async with asyncio.timeout(30):
+        async with Client(f"{behind.mcp}/up", mode=mode, elicitation_callback=person) as one:
             assert text(await one.call_tool("plain")).startswith("plain of probe")
+            assert set(guard.subjects) == {"alice"}
+            await person.disconnect()
+            async with asyncio.timeout(30):
+                assert text(await one.call_tool("plain")).startswith("plain of probe")
         assert person.visits[0].startswith(f"{person.console}/connect/mine?for=")
         assert guard.subjects[-1] == "bob"
-        assert len(probe.seen) == 2
+        assert len(behind.probe.seen) == 2
 
 
 @dataclass
 class Heard:
     """A client that has no account connected, and what it is told of changes."""
 
-    mcp: str
-    person: Person
-    probe: Probe
+    behind: Guarded
     client: Client
     changes: asyncio.Queue[None]
 
@@ -261,7 +265,7 @@ class Heard:
 @asynccontextmanager
 async def without_account(folder: Path, mode: str, mount: str, upstream: str = "") -> AsyncIterator[Heard]:
     """It can open pages, and follows the tools at `mount`."""
-    door, probe, changes = Server(bound()), Probe(), asyncio.Queue[None]()
+    changes = asyncio.Queue[None]()
 
     async def hear(message: Any) -> None:
         if isinstance(message, types.ToolListChangedNotification):
@@ -273,20 +277,15 @@ async def without_account(folder: Path, mode: str, mount: str, upstream: str = "
                 changes.put_nowait(None)
 
     async with AsyncExitStack() as stack:
-        provider = await stack.enter_async_context(provided(door.port))
-        guard = Protected(provider)
-        url = await stack.enter_async_context(over_http(probe.server, only=upstream, admit=guard))
-        more = credential("authorization_code", "console", provider, "[openid, tools]")
-        line = f'up: {{url: "{url}", network: private, credential: mine}}'
-        mcp = await stack.enter_async_context(gateway(folder, line, more, environ={"SECRET": SECRET}, at=door))
-        person = Person(door.port)
-        client = Client(f"{mcp}{mount}", mode=mode, elicitation_callback=person, message_handler=hear, cache=None)
+        behind = await stack.enter_async_context(guarded(folder, "authorization_code", upstream))
+        url, person = f"{behind.mcp}{mount}", behind.person
+        client = Client(url, mode=mode, elicitation_callback=person, message_handler=hear, cache=None)
         one = await stack.enter_async_context(client)
         if mode != "legacy":
             stream = await stack.enter_async_context(one.listen(tools_list_changed=True))
             following = asyncio.ensure_future(follow(stream))
             stack.callback(following.cancel)
-        yield Heard(mcp, person, probe, one, changes)
+        yield Heard(behind, one, changes)
 
 
 @pytest.mark.parametrize("mount", ["", "/up"])
@@ -300,25 +299,25 @@ async def test_who_has_no_account_yet_is_offered_to_connect_one(
     async with without_account(tmp_path, mode, mount, upstream) as heard, asyncio.timeout(40):
         assert {name for name in await heard.names() if "view" not in name} == {before}
         assert (await heard.client.list_resources()).resources == []
-        assert heard.person.visits == []
+        assert heard.behind.person.visits == []
         assert "The account is connected" in text(await heard.client.call_tool(before))
         await heard.changes.get()
         now = await heard.names()
         assert before not in now
         plain = "plain" if mount else "up_plain"
         assert text(await heard.client.call_tool(plain)).startswith("plain of probe")
-        assert heard.person.visits[0].startswith(f"{heard.person.console}/connect/mine?for=")
+        assert heard.behind.person.visits[0].startswith(f"{heard.behind.person.console}/connect/mine?for=")
     assert '"tool":"connect_account"' in (tmp_path / "gateway.journal").read_text("utf-8")
 
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_client_that_opens_no_page_is_told_where_to_connect(tmp_path: Path, mode: str) -> None:
     """Each call of it, of a tool that it knows from before too; nothing reaches the upstream."""
-    async with without_account(tmp_path, mode, "/up") as heard, Client(f"{heard.mcp}/up", mode=mode) as plain:
+    async with without_account(tmp_path, mode, "/up") as heard, Client(f"{heard.behind.mcp}/up", mode=mode) as plain:
         for name in ("connect_account", "plain"):
             said = await plain.call_tool(name)
             assert said.is_error
             assert (said.structured_content or {})["connect_url"].startswith(
-                f"{heard.person.console}/connect/mine?for="
+                f"{heard.behind.person.console}/connect/mine?for="
             )
-        assert heard.probe.seen == []
+        assert heard.behind.probe.seen == []

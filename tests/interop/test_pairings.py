@@ -14,7 +14,8 @@ from mcp import Client
 from mcp.client.session import ClientRequestContext
 from pydantic import FileUrl
 
-from tests.interop.everything import SCHEMA_2020_12, Everything
+from tests.interop.everything import Everything
+from tests.interop.everything_tools import SCHEMA_2020_12
 from tests.interop.serving import gateway, over_http
 
 MODES = ["legacy", "2026-07-28"]
