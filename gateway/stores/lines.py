@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from json import encoder as json_encoder
 from json.encoder import encode_basestring_ascii
+from math import isfinite
 from typing import Any, BinaryIO, Final
 
 from gateway.model import AuditRecord, Json
@@ -85,7 +86,8 @@ def chained(writer: str, seq: int, prev: str, record: AuditRecord, salt: str) ->
     """
     try:
         fields = _json(record.fields if type(record.fields) is dict else dict(record.fields))
-        words = f'"id":{_text(record.id)},"phase":{_text(record.phase)},"time":{_json(record.time)}'
+        time = repr(record.time) if isfinite(record.time) else _json(record.time)  # as JSON writes it, in half the time
+        words = f'"id":{_text(record.id)},"phase":{_text(record.phase)},"time":{time}'
     except (TypeError, RecursionError) as error:
         raise ValueError(str(error)) from error
     values = hashlib.sha256(f"{salt}{fields}".encode("ascii")).hexdigest()

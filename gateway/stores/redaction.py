@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from gateway.model import Json
 
 REDACTED = "[redacted]"
+_NESTED = (dict, list)
 
 _STEP = re.compile(
     r"(?P<deep>\.\.)(?P<below>[A-Za-z_][\w-]*|\*)|\.(?P<name>[A-Za-z_][\w-]*|\*)|\[(?P<any>\*)\]|\['(?P<quoted>[^']+)'\]"
@@ -36,7 +37,15 @@ class Redaction:
     def __call__(self, fields: Mapping[str, Json]) -> Mapping[str, Json]:
         """The fields with those values replaced; the given ones stay as they are."""
         for steps in self._paths:
-            fields = {key: _member(key, value, steps) for key, value in fields.items()}
+            first = steps[0].name
+            if first is not None and not steps[0].deep:
+                if first in fields:
+                    fields = {**fields, first: _redacted(fields[first], steps[1:])}
+                continue
+            fields = {
+                key: _member(key, value, steps) if first in (None, key) or isinstance(value, _NESTED) else value
+                for key, value in fields.items()
+            }
         return fields
 
 
