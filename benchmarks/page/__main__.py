@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 from mcp import Client
 from playwright.async_api import Frame, async_playwright
 
+from benchmarks.backend import PATH
 from benchmarks.errors import BenchmarkError
 from benchmarks.page.backend import POLICY, SOURCE
 from benchmarks.processes import ROOT, Processes, free_port
@@ -25,6 +27,9 @@ from benchmarks.targets import SERVE
 CHROMIUM = Path("/usr/bin/chromium")
 CHUNKS = 50 * 16
 """How many pieces of 64 KiB are 50 MiB."""
+
+BETWEEN = 0.01
+"""Seconds between two requests to the idle server."""
 
 _CONFIG = """\
 server:
@@ -38,10 +43,16 @@ apps:
 
 @dataclass(slots=True)
 class Pings:
-    """A model's calls of the page's tool, one after the other, and how long each took, in milliseconds."""
+    """A model's calls of the page's tool, one after the other, and how long each took, in milliseconds.
+
+    `bare` are requests to the server at `idle`, with which nobody else has to do: what they take is the machine's.
+    """
 
     client: Client
+    http: aiohttp.ClientSession
+    idle: str
     taken: list[float] = field(default_factory=list)
+    bare: list[float] = field(default_factory=list)
     over: bool = False
 
     async def run(self) -> None:
@@ -55,10 +66,21 @@ class Pings:
                 raise BenchmarkError(f"The page's tool failed: {result}")
             self.taken.append((time.perf_counter() - began) * 1000)
 
+    async def run_bare(self) -> None:
+        """Ask the idle server until it is over."""
+        self.bare.clear()
+        while not self.over:
+            began = time.perf_counter()
+            async with self.http.get(self.idle) as answer:
+                await answer.read()
+            self.bare.append((time.perf_counter() - began) * 1000)
+            await asyncio.sleep(BETWEEN)
+
     async def beside(self, work: Awaitable[Any]) -> Any:
         """What `work` gives, with calls for as long as it takes."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.run())
+            tasks.create_task(self.run_bare())
             try:
                 return await work
             finally:
@@ -71,7 +93,7 @@ class Pings:
         seconds = time.perf_counter() - began
         if isinstance(answer, dict) and answer.get("status") != 200:
             raise BenchmarkError(f"The page got {answer}")
-        return f"{_line(self.taken)} | {seconds:.1f}"
+        return f"{_line(self.taken)} | {seconds:.1f} | {max(self.bare):.1f}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -82,7 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         with tempfile.TemporaryDirectory(prefix="benchmark-") as folder, Processes(Path(folder)) as processes:
             print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
-            asyncio.run(_measure(start(Path(folder), processes), given.rounds))
+            idle = processes.start("idle", [sys.executable, "-m", "benchmarks.backend"])
+            asyncio.run(_measure(start(Path(folder), processes), idle.port, given.rounds))
     except BenchmarkError as error:
         sys.exit(str(error))
 
@@ -99,7 +122,7 @@ def start(folder: Path, processes: Processes) -> int:
     return port
 
 
-async def _measure(port: int, rounds: int) -> None:
+async def _measure(port: int, idle: int, rounds: int) -> None:
     async with async_playwright() as playwright:
         own = Path(playwright.chromium.executable_path)
         browser = await playwright.chromium.launch(
@@ -110,10 +133,15 @@ async def _measure(port: int, rounds: int) -> None:
         app = page.frame_locator("[data-testid=app-frame] iframe").frame_locator("iframe")
         await app.locator("#ready").wait_for()
         frame = page.frames[-1]
-        async with Client(f"http://localhost:{port}/mcp", mode="2026-07-28") as client:
-            pings = Pings(client)
+        async with (
+            Client(f"http://localhost:{port}/mcp", mode="2026-07-28") as client,
+            aiohttp.ClientSession() as http,
+        ):
+            pings = Pings(client, http, f"http://127.0.0.1:{idle}{PATH}")
             await _ready(client)
-            print("| what | calls | median ms | p99 ms | longest ms | seconds |\n|---|--:|--:|--:|--:|--:|")
+            print(
+                "| what | calls | median ms | p99 ms | longest ms | seconds | bare ms |\n|---|--:|--:|--:|--:|--:|--:|"
+            )
             print(f"| a model's call, nothing else | {await pings.during('rest', frame, 3000)} |")
             for label, work in (("up", "upFile"), ("down", "downOnly")):
                 print(f"| a model's call, 50 MiB {label} | {await pings.during(work, frame, CHUNKS)} |")
