@@ -22,11 +22,11 @@ const STORAGE = "webmcp_storage";
 /** A host's gateway takes 64 calls at a time: what is over that waits here, and some places are left for other calls. */
 const AT_ONCE = 48;
 /**
- * So many of those leave without a pause, about as a browser's own pool has connections: with more on its way, host and gateway
- * would be busy with them when a model calls. A slow one makes room for the next one, after so many milliseconds.
+ * So many of those leave without a pause: with more on their way, host and gateway would be busy with them when a model calls,
+ * and none would be answered sooner. A slow one makes room for the next one, after so many milliseconds.
  */
-const BRISK = 8;
-const SLOW = 100;
+const BRISK = 4;
+const SLOW = 30;
 
 /** What hosts say of a call that was larger than they, or the way to the gateway, carry; of a small one it means something else. */
 const TOO_LARGE = /\b413\b|too large/i;
