@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from typing import Protocol
@@ -19,6 +20,8 @@ from gateway.stores.sealing import Unreadable
 
 ASKING = Rate(20, 1.0)
 """How often the pages of one app may load and save for one person: five times what a page does."""
+
+_LONE = re.compile("[\ud800-\udfff]")
 
 Arguments = Mapping[str, Json]
 
@@ -107,5 +110,8 @@ def _changes(arguments: Arguments) -> dict[str, str | None] | None:
     for key, value in read.mapping(arguments, "changes").items():
         if value is not None and not isinstance(value, str):
             raise Refusal(Reason.BAD_REQUEST, f"`changes.{key[:64]}` must be a string or null.")
+        if _LONE.search(key) or _LONE.search(value or ""):
+            shown = _LONE.sub("\ufffd", key[:64])
+            raise Refusal(Reason.BAD_REQUEST, f"`changes.{shown}` has a lone surrogate, which no answer could hold.")
         changes[key] = value
     return changes

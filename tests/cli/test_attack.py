@@ -77,7 +77,10 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_each_attack_on_mcp_and_http_catches_a_server_that_has_the_hole() -> None:
     """Whatever is refused, told or ended by a right server is none of these at one that is wrong in that way."""
     async with listening(Trusting().serve) as trusting, listening(deaf) as other:
-        results = [await run(f"http://127.0.0.1:{port}", "--json", "--patience", "1") for port in (trusting, other)]
+        results = [
+            await run(f"http://127.0.0.1:{port}", "--json", "--patience", "1", "--token", "x")
+            for port in (trusting, other)
+        ]
     reports = [json.loads(result.output)["cases"] for result in results]
     missed = [{case["id"] for case in report if not case["held"]} for report in reports]
     tried = {case["id"] for report in reports for case in report if case["family"] in ("mcp", "raw")}

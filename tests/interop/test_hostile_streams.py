@@ -330,8 +330,7 @@ async def test_an_upstream_that_is_none_is_named(tmp_path: Path, kind: str, way:
 
 @pytest.mark.parametrize(
     ("kind", "way", "most"),
-    [(kind, *one) for kind in KINDS for one in (("loop", 3), ("endless", 101), ("lies", 1))]
-    + [("websocket", "many", 5000)],
+    [(kind, *one) for kind in KINDS for one in (("loop", 3), ("endless", 101), ("lies", 1), ("many", 5000))],
 )
 async def test_lists_come_to_an_end(tmp_path: Path, kind: str, way: str, most: int) -> None:
     """On `/mcp`, which reads them whole, they are cut; what is no tool is left out."""

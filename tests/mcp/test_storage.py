@@ -54,6 +54,8 @@ async def test_a_proven_view_finds_what_it_kept() -> None:
         ({}, ANN, {"changes": [1]}, "bad-request"),
         ({}, ANN, {"changes": {"a": 1}}, "bad-request"),
         ({}, ANN, {"changes": {"a": {"b": "c"}}}, "bad-request"),
+        ({}, ANN, {"changes": {"a": "\ud800"}}, "bad-request"),
+        ({}, ANN, {"changes": {"\udfff": "a"}}, "bad-request"),
         ({}, ANN, {"clear": "yes"}, "bad-request"),
         ({}, ANN, {"changes": {"too much": "x"}}, "quota-exceeded"),
     ],

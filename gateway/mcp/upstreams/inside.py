@@ -4,28 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import anyio
-from anyio.streams.memory import MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 from mcp.server.runner import serve_dual_era_loop
 from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCMessage
 from mcp_types.jsonrpc import jsonrpc_message_adapter
 from pydantic import ValidationError
 
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
+from gateway.mcp.upstreams.decode import decode_text
 
 BUFFER = 64
+BATCH = 64
+"""Messages after which others have their turn: a flood must leave time to them."""
 
 
 class Inside:
-    """Serves the object that `place` names, and carries messages to it; a callable is called for each connection."""
+    """Serves the object that `place` names, and carries messages to it; a callable is called for each connection.
 
-    def __init__(self, place: str) -> None:
+    What it says is read as from anywhere else, and may have `limit` bytes.
+    """
+
+    def __init__(self, place: str, *, limit: int) -> None:
         self._place = place
+        self._limit = limit
         self._to: asyncio.Future[MemoryObjectSendStream[SessionMessage | Exception]] = (
             asyncio.get_running_loop().create_future()
         )
@@ -41,19 +50,36 @@ class Inside:
         return False
 
     async def run(self, receive: Receive) -> None:
-        server = self._server()
+        try:
+            await self._serve(self._server(), receive)
+        except UpstreamLost:
+            raise
+        except Exception as error:  # the code of others, whatever its lifespan raises
+            raise self._failed(f"{self._place} failed: {error}") from error
+        raise UpstreamLost("the server ended")
+
+    async def _serve(self, server: Server[Any], receive: Receive) -> None:
         to_server, from_us = anyio.create_memory_object_stream[SessionMessage | Exception](BUFFER)
         to_us, from_server = anyio.create_memory_object_stream[SessionMessage](BUFFER)
         async with to_server, from_us, to_us, from_server, server.lifespan(server) as state:
             serving = asyncio.ensure_future(serve_dual_era_loop(server, from_us, to_us, lifespan_state=state))
             self._to.set_result(to_server)
             try:
-                async for item in from_server:
-                    receive(item.message.model_dump(by_alias=True, mode="json", exclude_unset=True), None, 0)
+                await self._listen(from_server, receive)
             finally:
                 serving.cancel()
                 await asyncio.wait({serving})
-        raise UpstreamLost("the server ended")
+
+    async def _listen(self, stream: MemoryObjectReceiveStream[SessionMessage], receive: Receive) -> None:
+        count = 0
+        async for item in stream:
+            text = _written(item.message)
+            if len(text) > self._limit:
+                raise UpstreamLost(f"the server sent a message of more than {self._limit} bytes")
+            receive(_read(text), None, len(text))
+            count += 1
+            if not count % BATCH:
+                await asyncio.sleep(0)
 
     def _server(self) -> Server[Any]:
         module, _, name = self._place.partition(":")
@@ -62,12 +88,32 @@ class Inside:
             if not isinstance(found, Server | MCPServer) and callable(found):
                 found = found()
         except Exception as error:  # the code of others, whatever it raises
-            self._to.set_exception(UpstreamLost(f"{self._place} cannot be had: {error}", unsent=True))
-            self._to.exception()  # nobody may wait for it
-            raise UpstreamLost(f"{self._place} cannot be had: {error}", unsent=True) from error
+            raise self._failed(f"{self._place} cannot be had: {error}") from error
         if isinstance(found, MCPServer):
             found = found._lowlevel_server  # the SDK's own client does the same; there is no public name
         if not isinstance(found, Server):
-            self._to.cancel()
-            raise UpstreamLost(f"{self._place} is no server of the MCP SDK", unsent=True)
+            raise self._failed(f"{self._place} is no server of the MCP SDK")
         return found
+
+    def _failed(self, why: str) -> UpstreamLost:
+        lost = UpstreamLost(why, unsent=not self._to.done())
+        if not self._to.done():
+            self._to.set_exception(lost)
+            self._to.exception()  # nobody may wait for it
+        return lost
+
+
+def _written(message: JSONRPCMessage) -> str:
+    """As a server elsewhere would have written it; "" for what is nested too deep to be written."""
+    try:
+        return json.dumps(message.model_dump(by_alias=True, mode="json", exclude_unset=True))
+    except (ValueError, RecursionError):
+        return ""
+
+
+def _read(text: str) -> object:
+    """The message, None for what is none."""
+    try:
+        return decode_text(text)
+    except ValueError:
+        return None

@@ -220,7 +220,7 @@ class Upstream:
                 env = {name: value.reveal() for name, value in spec.env.items()}
                 return Process(spec.name, spec.command, env=env, cwd=spec.cwd, limit=limit)
             case Kind.INSIDE:
-                return Inside(spec.target)
+                return Inside(spec.target, limit=limit)
             case _:
                 return self._remote(principal)
 

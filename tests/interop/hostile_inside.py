@@ -1,0 +1,110 @@
+"""Servers that run in the gateway's own process and behave badly, each in the way of its name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import mcp_types as types
+from mcp.server import Server
+
+from tests.interop.probe import Context, said
+
+LISTS: list[str] = []
+"""The way of each list that was asked for."""
+
+
+def tool(name: str, schema: dict[str, Any] | None = None) -> types.Tool:
+    """A tool."""
+    return types.Tool(name=name, description="Does it.", input_schema=schema or {"type": "object"})
+
+
+async def listed(way: str, _: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+    """The tools, in the way of the server."""
+    LISTS.append(way)
+    cursor = params.cursor if params is not None else None
+    match way:
+        case "loop":
+            return types.ListToolsResult(tools=[tool("ok"), tool(f"t{cursor or ''}")], next_cursor="again")
+        case "endless":
+            number = int(cursor or 0) + 1
+            return types.ListToolsResult(tools=[tool(f"t{number}")], next_cursor=str(number))
+        case "many":
+            return types.ListToolsResult(tools=[tool(f"tool_{number}") for number in range(100_000)])
+        case "lies":
+            return types.ListToolsResult(tools=[tool("z", {"type": "object", "properties": 7}), tool("ok")])
+        case "no list":
+            raise ValueError("no list today")
+        case _:
+            return types.ListToolsResult(tools=[tool("ok")])
+
+
+async def called(way: str, context: Context, _: types.CallToolRequestParams) -> Any:
+    """The answer to a call, in the way of the server."""
+    match way:
+        case "never":
+            await asyncio.Event().wait()
+        case "raises":
+            raise RuntimeError("no")
+        case "none":
+            return None
+        case "another":
+            return types.ListToolsResult(tools=[])
+        case "huge":
+            return said("x" * 50_000_000)
+        case "nested":
+            value: Any = {}
+            for _level in range(500):
+                value = {"a": value}
+            return types.CallToolResult(content=[], structured_content=value)
+        case "surrogate":
+            return said("\ud800 fine")
+        case "flood" | "heavy":
+            count, said_each = (25_000, "x") if way == "flood" else (100, "x" * 900_000)
+            for _number in range(count):
+                progress = types.ProgressNotificationParams(progress_token="nobody", progress=1, message=said_each)
+                await context.session.send_notification(types.ProgressNotification(params=progress))
+        case "cancelled":
+            raise asyncio.CancelledError
+        case _:
+            pass
+    return said("fine")
+
+
+@asynccontextmanager
+async def lifespan(way: str, _: Server[Any]) -> AsyncIterator[None]:
+    """What goes on while the server runs."""
+    if way == "unborn":
+        raise RuntimeError("cannot live")
+    if way == "dies":
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(dying())
+            yield
+    else:
+        yield
+
+
+async def dying() -> None:
+    """Ends the server after a while."""
+    await asyncio.sleep(0.5)
+    raise RuntimeError("died")
+
+
+def made(way: str) -> Server[Any]:
+    """A server of that way."""
+    return Server[Any](
+        "hostile",
+        lifespan=partial(lifespan, way),
+        on_list_tools=partial(listed, way),
+        on_call_tool=partial(called, way),
+    )
+
+
+WAYS = (
+    "loop", "endless", "many", "lies", "no list", "never", "raises", "none", "another", "huge", "nested", "surrogate",
+    "flood", "heavy", "cancelled", "unborn", "dies",
+)  # fmt: skip
+globals().update({way.replace(" ", "_"): partial(made, way) for way in WAYS})

@@ -1,0 +1,83 @@
+"""An upstream in the gateway's own process that behaves badly: calls end with words, lists end, neighbours go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from mcp import Client
+
+from tests.interop import hostile_inside
+from tests.interop.probe import Probe, text
+from tests.interop.serving import gateway, over_http
+from tests.interop.test_hostile_http import said
+
+MODES = ["legacy", "2026-07-28"]
+
+
+@asynccontextmanager
+async def behind(folder: Path, way: str, more: str = "") -> AsyncIterator[str]:
+    """A gateway in front of a hostile server and of a good one; the URL of its `/mcp`."""
+    place = f"tests.interop.hostile_inside:{way.replace(' ', '_')}"
+    async with AsyncExitStack() as stack:
+        good = await stack.enter_async_context(over_http(Probe("good").server))
+        lines = f'bad: {{server: "{place}"{more}}}\ngood: {{url: "{good}", network: private}}'
+        yield await stack.enter_async_context(gateway(folder, lines))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("way", "why"),
+    [
+        ("never", "did not answer within"),
+        ("raises", ""),
+        ("none", ""),
+        ("another", ""),
+        ("huge", "1048576"),
+        ("nested", ""),
+        ("surrogate", "fine"),
+        ("flood", "nobody asked for"),
+        ("heavy", "nobody asked for"),
+        ("cancelled", ""),
+        ("unborn", "cannot live"),
+        ("no list", ""),
+        ("dies", ""),
+    ],
+)
+async def test_a_call_ends_with_words(tmp_path: Path, way: str, why: str, mode: str) -> None:
+    """In both eras; the neighbour is answered, and so is it afterwards."""
+    more = ", message: 1MiB" + (", timeout: 1s" if way == "never" else "")
+    async with behind(tmp_path, way, more) as mcp, Client(f"{mcp}/good", mode=mode) as other:
+        async with asyncio.timeout(30):
+            bad = await called(f"{mcp}/bad", mode)
+        assert why in bad
+        assert bad
+        assert text(await other.call_tool("plain")).startswith("plain of good")
+
+
+async def called(url: str, mode: str) -> str:
+    """What a call is answered with, or why there is none."""
+    try:
+        async with Client(url, mode=mode) as client:
+            return await said(client)
+    except Exception as error:  # noqa: BLE001  # either way of saying no is good, if it says why
+        while isinstance(error, ExceptionGroup):
+            error = error.exceptions[0]
+        return str(error)
+
+
+@pytest.mark.parametrize(("way", "most"), [("loop", 3), ("endless", 101), ("many", 5000), ("lies", 2)])
+async def test_lists_come_to_an_end(tmp_path: Path, way: str, most: int) -> None:
+    """On `/mcp`, which reads them whole, they are cut; the neighbour's tools are there."""
+    hostile_inside.LISTS.clear()
+    async with behind(tmp_path, way) as mcp, Client(mcp) as client:
+        async with asyncio.timeout(60):
+            while not (names := [tool.name for tool in (await client.list_tools()).tools if tool.name[:4] == "bad_"]):
+                await asyncio.sleep(0.1)
+        assert 1 <= len(names) <= most
+        assert len(hostile_inside.LISTS) <= 110 * 2
+        assert text(await client.call_tool("bad_ok" if "bad_ok" in names else names[0])) == "fine"
+        assert text(await client.call_tool("good_plain")).startswith("plain of good")
