@@ -137,7 +137,7 @@ async def unsaved(host: Host, frame: Frame) -> None:
     """The link to a file that nobody can get tells so; nothing goes to the host in its place."""
     async with host.page.expect_console_message(lambda message: "leaf.txt: 503" in message.text):
         await frame.get_by_role("link", name="leaf.txt").click()
-    assert "The file was not saved leaf.txt" in await noticed(frame)
+    assert "File not saved leaf.txt" in await noticed(frame)
     assert await host.run("() => host.of('ui/download-file').length") == 0
 
 

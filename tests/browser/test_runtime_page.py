@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Frame, Page
+from playwright.async_api import Frame, Page, expect
 
 from tests.browser.runtime_host import Host, host_server, noticed, shown
 
@@ -110,9 +110,27 @@ async def test_what_a_host_does_not_do_is_told_to_the_person(
     )
     frame = await shown(host, tmp_path, PAGE)
     await click(frame, id)
-    said = {"save": "The file was not saved märz.csv", "out": "The link was not opened https://elsewhere.example/x"}
+    said = {"save": "File not saved märz.csv", "out": "Link not opened https://elsewhere.example/x"}
     assert await noticed(frame) == said[id]
     assert bool(await asked(host, method)) is (how != "cannot")
+
+
+async def test_a_form_that_goes_nowhere_is_told_to_the_person(host: Host, tmp_path: Path) -> None:
+    """Where no host carries it; what the backend refuses is for the page to say."""
+    await host.answers("return { status: 422 };")
+    html = '<form action="/contact" method="post"><input name="a"><button>Send</button></form>'
+    frame = await shown(host, tmp_path, html)
+    await frame.evaluate(
+        "() => { window.answered = new Promise((go) =>"
+        " addEventListener('webmcp-gateway-response', ({ detail }) => go(detail.status))); }"
+    )
+    await frame.locator("button").click()
+    assert await frame.evaluate("answered") == 422
+    await expect(frame.locator("webmcp-gateway-notice")).to_have_count(0)
+    await host.run("() => { host.capabilities = {}; }")
+    frame = await shown(host, tmp_path, html)
+    await frame.locator("button").click()
+    assert await noticed(frame) == "Form not sent Send"
 
 
 async def test_a_view_stays_at_its_page(host: Host, tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ interface Ends {
   fetch: typeof fetch;
   resolve(url: string): string;
   later: Later;
-  warn(line: string): void;
+  /** Tells the person that it failed, and a developer why. */
+  failed(what: string, name: string, why: unknown): void;
 }
 
 const NO_TEXT = /^(button|checkbox|color|file|hidden|image|radio|range|reset|submit)$/;
@@ -29,7 +30,7 @@ function bodyOf(data: FormData, type: string): BodyInit {
   return new Blob(pairs.map(([name, value]) => `${name}=${value}\r\n`), { type });
 }
 
-export function watchForms({ fetch, resolve, later, warn }: Ends): void {
+export function watchForms({ fetch, resolve, later, failed }: Ends): void {
   const { prototype } = HTMLFormElement;
 
   async function send(form: HTMLFormElement, submitter: Submitter | null): Promise<void> {
@@ -44,8 +45,10 @@ export function watchForms({ fetch, resolve, later, warn }: Ends): void {
       const response = await fetch(url, method === "post" ? { method, body } : {});
       // What a browser would show in place of the page. A form whose page does not listen has done its work.
       form.dispatchEvent(new CustomEvent("webmcp-gateway-response", { bubbles: true, detail: response }));
+      // Where it was not the backend that refused, no page has words for it.
+      if (!response.ok && response.headers.has("gateway-reason")) throw response.status;
     } catch (error) {
-      warn(`a form could not be sent: ${String(error)}`);
+      failed("Form not sent", submitter?.textContent ?? "", error);
     }
   }
 

@@ -165,7 +165,11 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   window.Request = rebasedRequest(natives.Request, addresses.resolve);
   const fetch = createFetch({ ...natives, addresses, calls, offline: tiers.answer, Request: window.Request, blobs: watchBlobs(URL) });
   const { resolve } = addresses;
-  const page = { ...natives, fetch, resolve, open, tell, save: (params: Params) => done("downloadFile", "ui/download-file", params) };
+  const failed = (what: string, name: string, why: unknown): void => {
+    warn(`${name}: ${why}`);
+    tell(what, name);
+  };
+  const page = { ...natives, fetch, resolve, open, failed, save: (params: Params) => done("downloadFile", "ui/download-file", params) };
   window.fetch = fetch;
   window.XMLHttpRequest = createXhr(page);
   Navigator.prototype.sendBeacon = createBeacon(fetch, resolve);

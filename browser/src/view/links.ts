@@ -11,11 +11,12 @@ interface Ends {
   open(url: string): Promise<boolean>;
   /** `ui/download-file`; false where the host cannot, or does not. */
   save(params: Params): Promise<boolean>;
-  /** Tells the person. */
-  tell(title: string, message: string): void;
+  /** Tells the person that it failed, and a developer why. */
+  failed(what: string, name: string, why: unknown): void;
   later: Later;
-  warn(line: string): void;
 }
+
+const UNOPENED = "Link not opened";
 
 function nameIn(header: string | null): string | undefined {
   const [, plain] = /filename="?([^";]+)/i.exec(header ?? "") ?? [];
@@ -23,7 +24,7 @@ function nameIn(header: string | null): string | undefined {
   return coded ? decodeURIComponent(coded) : plain;
 }
 
-export function watchLinks({ fetch, resolve, open, save, tell, later, warn }: Ends): void {
+export function watchLinks({ fetch, resolve, open, save, failed, later }: Ends): void {
   const { click } = HTMLElement.prototype;
   const { dispatchEvent } = EventTarget.prototype;
 
@@ -40,12 +41,6 @@ export function watchLinks({ fetch, resolve, open, save, tell, later, warn }: En
     if (!(await open(url))) throw "the host does not open it";
   }
 
-  /** The person learns that it failed, a developer why. */
-  function failed(name: string, why: unknown, saved?: boolean): void {
-    warn(`${name}: ${why}`);
-    tell(`The ${saved ? "file was not saved" : "link was not opened"}`, name);
-  }
-
   async function follow(link: HTMLAnchorElement): Promise<void> {
     const written = link.getAttribute("href") ?? "";
     let saved = link.hasAttribute("download");
@@ -58,7 +53,7 @@ export function watchLinks({ fetch, resolve, open, save, tell, later, warn }: En
       if (saved) return await keep(response, link.download);
       throw "another page, and a view stays at its own; let the app's router take the click";
     } catch (error) {
-      failed(link.download || written, error, saved);
+      failed(saved ? "File not saved" : UNOPENED, link.download || written, error);
     }
   }
 
@@ -92,7 +87,7 @@ export function watchLinks({ fetch, resolve, open, save, tell, later, warn }: En
     return dispatchEvent.call(this, event);
   };
   window.open = (url) => {
-    if (url) leave(resolve(String(url))).catch((error: unknown) => failed(String(url), error));
+    if (url) leave(resolve(String(url))).catch((error: unknown) => failed(UNOPENED, String(url), error));
     return null;
   };
 }
