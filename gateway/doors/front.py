@@ -34,6 +34,9 @@ KEPT: Final = 256 * 1024
 PIECES: Final = 4
 """Pieces in which a request may arrive: one that trickles in is read by aiohttp, and watched by the guard."""
 
+STRANGE: Final = 64 * 1024
+"""Bytes of the largest request that is kept and read for somebody who never showed on this connection who they are."""
+
 LOOK: Final = 1.0
 """Seconds for which a caller that was found good is not asked again, on one connection with one head."""
 
@@ -165,6 +168,7 @@ class Front(asyncio.Protocol):
         self._left = 0
         self._taken = self.since
         self._heads: dict[bytes, Sent] = {}
+        self._known = False
         self._remote: str | None = None
 
     @property
@@ -259,7 +263,9 @@ class Front(asyncio.Protocol):
             self._hand_over(data)
             return
         size = end + sent.head.length
-        if len(data) < size:
+        if size > STRANGE and not self._known:
+            self._hand_over(data)  # aiohttp reads a body after the guard has seen the head
+        elif len(data) < size:
             self._kept = data
             self._pieces += 1
             if self._pieces >= PIECES:
@@ -294,6 +300,7 @@ class Front(asyncio.Protocol):
         if self._loop.time() >= sent.until:
             asked = Plain("POST", sent.head.headers, self._remote)
             found = sent.principal = await self._fronts.gate.caller(asked, sent.head.mount)
+            self._known = self._known or found is not None
             ends = found.expires if found is not None else None
             sent.until = self._loop.time() + (LOOK if ends is None else min(LOOK, ends - time.time()))
         return sent.principal

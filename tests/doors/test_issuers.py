@@ -89,6 +89,28 @@ async def test_a_wrong_token_is_told_so(guarded: World, evil: Issuer) -> None:
     assert 'error="insufficient_scope"' in headers["WWW-Authenticate"]
 
 
+@pytest.mark.parametrize("mount", ["/mcp", "/mcp/cart", "/mcp/everything"])
+@pytest.mark.parametrize("token", ["", "Bearer none"])
+async def test_nothing_of_a_strangers_large_call_is_waited_for(guarded: World, mount: str, token: str) -> None:
+    """Its head is refused before its body is there, which nobody keeps."""
+    fields = {
+        "host": f"localhost:{guarded.gateway.port}",
+        "accept": "application/json, text/event-stream",
+        "content-type": "application/json",
+        "content-length": "1000000",
+        "mcp-protocol-version": "2026-07-28",
+        "mcp-method": "tools/call",
+        "mcp-name": "http_request" if mount != "/mcp/everything" else "test_simple_text",
+        **({"authorization": token} if token else {}),
+    }
+    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    reader, writer = await asyncio.open_connection("127.0.0.1", guarded.gateway.port)
+    writer.write(f"POST {mount} HTTP/1.1\r\n{head}\r\n{{".encode())
+    async with asyncio.timeout(10):
+        assert (await reader.readline()).split()[1] == b"401"
+    writer.close()
+
+
 async def test_a_token_for_one_mount_is_for_no_other(guarded: World, evil: Issuer) -> None:
     """The resource that a client asked a token for is its audience (RFC 8707)."""
     shown = bearer(evil.sign(evil.claims(f"{guarded.url}/mcp/cart", scope="mcp:use")))

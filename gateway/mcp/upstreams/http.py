@@ -33,9 +33,10 @@ RESUMES = 5
 """Times in a row that a stream which ended before its answer is taken up again."""
 
 RETRY = 1.0
-"""Seconds before a stream is taken up again, where the server names none; it may name up to a minute."""
+"""Seconds before a stream is taken up again, where the server names none."""
 
-LONGEST_RETRY = 60.0
+SHORTEST_RETRY, LONGEST_RETRY = 0.05, 60.0
+"""What it may name: one that ends each stream at once keeps nobody busy."""
 
 _EVENTS: Final = "text/event-stream"
 _ACCEPT: Final = {
@@ -317,7 +318,7 @@ class _Answer:
             for event in reader.feed(data):
                 stream.last = event.id or stream.last
                 if event.retry is not None:
-                    stream.retry = min(event.retry / 1000, LONGEST_RETRY)
+                    stream.retry = max(SHORTEST_RETRY, min(event.retry / 1000, LONGEST_RETRY))
                 if event.type == "message" and event.data:
                     message = decode_text(self._credentials.hide_text(event.data))
                     self._take(message, stream.related, len(event.data))

@@ -105,7 +105,7 @@ class Process:
                         await asyncio.sleep(0)  # a flood must leave time to others
             if len(rest) > self._limit:
                 raise UpstreamLost(f"the process sent a message of more than {self._limit} bytes")
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # what is there already is read without a pause
 
     def _line(self, line: bytes, receive: Receive) -> None:
         if len(line) > self._limit:
@@ -129,7 +129,7 @@ class Process:
                 if text:
                     self._said.append(text)
                     log.debug("upstream %s: %s", self._name, text)
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # as above
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
@@ -159,4 +159,4 @@ async def _drop(process: asyncio.subprocess.Process) -> None:
         return
     while part := await process.stdout.read(CHUNK):
         log.debug("dropped %d bytes of a process that ends", len(part))
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # a process that never stops writing must leave time to others
