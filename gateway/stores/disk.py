@@ -24,7 +24,7 @@ class Disk:
         self._safe = 0
         self._doubtful = False
         self._thread: ThreadPoolExecutor | None = None
-        self._turn: asyncio.Future[None] | None = None
+        self._turn: asyncio.Task[None] | None = None
 
     async def reached(self) -> None:
         """Wait until what is written now is on the disk. Raises OSError where that fails.
@@ -47,23 +47,34 @@ class Disk:
             self._thread.shutdown(wait=False)
             self._thread = None
 
-    def _begun(self) -> asyncio.Future[None]:
+    def _begun(self) -> asyncio.Task[None]:
         file, end = self._now()
         own = os.dup(file)  # that of before may be closed meanwhile
         again = self._path if self._doubtful else None
         self._thread = self._thread or ThreadPoolExecutor(1, "disk")
-        turn = asyncio.get_running_loop().run_in_executor(self._thread, _bring, own, again)
+        loop = asyncio.get_running_loop()
+        brought = loop.run_in_executor(self._thread, _bring, own, again)
+        turn = self._turn = loop.create_task(self._ended(brought, own, end))
+        turn.add_done_callback(_known)  # who waited may have gone
+        return turn
 
-        def ended(turn: asyncio.Future[None]) -> None:
+    async def _ended(self, brought: asyncio.Future[None], own: int, end: int) -> None:
+        """What a turn gave is known when it is done, not a moment later: who came then would wait for it for ever."""
+        try:
+            await brought
+        except BaseException:  # cancelled too: what is on the disk is not known then
+            self._doubtful = True
+            raise
+        else:
+            self._safe, self._doubtful = max(self._safe, end), False
+        finally:
             os.close(own)
             self._turn = None
-            self._doubtful = turn.cancelled() or turn.exception() is not None
-            if not self._doubtful:
-                self._safe = max(self._safe, end)
 
-        turn.add_done_callback(ended)
-        self._turn = turn
-        return turn
+
+def _known(turn: asyncio.Task[None]) -> None:
+    if not turn.cancelled():
+        turn.exception()
 
 
 def _bring(file: int, again: Path | None) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,34 @@ async def written(journal: Journal, id: str) -> None:
     """One line, on the disk."""
     journal.append(AuditRecord(id, "outcome", 1.0, {}))
     await journal.synced()
+
+
+@pytest.fixture
+def bounded() -> Iterator[None]:
+    """Ends a test whose event loop turns without a pause, which no timeout of its own could."""
+
+    def end(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(10)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("bounded")
+async def test_who_comes_as_a_turn_ends_does_not_wait_for_ever(path: Path, turns: Turns) -> None:
+    """The disk has done its part, and nobody was told of it yet: the line of who comes then takes the next turn."""
+    async with Journal(path, key=KEY, keeping=ALWAYS) as journal:
+        turns.open.clear()
+        first = asyncio.create_task(written(journal, "a"))
+        await asyncio.sleep(0)
+        turns.open.set()
+        threading.Event().wait(0.3)  # the loop stands still while the turn ends
+        before = turns.count
+        await asyncio.gather(first, asyncio.create_task(written(journal, "b")))
+        assert turns.count > before
 
 
 async def test_all_who_come_meanwhile_share_a_turn(path: Path, turns: Turns) -> None:
