@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 from aiohttp import web
@@ -52,7 +53,7 @@ class House:
 
     async def token(self) -> str:
         """A good access token."""
-        basic = aiohttp.encode_basic_auth("storefront", "a%20secret%20of%20these%20tests%3A%20100%25%2B")
+        basic = aiohttp.encode_basic_auth("storefront", quote(SECRET, safe=""))  # RFC 6749, 2.3.1
         status, answer = await self.token_response(
             {"grant_type": "client_credentials"}, headers={"Authorization": basic}
         )
