@@ -43,24 +43,21 @@ def read_confirm(section: Section, vocabulary: Vocabulary, default: str) -> Conf
         except ValueError:
             rule.problem(f"{{{name}}} is unknown here (known: {vocabulary.shown})", "message")
             return None
-    return Confirm(_initiators(words), message, tuple(map(_shown, message.names)), _grant(rule), _timeout(rule))
+    return Confirm(
+        _initiators(words),
+        message,
+        tuple(map(_shown, message.names)),
+        _lasting(rule, "grant", LONGEST_GRANT, "8h, such as 10m"),
+        _lasting(rule, "timeout", LONGEST_TIMEOUT, "1h, such as 5m"),
+    )
 
 
-def _grant(rule: Section) -> float | None:
-    if rule.get("grant") is None:
+def _lasting(rule: Section, name: str, longest: float, words: str) -> float | None:
+    if rule.get(name) is None:
         return None
-    seconds = rule.duration("grant")
-    if not 0 < seconds <= LONGEST_GRANT:
-        rule.problem("must be a time of more than 0s and at most 8h, such as 10m", "grant")
-    return seconds
-
-
-def _timeout(rule: Section) -> float | None:
-    if rule.get("timeout") is None:
-        return None
-    seconds = rule.duration("timeout")
-    if not 0 < seconds <= LONGEST_TIMEOUT:
-        rule.problem("must be a time of more than 0s and at most 1h, such as 5m", "timeout")
+    seconds = rule.duration(name)
+    if not 0 < seconds <= longest:
+        rule.problem(f"must be a time of more than 0s and at most {words}", name)
         return None
     return seconds
 

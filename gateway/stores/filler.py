@@ -193,7 +193,7 @@ class Filler:
             except ValueError as error:
                 log.error("%s: the line that ends at byte %d is not copied, it %s", path, offset, error)
             if number % SLICE == 0:
-                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # requests come between
         return placed, found[-1][0] if found else end
 
     def _look(self) -> None:

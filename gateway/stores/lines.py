@@ -6,13 +6,13 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from json import encoder as json_encoder
 from json.encoder import encode_basestring_ascii
 from math import isfinite
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
+from gateway.compact import writer
 from gateway.model import AuditRecord, Json
 from gateway.quick import quick
 
@@ -23,7 +23,7 @@ LINE_START = b'{"v":1,"writer":"'
 """How every line begins."""
 
 _text: Final = encode_basestring_ascii
-_encoder: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
+_json: Final = writer(ensure_ascii=True)
 
 _BLOCK = 256 * 1024
 _TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
@@ -94,18 +94,6 @@ def chained(writer: str, seq: int, prev: str, record: AuditRecord, salt: str) ->
     head = f'{{"v":1,"writer":"{writer}","seq":{seq},"prev":"{prev}",{words},"values":"{values}"'
     digest = hashlib.sha256(head.encode("ascii")).hexdigest()
     return f'{head},"hash":"{digest}","salt":"{salt}","fields":{fields}}}\n'.encode("ascii"), digest
-
-
-def _make_json() -> Callable[[Any], str]:
-    """Writes JSON; of the encoder in C, which the library makes anew for each value, there is one for all of them."""
-    make = getattr(json_encoder, "c_make_encoder", None)
-    if make is None:
-        return _encoder.encode
-    pieces = make(None, _encoder.default, encode_basestring_ascii, None, ":", ",", False, False, False)
-    return lambda value: "".join(pieces(value, 0))
-
-
-_json: Final = _make_json()
 
 
 def read_link(raw: bytes) -> Link:

@@ -107,8 +107,9 @@ async def stepped(run: Run, case: dict[str, Any], step: dict[str, Any]) -> list[
         run.begin(step)
         asking = asyncio.create_task(said(run, way, step))
         if "meanwhile" in step:
-            while not any(one.backend == "main" for one in run.world.arrived):
-                await asyncio.sleep(0.01)
+            async with asyncio.timeout(WAIT):
+                while not any(one.backend == "main" for one in run.world.arrived):
+                    await asyncio.sleep(0.01)
             problems += await changed(run, case["id"], step["meanwhile"])
         answer = await asking
         run.stream = stream_of(answer) or run.stream

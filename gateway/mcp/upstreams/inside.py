@@ -79,7 +79,7 @@ class Inside:
             receive(_read(text), None, len(text))
             count += 1
             if not count % BATCH:
-                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # a flood must leave time to others
 
     def _server(self) -> Server[Any]:
         module, _, name = self._place.partition(":")
