@@ -132,6 +132,7 @@ async def test_a_host_that_answers_late_and_then_otherwise(host: Host, tmp_path:
     await answer_initialize(host)
     await frame.wait_for_function("() => webmcpGateway.tier === 'full'")
     await answer_initialize(host, "{}")
+    await host.run("() => host.ask('next', 'ping')")
     assert await frame.evaluate(ASKED, "/a") == "/a"
     assert await frame.evaluate(TIER) == "full"
     assert await host.run(

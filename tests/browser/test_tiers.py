@@ -136,7 +136,9 @@ async def test_changes_are_reported_all_of_them_in_order(host: Host, tmp_path: P
     assert [first["id"], second["id"]] == ["a1", "a2"]
     assert (first["method"], first["path"], first["body"]) == ("POST", "/api/cart", '{"item_id": "bowl"}')
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT.*Z", first["time"])
-    await host.run("() => host.notify('ui/notifications/tool-result', { content: [] })")
+    await host.run(
+        "() => { host.notify('ui/notifications/tool-result', { content: [] }); return host.ask(1, 'ping'); }"
+    )
     await fetched(frame, "/api/checkout", method="POST")
     assert [action["id"] for action in await reported(host, 3)] == ["a3"]
 
