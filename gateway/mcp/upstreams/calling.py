@@ -50,7 +50,7 @@ class _Turn:
 class ToolCalls:
     """Carries them out. `calls` are those whose clients can ask a person, `tool` asks for a tool that was never seen.
 
-    `shown_in` finds the view that shows what a tool opens, `holds_back` says of which tools changes would go unseen.
+    `shown_in` finds the view that shows what a tool opens.
     """
 
     def __init__(
@@ -61,7 +61,6 @@ class ToolCalls:
         calls: Calls[Message],
         shown_in: ShownIn,
         tool: Callable[[UpstreamClient, str], Awaitable[Message | None]],
-        holds_back: Callable[[str], bool],
     ) -> None:
         self._upstream = upstream
         self._relay = relay
@@ -69,7 +68,6 @@ class ToolCalls:
         self._calls = calls
         self._shown_in = shown_in
         self._tool = tool
-        self._holds_back = holds_back
 
     def may_ask(self, name: str) -> bool:
         """Whether a call of the tool may send the person behind its client somewhere."""
@@ -109,20 +107,21 @@ class ToolCalls:
 
     async def _call(self, turn: _Turn, tell: Tell | None) -> Message:
         client, spec, name = turn.client, self._upstream.spec, str(turn.params.get("name"))
-        own = name == accounts.CONNECT and spec.personal and name not in self._upstream.tools
+
+        def listed() -> Mapping[str, Any] | None:
+            return self._upstream.offer(client.principal).tools.get(name)
+
+        own = name == accounts.CONNECT and spec.personal and listed() is None
 
         async def admit() -> None:
             if own:
                 return
             _check_visible(client, await self._tool(client, name), name)
-            if self._holds_back(name):
+            if self._upstream.offer(client.principal).fingerprints.holds_back(name):
                 detail = (
                     f"The tool {name[:128]} of {spec.name} is new, and it had too many before: pin it in its policy."
                 )
                 raise Refusal(Reason.POLICY_DENIED, detail)
-
-        def listed() -> Mapping[str, Any] | None:
-            return self._upstream.tools.get(name)
 
         async def run(trace: Trace | None) -> Message:
             if own:

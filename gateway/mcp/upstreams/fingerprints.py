@@ -10,7 +10,8 @@ from gateway.mcp.upstreams.listing import pin_of
 from gateway.stores.upstream_tools import Known, UpstreamTools, key_of
 
 MAX_TOOLS = 5000
-"""Tools of one upstream that are remembered; a new one beyond is held back, unless its policy pins it."""
+"""Tools of one upstream that are remembered, of each person's where they have accounts; a new one beyond is held back,
+unless its policy pins it."""
 
 log = logging.getLogger(__name__)
 

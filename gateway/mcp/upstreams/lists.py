@@ -13,10 +13,10 @@ from gateway.mcp.upstreams import accounts, feed
 from gateway.mcp.upstreams.client import UpstreamClient
 from gateway.mcp.upstreams.conversation import Message
 from gateway.mcp.upstreams.feed import Follower
-from gateway.mcp.upstreams.fingerprints import MAX_TOOLS
 from gateway.mcp.upstreams.listing import KEYS
 from gateway.mcp.upstreams.proxy import Proxy
 from gateway.mcp.upstreams.upstream import Joined
+from gateway.model import Principal
 
 FIRST = 3.0
 """Seconds that a list waits for an upstream which was never heard; it is left out until it answers."""
@@ -58,15 +58,13 @@ class Lists:
         """These upstreams are others now, or gone: what they listed is void."""
         self._heard = {key: heard for key, heard in self._heard.items() if key[0] not in names}
 
-    def known(self, method: str, client: UpstreamClient | None) -> dict[str, list[Message]]:
-        """What each upstream lists to `client`, or to anybody, in the order of the configuration."""
+    def known(self, method: str, principal: Principal | None) -> dict[str, list[Message]]:
+        """What each upstream lists to `principal`, in the order of the configuration."""
         found: dict[str, list[Message]] = {}
         for name, proxy in self._proxies().items():
-            owner = _owner(proxy, client)
-            for (upstream, known_to), heard in self._heard.items():
-                listed = heard.known.get(method)
-                if listed is not None and upstream == name and (client is None or known_to == owner):
-                    found[name] = found[name] + listed if name in found else listed
+            heard = self._heard.get((name, _owner(proxy, principal)))
+            if heard is not None and (listed := heard.known.get(method)) is not None:
+                found[name] = listed
         return found
 
     async def refresh(self, client: UpstreamClient, method: str) -> None:
@@ -74,7 +72,7 @@ class Lists:
         waiting: dict[asyncio.Task[None], _Heard] = {}
         patience = LATER
         for name, proxy in self._proxies().items():
-            heard = self._heard.setdefault((name, _owner(proxy, client)), _Heard())
+            heard = self._heard.setdefault((name, _owner(proxy, client.principal)), _Heard())
             task = heard.asking.get(method)
             if task is None or task.done():
                 task = heard.asking[method] = proxy.upstream.spawn(self._ask(proxy, client, method, heard))
@@ -111,9 +109,7 @@ class Lists:
         heard.known[method] = now
         heard.slow.discard(method)
         if method == "tools/list":
-            names = {str(tool["name"]) for tool in now}
-            for gone in proxy.upstream.tools.keys() - names if len(now) < MAX_TOOLS else ():
-                del proxy.upstream.tools[gone]
+            proxy.upstream.offer(client.principal).keep(now)
             if method in heard.late and before != now:
                 self._changed()
 
@@ -132,5 +128,5 @@ class Lists:
             await joined.feed.listen(joined.link.now)
 
 
-def _owner(proxy: Proxy, client: UpstreamClient | None) -> str:
-    return client.principal.id if client is not None and proxy.upstream.spec.personal else ""
+def _owner(proxy: Proxy, principal: Principal | None) -> str:
+    return principal.id if principal is not None and proxy.upstream.spec.personal else ""

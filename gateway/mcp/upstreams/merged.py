@@ -16,6 +16,7 @@ from mcp_types.methods import validate_client_request
 
 from gateway.errors import Refusal
 from gateway.mcp.asgi import ending_of
+from gateway.mcp.identity import current_principal
 from gateway.mcp.server import Face as Mount
 from gateway.mcp.upstreams import merging
 from gateway.mcp.upstreams.accounts import CONNECT
@@ -26,6 +27,7 @@ from gateway.mcp.upstreams.listing import KEYS, described, offered, visibility
 from gateway.mcp.upstreams.lists import Lists
 from gateway.mcp.upstreams.merging import Named, Names
 from gateway.mcp.upstreams.proxy import Proxy, as_error, said_trace
+from gateway.model import Principal
 from gateway.traces import arriving
 
 
@@ -126,8 +128,8 @@ class Merged:
         self._gathering.renew()
 
     def schema(self, name: str) -> Mapping[str, Any] | None:
-        """The input schema of an upstream's tool, as far as it was listed."""
-        named = self._tools(None).get(name)
+        """The input schema of an upstream's tool, as far as it was listed to who asks now."""
+        named = self._tools(current_principal()).get(name)
         return named.thing["inputSchema"] if named is not None else None
 
     def fast(self, hosts: Collection[str], origins: Collection[str], silence: float) -> None:
@@ -183,7 +185,7 @@ class Merged:
             return {**own, key: [{**one.thing, "name": name} for name, one in prompts]}
         apps = self._apps(client)
         seen = {str(one.get("uri", one.get("uriTemplate"))) for one in merged}
-        for name, things in self._lists.known(method, client).items():
+        for name, things in self._lists.known(method, client.principal).items():
             for thing in things:
                 address = "uri" if "uri" in thing else "uriTemplate"
                 uri = str(thing.get(address))
@@ -198,20 +200,20 @@ class Merged:
         apps = self._apps(client)
         proxies = self._proxies()
         shown: list[Message] = []
-        for name, named in self._tools(client).items():
+        for name, named in self._tools(client.principal).items():
             tool = merging.public_tool(name, named, apps=apps)
             seen = visibility(tool, frozenset(("model",)))
             if "model" in seen or (client.is_app and "app" in seen):
                 shown.append(described(proxies[named.upstream].upstream.spec, named.thing) | _without_name(tool))
         return shown
 
-    def _tools(self, client: UpstreamClient | None) -> dict[str, Named]:
-        """The tools by their public names: those that `client` was told of, or any client."""
-        known, proxies = self._lists.known("tools/list", client), self._proxies()
+    def _tools(self, principal: Principal | None) -> dict[str, Named]:
+        """The tools by their public names, as `principal` was told of them."""
+        known, proxies = self._lists.known("tools/list", principal), self._proxies()
         made_of: list[tuple[object, list[Message]]] = [(proxies[name].upstream.spec, known[name]) for name in known]
         personal = any(proxy.upstream.spec.personal for proxy in proxies.values())
-        key = client.principal.id if client is not None and personal else ""
-        made = self._made.get(key) if client is not None else None
+        key = principal.id if principal is not None and personal else ""
+        made = self._made.get(key)
         if made is not None and len(made.made_of) == len(made_of):
             pairs = zip(made.made_of, made_of, strict=True)
             if all(spec is now and listed is heard for (spec, listed), (now, heard) in pairs):
@@ -219,29 +221,31 @@ class Merged:
         specs = {name: proxies[name].upstream.spec for name in known}
         listed = [(specs[name], [tool for tool in known[name] if offered(specs[name], tool)]) for name in known]
         named = self._tool_names.of(listed)
-        if client is not None and len(self._made) < MOST_MADE:
+        if key in self._made or len(self._made) < MOST_MADE:
             self._made[key] = _Tools(made_of, named)
         return named
 
     def _apps(self, client: UpstreamClient) -> bool:
         """Whether apps of upstreams may stand here."""
-        known = self._lists.known("tools/list", client)
+        known = self._lists.known("tools/list", client.principal)
         bearing = [self._proxies()[name].upstream.spec for name, tools in known.items() if merging.bears_apps(tools)]
         return merging.apps_may_stand(bearing)
 
     def _prompts(self, client: UpstreamClient) -> dict[str, Named]:
         listed = [
             (self._proxies()[name].upstream.spec, [prompt for prompt in prompts if isinstance(prompt.get("name"), str)])
-            for name, prompts in self._lists.known("prompts/list", client).items()
+            for name, prompts in self._lists.known("prompts/list", client.principal).items()
         ]
         return self._prompt_names.of(listed)
 
     async def _call_tool(self, client: UpstreamClient, params: Message, ctx: Context) -> Message | None:
         public = str(params.get("name"))
-        named = self._tools(client).get(public)
-        if named is None and not any(self._lists.known("tools/list", client).values()):
+        if self._taken(public):
+            return None
+        named = self._tools(client.principal).get(public)
+        if named is None and len(self._lists.known("tools/list", client.principal)) < len(self._proxies()):
             await self._lists.refresh(client, "tools/list")
-            named = self._tools(client).get(public)
+            named = self._tools(client.principal).get(public)
         if named is None:
             return None
         if not self._apps(client) and "model" not in visibility(named.thing, frozenset(("model",))):
@@ -276,7 +280,7 @@ class Merged:
             for method, means in (("resources/list", _lists), ("resources/templates/list", _covers)):
                 if again:
                     await self._lists.refresh(client, method)
-                known = self._lists.known(method, client).items()
+                known = self._lists.known(method, client.principal).items()
                 owner = next((name for name, listed in known if means(listed, uri)), None)
                 if owner is not None:
                     return owner, uri
@@ -284,7 +288,7 @@ class Merged:
 
     async def _heard(self, client: UpstreamClient, method: str) -> None:
         """Ask for a list that was never heard."""
-        if not self._lists.known(method, client):
+        if not self._lists.known(method, client.principal):
             await self._lists.refresh(client, method)
 
     async def _get_prompt(self, client: UpstreamClient, params: Message) -> Message | None:
@@ -304,7 +308,7 @@ class Merged:
                 return await self._proxies()[found.upstream].relay.forward(client, "completion/complete", out)
         if isinstance(uri, str):
             await self._lists.refresh(client, "resources/templates/list")
-            for owner, templates in self._lists.known("resources/templates/list", client).items():
+            for owner, templates in self._lists.known("resources/templates/list", client.principal).items():
                 if any(template.get("uriTemplate") == uri for template in templates):
                     return await self._proxies()[owner].relay.forward(client, "completion/complete", params)
         raise MCPError(types.INVALID_PARAMS, "There is no such prompt or template.")

@@ -15,13 +15,14 @@ from mcp_types.methods import validate_client_request
 from gateway.errors import Refusal
 from gateway.mcp.asgi import ending_of
 from gateway.mcp.elicit import Calls
+from gateway.mcp.identity import current_principal
 from gateway.mcp.upstreams import accounts, listing
 from gateway.mcp.upstreams.calling import ShownIn, ToolCalls
 from gateway.mcp.upstreams.client import Context, UpstreamClient, able, client_of
 from gateway.mcp.upstreams.conversation import Message
 from gateway.mcp.upstreams.eras import modern_result
 from gateway.mcp.upstreams.fast import UpstreamFast
-from gateway.mcp.upstreams.fingerprints import MAX_TOOLS, Fingerprints
+from gateway.mcp.upstreams.fingerprints import MAX_TOOLS
 from gateway.mcp.upstreams.following import Following
 from gateway.mcp.upstreams.gate import Gate
 from gateway.mcp.upstreams.handshake import Terms
@@ -32,9 +33,6 @@ from gateway.traces import arriving
 
 PAGES = 100
 """Pages of a list that are read to find a tool."""
-
-MOST_LISTED = 10_000
-"""Principals of whom it is remembered that they were told the tools once."""
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
@@ -52,16 +50,14 @@ class Proxy:
         upstream: Upstream,
         *,
         gate: Gate,
-        fingerprints: Fingerprints,
         runtime: str,
         calls: Calls[Message],
         shown_in: ShownIn,
     ) -> None:
         self.upstream = upstream
         self.relay = Relay(upstream)
-        self.fingerprints = fingerprints
         self._runtime = runtime
-        self._tool_calls = ToolCalls(upstream, self.relay, gate, calls, shown_in, self._tool, fingerprints.holds_back)
+        self._tool_calls = ToolCalls(upstream, self.relay, gate, calls, shown_in, self._tool)
         self._following = Following(upstream)
         self._levels: dict[str, str] = {}
         self._handlers: dict[str, Callable[[UpstreamClient, Message], Awaitable[Message]]] = {
@@ -123,8 +119,8 @@ class Proxy:
         return UpstreamFast(self, hosts, origins, silence)
 
     def tool(self, name: str) -> Mapping[str, Any] | None:
-        """A tool as it was listed; None for one that never was."""
-        return self.upstream.tools.get(name)
+        """A tool as it was listed to all; None for one that never was."""
+        return self.upstream.offer(None).tools.get(name)
 
     def may_ask(self, name: str) -> bool:
         """Whether a call of the tool may send the person behind its client somewhere."""
@@ -137,8 +133,8 @@ class Proxy:
             raise as_error(refusal) from refusal
 
     def schema(self, name: str) -> Mapping[str, Any] | None:
-        """The input schema of a tool, as far as it was listed."""
-        tool = self.upstream.tools.get(name)
+        """The input schema of a tool, as far as it was listed to who asks now."""
+        tool = self.upstream.offer(current_principal()).tools.get(name)
         return tool["inputSchema"] if tool is not None else {"type": "object"}
 
     def drain(self) -> None:
@@ -156,7 +152,7 @@ class Proxy:
             result = await self.relay.forward(client, "tools/list", params)
         except Refusal as refusal:
             return self._without_account(client, "tools/list", refusal)
-        tools = await self._seen(result)
+        tools = await self.upstream.offer(client.principal).take(result)
         return {**result, "tools": listing.shown(self.upstream.spec, tools, to_app=client.is_app)}
 
     async def call_tool(self, client: UpstreamClient, params: Message, context: Context | None = None) -> Message:
@@ -178,7 +174,7 @@ class Proxy:
         cursors: set[str] = set()
         for _ in range(PAGES):
             result = await self.relay.forward(client, "tools/list", {"cursor": cursor} if cursor is not None else {})
-            found += await self._seen(result)
+            found += await self.upstream.offer(client.principal).take(result)
             cursor = result.get("nextCursor")
             if not isinstance(cursor, str) or cursor in cursors or len(found) > MAX_TOOLS:
                 break
@@ -201,29 +197,17 @@ class Proxy:
             params = {"cursor": cursor}
         return found[:MAX_TOOLS]
 
-    async def _seen(self, result: Message) -> list[Message]:
-        """The tools of one page, remembered."""
-        tools = listing.tools_of(result)[:MAX_TOOLS]
-        await self.fingerprints.look(tools)
-        tools = [tool for tool in tools if not self.fingerprints.holds_back(tool["name"])]
-        for tool in tools:
-            if tool["name"] in self.upstream.tools or len(self.upstream.tools) < MAX_TOOLS:
-                self.upstream.tools[tool["name"]] = tool
-        return tools
-
     async def _tool(self, client: UpstreamClient, name: str) -> Message | None:
         """The tool as its upstream lists it; asked for where it was never seen."""
-        owner = client.principal.id if self.upstream.spec.personal else ""
-        if name not in self.upstream.tools and owner not in self.upstream.listed:
+        offer = self.upstream.offer(client.principal)
+        if name not in offer.tools and not offer.asked:
             try:
                 await self.all_tools(client)
             except MCPError as error:
                 if error.error.code != types.METHOD_NOT_FOUND:  # an upstream may have tools, and list none
                     raise
-            if len(self.upstream.listed) >= MOST_LISTED:
-                self.upstream.listed.clear()
-            self.upstream.listed.add(owner)
-        return self.upstream.tools.get(name)
+            offer.asked = True
+        return offer.tools.get(name)
 
     def _list(self, method: str) -> Callable[[UpstreamClient, Message], Awaitable[Message]]:
         async def forward(client: UpstreamClient, params: Message) -> Message:

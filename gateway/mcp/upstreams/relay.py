@@ -147,7 +147,7 @@ class Relay:
             said[types.LOG_LEVEL_META_KEY] = client.level
         out = eras.modern_params(params, said)
         name = params.get("name")
-        tool = self._upstream.tools.get(str(name)) if method == "tools/call" else None
+        tool = self._upstream.offer(client.principal).tools.get(str(name)) if method == "tools/call" else None
         mirrored = self._mirrors.of(str(name), tool) if tool is not None else None
         fields = headers(session.terms, method, out, mirrored)
         return await session.conversation.request(method, out, asker=asker, headers=fields)

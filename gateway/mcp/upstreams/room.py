@@ -28,7 +28,7 @@ from gateway.mcp.upstreams.listing import rule_of
 from gateway.mcp.upstreams.proxy import Proxy
 from gateway.mcp.upstreams.upstream import Upstream
 from gateway.model import Caller, Door, Initiator, Principal
-from gateway.stores.upstream_tools import UpstreamTools
+from gateway.stores.upstream_tools import UpstreamTools, key_of
 from gateway.telemetry import level
 
 GATEWAY = Principal(issuer="gateway", client="gateway", subject="upstreams")
@@ -126,14 +126,16 @@ class Upstreams:
         changed = [
             f"{name}: the tool {tool[:128]} changed from {accepted} to {now}: look at it, and pin it in its policy"
             for name, one in self.mounted.items()
-            for tool, (accepted, now) in one.proxy.fingerprints.flagged.items()
+            for offer in one.upstream.offers.all()
+            for tool, (accepted, now) in offer.fingerprints.flagged.items()
         ]
         held = [
             f"{name}: the tool {tool[:128]} is new, and held back: there were {MAX_TOOLS} before; pin it in its policy"
             for name, one in self.mounted.items()
-            if (tool := one.proxy.fingerprints.held_back) is not None
+            for offer in one.upstream.offers.all()
+            if (tool := offer.fingerprints.held_back) is not None
         ]
-        problems = [Problem(self._file, 1, 1, text[:500]) for text in (*failed, *changed, *held)]
+        problems = [Problem(self._file, 1, 1, text[:500]) for text in dict.fromkeys((*failed, *changed, *held))]
         self._notices.say([Notice(Kind.UPSTREAM, problem) for problem in problems], "upstreams")
 
     def look(self) -> None:
@@ -206,27 +208,30 @@ class Upstreams:
                 log.warning("upstream %s echoed what was injected of %s; it is masked", spec.name, spec.credential)
                 upstream.spawn(self._record_echo(spec, principal if spec.personal else GATEWAY))
 
+        def pinned(tool: str) -> str | None:
+            rule = rule_of(upstream.spec, tool)
+            return rule.pin if rule is not None else None
+
+        def fingerprints(principal: Principal | None) -> Fingerprints:
+            def changed(tool: str, before: str, now: str) -> None:
+                self._recorder.metrics.upstream_changes.labels(spec.name).inc()
+                log.warning("upstream %s: the tool %s is not what it was: %s, now %s", spec.name, tool, before, now)
+                upstream.spawn(self._record_change(spec.name, principal or GATEWAY, tool, before, now))
+
+            name = spec.name if principal is None else f"{spec.name} {key_of(principal.person)}"
+            return Fingerprints(name, store=self._tools, pinned=pinned, changed=changed)
+
         upstream = Upstream(
             spec,
             connections=self._connections,
             authenticator=self._authenticator,
             tasks=self._tasks,
             echoed=echoed,
+            fingerprints=fingerprints,
         )
-
-        def changed(tool: str, before: str, now: str) -> None:
-            self._recorder.metrics.upstream_changes.labels(spec.name).inc()
-            log.warning("upstream %s: the tool %s is not what it was: %s, now %s", spec.name, tool, before, now)
-            upstream.spawn(self._record_change(spec.name, tool, before, now))
-
-        def pinned(tool: str) -> str | None:
-            rule = rule_of(upstream.spec, tool)
-            return rule.pin if rule is not None else None
-
         proxy = Proxy(
             upstream,
             gate=self._gate,
-            fingerprints=Fingerprints(spec.name, store=self._tools, pinned=pinned, changed=changed),
             runtime=self._runtime,
             calls=Calls(self._tasks, self._asking, refused),
             shown_in=self._shown_in(spec.name),
@@ -239,10 +244,9 @@ class Upstreams:
         record.note(masked=[spec.credential], credential=spec.credential)
         await record.close(status=200)
 
-    async def _record_change(self, name: str, tool: str, before: str, now: str) -> None:
-        record = self._recorder.start(
-            "upstream", Caller(GATEWAY, name, Door.MCP, Initiator.PAGE, "fingerprint"), safe=True
-        )
+    async def _record_change(self, name: str, principal: Principal, tool: str, before: str, now: str) -> None:
+        caller = Caller(principal, name, Door.MCP, Initiator.PAGE, "fingerprint")
+        record = self._recorder.start("upstream", caller, safe=True)
         record.note(method="tools/list", tool=tool[:200], before=before, now=now, message="the tool changed")
         await record.close(status=200)
 

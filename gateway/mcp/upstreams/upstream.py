@@ -17,12 +17,14 @@ from gateway.config.upstreams import Kind
 from gateway.errors import Reason, Refusal
 from gateway.exchange.authenticate import Authenticator, Injected
 from gateway.mcp.upstreams.client import UpstreamClient
-from gateway.mcp.upstreams.conversation import Carrier, Message
+from gateway.mcp.upstreams.conversation import Carrier
 from gateway.mcp.upstreams.credentials import Credentials
 from gateway.mcp.upstreams.feed import KINDS, Feed
+from gateway.mcp.upstreams.fingerprints import Fingerprints
 from gateway.mcp.upstreams.http import StreamableHttp
 from gateway.mcp.upstreams.inside import Inside
 from gateway.mcp.upstreams.link import Link, Session, State
+from gateway.mcp.upstreams.offers import Offer, Offers
 from gateway.mcp.upstreams.process import Process
 from gateway.mcp.upstreams.sse import OlderSse
 from gateway.mcp.upstreams.websocket import WebSocket
@@ -64,7 +66,7 @@ class Joined:
 class Upstream:
     """The connections to the upstream of `spec`. `echoed` hears for whom it gave back what was injected, hidden now.
 
-    It also hears whether that is the first time on a connection.
+    It also hears whether that is the first time on a connection. `fingerprints` makes those of what it offers.
     """
 
     def __init__(
@@ -75,10 +77,10 @@ class Upstream:
         authenticator: Authenticator,
         tasks: asyncio.TaskGroup,
         echoed: Callable[[Principal, bool], None],
+        fingerprints: Callable[[Principal | None], Fingerprints],
     ) -> None:
         self.spec = spec
-        self.tools: dict[str, Message] = {}
-        self.listed: set[str] = set()
+        self.offers = Offers(fingerprints)
         self.closed = False
         self._connections = connections
         self._authenticator = authenticator
@@ -98,6 +100,10 @@ class Upstream:
             if found is not None:
                 return state, found.problem
         return State.IDLE, None
+
+    def offer(self, principal: Principal | None) -> Offer:
+        """What it was heard to offer to `principal`, whom nobody else's tools concern where each has an account."""
+        return self.offers.of(principal if self.spec.personal else None)
 
     def link(self, client: UpstreamClient) -> Joined:
         """The link for `client`, in its own era where the upstream speaks that.

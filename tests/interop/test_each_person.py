@@ -1,0 +1,183 @@
+"""Persons with accounts of their own at an upstream: each is offered, and may call, what that offers to them alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import mcp_types as types
+import pytest
+from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server import Server as McpServer
+from mcp.shared._httpx_utils import create_mcp_http_client
+
+from gateway.mcp.upstreams import offers
+from gateway.mcp.upstreams.listing import pin_of
+from tests.callers.tokens import token
+from tests.interop.probe import said, text
+from tests.interop.serving import over_http
+from tests.world import World, running
+
+MODES = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+MOUNTS = pytest.mark.parametrize("mount", ["", "/up"])
+PEOPLE = ("ann", "bob")
+SCHEMA = {"type": "object"}
+CREDENTIAL = """
+from gateway.hookspecs import hookimpl
+
+class OwnName:
+    def __init__(self, name, options):
+        pass
+
+    async def headers(self, principal, method, url):
+        return (("x-person", principal.subject),)
+
+@hookimpl
+def register_credential_types():
+    return {"own-name": OwnName}
+"""
+
+
+@dataclass
+class Shop:
+    """A server whose tool `shared` says something else to each, and for bob is `hidden`: for apps alone.
+
+    Its other tools are each person's own.
+    """
+
+    said: dict[str, str] = field(default_factory=lambda: dict.fromkeys(PEOPLE, "Does it."))
+    hidden: bool = True
+    called: list[tuple[str, str]] = field(default_factory=list)
+
+    async def list_tools(self, context: Any, __: Any) -> types.ListToolsResult:
+        """What this person has."""
+        person = context.request.headers["x-person"]
+        meta = {"ui": {"visibility": ["app"]}} if person == "bob" and self.hidden else None
+        shared = types.Tool(name="shared", description=self.said[person], input_schema=SCHEMA, _meta=meta)
+        return types.ListToolsResult(tools=[shared, types.Tool(name=f"of_{person}", input_schema=SCHEMA)])
+
+    async def call_tool(self, context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        """Runs whatever it is asked for."""
+        self.called.append((context.request.headers["x-person"], params.name))
+        return said("ran")
+
+
+@dataclass
+class Place:
+    """A gateway in front of it, and a client of each person at one of its mounts."""
+
+    world: World
+    shop: Shop
+    clients: dict[str, Client]
+    prefix: str
+
+    async def names(self, person: str) -> set[str]:
+        """The tools of the shop that a person is offered."""
+        tools = {tool.name for tool in (await self.clients[person].list_tools()).tools}
+        return {f"{self.prefix}{name}" for name in ("shared", "of_ann", "of_bob")} & tools
+
+    async def runs(self, person: str, name: str) -> bool:
+        """Whether a call of this person runs."""
+        try:
+            return text(await self.clients[person].call_tool(self.prefix + name)) == "ran"
+        except MCPError:
+            return False
+
+    def changes(self) -> list[str]:
+        """Of whose tools the record says that they changed."""
+        fields = [record["fields"] for record in self.world.records()]
+        return [str(one["principal"]).rpartition("|")[2] for one in fields if one.get("message") == "the tool changed"]
+
+
+@asynccontextmanager
+async def placed(
+    folder: Path, mode: str, mount: str, policy: str = "", shop: Shop | None = None, again: str = ""
+) -> AsyncIterator[Place]:
+    """Ann and bob, each with a token of their own."""
+    shop = shop or Shop()
+    server: McpServer[Any] = McpServer("up", on_list_tools=shop.list_tools, on_call_tool=shop.call_tool)
+    (folder / "own_name.py").write_text(CREDENTIAL, "utf-8")
+    (folder / "up.yaml").write_text(policy, "utf-8")
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(over_http(server))
+        line = f"up: {{url: '{url}', network: private, credential: own{', policy: up.yaml' if policy else ''}}}"
+        other = 'other: {server: "tests.interop.test_merged:one"}'
+        extra = f"auth: [token]\nplugins: [own_name.py]\nupstreams:\n  {other}\n  {line}\n"
+        own = "  own: {type: own-name}\n"
+        world = await stack.enter_async_context(running(folder, extra=extra, credentials=own))
+        clients = {}
+        for person in PEOPLE:
+            headers = await token(world, f"of {person}{again}", "mcp", person=person)
+            http = await stack.enter_async_context(create_mcp_http_client(headers=headers))
+            transport = streamable_http_client(f"{world.url}/mcp{mount}", http_client=http)
+            clients[person] = await stack.enter_async_context(Client(transport, mode=mode, cache=None))
+        yield Place(world, shop, clients, "" if mount else "up_")
+
+
+@MODES
+@MOUNTS
+async def test_each_is_offered_their_own_tools(tmp_path: Path, mode: str, mount: str) -> None:
+    """Whoever was told last; a tool that is for apps to one of them may be for the model to the other."""
+    async with placed(tmp_path, mode, mount) as place:
+        for _ in range(2):
+            assert await place.names("ann") == {f"{place.prefix}shared", f"{place.prefix}of_ann"}
+            assert [await place.runs(person, "shared") for person in PEOPLE] == [True, False]
+            assert await place.names("bob") == {f"{place.prefix}of_bob"}
+            assert [await place.runs(person, "shared") for person in PEOPLE] == [True, False]
+    assert place.shop.called == [("ann", "shared")] * 4
+
+
+@MODES
+@MOUNTS
+async def test_a_tool_changes_for_the_one_whom_it_is_told(tmp_path: Path, mode: str, mount: str) -> None:
+    """Another form for another person is no change; one that changes is told as theirs, after a restart, too."""
+    shop, turns = Shop({"ann": "Does it.", "bob": "Does it for bob."}), (*PEOPLE, *PEOPLE)
+    async with placed(tmp_path, mode, mount, shop=shop) as place:
+        for person in turns:
+            await place.names(person)
+        shop.said["bob"] = "Does it for ann."
+        for person in turns:
+            await place.names(person)
+    assert place.changes() == ["bob"]
+    shop.said["ann"] = "Does it for bob."
+    async with placed(tmp_path, mode, mount, shop=shop, again=" again") as place:
+        for person in turns:
+            await place.names(person)
+    assert place.changes() == ["bob", "ann"]
+
+
+@MODES
+@MOUNTS
+async def test_a_pin_is_for_the_form_that_each_is_told(tmp_path: Path, mode: str, mount: str) -> None:
+    """Who is told another form is neither offered nor lent the one that the policy names."""
+    shop = Shop({"ann": "Does it.", "bob": "Does something else."}, hidden=False)
+    pin = pin_of({"name": "shared", "description": "Does it.", "inputSchema": SCHEMA})
+    policy = json.dumps({"version": 1, "tools": {"shared": {"pin": pin}, "of_ann": {}, "of_bob": {}}})
+    async with placed(tmp_path, mode, mount, policy, shop) as place:
+        for person in (*PEOPLE, *PEOPLE):
+            await place.names(person)
+            assert [await place.runs(one, "shared") for one in PEOPLE] == [True, False]
+        assert await place.names("bob") == {f"{place.prefix}of_bob"}
+
+
+@MODES
+@MOUNTS
+async def test_a_call_needs_no_list_of_its_own(tmp_path: Path, mode: str, mount: str) -> None:
+    """Who was told nothing yet, or too long ago to be remembered, is asked about at the upstream."""
+    async with placed(tmp_path, mode, mount) as place:
+        assert [await place.runs(person, "shared") for person in PEOPLE] == [True, False]
+        assert await place.runs("bob", "of_bob")
+
+
+@MODES
+async def test_only_so_many_persons_are_remembered(tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that was not heard of for longest is asked about anew; whom a tool is for stays."""
+    monkeypatch.setattr(offers, "MOST", 1)
+    async with placed(tmp_path, mode, "/up") as place:
+        for _ in range(2):
+            assert [await place.runs(person, "shared") for person in PEOPLE] == [True, False]
