@@ -11,6 +11,8 @@ from tests.browser.runtime_host import Host, host_server, noticed, shown
 
 PAGE = """<!doctype html><html><body>
 <a id="out" href="https://elsewhere.example/x">out</a>
+<a id="mail" href="mailto:shop@example.com?subject=Tea">mail</a>
+<a id="call" href=" TEL:+4312345 ">call</a>
 <a id="blank" href="/help" target="_blank">help</a>
 <a id="save" href="/api/report" download="märz.csv">save</a>
 <a id="attached" href="/api/report">attached</a>
@@ -51,16 +53,18 @@ async def click(frame: Frame, id: str) -> None:
 
 
 async def test_links_that_lead_outside_are_opened_by_the_host(host: Host, tmp_path: Path) -> None:
-    """Other origins, new windows, and clicks that the page stopped on their way; what its router takes stays."""
+    """Other origins, letters, telephones, new windows, and clicks stopped on their way; what its router takes stays."""
     await host.answers(REPORT)
     frame = await shown(host, tmp_path, PAGE)
-    for id in ("out", "blank", "stopped", "taken"):
+    for id in ("out", "mail", "call", "blank", "stopped", "taken"):
         await click(frame, id)
     assert await frame.evaluate("() => window.open('/popup')") is None
-    await host.until("host.of('ui/open-link').length > 3")
+    await host.until("host.of('ui/open-link').length > 5")
     urls = [params["url"] for params in await asked(host, "ui/open-link")]
     assert urls == [
         "https://elsewhere.example/x",
+        "mailto:shop@example.com?subject=Tea",
+        "tel:+4312345",
         "https://cart.invalid/help",
         "https://stopped.example/",
         "https://cart.invalid/popup",
@@ -96,7 +100,9 @@ async def test_files_are_saved_by_the_host(host: Host, tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(("id", "method"), [("save", "ui/download-file"), ("out", "ui/open-link")])
+@pytest.mark.parametrize(
+    ("id", "method"), [("save", "ui/download-file"), ("out", "ui/open-link"), ("mail", "ui/open-link")]
+)
 @pytest.mark.parametrize("how", ["cannot", "refuses", "fails"])
 async def test_what_a_host_does_not_do_is_told_to_the_person(
     host: Host, tmp_path: Path, id: str, method: str, how: str
@@ -110,7 +116,11 @@ async def test_what_a_host_does_not_do_is_told_to_the_person(
     )
     frame = await shown(host, tmp_path, PAGE)
     await click(frame, id)
-    said = {"save": "File not saved märz.csv", "out": "Link not opened https://elsewhere.example/x"}
+    said = {
+        "save": "File not saved märz.csv",
+        "out": "Link not opened https://elsewhere.example/x",
+        "mail": "Link not opened mailto:shop@example.com?subject=Tea",
+    }
     assert await noticed(frame) == said[id]
     assert bool(await asked(host, method)) is (how != "cannot")
 

@@ -319,3 +319,58 @@ async def test_a_page_without_a_client_is_spoken_for(host: Host, tmp_path: Path)
         "() => host.log.map((m) => m.method).filter((m) => m && m !== 'ui/notifications/size-changed')"
     )
     assert methods == ["ui/initialize", "ui/notifications/initialized"]
+
+
+CLOCK = """<script>
+  const clock = { now: 0, timers: new Map(), last: 0 };
+  performance.now = () => clock.now;
+  window.setTimeout = (run, after = 0) => {
+    clock.timers.set(++clock.last, { run, after, at: clock.now + after });
+    return clock.last;
+  };
+  window.clearTimeout = (timer) => clock.timers.delete(timer);
+  clock.waits = (after) => [...clock.timers.values()].some((timer) => timer.after === after);
+  clock.pass = (time) => {
+    clock.now += time;
+    for (const [id, { run, at }] of clock.timers) if (at <= clock.now) (clock.timers.delete(id), run());
+  };
+</script>"""
+"""In a page before its runtime: time stands still until it is told to pass."""
+
+BRISK = 20
+"""Milliseconds between two polls of a view whose host runs one call at a time."""
+
+
+@pytest.mark.parametrize("what", ["gesture", "request"])
+async def test_a_poll_gives_way_to_the_page(host: Host, tmp_path: Path, what: str) -> None:
+    """One call at a time: none begins within a tenth of a second of a person's gesture, or of a request's leaving."""
+    await host.attaches(held=[])
+    await host.answers("return { status: 204 };")
+    await host.run(
+        "() => { host.tools.webmcp_poll = async () =>"
+        " ({ content: [], structuredContent: { events: [], overtaken: false } }); }"
+    )
+    frame = await host.show(CLOCK + packed(tmp_path, TOOLS))
+
+    async def polls() -> int:
+        return len(await host.run("host.calls('webmcp_poll')"))
+
+    async def steps(count: int) -> int:
+        """How many polls begin in so many steps of the view, each of which is waited for."""
+        before = await polls()
+        for _ in range(count):
+            await frame.evaluate("time => clock.pass(time)", BRISK)
+            await frame.wait_for_function("time => clock.waits(time)", arg=BRISK)
+        return await polls() - before
+
+    async with asyncio.timeout(30):
+        # It has found out what its host is like.
+        while await polls() < 10 or not await frame.evaluate("time => clock.waits(time)", BRISK):
+            await frame.evaluate("clock.pass(5)")
+    assert await steps(3) == 3
+    if what == "gesture":
+        await frame.locator("p").click()
+    else:
+        await frame.evaluate("fetch('/api/x')")
+    assert await steps(4) == 0
+    assert await steps(4) == 4

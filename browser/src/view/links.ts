@@ -58,7 +58,7 @@ export function watchLinks({ fetch, resolve, open, save, failed, later }: Ends):
   }
 
   function linkOf(event: Event): HTMLAnchorElement | undefined {
-    return event.composedPath().find((one): one is HTMLAnchorElement => one instanceof HTMLAnchorElement && /^(?!\s*(javascript|mailto|tel):)/i.test(one.getAttribute("href") ?? "tel:"));
+    return event.composedPath().find((one): one is HTMLAnchorElement => one instanceof HTMLAnchorElement && !/^\s*javascript:/i.test(one.getAttribute("href") ?? "javascript:"));
   }
 
   function go(link: HTMLAnchorElement): void {

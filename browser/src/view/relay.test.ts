@@ -122,3 +122,25 @@ test("a host that fails is asked again, less and less often", async () => {
   expect(gaps.slice(1)).toEqual([...gaps.slice(1)].sort((one, other) => one - other));
   expect(gaps[3]).toBeGreaterThan(1000);
 });
+
+test("a view that is closed says so, also one whose tools have gone before", async () => {
+  await oneAtATime();
+  registry.remove(registry.get("ping")!);
+  relay.changed();
+  for (let left = 20; left > 0; left--) {
+    await pass(100);
+    answerAll();
+  }
+  expect(polls()).toHaveLength(0);
+  relay.close();
+  relay.close();
+  expect(asked.map(({ args }) => args)).toEqual([{ closing: true }]);
+});
+
+test("one that never asked for calls does not", async () => {
+  registry.remove(registry.get("ping")!);
+  relay.start();
+  await pass(1000);
+  relay.close();
+  expect(asked).toHaveLength(0);
+});

@@ -55,6 +55,7 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, n
   let started = false;
   let open = false;
   let running = false;
+  let known = false;
   let parallel = false;
   let probes = PROBES;
   let calm = 0;
@@ -92,6 +93,7 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, n
   }
 
   async function poll(wait: number): Promise<void> {
+    known = true;
     const list = listed();
     const before = [...flying];
     const { signal } = polling;
@@ -174,7 +176,8 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, n
     // One that is under way goes on: its answer would come all the same, and the calls in it would be lost until the next.
     giveWay: () => void (calm = now() + CALM),
     close() {
-      if (!running) return;
+      // Its tools may be gone: whoever has asked for calls is known.
+      if (!open || !known) return;
       started = open = false;
       polling.abort();
       wake();
