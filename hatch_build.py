@@ -17,6 +17,7 @@ BUILT = (
     "console/index.html",
     "events/events.js",
     "forms/forms.js",
+    "late/late.js",
     "pack/bundle.mjs",
     "sandbox/proxy.html",
     "storage/storage.js",

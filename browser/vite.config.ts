@@ -53,6 +53,14 @@ const bundles: Record<string, UserConfig> = {
       lib: { entry: "src/view/event-source-part.ts", formats: ["iife"], name: "webmcpGatewayEvents", fileName: () => "events.js" },
     },
   },
+  /** The same for pages with scripts of the backend. */
+  late: {
+    build: {
+      outDir: "../gateway/static/late",
+      target: "es2022",
+      lib: { entry: "src/view/late-part.ts", formats: ["iife"], name: "webmcpGatewayLate", fileName: () => "late.js" },
+    },
+  },
   /** The same for apps that keep their storage on the gateway. */
   storage: {
     build: {

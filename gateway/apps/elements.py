@@ -23,10 +23,15 @@ from gateway.errors import DocumentError, Problem
 
 _SOURCES = {
     "audio": ("src",),
+    "body": ("background",),
+    "feimage": ("href", "xlink:href"),
     "image": ("href", "xlink:href"),
     "img": ("src", "srcset"),
     "input": ("src",),
     "source": ("src", "srcset"),
+    "table": ("background",),
+    "td": ("background",),
+    "th": ("background",),
     "track": ("src",),
     "video": ("src", "poster"),
 }
@@ -44,7 +49,7 @@ class Packing:
     """One page on its way into one file: the changes to make, and everything found wrong on that way.
 
     `base` is what the app's URLs are relative to in the end; `deferred` are scripts that move behind the body, `sheets`
-    style sheets that belong into the head.
+    style sheets that belong into the head. `waits` says that a script is the backend's, for which the others wait.
     """
 
     def __init__(self, page: Page, path: Path, root: Path, base: str, app: str, routed: Callable[[str], bool]) -> None:
@@ -55,6 +60,7 @@ class Packing:
         self.problems: list[Problem] = []
         self.notes: list[str] = []
         self.deferred: list[str] = []
+        self.waits = False
         self.base = urljoin(base, self._declared_base())
         self._root = root
         self._folder = Folder(root, urlsplit(self.base).path, routed)
@@ -174,10 +180,10 @@ class Packing:
 
     def _style_attribute(self, element: Element) -> list[Splice]:
         attribute = element.attributes.get("style")
-        if attribute is None or "url(" not in attribute.value.lower():
+        if attribute is None:
             return []
         css = pack_styles(self._part(attribute.start + len('style="')), attribute.value, self._path, self._folder)
-        return [Splice(attribute.start, attribute.end, f'style="{html.escape(css)}"')]
+        return [Splice(attribute.start, attribute.end, f'style="{html.escape(css)}"')] if css != attribute.value else []
 
     def _part(self, start: int) -> Text:
         return Text(self._page.text.file, self._page.text.whole, start)
@@ -225,6 +231,8 @@ class Packing:
             self.problems += import_problems(text, code)
             self._classic.append(Module(self._path, text, code))
             return []
+        if not is_embedded(source.value) and self._folder.leaves(source.value):
+            return self._script_of_backend(element, source)
         path = self._folder.find(self._reference(source), self._path)
         if path.suffix not in (".js", ".mjs"):
             raise self._reference(source).error(
@@ -236,11 +244,22 @@ class Packing:
         self.problems += import_problems(text, text.whole)
         self._classic.append(Module(path, text))
         packed = f"<script{element.written(without=_LOADING)}>{script_text(text.whole)}</script>"
+        return self._placed(element, packed) or [Splice(element.start, element.close_end, packed)]
+
+    def _placed(self, element: Element, packed: str) -> list[Splice]:
+        """One that waits for the page stands at its end, as an inline one runs where it stands; nothing for others."""
         if element.inert or not {"defer", "async"} & element.attributes.keys():
-            return [Splice(element.start, element.close_end, packed)]
-        # An inline script runs where it stands: one that waits for the page stands at its end.
+            return []
         self.deferred.append(packed)
         return [_removed(element)]
+
+    def _script_of_backend(self, element: Element, source: Attribute) -> list[Splice]:
+        if (element.get("type") or "").strip().lower() == "module":
+            raise self._reference(source).error(
+                f"{source.value} is a module of the backend, which cannot be linked: save it in the app's folder"
+            )
+        self.waits = self.waits or not element.inert
+        return self._placed(element, f"<script{element.written(without=frozenset())}></script>")
 
     def _take_module(self, element: Element, module: Module) -> list[Splice]:
         if not element.inert:

@@ -14,14 +14,14 @@ from gateway.apps.markup import Page, parse
 from gateway.apps.permissions import granted, notes
 from gateway.apps.places import Splice, splice
 from gateway.apps.scripts import as_element_text
-from gateway.apps.waiting import waiting
+from gateway.apps.waiting import WAITS, waiting
 from gateway.errors import DocumentError, Problem
 from gateway.model import Json, Resource
 
 SNAPSHOT = "webmcp-gateway-snapshot"
 """The id of the element in which the view runtime finds answers."""
 
-PARTS = {"toolname": "forms/forms.js", "EventSource": "events/events.js"}
+PARTS = {"toolname": "forms/forms.js", "EventSource": "events/events.js", WAITS: "late/late.js"}
 """Scripts of the view runtime for some pages alone: the file of each, under the word by which a page asks for it."""
 
 STORAGE_PART = "storage/storage.js"
@@ -49,8 +49,9 @@ def pack(
     word (`PARTS` names the files). `base` is what the app's relative URLs are relative to: a path, or the absolute URL
     of its own site; a `<base href>` of the page goes before its path. `storage` is the script that keeps the page's
     storage on the gateway: the page's own scripts then wait until it starts them. `permissions` are those that the page
-    may have where it uses them. `routed` says which paths the backend answers: pictures, films and style sheets that
-    the page names there are loaded when it runs. `checked` notes the scripts that no browser can read.
+    may have where it uses them. `routed` says which paths the backend answers: pictures, films, style sheets and
+    scripts that the page names there are loaded when it runs; where there is such a script, all of them wait, so that
+    they run in their order. `checked` notes the scripts that no browser can read.
     Only what is not changed keeps its bytes.
     Raises `DocumentError` with everything that cannot be packed.
     """
@@ -67,11 +68,12 @@ def pack(
     splices += _tail(page, packing.deferred)
     whole = splice(page.text.whole, splices)
     runtime = ";".join([runtime, *(script for word, script in (parts or {}).items() if word in whole)])
-    if storage is not None:
-        runtime += f";{storage}"
+    starter = (parts or {}).get(WAITS) if storage is None and packing.waits else storage
+    if starter is not None:
+        runtime += f";{starter}"
     head = _head(app, title, packing.base, runtime) + "".join(packing.sheets)
     packed = splice(page.text.whole, [Splice(page.head, page.head, head), *splices])
-    if storage is not None:
+    if starter is not None:
         packed = waiting(packed, packed.index(head) + len(head))
     digest = hashlib.sha256(packed.encode()).hexdigest()
     size = f"{len(packed.encode()):,} bytes, of which {len(head.encode()):,} are the view runtime"

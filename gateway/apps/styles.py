@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
 from gateway.apps.files import Folder, Reference
@@ -10,11 +11,17 @@ from gateway.apps.places import LARGEST, TOO_LARGE, Text
 
 _QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
 _URL = rf"url\(\s*(?:(?P<quoted>{_QUOTED})|(?P<bare>[^\s\"'()]+))\s*\)"
-_TOKEN = re.compile(
-    rf"/\*.*?\*/|@import\s+(?:(?P<string>{_QUOTED})|{_URL.replace('quoted', 'url_quoted').replace('bare', 'url_bare')})"
-    rf"(?P<condition>[^;]*);|{_URL}|{_QUOTED}",
-    re.DOTALL | re.IGNORECASE,
+_GAP = r"(?:\s|(?>/\*.*?\*/))"
+_IMPORT = (
+    rf"@import(?:{_GAP}+|(?=[\"']))"
+    rf"(?:(?P<string>{_QUOTED})|{_URL.replace('quoted', 'url_quoted').replace('bare', 'url_bare')})"
+    r"(?P<condition>[^;{]*)(?:;|\Z)"
 )
+_SET = rf"image-set\((?P<set>(?:[^()\"']|{_QUOTED}|\((?:[^()\"']|{_QUOTED})*\))*)\)"
+_TOKEN = re.compile(
+    rf"/\*.*?\*/|@(?:namespace|charset)[^;]*;|{_IMPORT}|{_URL}|{_SET}|{_QUOTED}", re.DOTALL | re.IGNORECASE
+)
+_OF_SET = re.compile(rf"{_URL}|type\([^)]*\)|(?P<string>{_QUOTED})", re.IGNORECASE)
 _ESCAPE = re.compile(r"\\([0-9a-fA-F]{1,6})\s?|\\(.)", re.DOTALL)
 
 
@@ -51,12 +58,19 @@ def pack_styles(
     def replace(match: re.Match[str]) -> str:
         if match["condition"] is not None:
             return _import(text, match, beside, folder, within, known)
-        if match["quoted"] is None and match["bare"] is None:
+        if match["set"] is not None:
+            before = match[0][: match.start("set") - match.start()]
+            return f"{before}{_OF_SET.sub(partial(fill, match.start('set')), match['set'])})"
+        return fill(0, match)
+
+    def fill(start: int, match: re.Match[str]) -> str:
+        named = [name for name in ("quoted", "bare", "string") if match.groupdict().get(name) is not None]
+        if not named:
             return match[0]
-        url, at = _value(match, "quoted", "bare")
+        url, at = _value(match, *named)
         if folder.leaves(url):
             return match[0]
-        return f'url("{folder.data_url(Reference(url, text, at), beside)}")'
+        return f'url("{folder.data_url(Reference(url, text, start + at), beside)}")'
 
     whole = _TOKEN.sub(replace, css)
     if len(whole) > LARGEST:

@@ -1,4 +1,4 @@
-"""Scripts of a packed page that wait until the part of the view runtime that loads its storage starts them."""
+"""Scripts of a packed page that wait until a part of the view runtime starts them: for storage, or for each other."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from gateway.apps.places import Splice, Text, splice
 WAITS = "webmcp-gateway-waits"
 """The type of such a script, which no browser runs, and the attribute with the type that it had."""
 
+OF_BACKEND = "webmcp-gateway-"
+"""What stands before its `src` where it is a file of the backend, which the runtime loads."""
+
 RUN = frozenset({"", "text/javascript", "application/javascript", "application/x-javascript", "text/ecmascript"})
 """The types of classic scripts."""
 
@@ -15,7 +18,8 @@ RUN = frozenset({"", "text/javascript", "application/javascript", "application/x
 def waiting(packed: str, after: int) -> str:
     """`packed` with each script that begins behind `after` waiting."""
     found = parse(Text("", packed)).elements
-    return splice(packed, [_waiting(element) for element in found if element.start >= after and _runs(element)])
+    runs = [element for element in found if element.start >= after and _runs(element)]
+    return splice(packed, [change for element in runs for change in _waiting(element)])
 
 
 def _runs(element: Element) -> bool:
@@ -26,8 +30,11 @@ def _type(element: Element) -> str:
     return (element.get("type") or "").strip().lower()
 
 
-def _waiting(element: Element) -> Splice:
+def _waiting(element: Element) -> list[Splice]:
     # Of two attributes of one name the first counts (HTML, 13.2.5.33).
     kind = "module" if _type(element) == "module" else ""
     place = element.start + len("<script")
-    return Splice(place, place, f' type="{WAITS}" {WAITS}="{kind}"')
+    found = [Splice(place, place, f' type="{WAITS}" {WAITS}="{kind}"')]
+    if (source := element.attributes.get("src")) is not None:
+        found.append(Splice(source.start, source.start, OF_BACKEND))
+    return found

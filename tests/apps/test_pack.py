@@ -9,6 +9,7 @@ import pytest
 
 from gateway.apps import pack
 from gateway.apps.files import Folder, Reference
+from gateway.apps.waiting import WAITS
 from gateway.errors import DocumentError
 from gateway.model import Resource
 
@@ -125,6 +126,41 @@ def test_style_sheets_stand_in_the_page(tmp_path: Path) -> None:
     assert text.count(f'url("{PIXEL_URL}")') + text.count(f"url(&quot;{PIXEL_URL}&quot;)") == 3
     assert text.count("url(no.png)") == 2
     assert "<\\/style> */" in text
+
+
+@pytest.mark.parametrize(
+    ("sheet", "made"),
+    [
+        ("@import 'b.css'", "b{}"),
+        ("@import url(b.css)\n", "b{}"),
+        ('@import"b.css";i{}', "b{}i{}"),
+        ("@import/**/ /* a */ 'b.css' print", "@media print {\nb{}\n}"),
+        ("@namespace url(http://www.w3.org/1999/xhtml);i{}", "@namespace url(http://www.w3.org/1999/xhtml);i{}"),
+        (
+            "p{background:image-set('a.png' type('image/png') 1x, url(a.png) 2x)}",
+            f'p{{background:image-set(url("{PIXEL_URL}") type(\'image/png\') 1x, url("{PIXEL_URL}") 2x)}}',
+        ),
+        ("p{background:-webkit-image-set('data:,x' 1x)}", "p{background:-webkit-image-set('data:,x' 1x)}"),
+    ],
+)
+def test_what_a_sheet_names_in_other_ways(tmp_path: Path, sheet: str, made: str) -> None:
+    """Imports that minifiers write, or that the sheet ends with, and pictures of a set."""
+    folder = write(tmp_path, b__css="b{}", a__png=PIXEL)
+    assert body(packed(folder, index__html=f"<style>{sheet}</style>")) == f"<style>{made}</style>"
+
+
+@pytest.mark.parametrize(
+    ("sheet", "place"),
+    [
+        ("\n@import 'no.css'", "2:9: no.css"),
+        ('@import"no.css"', "1:15: no.css"),
+        ("p{background:image-set('no.png' 1x)}", "1:31: no.png"),
+    ],
+)
+def test_what_is_missing_is_named_in_every_way(tmp_path: Path, sheet: str, place: str) -> None:
+    """With its line and column."""
+    [found] = problems(tmp_path, index__html=f"<style>{sheet}</style>")
+    assert found == f"index.html:{place}: there is no such file in the app's folder"
 
 
 def test_scripts_stand_where_they_ran(tmp_path: Path) -> None:
@@ -343,12 +379,34 @@ def test_what_the_backend_has_stays_where_it_is(tmp_path: Path) -> None:
     with pytest.raises(DocumentError) as refused:
         made(page, routed=False)
     assert len(refused.value.problems) == 5
-    with pytest.raises(DocumentError, match=r"x\.js: there is no such file"):
-        made('<script src="/api/x.js"></script>')
+    with pytest.raises(
+        DocumentError, match=r"html:1:23: /api/x\.js is a module of the backend, which cannot be linked"
+    ):
+        made('<script type="module" src="/api/x.js"></script>')
     with pytest.raises(DocumentError, match="is on another site"):
         made('<img src="https://cdn.example/api/a.png">')
     write(tmp_path, api_of_a__png=b"x")
     assert made('<img src="/api/a.png">') == '<img src="data:image/png;base64,eA==">'
+
+
+def test_scripts_wait_for_those_of_the_backend(tmp_path: Path) -> None:
+    """All of the page, so that each runs in its turn; what waits for the page stands at its end."""
+    page = (
+        '<body><script>one()</script><script defer src="/api/x.js"></script><script src="/api/y.js" id=y></script>'
+        '<template><script src="/api/z.js"></script></template></body>'
+    )
+    folder, parts = write(tmp_path, index__html=page), {WAITS: "start()"}
+    resource = pack(folder, app="cart", title="", runtime=RUNTIME, parts=parts, routed=lambda _: True)
+    waits = '<script type="webmcp-gateway-waits" webmcp-gateway-waits=""'
+    assert f"<script>{RUNTIME};start()</script>" in resource.html
+    assert body(resource) == (
+        f'<body>{waits}>one()</script>{waits} webmcp-gateway-src="/api/y.js" id=y></script>'
+        f'<template><script src="/api/z.js"></script></template>'
+        f'{waits} defer webmcp-gateway-src="/api/x.js"></script></body>'
+    )
+    write(tmp_path, index__html="<script>one()</script>")
+    without = pack(folder, app="cart", title="", runtime=RUNTIME, parts=parts, routed=lambda _: True)
+    assert body(without) == "<script>one()</script>"
 
 
 def test_scripts_of_a_template_stay_in_it(tmp_path: Path) -> None:

@@ -29,13 +29,21 @@ KEY = bytes(range(32))
 
 
 def packed(folder: Path, html: str, *, keeps: bool = False) -> str:
-    """`html` as the packer makes an app of it; `keeps` that has its storage on the gateway."""
+    """`html` as the packer makes an app of it, with a backend at `/api`; `keeps` one with storage on the gateway."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "index.html").write_text(html, "utf-8")
     parts = {word: (ROOT / "gateway" / "static" / name).read_text("utf-8") for word, name in PARTS.items()}
     storage = (ROOT / "gateway" / "static" / STORAGE_PART).read_text("utf-8") if keeps else None
     runtime = RUNTIME.read_text("utf-8")
-    return pack(folder, app="cart", title="Cart", runtime=runtime, parts=parts, storage=storage).html
+    return pack(
+        folder,
+        app="cart",
+        title="Cart",
+        runtime=runtime,
+        parts=parts,
+        storage=storage,
+        routed=lambda path: path.startswith("/api/"),
+    ).html
 
 
 @asynccontextmanager

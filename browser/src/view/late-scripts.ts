@@ -2,6 +2,8 @@
 
 /** The type of a script that waits, and the attribute with the type that it had. */
 const WAITS = "webmcp-gateway-waits";
+/** What it names of the backend. */
+const SOURCE = "webmcp-gateway-src";
 /** What the last module tells. */
 const STARTED = "webmcp-gateway-started";
 /** A host that writes into the document may never close it. */
@@ -16,11 +18,19 @@ function add(text: string | null, type: string, place: (script: HTMLScriptElemen
   place(script);
 }
 
-function run(waiting: HTMLScriptElement): void {
-  add(waiting.textContent, waiting.getAttribute(WAITS) ?? "", (script) => {
-    for (const { name, value } of waiting.attributes) if (name !== WAITS && name !== "type") script.setAttribute(name, value);
+function run(waiting: HTMLScriptElement, text: string | null): void {
+  add(text, waiting.getAttribute(WAITS) ?? "", (script) => {
+    for (const { name, value } of waiting.attributes) if (name !== WAITS && name !== SOURCE && name !== "type") script.setAttribute(name, value);
     waiting.replaceWith(script);
+    if (waiting.hasAttribute(SOURCE)) script.dispatchEvent(new Event("load"));
   });
+}
+
+/** The text of a script of the backend. Rejects where there is none. */
+async function loaded(waiting: HTMLScriptElement, url: string): Promise<string> {
+  const response = await fetch(url, { integrity: waiting.integrity });
+  if (!response.ok) throw new Error(`${url}: ${response.status}`);
+  return response.text();
 }
 
 /** All that wait, also in shadow roots that the parser made. */
@@ -32,7 +42,7 @@ function* waitingIn(root: ParentNode): Generator<HTMLScriptElement> {
 }
 
 async function runModules(modules: HTMLScriptElement[]): Promise<void> {
-  modules.forEach(run);
+  for (const one of modules) run(one, one.textContent);
   await new Promise((go) => {
     addEventListener(STARTED, go, { once: true });
     add(`dispatchEvent(new Event("${STARTED}"))`, "module", (script) => {
@@ -67,7 +77,24 @@ export function startScripts(ready: Promise<unknown>): void {
     // The browser's own would make the page anew.
     document.write = (...text) => document.currentScript?.insertAdjacentHTML("beforebegin", text.join(""));
     document.writeln = (...text) => document.write(...text, "\n");
-    for (const one of all) if (!modules.includes(one)) run(one);
+    const texts = new Map<HTMLScriptElement, Promise<string>>();
+    for (const one of all) {
+      const url = one.getAttribute(SOURCE);
+      if (url === null) continue;
+      const text = loaded(one, url);
+      text.catch(() => undefined); // its turn comes
+      texts.set(one, text);
+    }
+    for (const one of all) {
+      if (modules.includes(one)) continue;
+      const text = texts.get(one);
+      try {
+        run(one, text ? await text : one.textContent);
+      } catch (error) {
+        console.error(`webmcp-gateway: a script was not loaded: ${error}`);
+        one.dispatchEvent(new Event("error"));
+      }
+    }
     Object.assign(document, { write, writeln });
     is("interactive");
     if (modules.length) await runModules(modules);

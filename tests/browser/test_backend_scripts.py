@@ -1,0 +1,95 @@
+"""Scripts of the backend that a page names from its start: they run in its order, as on its own site."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from playwright.async_api import Page
+
+from tests.browser.runtime_host import Host, host_server, packed
+from tests.world import Server, bound
+
+SCRIPTS = {
+    "config.js": "order.push(`config ${document.currentScript.id}`); window.config = 1;",
+    "later.js": "order.push('later');",
+    "last.js": "order.push('last');",
+}
+PAGE = """<!doctype html><html><head>
+<script>
+  window.order = ["first"];
+  for (const type of ["DOMContentLoaded", "load"]) addEventListener(type, () => order.push(type));
+</script>
+<script defer src="/api/later.js"></script>
+<script id="c" src="/api/config.js" onload="order.push('loaded')"></script>
+<script>order.push(`after ${config}`);</script>
+<script src="/api/missing.js" onerror="order.push('missing')"></script>
+<script src="/api/last.js" onerror="order.push('changed')"
+  integrity="sha256-AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="></script>
+<script type="module">order.push(`module ${config}`);</script>
+</head><body><script>order.push("body");</script><script src="/api/last.js"></script></body></html>"""
+
+
+@asynccontextmanager
+async def site() -> AsyncIterator[str]:
+    """The page on its own site; its URL."""
+
+    async def script(request: web.Request) -> web.Response:
+        code = SCRIPTS.get(request.match_info["name"])
+        return web.Response(text=code, content_type="text/javascript") if code else web.Response(status=404)
+
+    async def page(_: web.Request) -> web.Response:
+        return web.Response(text=PAGE, content_type="text/html")
+
+    app, door = web.Application(), Server(bound())
+    app.router.add_get("/api/{name}", script)
+    app.router.add_get("/", page)
+    await door.start(app)
+    try:
+        yield f"http://localhost:{door.port}/"
+    finally:
+        await door.stop()
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+async def test_scripts_of_the_backend_run_in_their_turn(page: Page, tmp_path: Path, keeps: bool) -> None:
+    """Before what stands behind them, also where the last one answers first; what is not there is an error of it."""
+    async with site() as url, host_server() as host_url:
+        native = await page.context.new_page()
+        await native.goto(url)
+        await page.goto(host_url)
+        host = Host(page)
+        await host.run("scripts => { host.scripts = scripts; }", SCRIPTS)
+        await host.answers(
+            "const name = args.url.split('/').pop(), body = host.scripts[name];"
+            " if (name === 'config.js') await new Promise((go) => { host.go = go; });"
+            " else if (name === 'last.js') host.go();"
+            " return body ? { bodyType: 'text', body, headers: { 'content-type': 'text/javascript' } }"
+            " : { status: 404, ok: false };"
+        )
+        await host.in_our_host()
+        await host.run(
+            "() => { host.tools.webmcp_storage = async () =>"
+            " ({ content: [], structuredContent: { items: {}, quota: 9 } }); }"
+        )
+        frame = await host.show(packed(tmp_path, PAGE, keeps=keeps))
+        seen = []
+        for place in (native, frame):
+            await place.wait_for_function("() => window.order?.at(-1) === 'load'")
+            seen.append(await place.evaluate("order"))
+    assert seen[0] == seen[1]
+    assert seen[0] == [
+        "first",
+        "config c",
+        "loaded",
+        "after 1",
+        "missing",
+        "changed",
+        "body",
+        "last",
+        "later",
+        "module 1",
+        "DOMContentLoaded",
+        "load",
+    ]
