@@ -66,8 +66,8 @@ class FarEnd:
         return [frame for frame in self.told if isinstance(frame, kind)]
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Wait until `condition` holds, for ten seconds at most."""
-        async with asyncio.timeout(10):
+        """Wait until `condition` holds, for twenty seconds at most."""
+        async with asyncio.timeout(20):
             while not condition():
                 await asyncio.sleep(0.02)
 

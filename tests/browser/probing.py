@@ -14,7 +14,7 @@ def outcomes(world: World, **wanted: Any) -> list[dict[str, Any]]:
 
 async def outcome(world: World, **wanted: Any) -> dict[str, Any]:
     """The first such outcome, once it is there."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while not (found := outcomes(world, **wanted)):
             await asyncio.sleep(0.05)
     return found[0]

@@ -78,17 +78,23 @@ class Host:
         return await self.page.evaluate(expression, argument)
 
     async def show(self, html: str) -> Frame:
-        """Show the app, and give its frame."""
-        async with self.page.expect_event("framenavigated", lambda frame: frame.url == "about:srcdoc"):
+        """Show the app, and give its frame once its scripts have run: before, nobody hears what is posted to it."""
+        async with self.page.expect_event("framenavigated", lambda frame: frame.url == "about:srcdoc") as navigated:
             await self.run("html => host.show(html)", html)
-        return self.page.frames[-1]
+        frame: Frame = await navigated.value
+        await frame.wait_for_load_state("domcontentloaded")
+        return frame
 
     async def until(self, expression: str) -> Any:
         """Wait until `expression` holds in the host's page, and give its value."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             while not (value := await self.run(f"() => {expression}")):
                 await asyncio.sleep(0.02)
         return value
+
+    async def settled(self) -> None:
+        """Wait until the view has heard all that was posted to it, and the host what the view had posted by then."""
+        await self.run("() => host.ask(`settled-${(host.pings = (host.pings ?? 0) + 1)}`, 'ping')")
 
     async def answers(self, body: str) -> None:
         """Answer `http_request` with what the JavaScript `body` gives for `args`."""

@@ -1,9 +1,8 @@
 """A host of others, built on ext-apps' bridge and an MCP client, with the packed cart in an opaque frame."""
 
-import asyncio
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -65,14 +64,14 @@ async def shown(
     script: Path,
     *,
     drop_meta: bool = False,
-    turns: asyncio.Lock | None = None,
+    turns: AbstractAsyncContextManager[object] | None = None,
     carried: list[str] | None = None,
     headers: dict[str, str] | None = None,
     landmark: str = "[data-item-id]",
 ) -> AsyncIterator[FrameLocator]:
     """The cart in the stock host.
 
-    `drop_meta`: a host that loses `_meta` of results. `turns`: one that makes a view's calls one after the other.
+    `drop_meta`: a host that loses `_meta` of results. `turns` is around each call of the view, such as a lock.
     `carried` takes the names of the tools that the view called. `headers` say who the client is.
     """
     async with (
@@ -102,7 +101,7 @@ async def shown(
             result.pop("_meta")
         await page.evaluate("([html, result]) => window.show(html, result)", [content.text, result])
         frame = page.frame_locator("iframe")
-        await expect(frame.locator(landmark).first).to_be_visible(timeout=15_000)
+        await expect(frame.locator(landmark).first).to_be_visible()
         yield frame
 
 

@@ -34,7 +34,7 @@ async def shown(request: pytest.FixtureRequest, page: Page, board: Run) -> Page 
     await page.goto(board.site if request.param == "site" else board.url)
     if request.param == "view":
         place = app_of(page)
-    await expect(place.locator("[data-card]").first).to_be_visible(timeout=15_000)
+    await expect(place.locator("[data-card]").first).to_be_visible()
     return place
 
 
@@ -60,7 +60,7 @@ async def test_a_picture_is_sent_and_shown(shown: Page | FrameLocator) -> None:
         {"name": "leaf.png", "mimeType": "image/png", "buffer": PICTURE}
     )
     image = card.get_by_role("img", name="leaf.png")
-    await expect(image).to_be_visible(timeout=10_000)
+    await expect(image).to_be_visible()
     await expect(image).to_have_js_property("naturalWidth", 1)
 
 
@@ -68,7 +68,7 @@ async def test_an_attachment_is_saved_when_the_person_says_so(page: Page, board:
     """From a view: the console shows name and size, Cancel saves nothing, and Save gives the very bytes."""
     await page.goto(board.url)
     card = app_of(page).locator("[data-card=card-1]")
-    await expect(card).to_be_visible(timeout=15_000)
+    await expect(card).to_be_visible()
     notes = b"oolong\n" * 100
     await card.get_by_label("Attach a file").set_input_files(
         {"name": "notes.txt", "mimeType": "text/plain", "buffer": notes}
@@ -94,14 +94,14 @@ async def test_an_attachment_is_saved_when_the_person_says_so(page: Page, board:
 async def test_what_others_change_is_shown_at_once(shown: Page | FrameLocator, board: Run) -> None:
     """The backend tells of it by an event stream."""
     async with aiohttp.ClientSession() as other, other.post(f"{board.api}/cards", json={"title": "From elsewhere"}):
-        await expect(shown.locator("li", has_text="From elsewhere")).to_be_visible(timeout=10_000)
+        await expect(shown.locator("li", has_text="From elsewhere")).to_be_visible()
 
 
 async def test_a_model_moves_a_card_that_the_person_sees(page: Page, board: Run) -> None:
     """The page's own tool, in the live view."""
     await page.goto(board.url)
     frame = app_of(page)
-    await expect(frame.locator("[data-card=card-1]")).to_be_visible(timeout=15_000)
+    await expect(frame.locator("[data-card=card-1]")).to_be_visible()
     async with Client(f"{board.url}/mcp", mode="2026-07-28") as client:
         await tool(client, "board_move_card")
         result = await client.call_tool("board_move_card", {"card": "card-1", "column": "done", "position": 0})

@@ -74,7 +74,7 @@ async def shown(host: Host, packed: str, capabilities: dict[str, Any]) -> Frame:
     await host.run("given => { host.capabilities = given; }", capabilities)
     frame = await host.show(packed)
     await host.run("() => { host.frame.style.cssText = 'width: 900px; height: 500px'; }")
-    await expect(frame.locator("[data-card=card-1]")).to_be_visible(timeout=15_000)
+    await expect(frame.locator("[data-card=card-1]")).to_be_visible()
     return frame
 
 
@@ -156,7 +156,7 @@ async def test_each_element_of_the_board_works(page: Page, gateway: Run, packed:
         else:
             await page.goto(gateway.url)
             place = app_of(page)
-        await expect(place.locator("[data-card]").first).to_be_visible(timeout=15_000)
+        await expect(place.locator("[data-card]").first).to_be_visible()
         if where != "site":
             await expect(place.locator("html")).to_have_attribute("data-tier", where)
         await _worked_on(place, await stack.enter_async_context(aiohttp.ClientSession()), api)

@@ -31,7 +31,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 async def shown(page: Page, world: World) -> Frame:
     """The page in its view."""
     await page.goto(world.url)
-    await expect(app_of(page).locator("#ready")).to_be_visible(timeout=15_000)
+    await expect(app_of(page).locator("#ready")).to_be_visible()
     return page.frames[-1]
 
 

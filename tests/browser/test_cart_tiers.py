@@ -88,7 +88,7 @@ async def test_each_element_of_the_cart_works(page: Page, world: World, where: s
     await page.goto(f"{world.url if where == 'full' else world.site}/")
     if where == "full":
         place = app_of(page)
-    await expect(place.locator("[data-item-id]").first).to_be_visible(timeout=15_000)
+    await expect(place.locator("[data-item-id]").first).to_be_visible()
     if where != "site":
         await expect(place.locator("html")).to_have_attribute("data-tier", where)
     await place.locator("[data-add]").first.click()

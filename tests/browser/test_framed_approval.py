@@ -109,5 +109,5 @@ async def test_who_opened_its_window_has_no_hold_of_it(world: World, page: Page,
         await expect(window.get_by_test_id("approve")).to_be_enabled()
         assert (deleted(world), len(await questions(ann, world))) == (0, 1)
         await window.get_by_test_id("decline").click()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             assert (await question.answer)["headers"]["gateway-reason"] == "approval-declined"

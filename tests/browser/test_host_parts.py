@@ -174,16 +174,16 @@ async def test_a_proxy_speaks_to_its_own_host_alone(page: Page) -> None:
 
 async def test_tools_answer_on_their_own_channel(page: Page) -> None:
     """Messages of the gateway wait for the page's tools; payloads pass unchanged, both ways."""
-    script = """window.ontool = (got) => serve({ jsonrpc: "2.0", id: got.id, result: { got } });
-      const changed = { jsonrpc: "2.0", method: "notifications/tools/list_changed" };
-      begin().then(() => setTimeout(() => serve(changed), 700));"""
+    script = """const changed = { jsonrpc: "2.0", method: "notifications/tools/list_changed" };
+      window.ontool = (got) => { serve({ jsonrpc: "2.0", id: got.id, result: { got } }); serve(changed); };
+      begin();"""
     async with far_end(one=script) as end:
         await page.goto(end.url("one"))
         await end.until(lambda: end.of(mux.Open) and end.resumable)
         message: dict[str, Json] = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"cursor": "x"}}
         (view,) = end.resumable
         await end.say(mux.Message(view, Channel.WEBMCP, message))
-        await end.until(lambda: end.messages(Channel.WEBMCP))
+        await end.until(lambda: len(end.messages(Channel.WEBMCP)) == 2)
         assert end.messages(Channel.WEBMCP)[0] == {"jsonrpc": "2.0", "id": 1, "result": {"got": message}}
         await page.wait_for_function("log.includes('tools changed')")
         assert end.messages(Channel.WEBMCP)[1]["method"] == "notifications/tools/list_changed"
@@ -228,11 +228,7 @@ async def test_a_page_that_reloads_is_another_view(page: Page) -> None:
 
 async def test_a_dropped_connection_is_taken_up_again(page: Page) -> None:
     """The view stays, the call in flight fails and is not run twice, the next one works."""
-    script = """begin().then(async () => {
-      show((await call("first")).error?.message);
-      await new Promise((go) => setTimeout(go, 500));
-      show(JSON.stringify((await call("second")).result?.content));
-    });"""
+    script = """begin().then(async () => show((await call("first")).error?.message));"""
     async with far_end(one=script) as end:
         end.on_call = lambda params: None if params["name"] == "first" else echo(params)
         await page.goto(end.url("one"))
@@ -240,9 +236,11 @@ async def test_a_dropped_connection_is_taken_up_again(page: Page) -> None:
         (view,) = end.resumable
         await end.drop()
         await out(page, "connection-lost;")
-        await out(page, "second")
+        await end.until(lambda: end.of(mux.Resume))
+        await shown(page).locator("#go").click()
+        await out(page, "echo")
         assert [frame.view for frame in end.of(mux.Resume)] == [view]
-        assert names(end.messages(Channel.UI, CALLS)) == ["first", "second"]
+        assert names(end.messages(Channel.UI, CALLS)) == ["first", "echo"]
 
 
 async def test_after_a_restart_the_page_gets_another_view(page: Page) -> None:

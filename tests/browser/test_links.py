@@ -35,8 +35,8 @@ async def shown(page: Page, world: World) -> FrameLocator:
     """The app: the page inside the proxy inside the console."""
     await page.goto(world.url)
     app = page.frame_locator("[data-testid=app-frame] iframe").frame_locator("iframe")
-    await expect(app.locator("#docs")).to_be_visible(timeout=15_000)
-    await expect(page.get_by_test_id("tool-leave")).to_be_visible(timeout=15_000)
+    await expect(app.locator("#docs")).to_be_visible()
+    await expect(page.get_by_test_id("tool-leave")).to_be_visible()
     return app
 
 
@@ -62,6 +62,7 @@ async def test_a_person_is_asked_and_opens_a_link(page: Page, context: BrowserCo
     await opened.wait_for_url(DOCS)
     assert await opened.evaluate("[window.opener, document.referrer]") == [None, ""]
     await expect(app.locator("#said")).to_have_text("opened")
+    await outcome(links, kind="link", decision="approved")
     assert len(outcomes(links, kind="link", decision="approved")) == 1
     await expect(page.locator("[data-testid=record][data-kind=link]")).to_have_count(2)
 

@@ -30,7 +30,7 @@ async def shown(page: Page, world: World, landmark: str = "[data-item-id]") -> F
     """Open the console as a person would; the app in its frames."""
     await page.goto(world.url)
     frame = app_of(page)
-    await expect(frame.locator(landmark).first).to_be_visible(timeout=15_000)
+    await expect(frame.locator(landmark).first).to_be_visible()
     return frame
 
 
@@ -48,7 +48,7 @@ async def model(world: World) -> AsyncIterator[Client]:
 
 async def tool(client: Client, name: str) -> dict[str, Any]:
     """The tool once it is listed, as a dictionary; asked for again and again, as by clients that keep no stream."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(20):
         while True:
             for listed in (await client.list_tools()).tools:
                 if listed.name == name:
@@ -58,7 +58,7 @@ async def tool(client: Client, name: str) -> dict[str, Any]:
 
 async def gone(client: Client, name: str) -> None:
     """Wait until the tool is not listed any more."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(20):
         while name in {listed.name for listed in (await client.list_tools()).tools}:
             await asyncio.sleep(0.05)
 
@@ -179,7 +179,7 @@ async def test_reloading_keeps_the_tools_fresh(page: Page, world: World) -> None
         await tool(client, "cart_get_cart")
         before = (await client.call_tool("list_view_tools", {})).structured_content
         await page.get_by_test_id("reload").click()
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(20):
             while True:
                 after = (await client.call_tool("list_view_tools", {})).structured_content
                 assert before is not None
@@ -221,7 +221,7 @@ async def test_two_views_do_not_hear_each_other(page: Page, world: World) -> Non
     item = str(await frame.locator("[data-item-id]").first.get_attribute("data-item-id"))
     async with model(world) as client:
         await tool(client, "cart_add_to_cart")
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(20):
             while True:
                 listed = (await client.call_tool("list_view_tools", {})).structured_content
                 assert listed is not None
@@ -247,7 +247,7 @@ async def test_a_page_that_floods_and_spoofs_harms_only_itself(page: Page, probe
         await client.call_tool("cart_spoof", {})
         await client.call_tool("cart_flood", {})
         await page.get_by_test_id("reload").click()
-        await expect(frame.locator("#remove")).to_be_visible(timeout=15_000)
+        await expect(frame.locator("#remove")).to_be_visible()
         await tool(client, "cart_remove_later")
         async with asyncio.timeout(20):
             while (await client.call_tool("cart_remove_later", {})).is_error:
@@ -352,7 +352,7 @@ async def test_the_story_is_told_without_a_key(page: Page, world: World) -> None
     approve = page.get_by_test_id("approve").first
     await expect(approve).to_be_enabled(timeout=30_000)
     await approve.click()
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(20):
         while not outcomes(world, method="DELETE", status=200):
             await asyncio.sleep(0.1)
     assert outcomes(world, kind="tool", tool="add_to_cart", status=200)

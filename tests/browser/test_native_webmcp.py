@@ -59,7 +59,7 @@ class Agent:
 
     async def until(self, *names: str) -> None:
         """Wait until these are the tools, each once."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             while {name: len(found) for name, found in self.tools.items() if found} != dict.fromkeys(names, 1):
                 await asyncio.sleep(0.02)
 
@@ -67,7 +67,7 @@ class Agent:
         """What a tool answers."""
         given = {"frameId": self.tools[name][0]["frameId"], "toolName": name, "input": {"n": 3}}
         await self._session.send("WebMCP.invokeTool", given)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             return await self._answers.get()
 
 

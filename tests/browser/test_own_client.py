@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Page
+from playwright.async_api import Frame, Page
 
 from tests.browser.runtime_host import ROOT, Host, host_server, packed
 
@@ -53,13 +53,20 @@ def own_app(capabilities: str = "{}", delay: str = "0") -> str:
     return page_with_app(OWN_APP.replace("CAPABILITIES", capabilities).replace("DELAY", delay))
 
 
+async def connected(host: Host, html: str) -> Frame:
+    """Such a page, attached, with its client connected."""
+    frame = await host.show(html)
+    await host.until("host.calls('webmcp_attach').length")
+    await frame.wait_for_function("() => window.connected")
+    return frame
+
+
 async def test_a_page_with_its_own_client_goes_on_working(host: Host, tmp_path: Path) -> None:
     """One initialize with both; its calls proven; each side gets its own answers; it answers what a view is asked."""
     await host.attaches(held=[])
     await host.answers("return { bodyType: 'text', body: args.url };")
     await host.run("() => { host.tools.other = async (args) => ({ content: [{ type: 'text', text: 'other' }] }); }")
-    frame = await host.show(packed(tmp_path, own_app("{availableDisplayModes: ['inline']}")))
-    await host.until("host.calls('webmcp_attach').length")
+    frame = await connected(host, packed(tmp_path, own_app("{availableDisplayModes: ['inline']}")))
     results = await frame.evaluate(
         """async () => {
           const [mine, other, page] = await Promise.all([
@@ -93,9 +100,9 @@ async def test_a_page_that_connects_late_is_not_a_second_view(host: Host, tmp_pa
     await host.attaches(held=[])
     delay = "new Promise((resolve) => setTimeout(resolve, 600))"
     frame = await host.show(packed(tmp_path, own_app(delay=delay)))
-    await frame.wait_for_selector("p")
     await host.until("host.calls('webmcp_attach').length")
-    await host.page.wait_for_timeout(900)
+    await frame.wait_for_function("() => window.connected && seen.length")
+    await host.settled()
     assert await frame.evaluate("[connected, app.getHostVersion().name, seen.length]") == [True, "plain", 1]
     assert await host.run(
         "() => [host.of('ui/initialize').length, host.of('ui/notifications/initialized').length]"
@@ -105,8 +112,7 @@ async def test_a_page_that_connects_late_is_not_a_second_view(host: Host, tmp_pa
 async def test_app_tools_of_the_page_and_of_its_client_are_one_list(host: Host, tmp_path: Path) -> None:
     """Each call goes to whom the tool belongs, and is answered once."""
     await host.attaches(held=[])
-    await host.show(packed(tmp_path, own_app("{tools: {}}")))
-    await host.until("host.calls('webmcp_attach').length")
+    await connected(host, packed(tmp_path, own_app("{tools: {}}")))
     listed = await host.run("() => host.ask(1, 'tools/list')")
     assert sorted(tool["name"] for tool in listed["result"]["tools"]) == ["add", "own_tool"]
     texts = [
@@ -127,8 +133,7 @@ async def test_the_pages_own_client_reads_a_413(host: Host, tmp_path: Path) -> N
     await host.run(
         "() => { host.tools.http_request = () => ({ failure: { code: -32000, message: 'HTTP 413' } }); }",
     )
-    frame = await host.show(packed(tmp_path, own_app()))
-    await host.until("host.calls('webmcp_attach').length")
+    frame = await connected(host, packed(tmp_path, own_app()))
     seen = await frame.evaluate(
         """(sizes) => Promise.all(sizes.map((size) => app
           .callServerTool({name: "http_request", arguments: {url: "/x", method: "POST", body: "x".repeat(size)}})
@@ -150,8 +155,7 @@ async def test_an_approval_holds_the_call_of_the_pages_own_client(host: Host, tm
         "() => { host.tools.http_stream = async () => ({ content: [], structuredContent: { status: 200,"
         " headers: {}, url: '/x', bodyType: 'text', body: 'approved' } }); }"
     )
-    frame = await host.show(packed(tmp_path, own_app()))
-    await host.until("host.calls('webmcp_attach').length")
+    frame = await connected(host, packed(tmp_path, own_app()))
     body = await frame.evaluate(
         "async () => (await app.callServerTool({name: 'http_request', arguments: {url: '/x'}})).structuredContent.body"
     )

@@ -61,7 +61,7 @@ async def test_parts_of_a_stream_are_pushed(page: Page, world: World) -> None:
 
     page.on("websocket", listen)
     await page.goto(world.url)
-    await expect(app_of(page).locator("#ready")).to_be_visible(timeout=15_000)
+    await expect(app_of(page).locator("#ready")).to_be_visible()
     read = await page.frames[-1].evaluate(
         """async (count) => {
           const { body } = await fetch(`/api/lines?n=${count}`);

@@ -33,7 +33,7 @@ async def model(world: World) -> AsyncIterator[Client]:
 
 async def offered(client: Client, *, there: bool = True) -> None:
     """Wait until the page's tools are listed, or are not any more."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(20):
         while ({tool.name for tool in (await client.list_tools()).tools} >= TOOLS) is not there:
             await asyncio.sleep(0.1)
 
@@ -85,7 +85,7 @@ async def test_one_call_at_a_time_in_the_view(page: Page, world: World, script: 
         item = await item_of(frame)
         await offered(client)
         before = carried.count("webmcp_poll")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             while carried.count("webmcp_poll") < before + 10:
                 await asyncio.sleep(0.05)
         result = await client.call_tool("cart_add_to_cart", {"item_id": item})
@@ -120,7 +120,7 @@ async def test_one_call_at_a_time_in_all(page: Page, world: World, script: Path)
         result = await call(client, "cart_add_to_cart", {"item_id": item})
         assert (result.structured_content or {})["status"] == "running"
         await expect(frame.locator(f"[data-cart-item='{item}']")).to_be_visible()
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(20):
             while (result.structured_content or {}).get("status") == "running":
                 handle = (result.structured_content or {})["call"]
                 result = await call(client, "call_view_tool", {"call": handle})
@@ -148,14 +148,38 @@ async def test_a_closed_view_is_gone_at_once(page: Page, world: World, script: P
 
 
 async def test_a_view_that_loads_again_is_reached_again(page: Page, world: World, script: Path) -> None:
-    """Hosts re-render old results: the newest page is the one that is called."""
-    async with shown(page, world, script) as frame, model(world) as client:
-        await offered(client)
-        await page.evaluate("() => window.showAgain()")
-        await expect(frame.locator("[data-item-id]").first).to_be_visible(timeout=15_000)
-        await offered(client, there=False)
-        await offered(client)
-        assert not (await client.call_tool("cart_get_cart", {})).is_error
+    """Hosts re-render old results: the newest page is the one that is called; until it tells its tools, none is."""
+    carried: list[str] = []
+    async with model(world) as client:
+        attaching = Attaching(client, carried)
+        async with shown(page, world, script, turns=attaching, carried=carried) as frame:
+            await offered(client)
+            await page.evaluate("() => window.showAgain()")
+            async with asyncio.timeout(20):
+                while len(attaching.offered) < 2:
+                    await asyncio.sleep(0.05)
+            await expect(frame.locator("[data-item-id]").first).to_be_visible()
+            await offered(client)
+            assert not (await client.call_tool("cart_get_cart", {})).is_error
+    assert attaching.offered == [False, False]
+
+
+class Attaching:
+    """Around the calls of a view: looks whether its tools are offered when it has attached, and has not heard so."""
+
+    def __init__(self, client: Client, carried: list[str]) -> None:
+        self._client = client
+        self._carried = carried
+        self._call: asyncio.Task[Any] | None = None
+        self.offered: list[bool] = []
+
+    async def __aenter__(self) -> None:
+        if self._carried[-1] == "webmcp_attach":
+            self._call = asyncio.current_task()
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._call is asyncio.current_task():
+            self.offered.append({tool.name for tool in (await self._client.list_tools()).tools} >= TOOLS)
 
 
 async def test_two_views_must_be_told_apart(page: Page, world: World, script: Path) -> None:
@@ -163,7 +187,7 @@ async def test_two_views_must_be_told_apart(page: Page, world: World, script: Pa
     second = await page.context.new_page()
     async with shown(page, world, script), shown(second, world, script), model(world) as client:
         await offered(client)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(20):
             while len(views := await listed_views(client)) < 2:
                 await asyncio.sleep(0.1)
         refused = await client.call_tool("cart_get_cart", {})

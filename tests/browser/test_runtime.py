@@ -141,8 +141,8 @@ async def test_an_abort_ends_a_fetch_at_every_stage(host: Host, tmp_path: Path) 
           const reason = (promise) => promise.then(() => "none", (error) => error.name ?? error);
           const during = new AbortController(), reading = new AbortController();
           const slow = fetch("/slow", {signal: during.signal});
-          setTimeout(() => during.abort("mine"), 100);
           const response = await fetch("/x", {signal: reading.signal});
+          during.abort("mine");
           reading.abort();
           return [await reason(fetch("/never", {signal: AbortSignal.abort()})),
             await reason(slow), await reason(response.text()),
@@ -150,6 +150,7 @@ async def test_an_abort_ends_a_fetch_at_every_stage(host: Host, tmp_path: Path) 
         }"""
     )
     assert reasons == ["AbortError", "mine", "AbortError", "TimeoutError"]
+    await host.settled()
     calls = await host.run("host.log.filter(m => m.method === 'tools/call').map(m => [m.params.arguments.url, m.id])")
     cancelled = await host.run("host.of('notifications/cancelled').map(m => m.params.requestId)")
     assert "/never" not in [url for url, _ in calls]
@@ -338,13 +339,12 @@ async def test_an_abort_gives_the_question_up(host: Host, tmp_path: Path) -> Non
         "() => { host.tools.http_stream = ({ cancel }) => cancel ? { content: [] } : new Promise(() => 0); }"
     )
     frame = await shown(host, tmp_path)
-    name = await frame.evaluate(
-        """async () => {
-          const controller = new AbortController();
-          setTimeout(() => controller.abort(), 300);
-          try { await fetch("/x", {method: "DELETE", signal: controller.signal}); } catch (error) { return error.name; }
-        }"""
+    await frame.evaluate(
+        "() => { window.control = new AbortController();"
+        " window.ended = fetch('/x', {method: 'DELETE', signal: control.signal}).catch((error) => error.name); }"
     )
-    assert name == "AbortError"
+    await host.until("host.calls('http_stream').length")
+    await frame.evaluate("() => control.abort()")
+    assert await frame.evaluate("() => ended") == "AbortError"
     await host.until("host.calls('http_stream').some((args) => args.cancel === true && args.id === 'p1')")
     await expect(frame.locator("webmcp-gateway-notice")).to_have_count(0)

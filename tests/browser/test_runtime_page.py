@@ -80,17 +80,17 @@ async def test_files_are_saved_by_the_host(host: Host, tmp_path: Path) -> None:
     await host.until("host.of('ui/download-file').length > 0")
     await click(frame, "attached")
     await host.until("host.of('ui/download-file').length > 1")
-    await frame.evaluate(
-        """() => {
-          for (const name of ["one.txt", "two.txt"]) {
-            const link = document.createElement("a");
-            link.href = URL.createObjectURL(new Blob([name], { type: "text/plain" }));
-            link.download = name;
-            name === "one.txt" ? link.click() : link.dispatchEvent(new MouseEvent("click"));
-          }
-        }"""
-    )
-    await host.until("host.of('ui/download-file').length > 3")
+    for count, name in ((3, "one.txt"), (4, "two.txt")):
+        await frame.evaluate(
+            """(name) => {
+              const link = document.createElement("a");
+              link.href = URL.createObjectURL(new Blob([name], { type: "text/plain" }));
+              link.download = name;
+              name === "one.txt" ? link.click() : link.dispatchEvent(new MouseEvent("click"));
+            }""",
+            name,
+        )
+        await host.until(f"host.of('ui/download-file').length === {count}")
     saved = [params["contents"][0]["resource"] for params in await asked(host, "ui/download-file")]
     assert [(one["uri"], one["mimeType"], one["blob"]) for one in saved] == [
         ("file:///m%C3%A4rz.csv", "text/csv", "YSxi"),
@@ -150,7 +150,7 @@ async def test_a_view_stays_at_its_page(host: Host, tmp_path: Path) -> None:
     async with host.page.expect_console_message(lambda message: "/other.html: another page" in message.text):
         await click(frame, "page")
     await click(frame, "hash")
-    assert await frame.evaluate("() => location.href") == "about:srcdoc#below"
+    await frame.wait_for_function("() => location.href === 'about:srcdoc#below'")
 
 
 async def test_a_web_socket_says_why_it_fails(host: Host, tmp_path: Path) -> None:

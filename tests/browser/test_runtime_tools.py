@@ -18,7 +18,7 @@ TOOLS = """<!doctype html><html><head></head><body><p>page</p><script>
     async execute(input, {signal}) {
       runs.push([name, input]);
       signal.addEventListener("abort", () => runs.push(["aborted", signal.reason.message]));
-      if (input.wait) await new Promise((resolve) => setTimeout(resolve, input.wait));
+      if (input.wait) await new Promise((resolve) => signal.addEventListener("abort", resolve));
       const response = await fetch("/api/" + name, {method: "POST"});
       return {name, status: response.status};
     },
@@ -105,10 +105,13 @@ async def test_our_host_calls_tools_in_the_envelope(host: Host, tmp_path: Path) 
 async def test_cancelling_reaches_the_page(host: Host, tmp_path: Path) -> None:
     """The page's signal is aborted, and the call is not answered."""
     frame = await connected(host, tmp_path)
-    await host.run("m => host.post(m)", envelope(rpc(5, "tools/call", {"name": "add", "arguments": {"wait": 200}})))
+    await host.run("m => host.post(m)", envelope(rpc(5, "tools/call", {"name": "add", "arguments": {"wait": True}})))
+    await frame.wait_for_function("() => runs.length")
     cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 5, "reason": "stop"}}
     await host.run("m => host.post(m)", envelope(cancel))
-    await host.page.wait_for_timeout(400)
+    await host.until("host.calls('http_request').length")  # which the page makes all the same
+    await host.settled()
+    assert (await ask(host, 6, "ping"))["result"] == {}
     assert ["aborted", "stop"] in await frame.evaluate("runs")
     assert all(not isinstance(payload, dict) or payload.get("id") != 5 for payload in await enveloped(host))
 
@@ -121,7 +124,7 @@ async def test_the_page_answers_and_never_begins(host: Host, tmp_path: Path) -> 
         await host.run("m => host.post(m)", envelope(message))
     await host.until("host.of('ui/initialize').length")
     await host.run("m => host.post(m)", rpc(3, "tools/list"))
-    await host.page.wait_for_timeout(200)
+    await host.page.wait_for_timeout(200)  # for what must not come
     assert await enveloped(host) == []
     assert await host.run("() => host.log.map((m) => m.method)") == ["ui/initialize"]
 
@@ -156,7 +159,8 @@ async def test_app_tools_wait_for_attach(host: Host, tmp_path: Path) -> None:
     await host.show(packed(tmp_path, TOOLS))
     await host.until("!!host.attach")
     await host.run("() => { host.ask(1, 'tools/list').then((answer) => { host.listed = answer; }); }")
-    await host.page.wait_for_timeout(200)
+    await host.settled()
+    await host.page.wait_for_timeout(200)  # for what must not come
     assert await host.run("() => host.listed ?? null") is None
     await host.run("() => host.attach()")
     listed = await host.until("host.listed")
@@ -197,7 +201,7 @@ async def test_native_webmcp_mirrors_what_the_gateway_need_not_guard(tmp_path: P
         events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         agent.on("WebMCP.toolsAdded", events.put_nowait)
         agent.on("WebMCP.toolResponded", events.put_nowait)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             await agent.send("WebMCP.enable")
             [tool] = (await events.get())["tools"]
             call = {"frameId": tool["frameId"], "toolName": tool["name"], "input": {"n": 3}}
@@ -223,11 +227,12 @@ async def test_a_message_on_one_channel_is_not_answered_on_the_other(host: Host,
     await host.run("m => host.post(m)", envelope({"jsonrpc": "2.0", "id": id, "result": result}))
     await host.run("m => host.post(m)", envelope(rpc(20, "ui/resource-teardown")))
     both = await host.run(
-        "async ([message, inside]) => { const ui = host.ask(21, 'ping'); host.post(inside);"
-        " const answer = await ui; await new Promise((resolve) => setTimeout(resolve, 100)); return answer; }",
-        [None, envelope(rpc(21, "tools/list"))],
+        "(inside) => { const ui = host.ask(21, 'ping'); host.post(inside); return ui; }",
+        envelope(rpc(21, "tools/list")),
     )
     assert both == {"jsonrpc": "2.0", "id": 21, "result": {}}
+    await host.until("host.log.some((m) => m.channel === 'mcp-iframe' && m.payload.id === 21)")
+    await host.settled()
     inside = [
         payload for payload in await enveloped(host) if isinstance(payload, dict) and payload.get("id") in (20, 21)
     ]
@@ -242,8 +247,7 @@ async def test_a_message_on_one_channel_is_not_answered_on_the_other(host: Host,
 
 async def test_only_the_parent_is_the_host(host: Host, tmp_path: Path) -> None:
     """Frames of the page, frames beside it and the page itself cannot speak for the host; garbage harms nobody."""
-    await connected(host, tmp_path)
-    frame = host.page.frames[-1]
+    frame = await connected(host, tmp_path)
     before = len(await host.run("() => host.log"))
     forged = [envelope(rpc(50, "tools/call", {"name": "add"})), rpc(51, "tools/list"), rpc(52, "ping")]
     await host.run(
@@ -262,6 +266,7 @@ async def test_only_the_parent_is_the_host(host: Host, tmp_path: Path) -> None:
           child.srcdoc = `<script>for (const m of ${JSON.stringify(forged)}) parent.postMessage(m, "*")</` + "script>";
           document.body.append(child);
           for (const message of forged) window.postMessage(message, "*");
+          return new Promise((resolve) => { child.onload = () => resolve(); });
         }""",
         forged,
     )
@@ -278,7 +283,7 @@ async def test_only_the_parent_is_the_host(host: Host, tmp_path: Path) -> None:
     ]
     for message in garbage:
         await host.run("m => host.post(m)", message)
-    await host.page.wait_for_timeout(400)
+    await host.page.wait_for_timeout(400)  # for what must not come
     after = await host.run("() => host.log")
     assert [m for m in after[before:] if m.get("method") != "ui/notifications/size-changed"] == []
     assert await frame.evaluate("runs") == []

@@ -100,10 +100,12 @@ async def put(host: Host, kind: str, html: str) -> None:
 
 
 async def shown(host: Host, kind: str, html: str) -> Frame:
-    """The page in such a frame, once its host knows of it."""
+    """The page in such a frame, once its scripts have run and its host knows of it."""
     await put(host, kind, html)
     await host.until("host.of('ui/notifications/initialized').length")
-    return host.page.frames[-1]
+    frame = host.page.frames[-1]
+    await frame.wait_for_function("() => document.readyState === 'complete'")
+    return frame
 
 
 def complaints(page: Page) -> list[str]:

@@ -51,7 +51,7 @@ class Forwarder:
 async def item_of(frame: FrameLocator) -> str:
     """The id of the first thing in the shop, once it is there."""
     first = frame.locator("[data-item-id]").first
-    await expect(first).to_be_visible(timeout=15_000)
+    await expect(first).to_be_visible()
     return str(await first.get_attribute("data-item-id"))
 
 

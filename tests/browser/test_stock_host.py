@@ -85,7 +85,7 @@ async def test_the_tools_of_the_page_are_app_tools(page: Page, world: World, scr
     """The host lists and calls them; what they do counts as the model's."""
     async with shown(page, world, script) as frame:
         item = str(await frame.locator("[data-item-id]").first.get_attribute("data-item-id"))
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(20):
             while True:
                 listed = await page.evaluate("() => window.bridge.listTools({})")
                 if {"add_to_cart", "get_cart"} <= {tool["name"] for tool in listed["tools"]}:
@@ -108,7 +108,7 @@ async def test_a_models_delete_waits_and_the_view_says_so(page: Page, world: Wor
         await expect(frame.locator(f"[data-cart-item='{item}']")).to_be_visible()
         call = {"name": "remove_from_cart", "arguments": {"item_id": item}}
         removing = asyncio.ensure_future(page.evaluate("(call) => window.bridge.callTool(call)", call))
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(20):
             while not (opened := await page.evaluate("() => window.opened")):
                 await page.mouse.click(*NOTICE_BUTTON)
                 await asyncio.sleep(0.1)
@@ -116,11 +116,11 @@ async def test_a_models_delete_waits_and_the_view_says_so(page: Page, world: Wor
         console = await page.context.new_page()
         await console.goto(opened[0])
         approve = console.get_by_test_id("approve").first
-        await expect(approve).to_be_enabled(timeout=15_000)
+        await expect(approve).to_be_enabled()
         assert [line for line in world.arrived() if line["method"] == "DELETE"] == []
         await approve.click()
         await page.bring_to_front()
-        await expect(frame.locator(f"[data-cart-item='{item}']")).to_have_count(0, timeout=15_000)
+        await expect(frame.locator(f"[data-cart-item='{item}']")).to_have_count(0)
         assert not (await removing).get("isError")
     assert len([line for line in world.arrived() if line["method"] == "DELETE"]) == 1
 
@@ -132,8 +132,8 @@ async def test_a_host_that_drops_meta_leaves_the_view_unproven(page: Page, world
         console = await page.context.new_page()
         await console.goto(world.console)
         approve = console.get_by_test_id("approve").first
-        await expect(approve).to_be_enabled(timeout=15_000)
+        await expect(approve).to_be_enabled()
         assert [line for line in world.arrived() if line["method"] == "POST"] == []
         await approve.click()
         await page.bring_to_front()
-        await expect(frame.locator("[data-cart-item]").first).to_be_visible(timeout=15_000)
+        await expect(frame.locator("[data-cart-item]").first).to_be_visible()

@@ -62,7 +62,7 @@ async def twins(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> A
             await native.goto(f"http://localhost:{server.port}/index.html")
             await console.goto(world.url)
             app = console.frame_locator("[data-testid=app-frame] iframe").frame_locator("iframe")
-            await expect(app.locator("#ready")).to_be_visible(timeout=15_000)
+            await expect(app.locator("#ready")).to_be_visible()
             yield Twins(native, console.frames[-1])
     finally:
         await server.stop()

@@ -87,7 +87,7 @@ async def test_a_budget_is_shown_and_moved(page: Page, tmp_path: Path) -> None:
     """The app draws what its tool gave it, and a slider that is moved changes the sum."""
     async with shown(page, tmp_path, "budget-allocator") as (app, records):
         slider, page_text = app.locator("input[type=range]").first, app.locator("body")
-        await expect(slider).to_be_visible(timeout=20_000)
+        await expect(slider).to_be_visible()
         before = await page_text.inner_text()
         await slider.focus()
         for _ in range(8):
@@ -101,13 +101,13 @@ async def test_a_click_calls_the_tool_of_the_upstream(page: Page, tmp_path: Path
     """The page changes with what the tool said, and the call stands in the record as the view's."""
     where, tool = CLICKS[name]
     async with shown(page, tmp_path, name) as (app, records):
-        await expect(app.locator(where).first).to_be_visible(timeout=20_000)
+        await expect(app.locator(where).first).to_be_visible()
         await expect(app.locator("body")).to_contain_text(re.compile(r"\d{2}"))
         if name == "system-monitor":  # it polls already: the first click stops that, the second begins anew
             await app.locator(where).click()
         earlier, before = calls(records(), tool), await app.locator("body").inner_text()
         await app.locator(where).first.click()
-        await expect(app.locator("body")).not_to_have_text(before, use_inner_text=True, timeout=10_000)
+        await expect(app.locator("body")).not_to_have_text(before, use_inner_text=True)
         await until(lambda: len(calls(records(), tool)) > len(earlier))
         last = calls(records(), tool)[-1]
         assert (last["app"], last["door"], last["upstream"], last["status"]) == ("shown", "bridge", name, 200)
@@ -117,7 +117,7 @@ async def test_a_published_app_runs_with_the_gateway_s_runtime(page: Page, tmp_p
     """`runtime: true`: its own calls go on as before, and its plain requests go under the policy of the app."""
     async with shown(page, tmp_path, "basic-react", ", runtime: true") as (app, records):
         button = app.get_by_role("button", name="Get Server Time")
-        await expect(app.locator("html")).to_have_attribute("data-tier", "full", timeout=20_000)
+        await expect(app.locator("html")).to_have_attribute("data-tier", "full")
         await button.click()
         await until(lambda: len(calls(records(), "get-time")) > 1)
         status = await app.locator("body").evaluate("async () => (await fetch('/api/anything')).status")
@@ -130,12 +130,12 @@ async def test_the_upstream_s_policy_holds_for_a_view(page: Page, tmp_path: Path
     """A tool that the policy denies stays denied to the person's click."""
     policy = "version: 1\ntools:\n  get-time: {deny: no clocks here}\n"
     async with shown(page, tmp_path, "basic-react", policy=policy) as (app, records):
-        await app.get_by_role("button", name="Get Server Time").click(timeout=20_000)
+        await app.get_by_role("button", name="Get Server Time").click()
         await until(lambda: any(line.get("reason") == "policy-denied" for line in calls(records(), "get-time")))
 
 
 async def until(true: Callable[[], bool]) -> None:
     """Wait for what the page leads to elsewhere."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while not true():
             await asyncio.sleep(0.02)

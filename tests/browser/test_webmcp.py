@@ -1,5 +1,6 @@
 """What pages register in other ways than `registerTool`: forms, the tools of their own client, older drafts."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -84,12 +85,10 @@ async def called(host: Host, name: str, arguments: dict[str, Any] | None = None)
 
 async def until_listed(host: Host, *names: str) -> dict[str, Any]:
     """The same, once it is these."""
-    for _ in range(100):
-        tools = await listed(host)
-        if sorted(tools) == sorted(names):
-            return tools
-        await host.page.wait_for_timeout(50)
-    raise AssertionError(sorted(tools))
+    async with asyncio.timeout(20):
+        while sorted(tools := await listed(host)) != sorted(names):
+            await asyncio.sleep(0.05)
+    return tools
 
 
 # Forms
