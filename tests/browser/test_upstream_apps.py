@@ -83,16 +83,20 @@ def calls(records: list[dict[str, Any]], tool: str) -> list[dict[str, Any]]:
     return [line for line in found.values() if line.get("tool") == tool and "status" in line]
 
 
-async def test_a_budget_is_shown_and_moved(page: Page, tmp_path: Path) -> None:
-    """The app draws what its tool gave it, and a slider that is moved changes the sum."""
+async def test_a_budget_is_shown_and_clicked(page: Page, tmp_path: Path) -> None:
+    """The app draws what its tool gave it, and a slider changes the sum, by a click and by keys."""
     async with shown(page, tmp_path, "budget-allocator") as (app, records):
         slider, page_text = app.locator("input[type=range]").first, app.locator("body")
         await expect(slider).to_be_visible()
         before = await page_text.inner_text()
-        await slider.focus()
-        for _ in range(8):
-            await page.keyboard.press("ArrowRight")
+        box = await slider.bounding_box()
+        assert box is not None
+        await slider.click(position={"x": box["width"] - 2, "y": box["height"] / 2})
         await expect(page_text).not_to_have_text(before, use_inner_text=True)
+        clicked = await page_text.inner_text()
+        for _ in range(8):
+            await page.keyboard.press("ArrowLeft")
+        await expect(page_text).not_to_have_text(clicked, use_inner_text=True)
         assert {line["app"] for line in calls(records(), "get-budget-data")} == {"shown"}
 
 

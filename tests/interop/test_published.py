@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from contextlib import AsyncExitStack
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import mcp_types as types
 import pytest
+from aiohttp import ClientSession, web
 from mcp import Client, StdioServerParameters
 from mcp.client import advertise
+from pydantic import ConfigDict
 
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
 from tests.interop.serving import gateway
+from tests.interop.test_every_way import PIPE, ROOT
+from tests.world import served
 
 MODULES = Path(__file__).parent / "node_modules"
 SERVERS = ["budget-allocator", "debug", "system-monitor", "basic-react", "basic-vanillajs"]
@@ -33,43 +40,98 @@ def upstream(name: str, more: str = "") -> str:
     return f"{name}: {{command: {json.dumps(command(name))}{more}}}"
 
 
+class Whole(types.Result):
+    """A result with all that it has, known to the SDK or not."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+async def asked(client: Client, request: Any) -> dict[str, Any]:
+    """What a server says, as it says it."""
+    return (await client.session.send_request(request, Whole)).model_dump(mode="json", by_alias=True)
+
+
 async def everything(client: Client) -> dict[str, Any]:
     """All that a client can see of a server: its words, its tools, and its resources with their content."""
-    tools, resources = await client.list_tools(), await client.list_resources()
-    read = {str(one.uri): await client.read_resource(str(one.uri)) for one in resources.resources}
-    return {
-        "tools": [tool.model_dump(mode="json", by_alias=True) for tool in tools.tools],
-        "resources": [one.model_dump(mode="json", by_alias=True) for one in resources.resources],
-        "read": {uri: [c.model_dump(mode="json", by_alias=True) for c in one.contents] for uri, one in read.items()},
+    tools = (await asked(client, types.ListToolsRequest()))["tools"]
+    resources = (await asked(client, types.ListResourcesRequest()))["resources"]
+    reads = {uri: types.ReadResourceRequestParams(uri=uri) for uri in (one["uri"] for one in resources)}
+    read = {
+        uri: (await asked(client, types.ReadResourceRequest(params=params)))["contents"]
+        for uri, params in reads.items()
     }
+    about = client.session.server_info
+    info = about.model_dump(mode="json", by_alias=True) if about is not None else None
+    said = {"info": info, "instructions": client.session.instructions}
+    return {**said, "tools": tools, "resources": resources, "read": read}
 
 
+@asynccontextmanager
+async def modern_only(url: str) -> AsyncIterator[str]:
+    """What is at `url`, for requests of protocol 2026-07-28 alone: published servers on pipes speak the handshake."""
+
+    async def forward(request: web.Request) -> web.StreamResponse:
+        if not request.headers.get("mcp-protocol-version", "").startswith("2026"):
+            return web.Response(status=400)
+        kept = {
+            name: value for name, value in request.headers.items() if name.lower() not in ("host", "content-length")
+        }
+        async with http.post(url, data=await request.read(), headers=kept) as answer:
+            passed = web.StreamResponse(status=answer.status, headers={"content-type": answer.headers["content-type"]})
+            await passed.prepare(request)
+            async for part in answer.content.iter_any():
+                await passed.write(part)
+            return passed
+
+    app = web.Application(client_max_size=2**24)
+    app.router.add_post("/mcp", forward)
+    async with ClientSession() as http, served(app) as port:
+        yield f"http://localhost:{port}/mcp"
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", SERVERS)
-async def test_a_published_server_is_the_same_behind_the_gateway(tmp_path: Path, name: str, mode: str) -> None:
-    """Tools, `_meta` and HTML are identical to a direct connection."""
+async def test_a_published_server_is_the_same_behind_the_gateway(
+    tmp_path: Path, name: str, mode: str, era: str
+) -> None:
+    """Its words, tools, `_meta` and HTML are identical to a direct connection, in every pairing of eras.
+
+    A pipe to such a server speaks the handshake; a gateway in front of it speaks the newer protocol to another.
+    """
     program, *arguments = command(name)
+    outer, inner = tmp_path / "outer", tmp_path / "inner"
     async with AsyncExitStack() as stack:
-        mcp = await stack.enter_async_context(gateway(tmp_path, upstream(name)))
+        outer.mkdir()
+        line = upstream(name)
+        if era == "modern":
+            inner.mkdir()
+            mcp = await stack.enter_async_context(gateway(inner, line))
+            url = await stack.enter_async_context(modern_only(f"{mcp}/{name}"))
+            line = f'{name}: {{url: "{url}", network: private}}'
+        mcp = await stack.enter_async_context(gateway(outer, line))
         server = StdioServerParameters(command=program, args=arguments, env={"PATH": os.environ["PATH"]})
-        direct = await stack.enter_async_context(Client(server, mode=mode, extensions=UI, cache=None))
+        direct = await stack.enter_async_context(Client(server, mode="legacy", extensions=UI, cache=None))
         behind = await stack.enter_async_context(Client(f"{mcp}/{name}", mode=mode, extensions=UI, cache=None))
         expected, found = await asyncio.gather(everything(direct), everything(behind))
+        assert behind.session.protocol_version == {"legacy": "2025-11-25", "auto": "2026-07-28"}[mode]
         assert found == expected
-        assert expected["tools"]
+        assert all(tool["_meta"] for tool in expected["tools"])
         assert any(APP_MIME_TYPE in json.dumps(one) for one in expected["read"].values())
 
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_two_servers_with_the_same_names_stand_side_by_side(tmp_path: Path, mode: str) -> None:
-    """Each tool opens the page of its own server."""
+    """Each tool is run, and opens the page, of its own server: one of them gives its time in a structure, too."""
     lines = "\n".join(upstream(name, ", trust: basics") for name in ("basic-react", "basic-vanillajs"))
     async with gateway(tmp_path, lines) as mcp, Client(mcp, mode=mode, extensions=UI, cache=None) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         pages = {}
         for name in ("basic-react", "basic-vanillajs"):
             tool = tools[f"{name}_get-time"]
-            assert not (await client.call_tool(tool.name)).is_error
+            result = await client.call_tool(tool.name)
+            assert not result.is_error
+            assert ("time" in (result.structured_content or {})) is (name == "basic-vanillajs")
             uri = (tool.meta or {})["ui"]["resourceUri"]
             pages[name] = (await client.read_resource(uri)).contents[0]
         direct = {}
@@ -83,22 +145,32 @@ async def test_two_servers_with_the_same_names_stand_side_by_side(tmp_path: Path
         assert pages["basic-react"].model_dump()["text"] != pages["basic-vanillajs"].model_dump()["text"]
 
 
+@pytest.mark.parametrize(("way", "mount"), [("http", "/system-monitor"), ("http", ""), ("stdio", "")])
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_the_inspector_lists_and_calls(tmp_path: Path, era: str) -> None:
-    """The inspector's command line, which is neither our client nor our server."""
+async def test_the_inspector_lists_calls_and_reads(tmp_path: Path, era: str, way: str, mount: str) -> None:
+    """The inspector's command line, which is neither our client nor our server, at `/mcp`, too, and by the pipe."""
     async with gateway(tmp_path, upstream("system-monitor")) as mcp:
-        said = json.loads(await inspect(f"{mcp}/system-monitor", era, "--method", "tools/list"))
-        names = [tool["name"] for tool in said["tools"]]
-        assert names
-        called = await inspect(f"{mcp}/system-monitor", era, "--method", "tools/call", "--tool-name", names[0])
-        assert "content" in json.loads(called)
+        url = mcp + mount
+        target = [url, "--transport", "http"] if way == "http" else [sys.executable, *PIPE, url, "--transport", "stdio"]
+
+        async def said(*arguments: str) -> dict[str, Any]:
+            found: dict[str, Any] = json.loads(await inspect(target, era, *arguments))
+            return found
+
+        name = "get-system-info" if mount else "system-monitor_get-system-info"
+        tools = {tool["name"]: tool for tool in (await said("--method", "tools/list"))["tools"]}
+        called = await said("--method", "tools/call", "--tool-name", name)
+        assert called["structuredContent"]["hostname"] == os.uname().nodename
+        uri = tools[name]["_meta"]["ui"]["resourceUri"]
+        read = await said("--method", "resources/read", "--uri", uri)
+        assert read["contents"][0]["mimeType"] == APP_MIME_TYPE
 
 
-async def inspect(url: str, era: str, *arguments: str) -> str:
+async def inspect(target: list[str], era: str, *arguments: str) -> str:
     """What the inspector prints."""
     process = await asyncio.create_subprocess_exec(
-        str(INSPECTOR), "--cli", url, "--transport", "http", "--protocol-era", era, *arguments,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        str(INSPECTOR), "--cli", *target, "--protocol-era", era, *arguments,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=ROOT,
     )  # fmt: skip
     said, complaint = await process.communicate()
     assert process.returncode == 0, (said + complaint).decode()
