@@ -6,10 +6,13 @@ import json
 import re
 from typing import Final, Never, TypeAlias
 
+from gateway.bulk import WHY, is_bulky
 from gateway.compact import writer
 from gateway.model import Json
 
 Container: TypeAlias = dict[str, object] | list[object] | tuple[object, ...]
+
+_CONTAINERS: Final = (dict, list, tuple)
 
 MAX_DEPTH: Final = 64
 MAX_INTEGER: Final = 2**53
@@ -28,6 +31,8 @@ class NotExact(ValueError):
 
 def exact_json(text: str, depth: int = MAX_DEPTH) -> Json:
     """The value of `text`, which every reader of JSON understands alike. Raises `NotExact`."""
+    if is_bulky(text):
+        raise NotExact(WHY)
     careful = len(text) < _SHORT or _LARGE_NUMBER.search(text) is not None
     try:
         value = read_json(_careful if careful else _plain, text)
@@ -68,18 +73,17 @@ def dump(value: object) -> bytes:
 
 def check_depth(value: object, depth: int = MAX_DEPTH) -> None:
     """Raises `NotExact` where lists and objects are nested deeper than `depth`. Without recursion."""
-    level = _containers([value])
-    for _ in range(depth):
+    level: list[Container] = [(value,)]
+    for _ in range(depth + 1):
+        level = [
+            child
+            for one in level
+            for child in (one.values() if isinstance(one, dict) else one)
+            if isinstance(child, _CONTAINERS)
+        ]
         if not level:
             return
-        level = [child for container in level for child in _containers(container)]
-    if level:
-        raise NotExact(f"nested deeper than {depth} levels")
-
-
-def _containers(value: Container) -> list[Container]:
-    children = value.values() if isinstance(value, dict) else value
-    return [child for child in children if isinstance(child, dict | list | tuple)]
+    raise NotExact(f"nested deeper than {depth} levels")
 
 
 def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
+from gateway.bulk import WHY, is_bulky
+from gateway.errors import MuxError
 from gateway.model import LARGEST_BODY
 
 LIFE = 60.0
@@ -62,8 +64,8 @@ class Bodies:
     async def receive(self, id: str, request: web.Request, principal: str) -> bool:
         """Keep what `request` sends, as text or, if it says that it sends any bytes, as such.
 
-        False as in `put`. Raises `HTTPRequestEntityTooLarge`, `HTTPLengthRequired`, and `UnicodeDecodeError` for a text
-        that is none.
+        False as in `put`. Raises `HTTPRequestEntityTooLarge`, `HTTPLengthRequired`, `UnicodeDecodeError` for a text
+        that is none, and `MuxError` (`too-large`) for one that would take long to read.
         """
         size, raw = request.content_length, request.content_type == "application/octet-stream"
         if size is None:
@@ -75,6 +77,8 @@ class Bodies:
         body = self._bodies[id]
         try:
             content = await whole(request)
+            if not raw and await asyncio.to_thread(is_bulky, content):
+                raise MuxError("too-large", f"This body has {WHY}.")
             body.content = content if raw else content.decode()
             body.expires = self._clock() + LIFE
         finally:

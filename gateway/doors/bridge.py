@@ -135,6 +135,8 @@ class BridgeDoor:
             return refused(411, "length-required", "A body says its length.")
         except web.HTTPRequestEntityTooLarge:
             return refused(413, "request-too-large", f"A body may have {LARGEST} bytes at most.")
+        except MuxError as error:
+            return refused(413, "request-too-large", error.detail)
         except UnicodeDecodeError:
             return refused(400, "bad-request", "A body is JSON in UTF-8.")
         if not kept:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Never
 
+from gateway.bulk import WHY, is_bulky
 from gateway.errors import Reason, Refusal
 from gateway.model import Json, Response
 from gateway.policy import JsonPath
@@ -20,7 +21,8 @@ _NO_JSON = ("image/", "audio/", "video/", "font/", "text/html", "text/css", "app
 def masked(response: Response, paths: Sequence[JsonPath]) -> Response:
     """The response with `paths` masked in its JSON body; one that can hold no JSON object stays as it is.
 
-    Raises `Refusal` (`backend-protocol`) for one that may hold JSON, but cannot be read as one JSON value.
+    Raises `Refusal` (`backend-protocol`, `response-too-large`) for one that may hold JSON, but cannot be read as one
+    JSON value.
     """
     if not paths or not response.body or _holds_no_object(response):
         return response
@@ -50,6 +52,8 @@ class _Reading:
     def parsed(self, body: bytes) -> Json:
         """The value of `body`; of a key that is there twice the last one counts. Raises ValueError, RecursionError."""
         text = body.decode(json.detect_encoding(body))
+        if is_bulky(text):
+            raise Refusal(Reason.RESPONSE_TOO_LARGE, f"The backend's answer has {WHY}: nothing in it can be masked.")
         value: Json = json.loads(
             text,
             object_pairs_hook=self._object,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import deque
 from typing import Final
 
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
@@ -11,6 +10,7 @@ from mcp_types import INVALID_REQUEST
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gateway.mcp.bodies import replayed
 from gateway.mcp.identity import User
 
 LARGEST: Final = 1024 * 1024
@@ -30,12 +30,7 @@ class OneInFlight:
             await self._app(scope, receive, send)
             return
         first = await receive()
-        waiting = deque([first])
-        id = _id(first)
-
-        async def again() -> Message:
-            return waiting.popleft() if waiting else await receive()
-
+        id, again = _id(first), replayed(first, receive)
         if id is None:
             await self._app(scope, again, send)
             return

@@ -23,6 +23,7 @@ from mcp.shared.exceptions import MCPError
 
 from gateway.mcp import absent
 from gateway.mcp.asgi import Ending, ending_of, serve
+from gateway.mcp.bodies import Readable
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.changes import Changes
 from gateway.mcp.elicit import Asking, Calls
@@ -179,7 +180,7 @@ class Face:
             each=sessions_each,
             session_idle_timeout=session_idle,
         )
-        self._manager.asgi_app.app = OneInFlight(self._manager.asgi_app.app)
+        self._manager.asgi_app.app = Readable(OneInFlight(self._manager.asgi_app.app))
         self._body_limit = body_limit
         self._asgi = AuthContextMiddleware(self._manager.handle_request)
         own = before.fast(hosts, origins, silence) if before is not None else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from gateway.bulk import WHY, is_bulky
 from gateway.errors import Reason, Refusal
 from gateway.model import BodyType, CanonicalRequest, Request
 from gateway.policy import paths
@@ -77,6 +78,8 @@ def _check_size(route: Route, body: bytes) -> None:
     limit = route.decided.obligations.request_limit
     if len(body) > limit:
         raise Refusal(Reason.REQUEST_TOO_LARGE, f"The body has {len(body)} bytes; {limit} are allowed here.")
+    if is_bulky(body):
+        raise Refusal(Reason.REQUEST_TOO_LARGE, f"A rule reads this body, and it has {WHY}.")
 
 
 def canonical_method(method: str) -> str:

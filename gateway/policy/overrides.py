@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import unquote_plus
 
+from gateway.bulk import is_bulky
 from gateway.model import Headers
 
 NAME: Final = "_method"
@@ -21,7 +22,12 @@ _ENCODED = tuple(
     re.compile(first + rb"(?:m|%6[dD])(?:e|%65)(?:t|%74)(?:h|%68)(?:o|%6[fF])(?:d|%64)")
     for first in (rb"_", rb"%5[fF]")
 )
-_LONGEST: Final = 3 * len(NAME)
+# As a key of JSON, with any of its letters escaped.
+_KEY = tuple(
+    re.compile(first + rb"(?:m|\\u006[dD])(?:e|\\u0065)(?:t|\\u0074)(?:h|\\u0068)(?:o|\\u006[fF])(?:d|\\u0064)\"")
+    for first in (rb'"_', rb'"\\u005[fF]')
+)
+_LONGEST: Final = 6 * len(NAME) + 2
 _SPACE: Final = b" \t\n\r\f\v"
 
 
@@ -31,7 +37,7 @@ def method_override(query: str, headers: Headers, body: bytes) -> str | None:
         return "query"
     media_type = next((value for name, value in headers if name == "content-type"), "").split(";")[0].strip().lower()
     if media_type == "application/json" or media_type.endswith("+json"):
-        return "JSON body" if _mentions(body, b"\\u") and _in_json(body) else None
+        return "JSON body" if _mentions(body) and _in_json(body) else None
     if media_type == "multipart/form-data":
         return "form" if any(_is_field(body, *found.span()) for found in _found(_PLAIN, body)) else None
     if media_type in ("application/x-www-form-urlencoded", ""):
@@ -40,8 +46,8 @@ def method_override(query: str, headers: Headers, body: bytes) -> str | None:
     return None
 
 
-def _mentions(body: bytes, escape: bytes) -> bool:
-    return b"_method" in body or escape in body
+def _mentions(body: bytes) -> bool:
+    return b"_method" in body or b"\\u" in body
 
 
 def _found(pattern: re.Pattern[bytes], body: bytes) -> Iterator[re.Match[bytes]]:
@@ -83,6 +89,14 @@ def _names(text: str) -> bool:
 
 
 def _in_json(body: bytes) -> bool:
+    """Whether the object has that key; where a body has too many parts to be read, whether anything in it is so named.
+
+    What is not spelled there is not looked for: to read a large body would hold up all others.
+    """
+    if not any(True for pattern in _KEY for _ in _found(pattern, body)):
+        return False
+    if is_bulky(body):
+        return True
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.bulk import MOST
 from gateway.contract import INPUT_SCHEMA, parse_arguments
 from gateway.errors import Reason, Refusal
 from gateway.model import BodyType, Redirect, Request
@@ -286,3 +287,10 @@ def test_input_schema() -> None:
     """The schema is valid, and takes what the contract shows."""
     jsonschema.Draft202012Validator.check_schema(INPUT_SCHEMA)
     jsonschema.validate({"url": "/x", "method": "POST", "body": {"a": 1}, "bodyType": "json", "more": 1}, INPUT_SCHEMA)
+
+
+def test_json_text_of_too_many_parts_is_sent_unread() -> None:
+    """As a page could send it as any other text."""
+    text = f"[{'[],' * MOST}"
+    arguments: dict[str, object] = {"url": "/", "method": "POST", "bodyType": "json", "body": text}
+    assert parse_arguments(arguments).body == text.encode()

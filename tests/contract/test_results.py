@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.bulk import MOST
 from gateway.contract import OUTPUT_SCHEMA, NotExact, exact_json, problem, result, text_block, whole_characters
 from gateway.errors import STATUS, Reason, Refusal
 from gateway.model import Part, Response
@@ -255,3 +256,9 @@ def test_a_part_is_text_or_base64(content_type: str, body: bytes, expected: tupl
 def test_the_last_part_names_no_stream() -> None:
     """So that a client knows when to stop asking."""
     assert "stream" not in result(Response(200, (), b"x", part=Part("stream-1", last=True)))
+
+
+def test_json_of_too_many_parts_is_a_text() -> None:
+    """To read it would hold up everybody; the app reads it itself."""
+    text = f"[{'[],' * MOST}1]"
+    assert _typed("application/json", text.encode()) == ("text", text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ import aiohttp
 import pytest
 
 from gateway import mux
+from gateway.bulk import MOST
 from gateway.doors.bodies import LIFE, Bodies
 from gateway.doors.tickets import Tickets
 from gateway.model import LOCAL, Channel
@@ -192,6 +194,16 @@ async def test_bytes_of_unknown_length_are_not_taken(world: World) -> None:
         url, headers = f"{world.console}/bridge/bodies/{'a' * 22}", {"content-type": "application/octet-stream"}
         async with client.put(url, data=chunks(), headers=headers) as answer:
             assert answer.status == 411
+
+
+async def test_a_text_of_too_many_parts_is_not_taken(world: World) -> None:
+    """It would be read as JSON; as bytes nobody reads it."""
+    many = b"[" + b"[]," * MOST + b"1]"
+    async with console(world) as client:
+        for kind, status in (("application/json", 413), ("application/octet-stream", 204)):
+            url, headers = f"{world.console}/bridge/bodies/{'a' * 22}", {"content-type": kind}
+            async with client.put(url, data=io.BytesIO(many), headers=headers) as answer:
+                assert answer.status == status
 
 
 async def test_the_models_messages_go_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.bulk import MOST
 from gateway.errors import Reason, Refusal
 from gateway.exchange.echo import Echo
 from gateway.exchange.mask import masked
@@ -76,6 +77,13 @@ def test_json_that_cannot_be_read_is_refused(body: bytes) -> None:
     with pytest.raises(Exception, match="cannot be read") as refused:
         shown(body)
     assert refused.value.reason is Reason.BACKEND_PROTOCOL  # type: ignore[attr-defined]
+
+
+def test_json_of_too_many_parts_is_refused() -> None:
+    """To look for what is to be masked in it would hold up everybody."""
+    with pytest.raises(Refusal) as refused:
+        shown(b'{"card":"4111","all":[' + b"[]," * MOST + b"1]}")
+    assert refused.value.reason is Reason.RESPONSE_TOO_LARGE
 
 
 JSON_LINES = b'{"card":"4111"}\n{"card":"4112"}\n'

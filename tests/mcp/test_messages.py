@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from gateway.bulk import MOST
 from tests.mcp.fakes import Mount, Served
 
 ADA = "issuer|client|ada"
@@ -119,6 +121,34 @@ async def test_a_batch_is_refused_whole(served: Served, http: aiohttp.ClientSess
         assert "result" not in await answer.text()
     assert not served.exchange.held.is_set()
     async with http.post(served.url, json=fetching(1, "/api", **meta), headers=fields) as answer:
+        assert "result" in (await said(answer))[-1]
+
+
+# ── messages of too many parts ───────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("place", ["arguments", "_meta", "batch"])
+async def test_a_message_of_too_many_parts_is_not_read(
+    served: Served, http: aiohttp.ClientSession, era: str, place: str
+) -> None:
+    """Nothing of it runs: to read it would hold up everybody. A text of the same size is one part."""
+    fields = {**MODERN, "x-user": ADA} if era == "modern" else await opened(http, served.url)
+    meta = {"_meta": META} if era == "modern" else {"_meta": {}}
+    many: dict[str, Any] = fetching(1, "/held", **meta)
+    if place == "batch":
+        message = json.dumps([{"jsonrpc": "2.0", "id": 1, "method": "ping"}] * (MOST // 4 + 1))
+    else:
+        many["params"][place] = {**many["params"][place], "many": "HERE"}
+        message = json.dumps(many).replace('"HERE"', f"[{'[],' * MOST}1]")
+    whole = io.BytesIO(message.encode())
+    async with http.post(served.url, data=whole, headers={**fields, "content-type": "application/json"}) as answer:
+        assert (answer.status, (await said(answer))[0]["error"]["code"]) == (413, -32600)
+    assert not served.exchange.held.is_set()
+    many = fetching(1, "/api", **meta)
+    many["params"]["arguments"]["body"] = "[]," * MOST
+    whole = io.BytesIO(json.dumps(many).encode())
+    async with http.post(served.url, data=whole, headers={**fields, "content-type": "application/json"}) as answer:
         assert "result" in (await said(answer))[-1]
 
 

@@ -6,13 +6,14 @@ import json
 import re
 from typing import Any, Final, NoReturn
 
+from gateway.bulk import is_bulky
+
 DEPTH = 128
 """Levels of nesting; the serialisers on the other side fail a little beyond."""
 
 MOST = 1_000_000
 """Commas and opening brackets outside texts: to read a message with more would hold up all that runs beside it."""
 
-_TEXT: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _S, _NUMBER = r"[ \t\r\n]*", r"(0|[1-9][0-9]{0,14})"
 _VERSION = rf'"jsonrpc"{_S}:{_S}"2\.0"'
@@ -43,8 +44,8 @@ def decode(raw: bytes) -> object:
 
 def decode_text(text: str) -> object:
     """The JSON value in `text`; the result of an answer is `Written`. Raises ValueError as `decode` does."""
-    if len(text) > MOST and _is_much(text):
-        raise ValueError(f"more than {MOST} commas and brackets")
+    if is_bulky(text, MOST):
+        raise ValueError(f"more than {MOST} commas and brackets, or a number of hundreds of digits")
     try:
         answer = _answer(text)
         value = answer if answer is not None else _decoder.decode(text)
@@ -85,17 +86,6 @@ def _refuse(name: str) -> NoReturn:
 
 _encoded: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 _decoder: Final = json.JSONDecoder(parse_constant=_refuse)
-
-
-def _is_much(text: str) -> bool:
-    if _marks(text) <= MOST:
-        return False
-    quotes = text.count('"') - text.count('\\"')
-    return quotes > 2 * MOST or _marks(_TEXT.sub("", text)) > MOST
-
-
-def _marks(text: str) -> int:
-    return text.count(",") + text.count("[") + text.count("{")
 
 
 def _deep(value: object) -> bool:
