@@ -107,7 +107,7 @@ async def problems(world: World, client: aiohttp.ClientSession) -> str:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait until it holds."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while not condition():
             await asyncio.sleep(0.01)
 

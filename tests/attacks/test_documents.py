@@ -14,7 +14,7 @@ from tests.attacks.corpus import family
 
 CALLER = Caller(LOCAL, "a", Door.MCP, Initiator.PAGE, "test", "v" * 22, proven=True)
 SLOW = 2.0
-"""Seconds within which every file is read or refused."""
+"""Seconds of the processor within which every file is read or refused."""
 
 
 def test_each_file_is_refused_where_it_is_wrong(tmp_path: Path) -> None:
@@ -24,10 +24,10 @@ def test_each_file_is_refused_where_it_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text("version: 1\n", "utf-8")
     wrong = []
     for case in family("policy"):
-        began = time.monotonic()
+        began = time.thread_time()
         problems = found(case, tmp_path)
-        if time.monotonic() - began > SLOW:
-            wrong.append(f"{case['id']}: took {time.monotonic() - began:.1f} s")
+        if (took := time.thread_time() - began) > SLOW:
+            wrong.append(f"{case['id']}: took {took:.1f} s")
         wrong += [f"{case['id']} ({case['why']}): {one}" for one in unexpected(case, problems)]
     assert not wrong, f"{len(wrong)} problems:\n" + "\n".join(wrong)
 

@@ -54,7 +54,7 @@ async def test_what_goes_wrong_is_a_reason(path: str, reason: Reason) -> None:
 
     backend = AsgiBackend("shop", application)
     with pytest.raises(Refusal) as refused:
-        await backend.send(Outbound("GET", URL + path, timeout=0.05))
+        await backend.send(Outbound("GET", URL + path, timeout=1.0))
     assert refused.value.reason is reason
 
 
@@ -89,7 +89,7 @@ async def test_a_stream_comes_as_it_is_sent_and_ends_with_its_reader() -> None:
         assert await anext(arriving.parts) == b"one"
         go_on.set()
         assert await anext(arriving.parts) == b"two"
-    await asyncio.wait_for(ended.wait(), 5)
+    await asyncio.wait_for(ended.wait(), 20)
 
 
 async def test_the_lifespan_of_an_application() -> None:

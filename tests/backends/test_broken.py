@@ -114,7 +114,7 @@ async def test_endless_body(backend: HttpBackend) -> None:
     async with raw_peer(endless) as peer:
         with pytest.raises(Refusal) as caught:
             await backend.send(Outbound("GET", peer.url(), response_limit=1_000_000))
-        await asyncio.wait_for(peer.closed.wait(), 5)
+        await asyncio.wait_for(peer.closed.wait(), 20)
     assert caught.value.reason is Reason.RESPONSE_TOO_LARGE
 
 

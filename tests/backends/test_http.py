@@ -292,7 +292,7 @@ async def test_cancel_closes_the_connection(backend: HttpBackend) -> None:
             task = group.create_task(backend.send(Outbound("GET", peer.url(), timeout=60)))
             await until(lambda: bool(peer.requests))
             task.cancel()
-        await asyncio.wait_for(peer.closed.wait(), 5)
+        await asyncio.wait_for(peer.closed.wait(), 20)
 
 
 async def test_who_waits_for_a_connection_gets_the_next_one(backend: HttpBackend) -> None:
@@ -325,7 +325,7 @@ async def test_each_request_has_its_own_time(backend: HttpBackend) -> None:
         await silent_until_closed(reader, writer)
 
     async with raw_peer(first_answers) as peer:
-        request = Outbound("GET", peer.url(), timeout=0.2)
+        request = Outbound("GET", peer.url(), timeout=1.5)
         assert (await backend.send(request)).body == b"ok"
         with pytest.raises(Refusal) as caught:
             await backend.send(request)
@@ -364,7 +364,7 @@ async def test_recovery(backend: HttpBackend) -> None:
         assert (await backend.send(Outbound("GET", peer.url()))).body == b"ok"
 
 
-async def until(condition: object, seconds: float = 5) -> None:
+async def until(condition: object, seconds: float = 20) -> None:
     """Wait until `condition()` holds."""
     assert callable(condition)
     async with asyncio.timeout(seconds):

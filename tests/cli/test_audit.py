@@ -80,7 +80,7 @@ async def folder(tmp_path: Path) -> Path:
             )
             journal.seal()
             end = journal.position
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(20):
                 while (found := await records.position(journal.chain)) is None or found.end < end:
                     await asyncio.sleep(0.01)
             filling.cancel()
@@ -280,7 +280,7 @@ async def test_a_journal_of_another_process_that_was_taken_out_of_the_database(f
             for _ in range(starts):
                 async with Journal(folder / name, key=key) as journal, asyncio.TaskGroup() as tasks:
                     filling = tasks.create_task(Filler(records, journal).run())
-                    async with asyncio.timeout(10):
+                    async with asyncio.timeout(20):
                         while (found := await records.position(journal.chain)) is None or found.end < journal.position:
                             await asyncio.sleep(0.01)
                     filling.cancel()

@@ -204,7 +204,7 @@ async def test_a_person_sees_what_is_their_own(guarded: World) -> None:
         assert (await answer(knocks(guarded)["site's api"], shown))[0] == 200
     async with guarded.client() as client:
         await log_in(client, guarded)
-        async with asyncio.timeout(10):  # the database is filled behind the journal
+        async with asyncio.timeout(20):  # the database is filled behind the journal
             while len(await principals(client, guarded)) < 2:
                 await asyncio.sleep(0.05)
     async with guarded.client() as client:

@@ -109,13 +109,13 @@ async def test_a_body_that_trickles_is_given_up(
 
 async def test_a_body_that_grows_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each silence is shorter than the bound, and enough comes."""
-    monkeypatch.setattr(slow, "SILENCE", 0.5)
-    monkeypatch.setattr(slow, "RATE", 2.0)
+    monkeypatch.setattr(slow, "SILENCE", 1.5)
+    monkeypatch.setattr(slow, "RATE", 1.0)
     reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
     writer.write(HEAD.format(path="/mcp/cart", host="gateway", port=world.gateway.port).encode())
     for byte in b"[       ] ":
         writer.write(bytes([byte]))
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.25)
     async with asyncio.timeout(10):
         assert (await reader.readline()).startswith(b"HTTP/1.1 4")
     writer.close()

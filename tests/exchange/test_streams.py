@@ -39,7 +39,7 @@ async def house(tmp_path: Path, shop: StreamingShop) -> AsyncIterator[House]:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Let others run until something holds."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not condition():
             await asyncio.sleep(0)
 

@@ -50,7 +50,7 @@ async def test_a_call_waits_for_its_answer(tmp_path: Path, answer: dict[str, Any
         result, _ = await asyncio.gather(client.call_tool("both"), answered(console, answer))
         assert result.is_error is not runs
         if answer.get("grant"):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(20):
                 assert not (await client.call_tool("both", {"other": 1})).is_error
     lines = [json.loads(line)["fields"] for line in (tmp_path / "gateway.journal").read_text("utf-8").splitlines()]
     assert any(line.get("grant") for line in lines) is bool(answer.get("grant"))

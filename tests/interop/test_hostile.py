@@ -133,10 +133,10 @@ async def test_a_change_is_known_after_a_restart(tmp_path: Path) -> None:
         line = f'up: {{url: "{url}", network: private}}'
         assert await looked_at(tmp_path, line) == []
         probe.description = "Does something else."
-        changed = await looked_at(tmp_path, line)
+        changed = await looked_at(tmp_path, line, len(TOOLS))
         assert len(changed) == len(TOOLS)
         assert "up: the tool plain changed from sha256:" in " ".join(changed)
-        assert await looked_at(tmp_path, line) == changed
+        assert await looked_at(tmp_path, line, len(TOOLS)) == changed
         assert len(changes(tmp_path)) == len(TOOLS)
         pins = {
             name: pin_of({"name": name, "description": probe.description, "inputSchema": {"type": "object"}})
@@ -147,24 +147,25 @@ async def test_a_change_is_known_after_a_restart(tmp_path: Path) -> None:
         assert await looked_at(tmp_path, f"{line[:-1]}, policy: policy.yaml}}") == []
         assert await looked_at(tmp_path, line) == []
         probe.description = "Does it."
-        assert len(await looked_at(tmp_path, line)) == len(TOOLS)
+        assert len(await looked_at(tmp_path, line, len(TOOLS))) == len(TOOLS)
     assert len(changes(tmp_path)) == 2 * len(TOOLS)
 
 
-async def looked_at(folder: Path, line: str) -> list[str]:
-    """What the console says of tools that changed, once a gateway has listed them."""
+async def looked_at(folder: Path, line: str, count: int = 0) -> list[str]:
+    """What the console says of tools that changed, once a gateway has listed them and so many are told."""
     async with gateway(folder, line) as mcp, Client(f"{mcp}/up", cache=None) as client:
         await client.list_tools()
         console = mcp[:-4].replace("localhost", "gateway.localhost")
         own = {"origin": console, "sec-fetch-site": "same-origin"}
         async with local_client(headers=own) as person, asyncio.timeout(20):
-            for _ in range(2):  # it looks every second
+            if not count:
+                await asyncio.sleep(1.1)  # it looks every second
+            while True:
                 async with person.get(f"{console}/api/state") as answer:
                     found = [str(one["message"]) for one in (await answer.json())["problems"]]
-                if found:
-                    break
-                await asyncio.sleep(1.1)
-            return sorted(found)
+                if len(found) >= count:
+                    return sorted(found)
+                await asyncio.sleep(0.1)
 
 
 def changes(folder: Path) -> list[str]:

@@ -146,7 +146,7 @@ async def test_a_modern_client_hears_of_changes(tmp_path: Path, upstream: str) -
         uri = "test://watched-resource"
         async with one.listen(tools_list_changed=True, resource_subscriptions=[uri]) as changes:
             await one.call_tool("test_trigger_resource_change")
-            event = await asyncio.wait_for(anext(aiter(changes)), 10)
+            event = await asyncio.wait_for(anext(aiter(changes)), 20)
             assert getattr(event, "uri", None) == uri
 
 
@@ -163,6 +163,6 @@ async def test_a_legacy_client_hears_of_changes(tmp_path: Path, upstream: str) -
         params = types.SubscribeRequestParams(uri="test://watched-resource")
         await one.session.send_request(types.SubscribeRequest(params=params), types.EmptyResult)
         await one.call_tool("test_trigger_resource_change")
-        assert await asyncio.wait_for(heard.get(), 10) == "notifications/resources/updated"
+        assert await asyncio.wait_for(heard.get(), 20) == "notifications/resources/updated"
         await one.call_tool("test_trigger_tool_change")
-        assert await asyncio.wait_for(heard.get(), 10) == "notifications/tools/list_changed"
+        assert await asyncio.wait_for(heard.get(), 20) == "notifications/tools/list_changed"

@@ -266,7 +266,7 @@ async def test_a_modern_listener_is_told_that_tools_changed(served: Served) -> N
         assert client.server_capabilities.tools.list_changed
         async with client.listen(tools_list_changed=True) as changes:
             served.views.offer(LOCAL, ADD)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 assert await anext(aiter(changes)) == ToolsListChanged()
 
 
@@ -285,7 +285,7 @@ async def test_draining_ends_standing_streams_and_lets_calls_finish(served: Serv
     async with Client(served.url, mode="2026-07-28") as client:
         async with client.listen(tools_list_changed=True) as changes:
             served.face.drain()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 assert [event async for event in changes] == []
         assert not (await client.call_tool("list_view_tools", {})).is_error
 
@@ -294,10 +294,10 @@ async def test_a_session_that_ends_is_no_longer_followed(served: Served) -> None
     """What a legacy session costs is given back when it is deleted."""
     async with Client(served.url, mode="legacy") as client:
         await client.list_tools()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not served.face._followed:
                 await asyncio.sleep(0.01)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while served.face._followed or served.face._changes._feeds:
             await asyncio.sleep(0.01)
 
@@ -312,7 +312,7 @@ async def test_a_cancelled_call_cancels_the_exchange(served: Served, mode: str) 
         call = asyncio.create_task(client.call_tool("http_request", {"url": "/slow"}))
         await served.exchange.started.wait()
         call.cancel()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await served.exchange.cancelled.wait()
             with pytest.raises(asyncio.CancelledError):
                 await call

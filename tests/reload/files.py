@@ -17,6 +17,6 @@ def put(file: Path, text: str) -> None:
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
     """Wait until something is so."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while not await holds():
             await asyncio.sleep(0.05)

@@ -179,7 +179,7 @@ async def test_a_whole_gateway_on_it(server: PostgreSQL, database: Database, tmp
     async with running(tmp_path, extra=extra) as world, world.client(headers=CLIENT) as client:
         async with client.get(f"{world.site}/api/products") as answer:
             assert answer.status == 200
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             while not (found := await Records(database).query(10, Filter(app="cart"))):
                 await asyncio.sleep(0.05)
     assert found[0].fields["url"] == "/api/products"

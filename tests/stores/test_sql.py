@@ -59,11 +59,10 @@ async def caught_up(path: Path, url: str) -> None:
     """Wait until the database holds exactly the lines of the journal."""
     wanted = sorted((line.writer, line.seq, line.text) for line in read(path))
     found: list[tuple[str, int, str]] = []
-    for _ in range(500):
-        found = stored(url, "SELECT writer, seq, line FROM audit ORDER BY writer, seq")  # type: ignore[assignment]
-        if len(found) >= len(wanted):
-            break
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(20):
+        while len(found) < len(wanted):
+            found = stored(url, "SELECT writer, seq, line FROM audit ORDER BY writer, seq")  # type: ignore[assignment]
+            await asyncio.sleep(0.01)
     assert found == wanted
 
 
@@ -152,9 +151,9 @@ async def test_the_end_of_the_journal(path: Path, url: str) -> None:
                 journal.append(record(id))
                 await asyncio.sleep(0.02)
             journal.append(record("d"))
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, 20)
         await caught_up(path, url)
-        await asyncio.wait_for(Filler(Records(database), journal).run(), 5)
+        await asyncio.wait_for(Filler(Records(database), journal).run(), 20)
 
 
 async def test_restart(path: Path, url: str) -> None:

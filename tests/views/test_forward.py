@@ -150,9 +150,11 @@ async def test_a_tool_that_asks_runs_once_a_person_said_yes(house: House) -> Non
     async with asyncio.TaskGroup() as tasks:
         first = tasks.create_task(house.call("cart_clear", {"what": "everything"}))
         await until(lambda: bool(house.approvals.open_questions()))
-        second = tasks.create_task(house.call("cart_clear", {"what": "everything"}))
-        await asyncio.sleep(0.01)
         (question,) = house.approvals.open_questions()
+        parked = house.approvals.find(question.id, house.views.caller_of(house.view, Door.MCP))
+        second = tasks.create_task(house.call("cart_clear", {"what": "everything"}))
+        await until(lambda: parked.holding == 2)
+        assert len(house.approvals.open_questions()) == 1
         assert question.message == "Clear everything?"
         assert house.calls == []
         house.approvals.answer(question.id, True, "ann")
@@ -197,7 +199,7 @@ async def test_a_tool_may_have_a_deadline_of_its_own(house: House) -> None:
 
 async def test_the_deadline_stands_still_while_a_person_is_asked(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the page waits for is the person, not the page."""
-    monkeypatch.setattr(forward, "DEADLINE", 0.05)
+    monkeypatch.setattr(forward, "DEADLINE", 1.0)
     ask = Ask("Remove tea?", "DELETE", "/api/cart/tea", "digest", POLICY.version)
 
     async def run(arguments: JsonObject) -> JsonObject:
@@ -210,7 +212,7 @@ async def test_the_deadline_stands_still_while_a_person_is_asked(house: House, m
     async with asyncio.TaskGroup() as tasks:
         call = tasks.create_task(house.call("cart_wait"))
         await until(lambda: bool(house.approvals.open_questions()))
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(1.2)
         house.approvals.answer(house.approvals.open_questions()[0].id, True, "ann")
     assert said(call.result()) == "a person answered"
 

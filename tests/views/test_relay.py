@@ -222,7 +222,7 @@ async def test_a_hidden_tab_may_be_silent_for_longer(house: House, monkeypatch: 
 
 async def test_a_call_fails_when_its_view_is_lost(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was not taken, so it has not run; the model is told what to do."""
-    monkeypatch.setattr(relay, "LOST", 0.2)
+    monkeypatch.setattr(relay, "LOST", 1.0)
     await house.view.poll(0)
     result = await house.call()
     assert result.is_error
