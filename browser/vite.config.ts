@@ -22,7 +22,7 @@ const bundles: Record<string, UserConfig> = {
       target: "es2022",
       // The runtime is in every view: each byte counts.
       minify: "terser",
-      terserOptions: { ecma: 2020, compress: { passes: 3, inline: 1, conditionals: false, sequences: false, hoist_funs: true, unsafe_proto: true, keep_fargs: false, unsafe_arrows: true, pure_getters: true }, mangle: { properties: { builtins: true, regex: new RegExp(`^(${INTERNAL.join("|")})$`) } } },
+      terserOptions: { ecma: 2020, safari10: false, compress: { passes: 3, inline: 1, negate_iife: false, hoist_funs: true, unsafe_proto: true, keep_fargs: false, unsafe_arrows: true, pure_getters: true }, mangle: { properties: { builtins: true, regex: new RegExp(`^(${INTERNAL.join("|")})$`) } } },
       lib: { entry: "src/view/index.ts", formats: ["iife"], name: "webmcpGatewayRuntime", fileName: () => "runtime.js" },
     },
     plugins: [

@@ -81,6 +81,38 @@ STATUS: dict[Reason, int] = {
 }
 """The HTTP status that goes with each reason."""
 
+WORDS: dict[Reason, str] = {
+    Reason.BAD_REQUEST: "The app asked for this in a way that is not understood.",
+    Reason.CREDENTIAL_NEEDED: "Your account has to be connected first.",
+    Reason.POLICY_DENIED: "The app is not allowed to do this.",
+    Reason.PLUGIN_REFUSED: "The app is not allowed to do this.",
+    Reason.VIEW_UNPROVEN: "This view of the app is not known any more. Open the app again.",
+    Reason.APPROVAL_DECLINED: "This was declined.",
+    Reason.APPROVAL_EXPIRED: "This was not approved in time, or has changed since. Try again.",
+    Reason.APPROVAL_UNAVAILABLE: "This needs an approval, and nobody can be asked for it now.",
+    Reason.IDEMPOTENCY_CONFLICT: "This may have been done before. Look what came of it before you try again.",
+    Reason.REQUEST_TOO_LARGE: "This is larger than what can be sent from here.",
+    Reason.RATE_LIMITED: "This was too much at once. Try again in a moment.",
+    Reason.QUOTA_EXCEEDED: "What may be done for now is used up. Try again later.",
+    Reason.BACKEND_UNREACHABLE: "The app's server cannot be reached. Try again later.",
+    Reason.BACKEND_PROTOCOL: "The app's server gave an answer that cannot be read.",
+    Reason.RESPONSE_TOO_LARGE: "The answer is larger than what can be shown here.",
+    Reason.REDIRECT_DENIED: "The app's server leads to where the app may not go.",
+    Reason.ADDRESS_DENIED: "The app's server cannot be reached from here.",
+    Reason.CREDENTIAL_FAILED: "The app cannot log in to its server. Try again later.",
+    Reason.BACKEND_UNAVAILABLE: "The app's server is not available. Try again later.",
+    Reason.AUDIT_UNAVAILABLE: "This cannot be recorded now, so it was not done. Try again later.",
+    Reason.CONDITION_LIMIT: "This is more than what can be checked here.",
+    Reason.NO_HOST: "The app cannot reach its server from here.",
+    Reason.CONNECTION_LOST: "The connection of the app was lost. Open the app again.",
+    Reason.BACKEND_TIMEOUT: "The app's server took too long to answer. Try again later.",
+    Reason.REPORTED_TO_MODEL: "The assistant was asked to do this.",
+    Reason.INTERNAL: "Something went wrong here. Try again later.",
+    Reason.CANCELLED: "This was given up.",
+    Reason.NOT_AN_APP: "This can only be done in the app.",
+}
+"""What people read of each reason where an app shows it to them; what developers read is a refusal's own `detail`."""
+
 
 class GatewayError(Exception):
     """Any error that the gateway raises on purpose."""
@@ -122,7 +154,10 @@ class Unidentified(GatewayError):
 
 
 class Refusal(GatewayError):
-    """An exchange or a tool call that ends here: told to its caller as `problem+json` with `gateway-reason`."""
+    """An exchange or a tool call that ends here: told to its caller as `problem+json` with `gateway-reason`.
+
+    `detail` is for developers; `words` are what people read, where they are better than those of the reason.
+    """
 
     def __init__(
         self,
@@ -132,8 +167,10 @@ class Refusal(GatewayError):
         headers: Sequence[tuple[str, str]] = (),
         status: int | None = None,
         connect_url: str | None = None,
+        words: str | None = None,
     ) -> None:
         self.reason = reason
+        self.words = words or WORDS[reason]
         self.connect_url = connect_url
         self.detail = detail
         self.headers = tuple(headers)

@@ -71,7 +71,7 @@ class Hooks:
             except PluginFailed as error:
                 raise Refusal(Reason.PLUGIN_REFUSED, str(error)) from error
             if answer is not None:
-                raise Refusal(Reason.PLUGIN_REFUSED, f"{implementation.plugin_name}: {answer}")
+                raise Refusal(Reason.PLUGIN_REFUSED, f"{implementation.plugin_name}: {answer}", words=str(answer))
 
     @property
     def hear_records(self) -> bool:

@@ -129,13 +129,17 @@ def text_block(content: dict[str, Json], structured_arrives: bool) -> str:
 
 
 def problem(refusal: Refusal, record_id: str, url: str) -> Response:
-    """What an app gets for a refusal: problem+json (RFC 9457), whose `instance` is the id of the audit record."""
+    """What an app gets for a refusal: problem+json (RFC 9457), whose `instance` is the id of the audit record.
+
+    Apps show `detail` to people; `cause`, a member of our own, is for who develops them.
+    """
     title = refusal.reason.value.replace("-", " ").capitalize()
     body = {
         "type": f"urn:webmcp-gateway:reason:{refusal.reason.value}",
         "title": title,
         "status": refusal.status,
-        "detail": refusal.detail,
+        "detail": refusal.words,
+        "cause": refusal.detail,
         "instance": record_id,
     }
     if refusal.connect_url is not None:

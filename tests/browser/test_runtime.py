@@ -158,9 +158,9 @@ async def test_an_abort_ends_a_fetch_at_every_stage(host: Host, tmp_path: Path) 
 
 
 async def test_a_refusal_is_a_response_and_a_line_on_the_console(host: Host, tmp_path: Path) -> None:
-    """The page gets the problem; the author the command that explains it."""
+    """The page gets words for people; the author the cause, and the command that explains it."""
     await host.answers(
-        "return { status: 403, bodyType: 'json', body: { detail: 'No rule.' },"
+        "return { status: 403, bodyType: 'json', body: { detail: 'Not allowed.', cause: 'No rule.' },"
         " headers: { 'content-type': 'application/problem+json', 'gateway-reason': 'policy-denied' } };"
     )
     frame = await shown(host, tmp_path)
@@ -169,8 +169,10 @@ async def test_a_refusal_is_a_response_and_a_line_on_the_console(host: Host, tmp
             "async () => { const response = await fetch('/api/admin', {method: 'DELETE'});"
             " return [response.ok, (await response.json()).detail]; }"
         )
-    assert seen == [False, "No rule."]
-    assert "webmcp-gateway policy explain DELETE /api/admin" in (await line.value).text
+    assert seen == [False, "Not allowed."]
+    told = (await line.value).text
+    assert "No rule." in told
+    assert "webmcp-gateway policy explain DELETE /api/admin" in told
 
 
 async def test_what_ends_without_an_answer_rejects(host: Host, tmp_path: Path) -> None:

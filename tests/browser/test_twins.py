@@ -46,6 +46,12 @@ def build(folder: Path) -> Path:
     return folder
 
 
+async def act(source: dict[str, Any], selector: str, how: str) -> None:
+    """What a person does in the page that asks for it: a key is pressed, or there is a click."""
+    element = source["frame"].locator(selector)
+    await (element.click() if how == "click" else element.press(how))
+
+
 @pytest.fixture(scope="module")
 async def twins(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Twins]:
     """Both, loaded once."""
@@ -58,6 +64,7 @@ async def twins(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> A
             running(tmp_path_factory.mktemp("world"), policy=policy, source=folder) as world,
             await browser.new_context() as context,
         ):
+            await context.expose_binding("act", act)
             native, console = await context.new_page(), await context.new_page()
             await native.goto(f"http://localhost:{server.port}/index.html")
             await console.goto(world.url)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gateway.bulk import MOST
 from gateway.contract import OUTPUT_SCHEMA, NotExact, exact_json, problem, result, text_block, whole_characters
-from gateway.errors import STATUS, Reason, Refusal
+from gateway.errors import STATUS, WORDS, Reason, Refusal
 from gateway.model import Part, Response
 
 
@@ -200,7 +200,8 @@ def test_problems(reason: Reason) -> None:
     assert response.header("retry-after") == "3"
     body = json.loads(response.body)
     assert (body["status"], body["instance"]) == (STATUS[reason], "rec-1")
-    assert set(body) == {"type", "title", "status", "detail", "instance"}
+    assert set(body) == {"type", "title", "status", "detail", "cause", "instance"}
+    assert (body["detail"], body["cause"]) == (WORDS[reason], refusal.detail)
     assert result(response)["status"] == STATUS[reason]
 
 

@@ -56,7 +56,9 @@ async def test_the_change_freeze_stops_changes_and_says_why(
         async with client.post(f"{world.site}/api/cart", json={"item_id": "x"}) as adding:
             assert adding.status == 403
             assert adding.headers["gateway-reason"] == "plugin-refused"
-            assert "quarter end" in (await adding.json(content_type=None))["detail"]
+            told = await adding.json(content_type=None)
+            assert "quarter end" in told["detail"]
+            assert told["cause"].endswith(f"change_freeze.py: {told['detail']}")
         assert [line["method"] for line in world.arrived()] == ["GET"]
     assert "stopped POST /api/cart" in caplog.text
 

@@ -117,7 +117,7 @@ test("a JSON string stays a JSON text, bytes stay bytes, null bodies stay null",
 
 test("HTTP errors resolve, and a refusal is printed with the command that explains it", async () => {
   give = () => ok({
-    status: 403, bodyType: "json", body: { detail: "No rule allows it." },
+    status: 403, bodyType: "json", body: { detail: "It is not allowed.", cause: "No rule allows it." },
     headers: { "content-type": "application/problem+json", "gateway-reason": "policy-denied" },
   });
   const response = await fetch("/api/admin?a=1&b=2", { method: "DELETE" });

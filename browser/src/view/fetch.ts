@@ -34,9 +34,10 @@ function quoted(word: string): string {
   return /^[\w./:@%+,=-]+$/.test(word) ? word : `'${word.replace(/'/g, "'\\''")}'`;
 }
 
-function detailOf({ body }: Answer): string {
+/** What a problem of the gateway says to developers; its `detail` is for people. */
+function causeOf({ body }: Answer): string {
   const problem: unknown = attempt(() => JSON.parse(new TextDecoder().decode(body ?? undefined)));
-  return isObject(problem) ? String(problem["detail"] ?? "") : "";
+  return isObject(problem) ? String(problem["cause"] ?? problem["detail"]) : "";
 }
 
 function reasonOf({ headers }: Answer): string | undefined {
@@ -53,7 +54,7 @@ export function createFetch({ addresses, calls, offline, Request, blobs, digest,
     const reason = reasonOf(answer);
     if (!reason) return;
     const command = `webmcp-gateway policy explain ${method} ${quoted(url)}`;
-    warn(`${method} ${url}: ${answer.status} ${reason}: ${answer.why ?? detailOf(answer)}\n${command}`);
+    warn(`${method} ${url}: ${answer.status} ${reason}: ${answer.why ?? causeOf(answer)}\n${command}`);
   }
 
   async function ask(request: Request, url: string): Promise<Answer> {
@@ -70,7 +71,7 @@ export function createFetch({ addresses, calls, offline, Request, blobs, digest,
   const parts: Parts = {
     async next(id, signal, pushed) {
       const part = answered(await calls.stream({ id, ...BESIDE }, signal, (values) => pushed(readAnswer(values).body)));
-      if (reasonOf(part)) throw new TypeError("network error", { cause: detailOf(part) });
+      if (reasonOf(part)) throw new TypeError("network error", { cause: causeOf(part) });
       return part;
     },
     cancel: (id) => void calls.stream({ id, cancel: true }).catch(() => undefined),

@@ -40,6 +40,7 @@ class Backend:
         app.router.add_route("*", "/api/slow", self.slow)
         app.router.add_route("*", "/api/beacon", self.take_beacon)
         app.router.add_route("*", "/api/sink", self.sink)
+        app.router.add_route("*", "/api/beacon/sink", self.sink)
         app.router.add_get("/api/sunk", self.tell_sunk)
         app.router.add_get("/api/loop", self.loop)
         app.router.add_get("/api/lines", self.lines)

@@ -66,3 +66,52 @@ twin("element: url() in styles", async (see) => {
   await new Promise((go) => setTimeout(go, 300));
   see([...stage.querySelectorAll("p")].map((one) => /^url\(/.test(getComputedStyle(one).backgroundImage)), stage.firstChild.style.color);
 });
+
+/** A rule that loads is a picture in what the browser computes. */
+async function painted(element) {
+  for (let left = 100; left; left--) {
+    if (/^url\(/.test(getComputedStyle(element).backgroundImage)) return true;
+    await new Promise((go) => setTimeout(go, 20));
+  }
+  return false;
+}
+
+twin("element: in pieces that come later", async (see) => {
+  const stage = document.getElementById("stage");
+  stage.insertAdjacentHTML("beforeend", '<picture><source srcset="/api/pixel.png?s 1x"><img id="p" src="/api/status/404"></picture>');
+  const pictured = stage.querySelector("#p");
+  while (!pictured.naturalWidth) await new Promise((go) => setTimeout(go, 20));
+  see(pictured.naturalWidth);
+  const template = document.createElement("template");
+  template.innerHTML = '<p><img src="/api/pixel.png?t"></p>';
+  const copy = document.importNode(template.content, true).querySelector("img");
+  stage.append(copy);
+  see(await loaded(copy), copy.naturalWidth, copy.src, copy.getAttribute("alt"));
+  const cloned = copy.cloneNode();
+  stage.append(cloned);
+  while (!cloned.naturalWidth) await new Promise((go) => setTimeout(go, 20));
+  see(cloned.naturalWidth);
+  const button = Object.assign(document.createElement("input"), { type: "image", src: "/api/pixel.png?b" });
+  stage.append(button);
+  see(await loaded(button), button.src);
+  const handled = new Image();
+  const heard = new Promise((resolve) => (handled.onload = ({ type, target }) => resolve([type, target === handled, handled.complete])));
+  handled.src = "/api/pixel.png?o";
+  see(await heard, await failure(handled.decode()));
+});
+
+twin("element: styles that come later", async (see) => {
+  const stage = document.getElementById("stage");
+  stage.innerHTML = '<p id="one">1</p><p id="two">2</p><p id="three">3</p>';
+  const [one, two, three] = stage.children;
+  one.style.backgroundImage = "url(/api/pixel.png?one)";
+  see(await painted(one));
+  const sheet = document.createElement("style");
+  stage.append(sheet);
+  sheet.textContent = "#two { background-image: url('/api/pixel.png?two') }";
+  see(await painted(two));
+  sheet.append("#three { background-image: url(/api/pixel.png?three) }");
+  see(await painted(three), await painted(two));
+  one.setAttribute("style", "color: red");
+  see(getComputedStyle(one).backgroundImage, one.style.color);
+});

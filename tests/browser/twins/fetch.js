@@ -18,7 +18,7 @@ twin("fetch: bodies", async (see) => {
 });
 
 twin("fetch: methods", async (see) => {
-  for (const method of ["GET", "get", "POST", "put", "PATCH", "DELETE", "OPTIONS"]) {
+  for (const method of ["GET", "get", "POST", "put", "PATCH", "patch", "DELETE", "OPTIONS"]) {
     const response = await fetch("/api/echo", { method }).catch((error) => error);
     see(method, response instanceof Response ? (response.ok ? (await response.json()).method : response.status >= 400) : response.name);
   }
@@ -28,7 +28,7 @@ twin("fetch: methods", async (see) => {
 
 twin("fetch: what is refused", async (see) => {
   const attempts = [
-    () => fetch("/x", { method: "TRACE" }), () => fetch("/x", { method: "connect" }), () => fetch("/x", { method: "a b" }),
+    () => fetch("/x", { method: "TRACE" }), () => fetch("/x", { method: "connect" }), () => fetch("/x", { method: "Track" }), () => fetch("/x", { method: "a b" }),
     () => fetch("/x", { body: "b" }), () => fetch("/x", { method: "HEAD", body: "b" }), () => fetch("http://["), () => fetch("http://a:b@c/"),
     () => fetch("/x", { headers: { "a b": "c" } }), () => fetch("/x", { mode: "navigate" }), () => fetch("/x", { signal: {} }), () => fetch(),
     () => fetch("/x", { method: "POST", body: new Blob(["b"]).stream() }), () => fetch("/x", { window: 1 }), () => fetch("foo:bar"),
@@ -142,4 +142,37 @@ twin("fetch: a beacon", async (see) => {
   let last;
   while (!(last = await (await fetch("/api/beacon")).json()).body) await new Promise((go) => setTimeout(go, 20));
   see(last.body, last.type);
+});
+
+twin("fetch: a Request and what it holds", async (see) => {
+  const held = ({ url, method, mode, credentials, cache, redirect, referrerPolicy, integrity, keepalive, destination, bodyUsed }) =>
+    ({ url, method, mode, credentials, cache, redirect, referrerPolicy, integrity, keepalive, destination, bodyUsed });
+  see(held(new Request("/api/echo")));
+  const options = { method: "put", credentials: "omit", cache: "no-store", redirect: "error", keepalive: true, body: "b", mode: "same-origin", referrerPolicy: "no-referrer" };
+  const request = new Request("/api/echo?q#hash", { ...options, headers: { "X-A": "1" } });
+  see(held(request), [...request.headers], held(request.clone()), held(new Request(request)), request.bodyUsed, request.signal.aborted);
+  for (const attempt of [() => new Request(), () => new Request("http://["), () => new Request("/x", { body: "b" }), () => new Request("/x", { method: "a b" }),
+    () => Request("/x"), () => new Request("/x", { mode: "navigate" }), () => new Request("http://a:b@c/"), () => new Request(request)]) see(String(attempt), await failure(attempt));
+  class Mine extends Request {}
+  const mine = new Mine("/api/echo", { method: "POST", body: "mine" });
+  see(mine instanceof Request, Request.name, Request.length, String(mine), (await (await fetch(mine)).json()).body);
+});
+
+twin("fetch: what an error says", async (see) => {
+  for (const attempt of [() => fetch("foo:bar"), () => fetch("/api/redirect", { redirect: "error" }), () => fetch("blob:none")]) {
+    const error = await attempt().catch((thrown) => thrown);
+    see(error.constructor === TypeError, error.name, error.message);
+  }
+  const abort = await fetch("/api/slow", { signal: AbortSignal.timeout(20) }).catch((thrown) => thrown);
+  see(abort instanceof DOMException, abort.name, abort.code, abort.message);
+});
+
+twin("fetch: beacons of all kinds", async (see) => {
+  const form = new FormData();
+  form.append("a", "ü");
+  for (const body of [undefined, "text", form, new Blob(["b"], { type: "text/csv" }), new Uint8Array([1, 2])]) {
+    see(navigator.sendBeacon("/api/beacon/sink", body));
+    see((({ method, type, body: bytes, fields }) => [method, type, bytes, fields])(await arrived()));
+  }
+  see(await failure(() => navigator.sendBeacon("http://[", "x")), navigator.sendBeacon.length, navigator.sendBeacon.name);
 });

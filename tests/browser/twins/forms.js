@@ -90,3 +90,56 @@ twin("form: a dialog", async (see) => {
   await once(dialog, "close");
   see(dialog.open, dialog.returnValue);
 });
+
+twin("form: the person's keys and clicks", async (see) => {
+  const form = await formed(`<form id="keyed" action="/api/sink" target="sink" method="post"><input id="a" name="a" value="1"><textarea id="t" name="t"></textarea>
+    <input id="c" type="checkbox" name="c"><button id="go" name="b" value="first">go</button><button name="b" value="second">go</button></form>`);
+  for (const type of ["click", "submit"]) form.addEventListener(type, ({ type, target, submitter, isTrusted }) => see(type, target.id, submitter?.value ?? null, type === "click" && isTrusted));
+  await act("#a", "Enter");
+  see((await arrived()).body);
+  await act("#c", " ");
+  await act("#go", " ");
+  see((await arrived()).body);
+  await act("#t", "Enter");
+  see(form.elements.t.value);
+  await act("button:nth-of-type(2)", "click");
+  see((await arrived()).body);
+  form.elements.a.addEventListener("keydown", (event) => event.preventDefault());
+  await act("#a", "Enter");
+  see("over");
+});
+
+twin("form: Enter where there is no button, or one that is off", async (see) => {
+  for (const fields of ['<input id="a" name="a">', '<input id="a" name="a"><input name="b">', '<input id="a" name="a"><input name="c" type="checkbox">', '<input id="a" name="a"><button disabled>go</button>',
+    '<input id="a" name="a"><button type="button">go</button>', '<input id="a" name="a" type="search"><input type="hidden" name="h" value="2">']) {
+    const form = await formed(`<form action="/api/echo" target="sink">${fields}</form>`);
+    form.addEventListener("submit", (event) => (event.preventDefault(), see("submit", event.submitter)));
+    await act("#a", "Enter");
+    see(fields);
+  }
+});
+
+twin("form: what belongs to it, and what does not", async (see) => {
+  const form = await formed(`<input form="f" name="outside" value="1"><form id="f" action="/api/sink" target="sink" method="post">
+    <input name="r" type="radio" value="1"><input name="r" type="radio" value="2" checked><select name="m" multiple><option selected>x<option>y<option selected>z</select>
+    <fieldset disabled><input name="off" value="1"></fieldset><input name="_charset_" type="hidden"><input name="" value="nameless"><output name="o">o</output>
+    <input type="submit" name="s" value="other"><input type="reset" name="x"><datalist><input name="listed" value="1"></datalist></form><button form="f" name="b" value="out" formaction="/api/sink?by=out">go</button>`);
+  form.addEventListener("formdata", ({ formData }) => formData.append("added", "later"));
+  document.querySelector("button[form=f]").click();
+  see(await arrived());
+  form.reset();
+  form.querySelector("[name=s]").click();
+  see((await arrived()).body);
+});
+
+twin("form: a file, and a picture for a button", async (see) => {
+  const form = await formed('<form action="/api/sink" target="sink" method="post" enctype="multipart/form-data"><input type="file" name="f" multiple><input type="image" name="at" alt="go"></form>');
+  const files = new DataTransfer();
+  for (const name of ["a.txt", "ü.txt"]) files.items.add(new File([name], name, { type: "text/plain" }));
+  form.elements.f.files = files.files;
+  form.querySelector("[type=image]").click();
+  see(await arrived());
+  form.enctype = "";
+  form.querySelector("[type=image]").click();
+  see(await arrived());
+});

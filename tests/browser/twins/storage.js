@@ -41,3 +41,17 @@ twin("storage: history", async (see) => {
   see((await popped).state, location.hash);
   see(await failure(() => history.pushState(() => 0, "", "/x")));
 });
+
+twin("storage: history and the fragment", async (see) => {
+  history.replaceState(null, "", "#");
+  const heard = [];
+  const hear = (event) => heard.push(event.type);
+  for (const type of ["hashchange", "popstate"]) addEventListener(type, hear);
+  const changed = once(window, "hashchange");
+  location.hash = "three";
+  await changed;
+  see(location.hash, heard.sort(), history.state);
+  history.replaceState({ a: new Date(0), b: new Map([[1, 2]]) }, "");
+  see(history.state.a instanceof Date, history.state.b.get(1), location.hash, history.length > 1, history.scrollRestoration);
+  for (const type of ["hashchange", "popstate"]) removeEventListener(type, hear);
+});

@@ -82,3 +82,27 @@ twin("events: what ends for good", async (see) => {
   }
   see(await failure(() => new EventSource("http://[")), EventSource.CLOSED, EventSource.prototype.OPEN, EventSource.length);
 });
+
+twin("events: closed in the middle, and handlers", async (see) => {
+  const source = new EventSource("/api/events");
+  const first = () => see("first");
+  source.addEventListener("message", first);
+  source.onmessage = (event) => {
+    see(event.data, event instanceof MessageEvent, event.target === source, event.ports.length, event.isTrusted);
+    source.removeEventListener("message", first);
+    source.close();
+    see(source.readyState);
+  };
+  await once(source, "message");
+  await new Promise((go) => setTimeout(go, 100));
+  see(source.readyState, source instanceof EventTarget, String(source), source.onopen);
+});
+
+twin("socket: it fails, and says so in its events", async (see) => {
+  const socket = new WebSocket("ws://127.0.0.1:9/live", ["chat"]);
+  see(socket.readyState, socket.url, socket.protocol, socket.binaryType, await failure(() => socket.send("x")));
+  for (const type of ["open", "message", "error"]) socket.addEventListener(type, (event) => see(event.type, socket.readyState));
+  const { code, reason, wasClean } = await once(socket, "close");
+  see(code, reason, wasClean, socket.readyState);
+  see(await failure(() => new WebSocket("ws://[")), await failure(() => new WebSocket("ws://127.0.0.1:9/", "a b")), WebSocket.name);
+});

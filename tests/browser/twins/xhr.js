@@ -159,3 +159,30 @@ twin("xhr: mime type of the page's choice", async (see) => {
   const xhr = await xhrRun(() => 0, "GET", "/api/bytes", { set: (one) => one.overrideMimeType("text/plain; charset=x-user-defined") });
   see([...xhr.responseText].map((one) => one.charCodeAt(0) & 255));
 });
+
+twin("xhr: HEAD, redirects, a name and a password", async (see) => {
+  for (const [method, url] of [["HEAD", "/api/json"], ["GET", "/api/redirect"], ["POST", "/api/redirect?status=307"]]) {
+    const xhr = await xhrRun(see, method, url);
+    see(xhr.status, xhr.responseURL, xhr.responseText && JSON.parse(xhr.responseText).method);
+  }
+});
+
+twin("xhr: a large upload is told of", async (see) => {
+  const xhr = new XMLHttpRequest();
+  const seen = [];
+  for (const type of ["loadstart", "load", "loadend"]) xhr.upload.addEventListener(type, (event) => seen.push([event.type, event.loaded, event.total, event.lengthComputable]));
+  xhr.open("POST", "/api/echo/size");
+  xhr.send(new Uint8Array(1_000_003));
+  await once(xhr, "loadend");
+  see(xhr.status, seen);
+});
+
+twin("xhr: what it may not have while it runs", async (see) => {
+  const xhr = new XMLHttpRequest();
+  xhr.open("POST", "/api/slow");
+  xhr.send("x");
+  see(await failure(() => (xhr.withCredentials = true)), await failure(() => (xhr.responseType = "json")), await failure(() => xhr.setRequestHeader("a", "b")));
+  xhr.timeout = 50;
+  await once(xhr, "timeout");
+  see(xhr.readyState, xhr.status, await failure(() => (xhr.withCredentials = true)));
+});
