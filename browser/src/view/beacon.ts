@@ -5,7 +5,7 @@ import { sizeOf } from "./xhr";
 const LARGEST = 64 * 1024;
 
 export function createBeacon(fetch: typeof globalThis.fetch, resolve: (url: string) => string): Navigator["sendBeacon"] {
-  return function sendBeacon(given, body) {
+  return function sendBeacon(given, body = null) {
     const url = resolve(String(given));
     if (!/^https?:/.test(url)) throw new TypeError("Beacons are only supported over HTTP(S).");
     if (sizeOf(body) > LARGEST) return false;

