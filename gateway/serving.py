@@ -106,6 +106,7 @@ class Serving:
             parts=self._built.parts,
             storage=self._built.storage if keeps else None,
             permissions=app.permissions,
+            frames=app.policy.frames,
             routed=app.policy.routes.lets_get,
             checked=self._live,
         )
@@ -137,4 +138,4 @@ class Serving:
 
 def _page(app: AppConfig) -> tuple[object, ...]:
     """What the packed page of an app depends on."""
-    return app.source, app.title, app.stamp, app.permissions, app.storage
+    return app.source, app.title, app.stamp, app.permissions, app.storage, app.policy.frames

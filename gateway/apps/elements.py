@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
@@ -20,6 +20,7 @@ from gateway.apps.styles import pack_styles
 from gateway.apps.syntax import syntax_problems
 from gateway.apps.waiting import RUN
 from gateway.errors import DocumentError, Problem
+from gateway.policy.origins import canonical_origin
 
 _SOURCES = {
     "audio": ("src",),
@@ -49,10 +50,21 @@ class Packing:
     """One page on its way into one file: the changes to make, and everything found wrong on that way.
 
     `base` is what the app's URLs are relative to in the end; `deferred` are scripts that move behind the body, `sheets`
-    style sheets that belong into the head. `waits` says that a script is the backend's, for which the others wait.
+    style sheets that belong into the head. `waits` says that a script is the backend's, for which the others wait,
+    `framed` are the other sites of `frames` that its elements show.
     """
 
-    def __init__(self, page: Page, path: Path, root: Path, base: str, app: str, routed: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        page: Page,
+        path: Path,
+        root: Path,
+        base: str,
+        app: str,
+        routed: Callable[[str], bool],
+        frames: Collection[str],
+    ) -> None:
+        self._frames = frames
         self._page = page
         self._app = app
         self.sheets: list[str] = []
@@ -61,6 +73,7 @@ class Packing:
         self.notes: list[str] = []
         self.deferred: list[str] = []
         self.waits = False
+        self.framed: set[str] = set()
         self.base = urljoin(base, self._declared_base())
         self._root = root
         self._folder = Folder(root, urlsplit(self.base).path, routed)
@@ -276,11 +289,18 @@ class Packing:
             return
         reference = self._reference(attribute)
         try:
-            if urlsplit(attribute.value).netloc:
-                return
+            site = urlsplit(attribute.value.strip())
         except ValueError as error:
             raise reference.error(f"{attribute.value[:80]} can name no file: {error}") from error
-        raise reference.error(f"<{element.name} {attribute.name}> of a file cannot be packed into one HTML")
+        if not site.netloc:
+            raise reference.error(f"<{element.name} {attribute.name}> of a file cannot be packed into one HTML")
+        origin = canonical_origin(site.scheme or "https", site.netloc)
+        if element.name == "iframe" and origin in self._frames:
+            self.framed.add(origin)
+            return
+        remedies = {"iframe": f"name {origin} under `frames` in the policy", "use": "put its <symbol> into the page"}
+        remedy = remedies.get(element.name, "use an <iframe>")
+        raise reference.error(f"<{element.name}> of another site, which hosts block: {remedy}")
 
 
 def _imports_of(text: str) -> dict[str, str]:

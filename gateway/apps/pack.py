@@ -40,6 +40,7 @@ def pack(
     storage: str | None = None,
     base: str = "/",
     permissions: Collection[str] = (),
+    frames: Collection[str] = (),
     routed: Callable[[str], bool] = lambda _: False,
     checked: bool = False,
 ) -> Resource:
@@ -49,9 +50,10 @@ def pack(
     word (`PARTS` names the files). `base` is what the app's relative URLs are relative to: a path, or the absolute URL
     of its own site; a `<base href>` of the page goes before its path. `storage` is the script that keeps the page's
     storage on the gateway: the page's own scripts then wait until it starts them. `permissions` are those that the page
-    may have where it uses them. `routed` says which paths the backend answers: pictures, films, style sheets and
-    scripts that the page names there are loaded when it runs; where there is such a script, all of them wait, so that
-    they run in their order. `checked` notes the scripts that no browser can read.
+    may have where it uses them, `frames` the origins of other sites that it may show where it names them. `routed` says
+    which paths the backend answers: pictures, films, style sheets and scripts that the page names there are loaded when
+    it runs; where there is such a script, all of them wait, so that they run in their order. `checked` notes the
+    scripts that no browser can read.
     Only what is not changed keeps its bytes.
     Raises `DocumentError` with everything that cannot be packed.
     """
@@ -61,7 +63,7 @@ def pack(
     if not path.resolve().is_relative_to(path.parent.resolve()):
         raise DocumentError([Problem(str(path), 1, 1, "the page is a link to a file elsewhere: put the file here")])
     page = parse(Folder(path.parent).text(path.resolve()))
-    packing = Packing(page, path.resolve(), path.parent, base, app, routed)
+    packing = Packing(page, path.resolve(), path.parent, base, app, routed, frames)
     splices = packing.splices()
     if packing.problems:
         raise DocumentError(sorted(packing.problems, key=lambda each: (each.file, each.line, each.column)))
@@ -79,8 +81,11 @@ def pack(
     size = f"{len(packed.encode()):,} bytes, of which {len(head.encode()):,} are the view runtime"
     if "data:font/" in packed:
         packing.notes.append("its fonts are embedded; hosts whose policy names no font source show others")
-    meta: dict[str, Json] = {"csp": {"connectDomains": [], "resourceDomains": []}}
     own = packed.replace(head, "")
+    csp: dict[str, Json] = {"connectDomains": [], "resourceDomains": []}
+    if shown := [origin for origin in frames if origin in packing.framed or origin in own]:
+        csp["frameDomains"] = [*shown]
+    meta: dict[str, Json] = {"csp": csp}
     if wanted := granted(own, permissions):
         meta["permissions"] = wanted
     unread = packing.unread() if checked else []

@@ -24,7 +24,9 @@ from gateway.policy import load_policy
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Where to write it: APP.html by default.")
 @click.option("--base", default="/", show_default=True, help="What relative URLs are relative to: a path, or the site.")
 @click.option(
-    "--policy", type=click.Path(path_type=Path), help="The app's policy: its routes say what the backend has."
+    "--policy",
+    type=click.Path(path_type=Path),
+    help="The app's policy: what the backend has, and what frames may show.",
 )
 @json_option
 def pack(
@@ -48,7 +50,7 @@ def pack(
     if problem := app_id_problem(id):
         raise Unusable(f"{problem}; choose one with --app")
     with problems_as_json(as_json):
-        routes = load_policy(policy).routes if policy is not None else None
+        rules = load_policy(policy) if policy is not None else None
         resource = packed(
             source,
             app=id,
@@ -57,7 +59,8 @@ def pack(
             parts={word: _built(name) for word, name in PARTS.items()},
             base=base,
             checked=True,
-            routed=routes.lets_get if routes is not None else lambda _: False,
+            frames=rules.frames if rules is not None else (),
+            routed=rules.routes.lets_get if rules is not None else lambda _: False,
         )
     place = output or Path(f"{id}.html")
     try:

@@ -92,8 +92,9 @@ def backends_differ(old: BackendSpec | None, new: BackendSpec | None) -> Iterato
 
 
 def rest_differs(old: Policy, new: Policy) -> Iterator[Difference]:
-    """The same for what holds for the whole file: links and mode."""
+    """The same for what holds for the whole file: links, frames and mode."""
     yield from _links(old.links, new.links)
+    yield from _sets(old.frames, new.frames, "frames")
     yield from _modes(old.mode, new.mode)
 
 

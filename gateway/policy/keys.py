@@ -67,6 +67,7 @@ KEYS: Final[Mapping[str, Keys]] = {
         "responses": (_of("responses"), "What of an answer reaches the app."),
         "tools": (_each("tool"), "WebMCP tools of the page that models may call, by the page's names."),
         "links": (_of("links"), "What an app may ask to open in the browser."),
+        "frames": (_TEXTS, "Origins of other sites whose pages an app may show in frames."),
         "mode": ({"anyOf": [{"const": "enforce"}, _of("mode")]}, "Enforce, or report for a while."),
         "tests": (_list("test"), "What this policy is expected to say."),
     },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from gateway.policy.links import read_links
 from gateway.policy.masks import JsonPath, parse_json_path
 from gateway.policy.modes import read_mode
 from gateway.policy.obligations import NO_OBLIGATIONS, Obligations
+from gateway.policy.origins import parse_origin
 from gateway.policy.policy import Policy
 from gateway.policy.route_rules import Schemas, read_routes, read_sizes
 from gateway.policy.routes import Routes
@@ -55,6 +57,7 @@ def parse_policy(text: str, file: str, beside: Callable[[str], str] | None = Non
         routes = read_routes(top, backends, defaults, schemas)
         tools = read_tools(top)
         links = read_links(top)
+        frames = tuple(found for text in top.texts("frames") if (found := checked(top, "frames", _frame, text)))
         mode = read_mode(top, now)
         tests = read_tests(top)
         top.report.problems += schemas.problems
@@ -72,12 +75,20 @@ def parse_policy(text: str, file: str, beside: Callable[[str], str] | None = Non
         origins={origin: spec.name for spec in backends.values() for origin in spec.origins},
         only_backend=next(iter(backends)) if len(backends) == 1 else None,
         links=links,
+        frames=frames,
         mode=mode,
         sources=(file, *schemas.files),
         reads_body=any(route.reads_body for route in routes),
         largest_request=max((route.decided.obligations.request_limit for route in routes), default=0),
         snapshot=tuple(dict.fromkeys(url for route in routes for url in route.snapshot)),
     )
+
+
+def _frame(text: str) -> str:
+    origin = parse_origin(text)
+    if re.search(r"[\[_]", origin):
+        raise ValueError(f'"{text[:80]}" can stand in no content security policy: use letters, digits and -')
+    return origin
 
 
 def read_file(path: Path) -> str:

@@ -19,7 +19,7 @@ class Policy:
     `origins` maps the origins of absolute URLs to backends; `only_backend` is set where there is exactly one.
     `mode` is None where everything is enforced. `sources` are the files that it was read from, schemas of bodies too.
     `reads_body` says that some route does; `largest_request` is what the most generous route takes, in bytes.
-    `snapshot` are the URLs whose answers travel inside the page.
+    `snapshot` are the URLs whose answers travel inside the page, `frames` the origins that it may show in frames.
     """
 
     file: str
@@ -32,6 +32,7 @@ class Policy:
     origins: Mapping[str, str]
     only_backend: str | None
     links: Links = NO_LINKS
+    frames: tuple[str, ...] = ()
     mode: Report | None = None
     sources: tuple[str, ...] = ()
     reads_body: bool = False

@@ -238,6 +238,12 @@ def test_words_like_import_in_code_are_no_imports(tmp_path: Path) -> None:
         ("<img src=turning.png>", "index.html:1:6: turning.png"),
         (r"<style>a{background:url('\ffffff\d800')}</style>", "index.html:1:25: \ufffd\ufffd: there is no such file"),
         ("<iframe src=//[x></iframe>", "index.html:1:9: //[x can name no file: Invalid IPv6 URL"),
+        (
+            "<iframe src=//maps.example/x></iframe>",
+            "index.html:1:9: <iframe> of another site, which hosts block: name https://maps.example under `frames`",
+        ),
+        ("<object data=https://maps.example/x></object>", "index.html:1:9: <object> of another site"),
+        ("<svg><use href=https://maps.example/x#a></svg>", "index.html:1:11: <use> of another site"),
         ("<base href=http://[x>", "index.html:1:7: <base href> must be a path"),
         ("<base href=/\\[x>", "index.html:1:7: <base href> must be a path"),
     ],
@@ -407,6 +413,24 @@ def test_scripts_wait_for_those_of_the_backend(tmp_path: Path) -> None:
     write(tmp_path, index__html="<script>one()</script>")
     without = pack(folder, app="cart", title="", runtime=RUNTIME, parts=parts, routed=lambda _: True)
     assert body(without) == "<script>one()</script>"
+
+
+def test_frames_of_other_sites_are_those_that_the_page_names_and_the_policy_allows(tmp_path: Path) -> None:
+    """In the page or in its scripts; the runtime's own code counts for nothing."""
+    page = "<iframe src='HTTPS://maps.example:443/x'></iframe><script>show('https://films.example/1')</script>"
+    folder, frames = (
+        write(tmp_path, index__html=page),
+        ["https://films.example", "https://maps.example", "https://x.example"],
+    )
+    resource = pack(folder, app="cart", title="", runtime="'https://x.example'", frames=frames)
+    assert body(resource) == page
+    assert resource.meta == {
+        "csp": {
+            "connectDomains": [],
+            "resourceDomains": [],
+            "frameDomains": ["https://films.example", "https://maps.example"],
+        }
+    }
 
 
 def test_scripts_of_a_template_stay_in_it(tmp_path: Path) -> None:

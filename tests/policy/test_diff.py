@@ -154,6 +154,12 @@ def test_tools_and_backends_are_compared() -> None:
     ]
 
 
+def test_frames_are_compared() -> None:
+    """Each other site is one more, or less."""
+    old, new = (parse_policy(f"{HEAD}frames: ['https://{site}.example']\n", "p") for site in ("a", "b"))
+    assert {turn for turn, *_ in told(old, new)} == {"opened", "closed"}
+
+
 RULES = ["methods: [GET]", "methods: [POST]", "methods: [GET, POST]", "deny: no"]
 
 

@@ -81,6 +81,8 @@ WRONG = [
     ("backends: {}", '"version" is missing'),
     ("version: 2", "whole number from 1 to 1"),
     (BASE + "rutes: []", 'unknown key "rutes", did you mean "routes"?'),
+    (BASE + "frames: ['https://maps.example.com/x']", "is not an origin"),
+    (BASE + "frames: ['https://[::1]']", "can stand in no content security policy"),
     (BASE + "links: {allow: [shop.example.com]}", "is not an origin with a path"),
     (BASE + "links: {allow: ['https://shop.example.com/a?b']}", "is not an origin with a path"),
     (BASE + "links: {allow: ['https://shop.example.com/*']}", "write {name} for one segment"),

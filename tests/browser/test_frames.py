@@ -1,0 +1,41 @@
+"""Pages of other sites in frames of an app, as far as its policy names them."""
+
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from playwright.async_api import Page, expect
+
+from tests.browser.test_main_job import app_of
+from tests.world import running, served
+
+
+@pytest.mark.parametrize("named", [True, False])
+async def test_a_frame_of_another_site_shows_where_the_policy_names_it(page: Page, tmp_path: Path, named: bool) -> None:
+    """One that the page's script makes, too; another site's stays empty."""
+
+    async def maps(_: web.Request) -> web.Response:
+        return web.Response(text="<p>the map", content_type="text/html")
+
+    other = web.Application()
+    other.router.add_get("/", maps)
+    async with served(other) as port:
+        site = f"http://localhost:{port}"
+        folder = tmp_path / "app"
+        folder.mkdir()
+        made = (
+            "const frame = document.createElement('iframe'); frame.src = `${site}/`;"
+            " frame.onload = () => { document.body.dataset.loaded ??= 'yes'; };"
+            " addEventListener('securitypolicyviolation', () => { document.body.dataset.loaded = 'no'; });"
+            " document.body.append(frame);"
+        )
+        (folder / "index.html").write_text(
+            f"<!doctype html><html><body><script>const site = '{site}'; {made}</script></body></html>", "utf-8"
+        )
+        policy = f"version: 1\nframes: [{site if named else 'https://maps.example.com'}]\n"
+        async with running(tmp_path, source=folder, policy=policy) as world:
+            await page.goto(world.console)
+            app = app_of(page)
+            await expect(app.locator("body")).to_have_attribute("data-loaded", "yes" if named else "no")
+            if named:
+                await expect(app.frame_locator("iframe").locator("p")).to_have_text("the map")
