@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -29,10 +30,16 @@ SECRET = f"a secret of these tests: 100%+ {MARK}"
 
 def bound(port: int = 0) -> socket.socket:
     """A listening socket on loopback; port 0 takes a free one."""
+    sock = held(port)
+    sock.listen(128)
+    return sock
+
+
+def held(port: int) -> socket.socket:
+    """A socket that only keeps the system from giving the port to others."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind(("127.0.0.1", port))
-    sock.listen(128)
     return sock
 
 
@@ -56,12 +63,14 @@ class Server:
         await web.SockSite(self._runner, sock).start()
 
     async def stop(self) -> None:
-        """End it; its port is free then."""
+        """End it; nobody listens on its port then, which stays its own."""
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()
         if self._sock is not None:
             self._sock.close()
+        self._sock = held(self.port)
+        weakref.finalize(self, self._sock.close)
 
 
 @asynccontextmanager
