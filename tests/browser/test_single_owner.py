@@ -17,10 +17,9 @@ FRAMES = {
     "blob": "frame.sandbox = 'allow-scripts'; frame.src = URL.createObjectURL(new Blob([html], {type: 'text/html'}));",
     "write": "",
     "proxy": "frame.sandbox = 'allow-scripts allow-same-origin allow-forms'; frame.src = 'http://proxy.test/';",
-    "wrapped": "frame.sandbox = 'allow-scripts'; frame.srcdoc = html;",
 }
 """How hosts show a page; `write`: into an empty document of an origin that the page can read; `proxy`: the same in
-a page of another origin, which carries messages both ways; `wrapped`: with a script of the host's own before it."""
+a page of another origin, which carries messages both ways."""
 
 WRAPPING = """<script>
   const real = window.parent;
@@ -37,7 +36,7 @@ WRAPPING = """<script>
     }, options);
   };
 </script>"""
-"""What such a script does to a page, which takes the wrapper for its host."""
+"""A script that hosts may put before a page, which takes the wrapper for its host."""
 
 
 @pytest.fixture
@@ -69,18 +68,18 @@ PAGES: dict[str, Callable[[], str]] = {
     "app-1": lambda: client("ext-apps-1"),
     "app-2": lambda: client("@modelcontextprotocol/ext-apps"),
     "mcp-b": polyfill,
-    "both": lambda: polyfill() + client("@modelcontextprotocol/ext-apps"),
+    "both-1": lambda: polyfill() + client("ext-apps-1"),
+    "both-2": lambda: polyfill() + client("@modelcontextprotocol/ext-apps"),
 }
 
 BROKEN = "Failed to construct 'URL': Invalid URL"
-THROWING = {"app-2": 1, "mcp-b": 1, "both": 2}
+THROWING = {"app-2": 1, "mcp-b": 1, "both-1": 1, "both-2": 2}
 """How many scripts of a page throw this in a blob: document, with us or without: @cfworker/json-schema, which they
 bundle, puts `location.pathname` behind `location.origin`, and there the former is a whole URL."""
 
 
 async def put(host: Host, kind: str, html: str) -> None:
     """Show the page in such a frame."""
-    html = WRAPPING + html if kind == "wrapped" else html
     await host.page.route("**/sub/app.html", lambda route: route.fulfill(body=html, content_type="text/html"))
     proxy = (Path(__file__).parent / "runtime" / "proxy.html").read_text("utf-8")
     policy = {"content-security-policy": CSP.replace("'none'", "'self' 'unsafe-inline'", 1)}
@@ -119,17 +118,18 @@ def complaints(page: Page) -> list[str]:
     return errors
 
 
+@pytest.mark.parametrize("script", ["", WRAPPING], ids=["plain", "wrapped"])
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize("page_kind", PAGES)
-async def test_a_page_has_one_speaker(host: Host, tmp_path: Path, page_kind: str, frame: str) -> None:
+async def test_a_page_has_one_speaker(host: Host, tmp_path: Path, page_kind: str, frame: str, script: str) -> None:
     """One `ui/initialize`, each call its own answer, and no error on a console."""
     throwing = THROWING.get(page_kind, 0) if frame == "blob" else 0
     errors = complaints(host.page)
     await host.in_our_host()
     await host.answers("return { bodyType: 'text', body: args.url };")
     await host.run("() => { host.tools.other = async () => ({ content: [{ type: 'text', text: 'other' }] }); }")
-    view = await shown(host, frame, packed(tmp_path, f"<!doctype html><p>page</p>{PAGES[page_kind]()}"))
-    with_client = page_kind in ("app-1", "app-2", "both") and not throwing
+    view = await shown(host, frame, script + packed(tmp_path, f"<!doctype html><p>page</p>{PAGES[page_kind]()}"))
+    with_client = page_kind.endswith("-1") or (page_kind.endswith("-2") and not throwing)
     if with_client:
         await view.wait_for_function("() => window.connected")
     seen = await view.evaluate(
@@ -149,7 +149,7 @@ async def test_a_page_has_one_speaker(host: Host, tmp_path: Path, page_kind: str
     assert errors == [BROKEN] * throwing
 
 
-@pytest.mark.parametrize("page_kind", THROWING)
+@pytest.mark.parametrize("page_kind", ["app-2", "mcp-b", "both-2"])
 async def test_what_throws_in_a_blob_document_throws_there_without_us(host: Host, page_kind: str) -> None:
     """The published scripts end where they are loaded: no client of theirs ever speaks there."""
     errors = complaints(host.page)
