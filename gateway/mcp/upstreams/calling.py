@@ -22,7 +22,9 @@ from gateway.mcp.upstreams.gate import Gate, ToolCall
 from gateway.mcp.upstreams.listing import rule_of
 from gateway.mcp.upstreams.relay import Relay
 from gateway.mcp.upstreams.upstream import Upstream
+from gateway.mcp.upstreams.whole_lists import LARGEST
 from gateway.model import Principal, Tell
+from gateway.stores.upstream_tools import key_of
 from gateway.traces import Trace
 from gateway.views.shown import Shown
 
@@ -116,8 +118,12 @@ class ToolCalls:
         async def admit() -> None:
             if own:
                 return
-            _check_visible(client, await self._tool(client, name), name)
-            if self._upstream.offer(client.principal).fingerprints.holds_back(name):
+            tool, offer = await self._tool(client, name), self._upstream.offer(client.principal)
+            if key_of(name) in offer.left_out:
+                detail = f"The tool {name[:128]} of {spec.name} is left out: its list has more than {LARGEST} bytes."
+                raise Refusal(Reason.POLICY_DENIED, detail)
+            _check_visible(client, tool, name)
+            if offer.fingerprints.holds_back(name):
                 detail = (
                     f"The tool {name[:128]} of {spec.name} is new, and it had too many before: pin it in its policy."
                 )

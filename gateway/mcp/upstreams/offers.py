@@ -10,7 +10,9 @@ from weakref import WeakValueDictionary
 from gateway.mcp.upstreams.conversation import Message
 from gateway.mcp.upstreams.fingerprints import MAX_TOOLS, Fingerprints
 from gateway.mcp.upstreams.listing import tools_of
+from gateway.mcp.upstreams.whole_lists import LARGEST, size_of
 from gateway.model import Principal
+from gateway.stores.upstream_tools import key_of
 
 MOST = 1000
 """Principals whose offers are remembered; the one that was looked at least lately is asked for anew."""
@@ -18,27 +20,47 @@ MOST = 1000
 
 @dataclass(slots=True)
 class Offer:
-    """The tools by their names, as they were listed last; `asked` says that all were asked for once."""
+    """The tools by their names, as they were listed last; `asked` says that all were asked for once.
+
+    `left_out` are the keys of those for which there is no room: what they are, and whom they are for, is not known.
+    """
 
     fingerprints: Fingerprints
     tools: dict[str, Message] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
     asked: bool = False
+    _sizes: dict[str, int] = field(default_factory=dict)
+    _size: int = 0
 
     async def take(self, result: Message) -> list[Message]:
-        """The tools of one page, remembered; those whose change nobody would notice are left out."""
+        """The tools of one page, remembered; those whose change nobody would notice, or for which is no room, are not
+        among them."""
         listed = tools_of(result)[:MAX_TOOLS]
         await self.fingerprints.look(listed)
-        tools = [tool for tool in listed if not self.fingerprints.holds_back(tool["name"])]
-        for tool in tools:
-            if tool["name"] in self.tools or len(self.tools) < MAX_TOOLS:
-                self.tools[tool["name"]] = tool
-        return tools
+        return [tool for tool in listed if not self.fingerprints.holds_back(tool["name"]) and self._take(tool)]
+
+    def _take(self, tool: Message) -> bool:
+        """Whether there is room for the tool."""
+        name, size = tool["name"], size_of(tool)
+        self._forget(name)
+        if len(self.tools) >= MAX_TOOLS or self._size + size > LARGEST:
+            self.left_out[key_of(name)] = name[:128]
+            return False
+        self.tools[name], self._sizes[name] = tool, size
+        self._size += size
+        return True
+
+    def _forget(self, name: str) -> None:
+        self.tools.pop(name, None)
+        self._size -= self._sizes.pop(name, 0)
+        self.left_out.pop(key_of(name), None)
 
     def keep(self, tools: Iterable[Message]) -> None:
         """These are all that there are: forget every other."""
         names = {str(tool["name"]) for tool in tools}
         if len(names) < MAX_TOOLS:
-            self.tools = {name: tool for name, tool in self.tools.items() if name in names}
+            for gone in self.tools.keys() - names:
+                self._forget(gone)
 
 
 class Offers:

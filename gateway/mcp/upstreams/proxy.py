@@ -22,17 +22,14 @@ from gateway.mcp.upstreams.client import Context, UpstreamClient, able, client_o
 from gateway.mcp.upstreams.conversation import Message
 from gateway.mcp.upstreams.eras import modern_result
 from gateway.mcp.upstreams.fast import UpstreamFast
-from gateway.mcp.upstreams.fingerprints import MAX_TOOLS
 from gateway.mcp.upstreams.following import Following
 from gateway.mcp.upstreams.gate import Gate
 from gateway.mcp.upstreams.handshake import Terms
 from gateway.mcp.upstreams.pages import with_runtime
 from gateway.mcp.upstreams.relay import Relay
 from gateway.mcp.upstreams.upstream import Upstream
+from gateway.mcp.upstreams.whole_lists import whole
 from gateway.traces import arriving
-
-PAGES = 100
-"""Pages of a list that are read to find a tool."""
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
@@ -169,33 +166,25 @@ class Proxy:
 
     async def all_tools(self, client: UpstreamClient) -> list[Message]:
         """Every tool that the upstream lists, whoever may see it. Raises `MCPError` and `Refusal`."""
-        found: list[Message] = []
-        cursor: str | None = None
-        cursors: set[str] = set()
-        for _ in range(PAGES):
-            result = await self.relay.forward(client, "tools/list", {"cursor": cursor} if cursor is not None else {})
-            found += await self.upstream.offer(client.principal).take(result)
-            cursor = result.get("nextCursor")
-            if not isinstance(cursor, str) or cursor in cursors or len(found) > MAX_TOOLS:
-                break
-            cursors.add(cursor)
-        return found[:MAX_TOOLS]
+        offer = self.upstream.offer(client.principal)
+
+        async def page(params: Message) -> tuple[list[Message], object]:
+            result = await self.relay.forward(client, "tools/list", params)
+            tools = await offer.take(result)
+            return tools, None if offer.left_out else result.get("nextCursor")
+
+        return await whole(page, f"the tools of {self.upstream.spec.name}")
 
     async def pages(self, client: UpstreamClient, method: str, key: str) -> list[Message]:
         """Every page of a list, as far as they lead on. Raises `MCPError` and `Refusal`."""
-        found: list[Message] = []
-        cursors: set[str] = set()
-        params: Message = {}
-        for _ in range(PAGES):
+
+        async def page(params: Message) -> tuple[list[Message], object]:
             result = await self.relay.forward(client, method, params)
             things = result.get(key)
-            found += [thing for thing in things if isinstance(thing, dict)] if isinstance(things, list) else []
-            cursor = result.get("nextCursor")
-            if not isinstance(cursor, str) or cursor in cursors or len(found) > MAX_TOOLS:
-                break
-            cursors.add(cursor)
-            params = {"cursor": cursor}
-        return found[:MAX_TOOLS]
+            found = [thing for thing in things if isinstance(thing, dict)] if isinstance(things, list) else []
+            return found, result.get("nextCursor")
+
+        return await whole(page, f"{method} of {self.upstream.spec.name}")
 
     async def _tool(self, client: UpstreamClient, name: str) -> Message | None:
         """The tool as its upstream lists it; asked for where it was never seen."""

@@ -27,6 +27,7 @@ from gateway.mcp.upstreams.link import State
 from gateway.mcp.upstreams.listing import rule_of
 from gateway.mcp.upstreams.proxy import Proxy
 from gateway.mcp.upstreams.upstream import Upstream
+from gateway.mcp.upstreams.whole_lists import LARGEST
 from gateway.model import Caller, Door, Initiator, Principal
 from gateway.stores.upstream_tools import UpstreamTools, key_of
 from gateway.telemetry import level
@@ -135,7 +136,14 @@ class Upstreams:
             for offer in one.upstream.offers.all()
             if (tool := offer.fingerprints.held_back) is not None
         ]
-        problems = [Problem(self._file, 1, 1, text[:500]) for text in dict.fromkeys((*failed, *changed, *held))]
+        large = [
+            f"{name}: the tool {tool} is left out: the list of tools has more than {LARGEST} bytes"
+            for name, one in self.mounted.items()
+            for offer in one.upstream.offers.all()
+            for tool in list(offer.left_out.values())[:1]
+        ]
+        texts = dict.fromkeys((*failed, *changed, *held, *large))
+        problems = [Problem(self._file, 1, 1, text[:500]) for text in texts]
         self._notices.say([Notice(Kind.UPSTREAM, problem) for problem in problems], "upstreams")
 
     def look(self) -> None:

@@ -1,0 +1,46 @@
+"""A list of an upstream, read whole: page after page, up to so many things, and so many bytes of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from gateway.mcp.upstreams.conversation import Message
+from gateway.mcp.upstreams.decode import encode
+from gateway.mcp.upstreams.fingerprints import MAX_TOOLS
+
+PAGES: Final = 100
+"""Pages of a list that are read."""
+
+LARGEST: Final = 16 * 1024 * 1024
+"""Bytes of the things of one list; those beyond are left out."""
+
+Page = Callable[[Message], Awaitable[tuple[list[Message], object]]]
+"""Reads one page: its things, and the cursor of the next one."""
+
+log = logging.getLogger(__name__)
+
+
+async def whole(page: Page, what: str) -> list[Message]:
+    """Every thing of the list `what`, as far as its pages lead on and there is room. Raises what `page` does."""
+    found: list[Message] = []
+    size, params, cursors = 0, Message(), set[str]()
+    for _ in range(PAGES):
+        things, cursor = await page(params)
+        for thing in things:
+            size += size_of(thing)
+            if size > LARGEST:
+                log.warning("%s: what has more than %d bytes together is left out", what, LARGEST)
+                return found
+            found.append(thing)
+        if not isinstance(cursor, str) or cursor in cursors or len(found) > MAX_TOOLS:
+            break
+        cursors.add(cursor)
+        params = {"cursor": cursor}
+    return found[:MAX_TOOLS]
+
+
+def size_of(thing: Message) -> int:
+    """Bytes of it, written as JSON."""
+    return len(encode(thing))
