@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from playwright.async_api import FrameLocator, Page, expect
+from playwright.async_api import FrameLocator, Page, Route, expect
 
 from gateway import mux
 from gateway.model import Channel, Json
@@ -187,6 +187,26 @@ async def test_tools_answer_on_their_own_channel(page: Page) -> None:
         assert end.messages(Channel.WEBMCP)[0] == {"jsonrpc": "2.0", "id": 1, "result": {"got": message}}
         await page.wait_for_function("log.includes('tools changed')")
         assert end.messages(Channel.WEBMCP)[1]["method"] == "notifications/tools/list_changed"
+
+
+async def test_a_proxy_that_loads_slowly_is_not_spoken_to(page: Page) -> None:
+    """The browser has nothing to complain of, and the page's tools are asked once they are there."""
+    said: list[str] = []
+    page.on("console", lambda line: said.append(line.text))
+
+    async def slowly(route: Route) -> None:
+        await asyncio.sleep(1)
+        await route.continue_()
+
+    script = "window.ontool = (got) => serve({ jsonrpc: '2.0', id: got.id, result: {} }); begin();"
+    async with far_end(one=script) as end:
+        await page.route("**/proxy.html*", slowly)
+        await page.goto(end.url("one"))
+        await end.until(lambda: end.of(mux.Open) and end.resumable)
+        (view,) = end.resumable
+        await end.say(mux.Message(view, Channel.WEBMCP, {"jsonrpc": "2.0", "id": 1, "method": "ping"}))
+        await end.until(lambda: end.messages(Channel.WEBMCP))
+    assert [line for line in said if "postMessage" in line] == []
 
 
 async def test_a_spoofed_channel_reaches_nothing(page: Page) -> None:

@@ -74,7 +74,8 @@ export class PageLink {
   startChecking(): void {
     this.stopChecking();
     this.toolsReady = false;
-    this.checking = setInterval(() => this.post(envelope("mcp-check-ready")), CHECK_EVERY);
+    // Until the proxy speaks, its frame is empty, and the browser would complain of a message to another origin.
+    this.checking = setInterval(() => this.proxyReady && this.post(envelope("mcp-check-ready")), CHECK_EVERY);
   }
 
   private readonly hear = (event: MessageEvent<unknown>): void => {
