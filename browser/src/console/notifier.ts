@@ -25,7 +25,8 @@ export class Notifier {
       notification.close();
       this.shown.delete(id);
     }
-    if (this.permission !== "granted" || document.hasFocus()) return;
+    // To read the permission, this page waits for another process.
+    if (!fresh.length || this.permission !== "granted" || document.hasFocus()) return;
     for (const { id, message } of fresh) {
       const notification = new Notification("Approval needed", { body: visibleLine(message), tag: id });
       notification.onclick = () => {

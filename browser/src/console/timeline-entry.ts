@@ -1,5 +1,6 @@
 /** One entry of the timeline as a line that opens. */
 import { html, nothing, type TemplateResult } from "lit";
+import { repeat } from "lit/directives/repeat.js";
 import { clock, duration, size, visible } from "./format";
 import { icon, type IconName } from "./icons";
 import { initiatorMark, initiatorWord } from "./initiators";
@@ -32,7 +33,7 @@ export function groupTemplate(group: Group, opened: Opened): TemplateResult {
     ${
       entries.length
         ? html`<ul>
-            ${entries.map(item)}
+            ${repeat(entries, (entry) => entry.id, item)}
           </ul>`
         : nothing
     }

@@ -1,18 +1,21 @@
 /** The record as it happens, newest first. */
-import { html, LitElement, nothing, type TemplateResult } from "lit";
+import { html, LitElement, nothing, type PropertyValues, type TemplateResult } from "lit";
 import { customElement, property, state } from "lit/decorators.js";
 import { repeat } from "lit/directives/repeat.js";
 import { count } from "./format";
 import { icon } from "./icons";
 import { INITIATORS, initiatorWord } from "./initiators";
 import { base, chips, panel } from "./styles";
-import { entriesOf, groupsOf, newestOf, onlyOf, sizeOf, type Entry } from "./timeline";
+import { entriesOf, groupsOf, idsOf, newestOf, onlyOf, portionOf, sizeOf, type Entry, type Group } from "./timeline";
 import { groupTemplate, type Opened } from "./timeline-entry";
 import { timelineStyles } from "./timeline-styles";
 import type { Initiator, Line, Question } from "./types";
 
-/** Entries that are shown, and how many more at a click: each change draws all of them anew, and the apps of this page wait. */
+/** Entries that are shown, and how many more at a click. */
 const SHOWN = 30;
+/** The apps of this page wait for each draw: so many new entries come at a time, and more of them after so many milliseconds. */
+const PORTION = 6;
+const NEXT = 100;
 
 @customElement("gateway-timeline")
 export class TimelinePanel extends LitElement {
@@ -28,11 +31,21 @@ export class TimelinePanel extends LitElement {
   @state() private opened: ReadonlySet<string> = new Set();
   @state() private most = SHOWN;
 
+  private drawn: ReadonlySet<string> = new Set();
+  /** How many new entries this draw may bring: what a person asks for comes at once. */
+  private portion = PORTION;
+  private next = 0;
+
+  protected override willUpdate(changed: PropertyValues): void {
+    this.portion = changed.has("only") || changed.has("most") ? Infinity : PORTION;
+  }
+
   protected override render(): TemplateResult {
     const mine = (of: { app: string }): boolean => !this.app || !of.app || of.app === this.app;
     const entries = entriesOf(this.lines, this.now()).filter(mine);
     const groups = onlyOf(groupsOf(entries, this.questions.filter(mine)), this.only);
     const size = sizeOf(groups);
+    const shown = this.portionOf(newestOf(groups, this.most));
     return html`<section class="panel" aria-labelledby="title">
       <header>
         ${icon("list")}
@@ -44,7 +57,7 @@ export class TimelinePanel extends LitElement {
           groups.length
             ? html`<ol>
                 ${repeat(
-                  newestOf(groups, this.most),
+                  shown,
                   (group) => group.key,
                   (group) => groupTemplate(group, this.toggles),
                 )}
@@ -54,6 +67,14 @@ export class TimelinePanel extends LitElement {
         }
       </div>
     </section>`;
+  }
+
+  private portionOf(groups: readonly Group[]): readonly Group[] {
+    const shown = portionOf(groups, this.drawn, this.portion);
+    this.drawn = idsOf(shown);
+    clearTimeout(this.next);
+    if (this.drawn.size < idsOf(groups).size) this.next = window.setTimeout(() => this.requestUpdate(), NEXT);
+    return shown;
   }
 
   private readonly toggles: Opened = {

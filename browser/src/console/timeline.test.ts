@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { CAP, entriesOf, groupsOf, newestOf, onlyOf, sizeOf, withLine } from "./timeline";
+import { CAP, entriesOf, groupsOf, idsOf, newestOf, onlyOf, portionOf, sizeOf, withLine } from "./timeline";
 import type { Json, Line, Question } from "./types";
 
 const NOW = 1000;
@@ -191,4 +191,27 @@ test.each<[status: string, lines: Line[]]>([
   ["refused", [line("l", "outcome", 995, { ...LINK, decision: "deny", status: 403, reason: "policy-denied" })]],
 ])("a link is one entry: %s", (status, lines) => {
   expect(entriesOf(lines, NOW)).toMatchObject([{ id: "l", kind: "link", status }]);
+});
+
+const drawnOf = (groups: ReturnType<typeof groupsOf>, drawn: readonly string[], most: number): string[] => [
+  ...idsOf(portionOf(groups, new Set(drawn), most)),
+];
+
+test("the newest entries are drawn first, a few at a time, until all are", () => {
+  const own = (id: string, time: number) => line(id, "outcome", time, { initiator: "page", view: "v", status: 200 });
+  const groups = groupsOf(entriesOf([own("a", 1), own("b", 1.4), own("c", 9)], NOW));
+  expect(drawnOf(groups, [], 2)).toEqual(["c", "b"]);
+  expect(drawnOf(groups, ["c", "b"], 2)).toEqual(["c", "a", "b"]);
+});
+
+test("a call is drawn before what it caused, and what was drawn stays", () => {
+  const groups = groupsOf(entriesOf(CALL, NOW));
+  expect([drawnOf(groups, [], 0), drawnOf(groups, [], 1), drawnOf(groups, ["t1", "h1"], 0)]).toEqual([[], ["t1"], ["t1", "h1"]]);
+});
+
+test("an entry that ended is made once, and made anew of a line that comes later", () => {
+  const outcome = line("a", "outcome", 20, { status: 200 });
+  const [once] = entriesOf([outcome], NOW);
+  expect(entriesOf([outcome], NOW)[0]).toBe(once);
+  expect(entriesOf([line("a", "intent", 10, { url: "/late" }), outcome], NOW)[0]).toMatchObject({ started: 10, fields: { url: "/late" } });
 });

@@ -69,7 +69,7 @@ export function entriesOf(lines: readonly Line[], now: number): Entry[] {
     if (group) group.push(line);
     else byId.set(line.id, [line]);
   }
-  const entries = [...byId.values()].map((same) => entryOf(same, now));
+  const entries = [...byId.values()].map((same) => knownOf(same) ?? entryOf(same, now));
   return entries.sort((one, other) => one.started - other.started).slice(-CAP);
 }
 
@@ -122,9 +122,32 @@ export function newestOf(groups: readonly Group[], most: number): readonly Group
   return newest;
 }
 
+/** What of the groups is drawn next: the entries that `drawn` names, and the newest `most` of the others. */
+export function portionOf(groups: readonly Group[], drawn: ReadonlySet<string>, most: number): readonly Group[] {
+  const isDrawn = ({ id }: Entry): boolean => drawn.has(id) || most-- > 0;
+  return groups.flatMap((group) => {
+    if (group.head && !isDrawn(group.head)) return [];
+    const entries = [...group.entries].reverse().filter(isDrawn).reverse();
+    return group.head || entries.length ? [{ ...group, entries }] : [];
+  });
+}
+
+/** The ids of the entries in the groups, those of calls among them. */
+export function idsOf(groups: readonly Group[]): ReadonlySet<string> {
+  return new Set(groups.flatMap(({ head, entries }) => [...(head ? [head.id] : []), ...entries.map(({ id }) => id)]));
+}
+
 /** How many entries stand in the groups; a call without any counts as one. */
 export function sizeOf(groups: readonly Group[]): number {
   return groups.reduce((sum, { entries }) => sum + Math.max(1, entries.length), 0);
+}
+
+/** What ended does not change any more: the entries of outcomes, with how many lines they are made of. */
+const ended = new WeakMap<Line, { entry: Entry; lines: number }>();
+
+function knownOf(lines: readonly Line[]): Entry | undefined {
+  const known = lines.map((line) => ended.get(line)).find((found) => found);
+  return known && known.lines >= lines.length ? known.entry : undefined;
 }
 
 function entryOf(lines: readonly Line[], now: number): Entry {
@@ -136,7 +159,7 @@ function entryOf(lines: readonly Line[], now: number): Entry {
   const steps = stepsOf(fields);
   const took = outcome ? tookOf(intent, outcome, steps) : undefined;
   const started = intent?.time ?? first.time - (took ?? 0) / 1000;
-  return {
+  const entry: Entry = {
     id: first.id,
     kind: kindOf(fields),
     app: text(fields["app"]) ?? "",
@@ -152,6 +175,8 @@ function entryOf(lines: readonly Line[], now: number): Entry {
     steps,
     fields,
   };
+  if (outcome) ended.set(outcome, { entry, lines: lines.length });
+  return entry;
 }
 
 function statusOf(fields: JsonObject, done: boolean, age: number): Status {
