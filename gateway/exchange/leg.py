@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from gateway.errors import Reason, Refusal
 from gateway.exchange.record import Record
 from gateway.model import Caller, CanonicalRequest, Effect, Request
-from gateway.policy import Decision, Obligations, Policy, canonicalise, decide
+from gateway.policy import Decision, Obligations, Policy, canonicalise, canonicalising, decide
 from gateway.quick import quick
 
-_LONG: Final = 1024 * 1024
-"""Bytes of a body from which it is looked through in a thread."""
+_LONG: Final = 256 * 1024
+"""Bytes of a body from which others may run while it is looked through."""
 
 
 @quick
@@ -48,7 +48,7 @@ async def decided(
     `now` is in seconds since the epoch; `backend` is given where it is known already.
     """
     if len(request.body) > _LONG:
-        canonical = await asyncio.to_thread(canonicalise, policy, request, backend)
+        canonical = await _beside(policy, request, backend)
     else:
         canonical = canonicalise(policy, request, backend)
     decision = decide(policy, canonical, caller, now)
@@ -70,3 +70,17 @@ async def decided(
         limit = decision.obligations.request_limit
         raise Refusal(Reason.REQUEST_TOO_LARGE, f"The body has {len(canonical.body)} bytes; {limit} are allowed here.")
     return Leg(request, canonical, decision)
+
+
+async def _beside(policy: Policy, request: Request, backend: str | None) -> CanonicalRequest:
+    """`canonicalise`, with what others have to do in between."""
+    if policy.reads_body:  # what is parsed has no steps
+        return await asyncio.to_thread(canonicalise, policy, request, backend)
+    # In a thread, the search would take Python's lock again at each call that the event loop makes to the system.
+    steps = canonicalising(policy, request, backend)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast("CanonicalRequest", end.value)
+        await asyncio.sleep(0)

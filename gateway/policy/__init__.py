@@ -1,7 +1,7 @@
 """The policy: what may be asked of a backend and of a page's tools, decided without any I/O."""
 
 from gateway.policy.answers import Landing, answer_headers, landing
-from gateway.policy.canonical import canonicalise
+from gateway.policy.canonical import canonicalise, canonicalising
 from gateway.policy.decide import decide, decide_link, decide_tool
 from gateway.policy.expectations import TestFile
 from gateway.policy.explain import Explanation, Step, Tried, explain, explain_tool, outcome
@@ -84,6 +84,7 @@ __all__ = [
     "Window",
     "answer_headers",
     "canonicalise",
+    "canonicalising",
     "coverage",
     "decide",
     "decide_link",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Sequence
 from typing import Final
 from urllib.parse import unquote_plus
 
@@ -13,8 +13,8 @@ from gateway.model import Headers
 
 NAME: Final = "_method"
 
-_SLICE: Final = 1024 * 1024
-"""Bytes that are looked through at a time: other threads may run in between."""
+_SLICE: Final = 128 * 1024
+"""Bytes that are looked through in one step."""
 
 _PLAIN = re.compile(rb"_method", re.IGNORECASE)
 # Each begins with bytes that stand for themselves, for which `re` looks much faster than for anything else.
@@ -31,28 +31,35 @@ _LONGEST: Final = 6 * len(NAME) + 2
 _SPACE: Final = b" \t\n\r\f\v"
 
 
-def method_override(query: str, headers: Headers, body: bytes) -> str | None:
-    """Where a `_method` parameter stands (`query`, `form` or `JSON body`), None where there is none."""
+def method_override(query: str, headers: Headers, body: bytes) -> Generator[None, None, str | None]:
+    """Where a `_method` parameter stands (`query`, `form` or `JSON body`), None where there is none; in short steps."""
     if query and _names(query):
         return "query"
     media_type = next((value for name, value in headers if name == "content-type"), "").split(";")[0].strip().lower()
     if media_type == "application/json" or media_type.endswith("+json"):
-        return "JSON body" if _mentions(body) and _in_json(body) else None
+        return "JSON body" if (yield from _is_any(_is_key, _KEY, body)) and _in_json(body) else None
     if media_type == "multipart/form-data":
-        return "form" if any(_is_field(body, *found.span()) for found in _found(_PLAIN, body)) else None
+        return "form" if (yield from _is_any(_is_field, (_PLAIN,), body)) else None
     if media_type in ("application/x-www-form-urlencoded", ""):
-        spans = (found.span() for pattern in _ENCODED for found in _found(pattern, body))
-        return "form" if any(_is_parameter(body, *span) for span in spans) else None
+        return "form" if (yield from _is_any(_is_parameter, _ENCODED, body)) else None
     return None
 
 
-def _mentions(body: bytes) -> bool:
-    return b"_method" in body or b"\\u" in body
-
-
-def _found(pattern: re.Pattern[bytes], body: bytes) -> Iterator[re.Match[bytes]]:
+def _is_any(
+    test: Callable[[bytes, int, int], bool], patterns: Sequence[re.Pattern[bytes]], body: bytes
+) -> Generator[None, None, bool]:
     for start in range(0, len(body), _SLICE):
-        yield from pattern.finditer(body, start, start + _SLICE + _LONGEST)
+        if start:
+            yield
+        for pattern in patterns:
+            if any(test(body, *found.span()) for found in pattern.finditer(body, start, start + _SLICE + _LONGEST)):
+                return True
+    return False
+
+
+def _is_key(body: bytes, start: int, end: int) -> bool:
+    """To be told by its parser."""
+    return True
 
 
 def _is_parameter(body: bytes, start: int, end: int) -> bool:
@@ -75,9 +82,12 @@ def _is_field(body: bytes, start: int, end: int) -> bool:
 
 
 def _before_space(body: bytes, end: int) -> int:
-    while end and body[end - 1] in _SPACE:
-        end -= 1
-    return end
+    while end:
+        start = max(0, end - _SLICE)
+        if kept := len(body[start:end].rstrip(_SPACE)):
+            return start + kept
+        end = start
+    return 0
 
 
 def _is_word(byte: bytes) -> bool:
@@ -89,12 +99,7 @@ def _names(text: str) -> bool:
 
 
 def _in_json(body: bytes) -> bool:
-    """Whether the object has that key; where a body has too many parts to be read, whether anything in it is so named.
-
-    What is not spelled there is not looked for: to read a large body would hold up all others.
-    """
-    if not any(True for pattern in _KEY for _ in _found(pattern, body)):
-        return False
+    """Whether the object, in which that key is spelled, has it; where it has too many parts to be read, it may."""
     if is_bulky(body):
         return True
     try:

@@ -1,21 +1,60 @@
 """Deciding on one request."""
 
+import asyncio
 import threading
+from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from gateway.model import BodyType, Request
-from gateway.policy import canonicalise
-from tests.exchange.house import PAGE, built
+from gateway.model import BodyType, CanonicalRequest, Request
+from gateway.policy import canonicalise, canonicalising
+from tests.exchange.house import PAGE, POLICY, built
+
+LARGE = bytes(2 * 1024 * 1024)
+READS = POLICY + "  - {path: /api/read, methods: [POST], when: request.body.total == 1}\n"
 
 
-@pytest.mark.parametrize(("size", "beside"), [(100, False), (2 * 1024 * 1024, True)])
-async def test_a_large_body_is_looked_through_beside_the_event_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, beside: bool
-) -> None:
+def large() -> Request:
+    """A request whose body takes a while to look through."""
+    return Request("POST", "/api/items", body=LARGE, body_type=BodyType.BASE64)
+
+
+async def test_others_run_while_a_large_body_is_looked_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes out as it came in all the same."""
+    turns = 0
+    seen: list[int] = []
+
+    def noted(*given: Any) -> Generator[None, None, CanonicalRequest]:
+        steps = canonicalising(*given)
+        while True:
+            seen.append(turns)
+            try:
+                next(steps)
+            except StopIteration as end:
+                return cast("CanonicalRequest", end.value)
+            yield
+
+    async def turn() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr("gateway.exchange.leg.canonicalising", noted)
+    async with built(tmp_path, request_limit=4 * 1024 * 1024) as house:
+        other = asyncio.create_task(turn())
+        response = await house.exchange.run(large(), PAGE)
+        other.cancel()
+        assert (response.status, house.shop.sent[0].body == LARGE) == (200, True)
+    assert len(seen) == len(set(seen)) == 16
+
+
+async def test_a_large_body_that_a_rule_reads_is_parsed_in_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parsing has no steps between which others could run."""
     threads: list[int] = []
 
     def noted(*given: Any) -> Any:
@@ -23,8 +62,6 @@ async def test_a_large_body_is_looked_through_beside_the_event_loop(
         return canonicalise(*given)
 
     monkeypatch.setattr("gateway.exchange.leg.canonicalise", noted)
-    async with built(tmp_path, request_limit=4 * 1024 * 1024) as house:
-        body = bytes(size)
-        response = await house.exchange.run(Request("POST", "/api/items", body=body, body_type=BodyType.BASE64), PAGE)
-        assert (response.status, house.shop.sent[0].body == body) == (200, True)
-    assert [thread != threading.get_ident() for thread in threads] == [beside]
+    async with built(tmp_path, READS, request_limit=4 * 1024 * 1024) as house:
+        await house.exchange.run(large(), PAGE)
+    assert [thread != threading.get_ident() for thread in threads] == [True]

@@ -1,6 +1,8 @@
 """A `_method` in a body is found wherever a server's parser would find it, in a large body too."""
 
 import re
+from collections.abc import Generator
+from typing import TypeVar
 from urllib.parse import unquote_plus
 
 import pytest
@@ -8,12 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.bulk import MOST
+from gateway.model import Headers
 from gateway.policy import overrides
 from gateway.policy.overrides import method_override
 
+T = TypeVar("T")
+
 FORM = (("content-type", "application/x-www-form-urlencoded"),)
-JSON = (("content-type", "application/json"),)
 MULTIPART = (("content-type", "multipart/form-data; boundary=x"),)
+JSON = (("content-type", "application/json"),)
 
 FIELD = re.compile(rb"\bname\s*=\s*(?:\"_method\"|'_method'|_method\b)", re.IGNORECASE)
 """What a lenient parser takes for the field."""
@@ -24,18 +29,28 @@ SPELLED = st.tuples(*(st.sampled_from([c, f"\\u00{ord(c):02x}", f"\\u00{ord(c):0
 MADE = st.lists(st.one_of(st.sampled_from(WORDS + OTHERS), st.binary(max_size=3))).map(b"".join)
 
 
+def steps_of(search: Generator[None, None, T]) -> tuple[T, int]:
+    """What a search finds, and in how many steps."""
+    for steps in range(1, 100):
+        try:
+            next(search)
+        except StopIteration as end:
+            return end.value, steps
+    raise AssertionError("it does not end")
+
+
 @given(MADE)
 def test_a_form_is_read_as_its_parser_reads_it(body: bytes) -> None:
     """Decoded, between separators."""
     text = body.decode(errors="replace")
     named = any(unquote_plus(part.partition("=")[0]) == "_method" for part in re.split("[&;]", text))
-    assert method_override("", FORM, body) == ("form" if named else None)
+    assert steps_of(method_override("", FORM, body)) == ("form" if named else None, 1)
 
 
 @given(MADE)
 def test_a_multipart_form_is_read_as_its_parser_reads_it(body: bytes) -> None:
     """Whatever stands around the name."""
-    assert method_override("", MULTIPART, body) == ("form" if FIELD.search(body) else None)
+    assert steps_of(method_override("", MULTIPART, body)) == ("form" if FIELD.search(body) else None, 1)
 
 
 @pytest.mark.parametrize("before", range(-12, 3))
@@ -45,7 +60,12 @@ def test_nothing_hides_between_two_slices(monkeypatch: pytest.MonkeyPatch, befor
     start = 1000 + before
     form = b"x" * (start - 1) + b"&" + b"%5Fmethod" + b"=PUT"
     multipart = b"x" * (start - 6) + b' name="_method"'
-    assert (method_override("", FORM, form), method_override("", MULTIPART, multipart)) == ("form", "form")
+    json = b'{"x": "' + b"x" * (start - 10) + b'","_method":1}'
+    found = [
+        steps_of(method_override("", headers, body))[0]
+        for headers, body in ((FORM, form), (MULTIPART, multipart), (JSON, json))
+    ]
+    assert found == ["form", "form", "JSON body"]
 
 
 @given(
@@ -56,7 +76,7 @@ def test_an_object_is_read_as_its_parser_reads_it(name: str, around: str) -> Non
     """The key of the object itself, however it is spelled, and nothing else."""
     text = around.replace("%s", name)
     named = around in ('{"%s":1}', '{"a":1, "%s" :1}')
-    assert method_override("", JSON, text.encode()) == ("JSON body" if named else None)
+    assert steps_of(method_override("", JSON, text.encode()))[0] == ("JSON body" if named else None)
 
 
 @pytest.mark.parametrize(
@@ -65,4 +85,18 @@ def test_an_object_is_read_as_its_parser_reads_it(name: str, around: str) -> Non
 def test_an_object_that_is_too_large_to_be_read_has_no_such_name_at_all(name: str, found: str | None) -> None:
     """To find where in it the name stands would hold up all others."""
     text = f'{{"a":{{"{name}":[{"[]," * MOST}1]}}}}'
-    assert method_override("", JSON, text.encode()) == found
+    assert steps_of(method_override("", JSON, text.encode()))[0] == found
+
+
+def test_space_before_a_name_is_no_matter_of_its_length() -> None:
+    """It is passed over by the slice."""
+    body = b"name" + b" " * overrides._SLICE * 3 + b"=" + b"\n" * overrides._SLICE * 2 + b"_method"
+    assert steps_of(method_override("", MULTIPART, body))[0] == "form"
+    assert steps_of(method_override("", MULTIPART, body[4:]))[0] is None
+
+
+@pytest.mark.parametrize("headers", [FORM, MULTIPART, JSON, ()])
+def test_a_large_body_takes_a_step_for_each_slice(headers: Headers) -> None:
+    """So that others can run in between."""
+    body = b'"' + bytes(overrides._SLICE * 3) + b'"'
+    assert steps_of(method_override("", headers, body)) == (None, 4)
