@@ -18,7 +18,7 @@ from tests.leaks.watch import environment
 from tests.world import bound, free_port
 
 ROOT = Path(gateway.__file__).parent.parent
-COMMAND = (sys.executable, "-c", "from gateway.cli import main; main()", "serve")
+COMMAND = (sys.executable, "-c", "from gateway.cli import main; main()")
 
 
 def write(folder: Path, port: int, backend: int = 9) -> None:
@@ -34,10 +34,11 @@ def write(folder: Path, port: int, backend: int = 9) -> None:
 
 
 @asynccontextmanager
-async def process(folder: Path, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def process(folder: Path, *arguments: str, command: str = "serve") -> AsyncIterator[asyncio.subprocess.Process]:
     """The command in `folder`; killed at the end if it still runs."""
     started = await asyncio.create_subprocess_exec(
         *COMMAND,
+        command,
         *arguments,
         cwd=folder,
         env=environment(),

@@ -41,8 +41,8 @@ META: dict[str, Any] = {
 }
 
 
-def shop(ran: Callable[[str], None] = lambda _: None) -> McpServer[Any]:
-    """A server with an app, and a tool of each visibility; `ran` is told of each call."""
+def shop(ran: Callable[[str], None] = lambda _: None, who: str = "shop") -> McpServer[Any]:
+    """A server with an app, and a tool of each visibility; `ran` is told of each call. What it says is of `who`."""
 
     def tool(name: str, ui: dict[str, Any] | None) -> types.Tool:
         return types.Tool(name=name, input_schema={"type": "object"}, _meta={"ui": ui} if ui else None)
@@ -64,27 +64,27 @@ def shop(ran: Callable[[str], None] = lambda _: None) -> McpServer[Any]:
             for level in ("debug", "error"):
                 await context.session.send_log_message(level, f"at {level}", related_request_id=context.request_id)
         return types.CallToolResult(
-            content=[types.TextContent(type="text", text=f"{params.name} ran")], _meta={"kept": True}
+            content=[types.TextContent(type="text", text=f"{params.name} ran")], _meta={"kept": True, "who": who}
         )
 
     async def list_resources(_: Any, __: Any) -> types.ListResourcesResult:
-        return types.ListResourcesResult(resources=[types.Resource(uri=UI, name="app")])
+        return types.ListResourcesResult(resources=[types.Resource(uri=UI, name="app", title=who)])
 
     async def list_templates(_: Any, __: Any) -> types.ListResourceTemplatesResult:
-        template = types.ResourceTemplate(uri_template="shop://item/{id}", name="item")
+        template = types.ResourceTemplate(uri_template="shop://item/{id}", name="item", title=who)
         return types.ListResourceTemplatesResult(resource_templates=[template])
 
     async def read_resource(_: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         content = types.TextResourceContents(
             uri=params.uri, mime_type="text/html;profile=mcp-app", text=HTML, _meta=META
         )
-        return types.ReadResourceResult(contents=[content], _meta=META)
+        return types.ReadResourceResult(contents=[content], _meta={**META, "who": who})
 
     async def list_prompts(_: Any, __: Any) -> types.ListPromptsResult:
-        return types.ListPromptsResult(prompts=[types.Prompt(name="greet")])
+        return types.ListPromptsResult(prompts=[types.Prompt(name="greet", title=who)])
 
     async def get_prompt(_: Any, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-        text = types.TextContent(type="text", text=f"hello from {params.name}")
+        text = types.TextContent(type="text", text=f"hello from {params.name} of {who}")
         return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=text)])
 
     async def complete(_: Any, params: types.CompleteRequestParams) -> types.CompleteResult:
@@ -162,16 +162,25 @@ ERAS = pytest.mark.parametrize("era", ["", "legacy", "modern"])
 
 @asynccontextmanager
 async def opened(
-    tmp_path: Path, era: str = "", *, server: McpServer[Any] | None = None, policy: str = POLICY, more: str = ""
+    tmp_path: Path,
+    era: str = "",
+    *,
+    server: McpServer[Any] | None = None,
+    policy: str = POLICY,
+    more: str = "",
+    beside: str = "",
 ) -> AsyncIterator[View]:
-    """A view of the shop's app; the shop, or another `server` with its app, speaks both eras, or one."""
+    """A view of the shop's app; the shop, or another `server` with its app, speaks both eras, or one.
+
+    `beside` are upstreams before it.
+    """
     door = Server(bound())
     (tmp_path / "app.yaml").write_text("version: 1\n", "utf-8")
     (tmp_path / "shop.yaml").write_text(policy, "utf-8")
     async with over_http(server or shop(), only=era) as url:
         (tmp_path / "gateway.yaml").write_text(
             f"server: {{listen: 127.0.0.1:{door.port}}}\n"
-            f"upstreams:\n  shop: {{url: '{url}', network: private, policy: shop.yaml{more}}}\n"
+            f"upstreams:\n{beside}  shop: {{url: '{url}', network: private, policy: shop.yaml{more}}}\n"
             f"apps:\n  shown: {{source: {{upstream: shop, resource: '{UI}'}}, policy: app.yaml}}\n",
             "utf-8",
         )
@@ -238,8 +247,30 @@ async def test_a_view_reaches_resources_and_prompts_of_its_upstream(tmp_path: Pa
         assert [one["uriTemplate"] for one in templates] == ["shop://item/{id}"]
         assert [one["name"] for one in (await view.result("prompts/list"))["prompts"]] == ["greet"]
         said = await view.result("prompts/get", name="greet")
-        assert said["messages"][0]["content"]["text"] == "hello from greet"
+        assert said["messages"][0]["content"]["text"] == "hello from greet of shop"
         assert await view.result("ping") == {}
+
+
+def twin() -> McpServer[Any]:
+    """A server with the very same names."""
+    return shop(who="twin")
+
+
+@ERAS
+async def test_a_view_reaches_its_own_upstream_where_another_has_the_same_names(tmp_path: Path, era: str) -> None:
+    """Each of its requests, although that one stands first."""
+    beside = '  twin: {server: "tests.doors.test_upstream_views:twin"}\n'
+    async with opened(tmp_path, era, beside=beside) as view:
+        assert (await view.result("tools/call", name="both", arguments={}))["_meta"]["who"] == "shop"
+        assert (await view.result("resources/read", uri=UI))["_meta"]["who"] == "shop"
+        for kind, method in (
+            ("resources", "resources/list"),
+            ("resourceTemplates", "resources/templates/list"),
+            ("prompts", "prompts/list"),
+        ):
+            assert [one["title"] for one in (await view.result(method))[kind]] == ["shop"]
+        said = await view.result("prompts/get", name="greet")
+        assert said["messages"][0]["content"]["text"] == "hello from greet of shop"
 
 
 @ERAS

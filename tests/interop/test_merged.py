@@ -172,17 +172,43 @@ async def test_two_upstreams_with_apps_need_a_trust_group(tmp_path: Path) -> Non
         assert str(read.uri) == "ui://b/clock/app.html"
 
 
-async def test_tools_of_apps_are_not_for_clients_that_show_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mount", ["/a", ""])
+async def test_tools_of_apps_are_not_for_clients_that_show_none(tmp_path: Path, mount: str, mode: str) -> None:
     """On a mount of its own, too: the default is model and app, and `app` alone is hidden from models."""
+    prefix = "" if mount else "a_"
     async with gateway(tmp_path, inside("a")) as mcp:
-        async with Client(f"{mcp}/a") as client:
-            assert {tool.name for tool in (await client.list_tools()).tools} == {"show", "both"}
-            refused = await client.call_tool("tick")
+        async with Client(mcp + mount, mode=mode) as client:
+            listed = {tool.name for tool in (await client.list_tools()).tools}
+            assert {f"{prefix}show", f"{prefix}both"} <= listed
+            assert f"{prefix}tick" not in listed
+            for name in ("show", "both"):
+                assert text(await client.call_tool(prefix + name)) == f"clock {name}"
+            refused = await client.call_tool(f"{prefix}tick")
             assert refused.is_error
             assert "not-an-app" in text(refused)
-        async with Client(f"{mcp}/a", extensions=UI) as client:
-            assert {tool.name for tool in (await client.list_tools()).tools} == {"show", "both", "tick"}
-            assert text(await client.call_tool("tick")) == "clock tick"
+        async with Client(mcp + mount, mode=mode, extensions=UI) as client:
+            assert f"{prefix}tick" in {tool.name for tool in (await client.list_tools()).tools}
+            assert text(await client.call_tool(f"{prefix}tick")) == "clock tick"
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mount", ["/a", ""])
+@pytest.mark.parametrize("runtime", [True, False])
+async def test_the_runtime_is_added_where_the_configuration_says_so(
+    tmp_path: Path, runtime: bool, mount: str, mode: str
+) -> None:
+    """First in the page, at every mount; else the page is as its upstream wrote it."""
+    async with (
+        gateway(tmp_path, inside("a", f", runtime: {str(runtime).lower()}")) as mcp,
+        Client(mcp + mount, mode=mode, extensions=UI) as client,
+    ):
+        await client.list_tools()
+        [content] = (await client.read_resource("ui://clock/app.html" if mount else "ui://a/clock/app.html")).contents
+        assert isinstance(content, types.TextResourceContents)
+        assert content.text.endswith("<p>clock</p>")
+        assert content.text.startswith("<script>") is runtime
+        assert ("modelContext" in content.text) is runtime
 
 
 async def test_an_upstream_that_is_slow_is_waited_for_once(tmp_path: Path) -> None:
