@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,29 @@ def test_what_cannot_be_packed_is_named(tmp_path: Path, as_json: bool) -> None:
         assert [problem["line"] for problem in json.loads(done.stdout)["problems"]] == [1, 2]
     else:
         assert len(done.output.splitlines()) == 2
+
+
+def test_what_is_said_of_a_file(tmp_path: Path) -> None:
+    """Its size to the byte, the title and the base that it is given, and what the policy lets stand in it."""
+    page = '<img src="/api/a.png"><iframe src="https://maps.example/"></iframe>'
+    folder, output = write(tmp_path / "app", index__html=page), tmp_path / "out.html"
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(
+        "version: 1\nframes: [https://maps.example]\nbackends: {a: {url: https://a.example}}\n"
+        "routes: [{path: '/api/**', methods: [GET]}]\n",
+        "utf-8",
+    )
+    more = ["--policy", str(policy), "--title", "My app", "--base", "/shop/", "--output", str(output)]
+    assert CliRunner().invoke(main, ["pack", str(folder)]).exit_code == 2
+    done = CliRunner().invoke(main, ["pack", str(folder), *more])
+    size = re.search(r"([0-9,]+) bytes, of which [0-9,]+ are the view runtime", done.output)
+    assert size is not None
+    assert int(size[1].replace(",", "")) == output.stat().st_size
+    made = output.read_text("utf-8")
+    assert page in made
+    assert "&quot;title&quot;: &quot;My app&quot;, &quot;base&quot;: &quot;/shop/&quot;" in made
+    said = json.loads(CliRunner().invoke(main, ["pack", str(folder), *more, "--json"]).stdout)
+    assert said["meta"]["csp"]["frameDomains"] == ["https://maps.example"]
 
 
 def test_an_id_that_no_app_can_have(tmp_path: Path) -> None:

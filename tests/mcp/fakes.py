@@ -331,6 +331,7 @@ class Mount:
     fast_path: bool = True
     front: bool = False
     sessions_each: int = 1000
+    session_idle: float = 1800.0
     apps: dict[str, Packed] = field(default_factory=lambda: {id: packed(id) for id in ("cart", "todo")})
     storage: FakeStorage = field(default_factory=FakeStorage)
 
@@ -354,6 +355,7 @@ class Mount:
             principal=lambda request: principal_of(request.headers.get("x-user")),
             fast_path=self.fast_path,
             sessions_each=self.sessions_each,
+            session_idle=self.session_idle,
             silence=SILENCE,
         )
         async with face:

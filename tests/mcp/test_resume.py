@@ -52,6 +52,28 @@ async def test_one_principal_does_not_take_all_sessions() -> None:
     assert statuses == [200, 200, 503, 200]
 
 
+async def test_a_session_that_nobody_uses_ends() -> None:
+    """Its place is free then, and its id is none any more."""
+    async with Mount(sessions_each=1, session_idle=0.3).serve() as served, aiohttp.ClientSession() as http:
+        first = await opened(http, served.url)
+        async with asyncio.timeout(20):
+            while (status := await greeted(http, served.url)) != 200:
+                assert status == 503
+                await asyncio.sleep(0.05)
+        async with http.post(
+            served.url, json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, headers=first
+        ) as answer:
+            assert answer.status == 404
+
+
+async def greeted(http: aiohttp.ClientSession, url: str) -> int:
+    """The status with which a new session is answered."""
+    params = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}}
+    message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+    async with http.post(url, json=message, headers=ACCEPT) as answer:
+        return answer.status
+
+
 async def event(answer: aiohttp.ClientResponse) -> dict[str, str]:
     """The next event of a stream."""
     found: dict[str, str] = {}

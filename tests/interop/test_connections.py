@@ -1,0 +1,142 @@
+"""When an upstream is connected to, how often it is tried again, and what is told of how it stands."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import mcp_types as types
+import pytest
+from mcp import Client
+from mcp.client.session import ClientRequestContext
+from mcp.server import Server as McpServer
+from pydantic import FileUrl
+
+from gateway.mcp.upstreams import link
+from gateway.mcp.upstreams.conversation import Carrier, UpstreamLost
+from gateway.mcp.upstreams.link import Link
+from tests.interop.probe import said, text
+from tests.interop.serving import gateway, over_http
+from tests.world import local_client
+
+ROOT = Path(__file__).parents[2]
+MARKED = (
+    "import pathlib, runpy, sys; pathlib.Path(sys.argv[1]).touch(); runpy.run_module({module!r}, run_name='__main__')"
+)
+
+
+def marked(file: Path, more: dict[str, Any] | None = None) -> str:
+    """A probe that leaves a file when it starts, as an upstream of gateway.yaml."""
+    command = [sys.executable, "-c", MARKED.format(module="tests.interop.probe"), str(file)]
+    return json.dumps({"command": command, "cwd": str(ROOT), **(more or {})})
+
+
+async def test_an_upstream_is_started_when_it_is_needed(tmp_path: Path) -> None:
+    """Or with the gateway, where it is not lazy."""
+    needed, eager = tmp_path / "needed", tmp_path / "eager"
+    lines = f"needed: {marked(needed)}\neager: {marked(eager, {'lazy': False})}"
+    async with gateway(tmp_path, lines) as mcp:
+        async with asyncio.timeout(30):
+            while not eager.exists():
+                await asyncio.sleep(0.05)
+        assert not needed.exists()
+        async with Client(f"{mcp}/needed") as client:
+            assert text(await client.call_tool("plain")).startswith("plain of probe")
+        assert needed.exists()
+
+
+async def test_an_upstream_that_fails_is_left_alone_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From half a second to half a minute, as long as somebody wants it."""
+    waits: list[float] = []
+    enough = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 9:
+            enough.set()
+            await asyncio.Event().wait()
+
+    def dial() -> Carrier:
+        raise UpstreamLost("nobody is there")
+
+    monkeypatch.setattr(link, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": sleep}))
+    one = Link(
+        "up", dial, {}, modern=True, patience=1, most=1,
+        heard=lambda *_: None, renewed=lambda _: None, wanted=lambda: True,
+    )  # fmt: skip
+    running = asyncio.ensure_future(one.run())
+    await enough.wait()
+    running.cancel()
+    assert waits == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+
+
+async def test_the_console_and_the_metrics_tell_which_upstream_fails(tmp_path: Path) -> None:
+    """With what is wrong; one that stands is named as that."""
+    dead = json.dumps({"command": [sys.executable, "-c", "raise SystemExit(3)"], "lazy": False})
+    async with gateway(tmp_path, f"dead: {dead}\ngood: {marked(tmp_path / 'good')}") as mcp, Client(f"{mcp}/good"):
+        origin = mcp[:-4].replace("localhost", "gateway.localhost")
+        own = {"origin": origin, "sec-fetch-site": "same-origin"}
+        async with local_client() as http, asyncio.timeout(30):
+            told: list[str] = []
+            while not told:
+                await asyncio.sleep(0.05)
+                async with http.get(f"{origin}/api/state", headers=own) as answer:
+                    told = [one["message"] for one in (await answer.json())["problems"]]
+            async with http.get(f"{mcp[:-4]}/metrics", headers={"webmcp-gateway-client": "1"}) as answer:
+                metrics = await answer.text()
+    assert ["status 3" in one and one.startswith("dead: ") for one in told] == [True]
+    assert 'upstream_up{upstream="dead"} 0.0' in metrics
+    assert 'upstream_up{upstream="good"} 1.0' in metrics
+
+
+class Rooted:
+    """A server of the handshake that asks for its client's folders, and hears when these are others."""
+
+    def __init__(self) -> None:
+        self.heard = asyncio.Event()
+        self.server: McpServer[Any] = McpServer("rooted", on_list_tools=self._list_tools, on_call_tool=self._call_tool)
+        self.server.middleware.insert(0, self._hear)
+
+    async def _hear(self, ctx: Any, call_next: Any) -> Any:
+        if ctx.method == "notifications/roots/list_changed":
+            self.heard.set()
+        return await call_next(ctx)
+
+    async def _list_tools(self, _: Any, __: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[types.Tool(name="folders", input_schema={"type": "object"})])
+
+    async def _call_tool(self, context: Any, _: Any) -> types.CallToolResult:
+        with warnings.catch_warnings(action="ignore"):  # the SDK warns of roots, whose days are counted
+            found = await context.session.list_roots()
+        return said(" ".join(str(root.uri) for root in found.roots))
+
+
+@pytest.mark.parametrize("mount", ["/up", ""])
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_an_upstream_asks_for_the_folders_of_its_client(tmp_path: Path, mode: str, mount: str) -> None:
+    """And hears from a session when they are others."""
+    folders = ["file:///one"]
+
+    async def roots(context: ClientRequestContext) -> types.ListRootsResult | types.ErrorData:
+        return types.ListRootsResult(roots=[types.Root(uri=FileUrl(folder)) for folder in folders])
+
+    rooted = Rooted()
+    async with (
+        over_http(rooted.server, only="legacy") as url,
+        gateway(tmp_path, f'up: {{url: "{url}", network: private}}') as mcp,
+        Client(mcp + mount, mode=mode, list_roots_callback=roots) as client,
+    ):
+        name = "folders" if mount else "up_folders"
+        await client.list_tools()
+        assert text(await client.call_tool(name)) == "file:///one"
+        folders.append("file:///two")
+        if mode == "legacy":
+            await client.session.send_notification(types.RootsListChangedNotification())
+            async with asyncio.timeout(20):
+                await rooted.heard.wait()
+        assert text(await client.call_tool(name)) == "file:///one file:///two"
