@@ -23,6 +23,7 @@ from gateway.config import Config, Notices, Reading, UpstreamApp
 from gateway.doors import mcp as mcp_door
 from gateway.doors.access import Site
 from gateway.doors.answers import refused
+from gateway.doors.bodies import Bodies
 from gateway.doors.bridge import BridgeDoor
 from gateway.doors.connections import ConnectionsDoor
 from gateway.doors.console import ConsoleDoor, Logout
@@ -234,7 +235,10 @@ class _Gateway:
         faces = self._apps.part(lambda app: app.face)
         resources = self._apps.part(lambda app: app.packed.resource)
         answers = self._apps.part(lambda app: app.answers)
-        bridge = BridgeDoor(self._views, self._approvals, answers, resources, self._streams, self._standing)
+        bodies = Bodies(room=self._config.mcp.bodies, each=self._config.mcp.bodies_each)
+        bridge = BridgeDoor(
+            self._views, self._approvals, answers, resources, self._streams, self._standing, bodies=bodies
+        )
         admitted = admission(
             self._config,
             self._database,

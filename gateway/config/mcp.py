@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gateway.documents import Section
+from gateway.model import LARGEST_BODY
 
 
 @dataclass(frozen=True, slots=True)
 class Mcp:
     """`sessions` is how many of the handshake protocols may be open in one mount; `session_idle` is in seconds.
 
-    `sessions_each` is how many of those one principal may have, and `views_each` how many live views.
+    `sessions_each` is how many of those one principal may have, and `views_each` how many live views. `bodies` is how
+    many bytes may be under way beside the frames of the bridge, `bodies_each` those of one principal.
     """
 
     fast_path: bool = True
@@ -19,6 +21,8 @@ class Mcp:
     sessions_each: int = 1000
     session_idle: float = 1800.0
     views_each: int = 32
+    bodies: int = 1024 * 1024 * 1024
+    bodies_each: int = 4 * LARGEST_BODY
 
 
 def read_mcp(section: Section) -> Mcp:
@@ -27,10 +31,16 @@ def read_mcp(section: Section) -> Mcp:
     idle = section.duration("session_idle", default.session_idle)
     if idle <= 0:
         section.problem("must be longer than nothing, such as 30m", "session_idle")
+    bodies, bodies_each = section.size("bodies", default.bodies), section.size("bodies_each", default.bodies_each)
+    for key, size in (("bodies", bodies), ("bodies_each", bodies_each)):
+        if size < LARGEST_BODY:
+            section.problem(f"must leave room for the largest body, {LARGEST_BODY // 2**20}MiB", key)
     return Mcp(
         fast_path=section.flag("fast_path", default.fast_path),
         sessions=section.integer("sessions", default.sessions, minimum=1),
         sessions_each=section.integer("sessions_each", default.sessions_each, minimum=1),
         session_idle=idle,
         views_each=section.integer("views_each", default.views_each, minimum=1),
+        bodies=bodies,
+        bodies_each=bodies_each,
     )

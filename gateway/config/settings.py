@@ -211,6 +211,8 @@ SETTINGS: Final = (
     Setting("mcp.sessions_each", "1000", "Those that one caller may have open in one mount."),
     Setting("mcp.session_idle", "30m", "After how long without a request such a session ends."),
     Setting("mcp.views_each", "32", "Live views that one person may have: a page that opens more harms itself alone."),
+    Setting("mcp.bodies", "1GiB", "Bytes of large bodies that may be under way beside the frames of the bridge."),
+    Setting("mcp.bodies_each", "256MiB", "Those of one caller."),
     Setting("telemetry.otlp", "", "Traces go to this OTLP/HTTP collector, such as http://127.0.0.1:4318."),
     Setting("telemetry.authorization", "", "The collector's Authorization header: ${env:NAME} or ${file:path}."),
     Setting("telemetry.network", "private", "Where the collector may be: public, private, or a list of CIDRs."),

@@ -26,8 +26,11 @@ MOST = 1024
 EACH = 256
 """Bodies that may wait for one principal."""
 
-TOTAL = 4 * LARGEST_BODY
-"""Bytes that may be under way for one principal, from their first one to the answer of the call that took them."""
+ROOM = 1024 * 1024 * 1024
+"""Bytes that may be under way in all, from their first one to the answer of the call that took them."""
+
+ROOM_EACH = 4 * LARGEST_BODY
+"""Those of one principal."""
 
 _LONG = 1024 * 1024
 """Bytes from which it is worth a thread to put them together."""
@@ -46,11 +49,20 @@ class _Body:
 
 
 class Bodies:
-    """The bodies that wait."""
+    """The bodies that wait: of `room` bytes in all, `each` for one principal."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, room: int = ROOM, each: int = ROOM_EACH) -> None:
         self._clock = clock
+        self._room = room
+        self._each = each
         self._bodies: dict[str, _Body] = {}
+
+    def full(self, size: int) -> bool:
+        """Whether all principals together leave no room for `size` bytes."""
+        now = self._clock()
+        for old in [old for old, body in self._bodies.items() if body.expires < now]:
+            del self._bodies[old]
+        return len(self._bodies) >= MOST or sum(body.size for body in self._bodies.values()) + size > self._room
 
     def put(self, id: str, principal: str, content: str | bytes) -> bool:
         """Keep `content` until it is taken. False if the id is none, or used, or too much waits."""
@@ -101,13 +113,10 @@ class Bodies:
         self._bodies.pop(id, None)
 
     def _reserve(self, id: str, principal: str, size: int) -> bool:
-        now = self._clock()
-        for old in [old for old, body in self._bodies.items() if body.expires < now]:
-            del self._bodies[old]
-        mine = [body.size for body in self._bodies.values() if body.principal == principal]
-        if not _ID.fullmatch(id) or id in self._bodies or len(self._bodies) >= MOST:
+        if self.full(size) or not _ID.fullmatch(id) or id in self._bodies:
             return False
-        if len(mine) >= EACH or sum(mine) + size > TOTAL:
+        mine = [body.size for body in self._bodies.values() if body.principal == principal]
+        if len(mine) >= EACH or sum(mine) + size > self._each:
             return False
         self._bodies[id] = _Body(principal, size, float("inf"))
         return True

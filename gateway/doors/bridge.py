@@ -129,6 +129,9 @@ class BridgeDoor:
         return socket
 
     async def _put_body(self, request: web.Request) -> web.Response:
+        if self.bodies.full(request.content_length or 0):
+            detail = "The bodies of all callers together leave no room at present; `mcp.bodies` says how much there is."
+            return refused(503, "no-room", detail, {"retry-after": "1"})
         try:
             kept = await self.bodies.receive(request.match_info["id"], request, request[PRINCIPAL].id)
         except web.HTTPLengthRequired:

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -19,7 +20,7 @@ from gateway.doors.bodies import LIFE, Bodies
 from gateway.doors.tickets import Tickets
 from gateway.model import LOCAL, Channel
 from gateway.views.precedence import Precedence
-from tests.world import World
+from tests.world import World, running
 
 LOCAL_OTHER = replace(LOCAL, subject="other")
 PROTOCOL = "webmcp-gateway.v1"
@@ -295,6 +296,33 @@ def test_nobody_takes_the_room_of_others() -> None:
     assert tickets.redeem(kept, "o") is not None
     assert not all(bodies.put(f"{number:032}", LOCAL.id, "{}") for number in range(2000))
     assert bodies.put("a" * 32, LOCAL_OTHER.id, "{}")
+
+
+def test_all_together_have_so_much_room() -> None:
+    """However many principals share it, and however little each has; what was taken makes room."""
+    bodies = Bodies(room=100, each=60)
+    assert bodies.put("a" * 32, "ada", b"x" * 60)
+    assert not bodies.put("b" * 32, "ada", b"x")
+    assert not bodies.put("c" * 32, "bob", b"x" * 41)
+    assert bodies.put("d" * 32, "bob", b"x" * 40)
+    assert bodies.full(1)
+    bodies.take("a" * 32, "ada")
+    assert bodies.full(1)  # the call that took it still holds it
+    bodies.release("a" * 32)
+    assert bodies.put("e" * 32, "cy", b"x" * 60)
+
+
+async def test_a_body_without_room_is_refused_with_words(tmp_path: Path) -> None:
+    """They name the setting, and when to come again."""
+    headers = {"content-type": "application/octet-stream"}
+    async with running(tmp_path, extra="mcp: {bodies: 64MiB}") as world, console(world) as client:
+        for letter, status in (("a", 204), ("b", 503)):
+            url, body = f"{world.console}/bridge/bodies/{letter * 22}", io.BytesIO(bytes(40 * 1024 * 1024))
+            async with client.put(url, data=body, headers=headers) as answer:
+                assert answer.status == status
+                said = await answer.text()
+        assert "`mcp.bodies`" in said
+        assert answer.headers["retry-after"] == "1"
 
 
 def test_a_body_that_nobody_takes_is_forgotten() -> None:
