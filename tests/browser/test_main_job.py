@@ -302,7 +302,7 @@ async def test_another_web_site_cannot_use_the_gateway(page: Page, world: World,
     app.router.add_get("/", evil)
     async with served(app) as port:
         await page.goto(f"http://{host}:{port}/")
-        await expect(page).to_have_title("done", timeout=30_000)
+        await expect(page).to_have_title("done", timeout=60_000)
         assert json.loads(await page.inner_text("body")) == []
     assert world.arrived() == []
 
@@ -350,7 +350,7 @@ async def test_the_story_is_told_without_a_key(page: Page, world: World) -> None
     await shown(page, world)
     await page.get_by_test_id("story").click()
     approve = page.get_by_test_id("approve").first
-    await expect(approve).to_be_enabled(timeout=30_000)
+    await expect(approve).to_be_enabled(timeout=60_000)
     await approve.click()
     async with asyncio.timeout(20):
         while not outcomes(world, method="DELETE", status=200):

@@ -108,7 +108,9 @@ async def test_a_click_calls_the_tool_of_the_upstream(page: Page, tmp_path: Path
         await expect(app.locator(where).first).to_be_visible()
         await expect(app.locator("body")).to_contain_text(re.compile(r"\d{2}"))
         if name == "system-monitor":  # it polls already: the first click stops that, the second begins anew
+            await expect(app.locator(where)).to_have_text("Stop")
             await app.locator(where).click()
+            await expect(app.locator(where)).to_have_text("Start")
         earlier, before = calls(records(), tool), await app.locator("body").inner_text()
         await app.locator(where).first.click()
         await expect(app.locator("body")).not_to_have_text(before, use_inner_text=True)
