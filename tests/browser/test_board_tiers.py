@@ -19,6 +19,7 @@ from tests.board import Run, built, running
 from tests.browser.runtime_host import RUNTIME, Host, host_server, noticed
 from tests.browser.test_main_job import app_of
 from tests.browser.test_tiers import STATIC, SYNCED, answer, reported, tier
+from tests.browser.usable import there_and_used, watch
 from tests.world import served
 
 FILE = {"id": "f1", "name": "leaf.txt", "type": "text/plain", "size": 4}
@@ -41,6 +42,18 @@ ELEMENTS: dict[str, dict[str, str]] = {
     "throw away": {"method": "DELETE", "path": "/api/cards/card-1"},
 }
 """In the order in which they are used, and what each asks for."""
+
+KINDS = {
+    "title": "form input",
+    "add": "form button",
+    "left": ".actions button:nth-of-type(1)",
+    "right": ".actions button:nth-of-type(2)",
+    "throw away": ".actions button:nth-of-type(3)",
+    "attach": ".actions input[type=file]",
+    "drag": "li[data-card]",
+    "file": ".files a[download]",
+}
+"""All that a person can use: the page is asked whether there is more."""
 
 SHOTS = os.environ.get("WEBMCP_GATEWAY_SHOTS")
 Place = Page | Frame | FrameLocator
@@ -108,6 +121,7 @@ async def test_each_element_of_the_board_asks_the_assistant(host: Host, packed: 
     """Context-synced: all of them become actions, and a file that is not here is not saved."""
     frame = await shown(host, packed, SYNCED)
     await tier(frame, "context-synced")
+    await watch(frame, KINDS)
     for count, element in enumerate(ELEMENTS, 1):
         await use(frame, element)
         *_, action = await reported(host, count, "board")
@@ -116,21 +130,28 @@ async def test_each_element_of_the_board_asks_the_assistant(host: Host, packed: 
     await shot(host.page, "context-synced")
     await expect(frame.locator("[data-column=doing] [data-card=card-1]")).to_be_visible()
     await unsaved(host, frame)
+    assert await there_and_used(frame) == (sorted(KINDS), sorted(KINDS))
 
 
 async def test_each_element_of_the_board_says_why_it_cannot(host: Host, packed: str) -> None:
     """Static: the board stays as it is, and nothing leaves the page."""
+    tried: set[str] = set()
     for element in ELEMENTS:
         # Each in a page of its own: the words of one stay until something works.
         await host.page.reload()
         frame = await shown(host, packed, STATIC)
         await tier(frame, "static")
+        await watch(frame, KINDS)
         await use(frame, element)
+        there, used = await there_and_used(frame)
+        assert there == sorted(KINDS)
+        tried |= {*used}
         await expect(frame.get_by_role("alert")).to_contain_text("cannot reach its server from here")
         await expect(frame.locator("[data-column=doing] [data-card=card-1]")).to_be_visible()
         assert await host.run("() => host.of('ui/update-model-context').length + host.of('tools/call').length") == 0
     await shot(host.page, "static")
     await unsaved(host, frame)
+    assert tried | {"file"} == {*KINDS}
 
 
 async def unsaved(host: Host, frame: Frame) -> None:
@@ -159,8 +180,10 @@ async def test_each_element_of_the_board_works(page: Page, gateway: Run, packed:
         await expect(place.locator("[data-card]").first).to_be_visible()
         if where != "site":
             await expect(place.locator("html")).to_have_attribute("data-tier", where)
-        await _worked_on(place, await stack.enter_async_context(aiohttp.ClientSession()), api)
+        await watch(place, KINDS)
+        await _worked_on(page, place, await stack.enter_async_context(aiohttp.ClientSession()), api)
         await shot(page, where)
+        assert await there_and_used(place) == (sorted(KINDS), sorted(KINDS))
 
 
 def _site(packed: str) -> web.Application:
@@ -172,7 +195,7 @@ def _site(packed: str) -> web.Application:
     return app
 
 
-async def _worked_on(place: Place, http: aiohttp.ClientSession, api: str) -> None:
+async def _worked_on(page: Page, place: Place, http: aiohttp.ClientSession, api: str) -> None:
     async with http.post(f"{api}/cards", json={"title": "Gyokuro", "column": "doing"}) as made:
         id = (await made.json())["id"]
     card = place.locator(f"[data-card={id}]")
@@ -194,7 +217,15 @@ async def _worked_on(place: Place, http: aiohttp.ClientSession, api: str) -> Non
         await stands(column)
         await back()
     await use(place, "attach", id, "Gyokuro")
-    await expect(card.get_by_role("link", name="leaf.txt")).to_be_visible()
+    link = card.get_by_role("link", name="leaf.txt")
+    if place is page:
+        async with page.expect_download() as saving:
+            await link.click()
+        assert (await saving.value).suggested_filename == "leaf.txt"
+    else:
+        await link.click()
+        await expect(page.get_by_test_id("link-dialog")).to_contain_text("leaf.txt (4 B)")
+        await page.get_by_test_id("link-cancel").click()
     await use(place, "throw away", id, "Gyokuro")
     await expect(card).to_have_count(0)
     await expect(place.get_by_role("alert")).to_have_count(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,7 +12,8 @@ from playwright.async_api import FrameLocator, Page, Route, expect
 from gateway.apps import pack
 from tests.browser.runtime_host import RUNTIME, Host, host_server
 from tests.browser.test_main_job import app_of
-from tests.browser.test_tiers import STATIC, SYNCED, app, reported, shown
+from tests.browser.test_tiers import FULL, PRODUCTS, STATIC, SYNCED, answer, app, reported, shown
+from tests.browser.usable import there_and_used, watch
 from tests.test_main_job import answer_next, person
 from tests.world import EXAMPLE, World
 
@@ -31,6 +33,9 @@ CLICKS = {
     "remove": ("[data-cart-item='bowl'] [data-remove]", {"method": "DELETE", "path": "/api/cart/bowl"}),
     "checkout": ("#checkout", {"method": "POST", "path": "/api/checkout"}),
 }
+OTHERS = {"to cart": "#to-cart", "dismiss": "#dismiss", "retry": "#retry"}
+KINDS = {name: selector.split()[-1] for name, (selector, _) in CLICKS.items()} | OTHERS
+"""All that a person can use: the page is asked whether there is more."""
 
 
 @pytest.mark.parametrize("click", CLICKS)
@@ -58,20 +63,36 @@ async def test_the_cart_alone_shows_and_says_why(host: Host, click: str) -> None
 async def test_the_carts_other_buttons_work_everywhere(host: Host, capabilities: dict[str, Any]) -> None:
     """What needs no server: to the cart, and closing a message."""
     frame = await shown(host, app(EXAMPLE / "web"), capabilities)
+    await watch(frame, KINDS)
     await frame.locator("#to-cart").click()
     await expect(frame.locator("#cart-title")).to_be_focused()
     await frame.locator(CLICKS["add"][0]).click()
     await frame.locator("#dismiss").click()
     await expect(frame.locator("#message")).to_have_text("")
+    there, _ = await there_and_used(frame)
+    assert there == sorted(KINDS)
 
 
-async def test_the_cart_without_a_snapshot_says_that_it_is_closed(host: Host) -> None:
+@pytest.mark.parametrize("capabilities", [SYNCED, STATIC])
+async def test_the_cart_without_a_snapshot_says_that_it_is_closed(host: Host, capabilities: dict[str, Any]) -> None:
     """Its own button tries again."""
     packed = pack(EXAMPLE / "web", app="cart", title="Cart", runtime=RUNTIME.read_text("utf-8"))
-    frame = await shown(host, packed.html, STATIC)
+    frame = await shown(host, packed.html, capabilities)
     await expect(frame.locator("#closed")).to_be_visible()
     await frame.locator("#retry").click()
     await expect(frame.locator("#closed-reason")).to_contain_text("cannot reach its server from here")
+
+
+async def test_the_cart_opens_when_its_shop_is_there_again(host: Host) -> None:
+    """Full: its own button tries again."""
+    await host.in_our_host()
+    await host.answers("return { status: 503 };")
+    packed = pack(EXAMPLE / "web", app="cart", title="Cart", runtime=RUNTIME.read_text("utf-8"))
+    frame = await shown(host, packed.html, FULL)
+    await expect(frame.locator("#closed")).to_be_visible()
+    await host.answers(f"return {json.dumps(answer(PRODUCTS | {'items': [], 'total': 0}))};")
+    await frame.locator("#retry").click()
+    await expect(frame.locator("[data-item-id=honey]")).to_be_visible()
 
 
 @pytest.mark.parametrize("where", ["full", "site", "standalone"])
@@ -85,9 +106,16 @@ async def test_each_element_of_the_cart_works(page: Page, world: World, where: s
 
     if where == "standalone":
         await page.route(f"{world.site}/", instead)
+    await page.route(f"{world.site}/api/**", lambda route: route.abort())
     await page.goto(f"{world.url if where == 'full' else world.site}/")
     if where == "full":
         place = app_of(page)
+        await expect(place.locator("[data-item-id]").first).to_be_visible(timeout=15_000)
+    await watch(place, KINDS)
+    if where != "full":
+        await expect(place.locator("#closed")).to_be_visible(timeout=15_000)
+        await page.unroute(f"{world.site}/api/**")
+        await place.locator("#retry").click()
     await expect(place.locator("[data-item-id]").first).to_be_visible()
     if where != "site":
         await expect(place.locator("html")).to_have_attribute("data-tier", where)
@@ -108,5 +136,7 @@ async def test_each_element_of_the_cart_works(page: Page, world: World, where: s
         await expect(place.locator("#order-text")).to_contain_text("is placed")
     await place.locator("#dismiss").click()
     await expect(place.locator("#message")).to_have_text("")
+    there, used = await there_and_used(place)
+    assert (there, {*used} | ({"retry"} if where == "full" else set())) == (sorted(KINDS), {*KINDS})
     changes = [one["method"] for one in world.arrived() if one["method"] != "GET"]
     assert changes == ["POST", "PUT", "PUT", "DELETE", "POST", "POST"]
