@@ -107,7 +107,7 @@ class Serving:
             storage=self._built.storage if keeps else None,
             permissions=app.permissions,
             frames=app.policy.frames,
-            routed=app.policy.routes.lets_get,
+            routed=app.policy.lets_get,
             checked=self._live,
         )
         for note in resource.notes if self._live else ():

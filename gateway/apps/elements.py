@@ -185,7 +185,8 @@ class Packing:
         return found
 
     def _file(self, attribute: Attribute, url: str) -> str:
-        return url if self._folder.leaves(url) else self._folder.data_url(self._reference(attribute, url), self._path)
+        left = self._folder.left(url, self._path)
+        return left if left is not None else self._folder.data_url(self._reference(attribute, url), self._path)
 
     def _srcset(self, attribute: Attribute) -> str:
         candidates = _CANDIDATE.findall(attribute.value)
@@ -211,7 +212,7 @@ class Packing:
         href = element.attributes.get("href")
         if rel & _HINTS:
             return [_removed(element)]
-        if href is None or self._folder.leaves(href.value):
+        if href is None or self._folder.left(href.value, self._path) is not None:
             return []
         if "stylesheet" in rel:
             return [Splice(element.start, element.end, self._sheet(element, href))]
@@ -244,7 +245,7 @@ class Packing:
             self.problems += import_problems(text, code)
             self._classic.append(Module(self._path, text, code))
             return []
-        if not is_embedded(source.value) and self._folder.leaves(source.value):
+        if not is_embedded(source.value) and self._folder.left(source.value, self._path) is not None:
             return self._script_of_backend(element, source)
         path = self._folder.find(self._reference(source), self._path)
         if path.suffix not in (".js", ".mjs"):

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urljoin, urlsplit
 
 from gateway.apps.places import Text
 from gateway.errors import DocumentError
@@ -60,24 +60,34 @@ def is_embedded(url: str) -> bool:
 class Folder:
     """The folder `root` of an app, whose pages take URLs under the path `base` for it.
 
-    `routed` says whether the backend answers a GET of a path: such a file is loaded when the page runs.
+    `routed` says whether the backend answers a GET of a path or an absolute URL: such a file is loaded when the page
+    runs.
     """
 
     root: Path
     base: str = "/"
     routed: Callable[[str], bool] = lambda _: False
 
-    def leaves(self, url: str) -> bool:
-        """Whether `url` stays as it is: there is nothing to fetch, or the backend has it."""
+    def left(self, url: str, beside: Path) -> str | None:
+        """What stands for `url`, written in the file `beside`, where there is nothing to fetch or the backend has it.
+
+        That is `url` itself, or its path from the root; None where it names a file of the folder.
+        """
         if is_embedded(url):
-            return True
+            return url
         try:
             parts = urlsplit(url.strip())
-            if parts.scheme or parts.netloc or not parts.path.startswith("/"):
-                return False
-            return self.routed(parts.path) and not self._at(parts.path).is_file()
+            if parts.netloc:
+                return url if parts.scheme in ("", "http", "https") and self.routed(url.strip()) else None
+            if parts.scheme or not parts.path:
+                return None
+            place = beside.parent.relative_to(self.root.resolve()).as_posix()
+            path = urljoin(f"{self.base.rpartition('/')[0]}/{place}/".replace("/./", "/"), parts.path)
+            if not self.routed(path) or self._at(path).is_file():
+                return None
+            return url if parts.path.startswith("/") else parts._replace(path=path).geturl()
         except _NAMELESS:
-            return False
+            return None
 
     def _at(self, path: str) -> Path:
         return self.root / unquote(path).removeprefix(self.base).lstrip("/")

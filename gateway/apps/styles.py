@@ -68,8 +68,8 @@ def pack_styles(
         if not named:
             return match[0]
         url, at = _value(match, *named)
-        if folder.leaves(url):
-            return match[0]
+        if (left := folder.left(url, beside)) is not None:
+            return match[0] if left == url else 'url("{}")'.format(left.replace("\\", "%5C").replace('"', "%22"))
         return f'url("{folder.data_url(Reference(url, text, start + at), beside)}")'
 
     whole = _TOKEN.sub(replace, css)

@@ -60,7 +60,7 @@ def pack(
             base=base,
             checked=True,
             frames=rules.frames if rules is not None else (),
-            routed=rules.routes.lets_get if rules is not None else lambda _: False,
+            routed=rules.lets_get if rules is not None else lambda _: False,
         )
     place = output or Path(f"{id}.html")
     try:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from gateway.policy.links import NO_LINKS, Links
 from gateway.policy.modes import Report
 from gateway.policy.obligations import Obligations
+from gateway.policy.origins import canonical_origin
 from gateway.policy.routes import Routes
 from gateway.policy.rules import BackendSpec, PolicyTest, ToolRule
 
@@ -38,3 +40,13 @@ class Policy:
     reads_body: bool = False
     largest_request: int = 0
     snapshot: tuple[str, ...] = ()
+
+    def lets_get(self, url: str) -> bool:
+        """Whether a route lets a page get `url`, a path or an absolute URL of a backend, or asks somebody about it.
+
+        Raises ValueError for what is no URL.
+        """
+        parts = urlsplit(url)
+        backend = self.origins.get(canonical_origin(parts.scheme or "https", parts.netloc)) if parts.netloc else None
+        route = self.routes.find("GET", parts.path or "/", backend)
+        return route is not None and route.deny is None and (backend is not None or not parts.netloc)

@@ -65,11 +65,6 @@ class Routes:
         """All routes that match the path, whatever their method and backend, in the order of the file."""
         return sorted(self._matching(path), key=_place)
 
-    def lets_get(self, path: str) -> bool:
-        """Whether a route lets a page get `path`, or asks somebody about it."""
-        route = self.find("GET", path, None)
-        return route is not None and route.deny is None
-
     def nearest(self, path: str) -> Route | None:
         """A route that shares as many first segments with the path as any."""
         branch = self._root

@@ -12,6 +12,7 @@ from gateway.apps.files import Folder, Reference
 from gateway.apps.waiting import WAITS
 from gateway.errors import DocumentError
 from gateway.model import Resource
+from gateway.policy import parse_policy
 
 RUNTIME = 'console.log("runtime")'
 PIXEL = b"\x89PNG\r\n\x1a\n"
@@ -379,7 +380,9 @@ def test_what_the_backend_has_stays_where_it_is(tmp_path: Path) -> None:
 
     def made(html: str, routed: bool = True) -> str:
         folder = write(tmp_path, index__html=html)
-        return body(pack(folder, app="cart", title="", runtime=RUNTIME, routed=lambda path: routed and "/api/" in path))
+        return body(
+            pack(folder, app="cart", title="", runtime=RUNTIME, routed=lambda path: routed and path.startswith("/api/"))
+        )
 
     assert made(page) == page
     with pytest.raises(DocumentError) as refused:
@@ -391,8 +394,40 @@ def test_what_the_backend_has_stays_where_it_is(tmp_path: Path) -> None:
         made('<script type="module" src="/api/x.js"></script>')
     with pytest.raises(DocumentError, match="is on another site"):
         made('<img src="https://cdn.example/api/a.png">')
+    write(tmp_path, css_of_s__css="p { background: url(../api/e.png) }")
+    assert made("<link rel=stylesheet href=css/s.css><img src='api/a.png?x#y'>") == (
+        '<style>p { background: url("/api/e.png") }</style><img src="/api/a.png?x#y">'
+    )
     write(tmp_path, api_of_a__png=b"x")
     assert made('<img src="/api/a.png">') == '<img src="data:image/png;base64,eA==">'
+
+
+def test_what_a_backend_has_at_an_origin_of_its_own_stays_there(tmp_path: Path) -> None:
+    """As its policy says: no other site, no path that no route has, and no other backend's."""
+    policy = parse_policy(
+        "version: 1\nbackends:\n"
+        "  a: {url: https://a.internal, origins: [https://files.example]}\n"
+        "  b: {url: https://b.internal, origins: [https://other.example]}\n"
+        "routes: [{path: '/img/**', methods: [GET], backend: a}, {path: /img/no.png, deny: no}]\n",
+        "p.yaml",
+    )
+
+    def made(html: str) -> str:
+        folder = write(tmp_path, index__html=html)
+        return body(pack(folder, app="cart", title="", runtime=RUNTIME, routed=policy.lets_get))
+
+    page = '<img src="https://files.example/img/a.png"><img src="//FILES.example:443/img/b.png?x">'
+    assert made(page) == page
+    for url in (
+        "https://files.example/else/a.png",
+        "https://other.example/img/a.png",
+        "https://x.example/img/a.png",
+        "http://files.example/img/a.png",
+        "ftp://files.example/img/a.png",
+        "//[x/img/a.png",
+    ):
+        with pytest.raises(DocumentError):
+            made(f'<img src="{url}">')
 
 
 def test_scripts_wait_for_those_of_the_backend(tmp_path: Path) -> None:
