@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -157,6 +158,18 @@ def test_a_missing_variable_is_named(folder: Path) -> None:
     assert problems(folder, APPS + CREDENTIAL, {}) == [
         "gateway.yaml:3:107: client_secret: the environment variable S is not set: export it before you start"
     ]
+
+
+@pytest.mark.parametrize("which", ["gateway.yaml", "cart.yaml", "secret"])
+def test_a_pipe_is_no_file(folder: Path, which: str) -> None:
+    """Of gateway.yaml, a policy and a secret: to wait for its writer would hold a reload up for ever."""
+    text = APPS + CREDENTIAL.replace("env:S", "file:secret")
+    (folder / "gateway.yaml").write_text(text)
+    (folder / "secret").write_text("x")
+    (folder / which).unlink()
+    os.mkfifo(folder / which)
+    with pytest.raises(DocumentError, match=rf"{which}.*cannot be read: it is a pipe"):
+        load_config(folder / "gateway.yaml", {})
 
 
 def test_a_missing_secret_file_is_named(folder: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
 
 from gateway.apps.places import Text
+from gateway.documents.files import read_bytes
 from gateway.errors import DocumentError
 
 MEDIA_TYPES = {
@@ -131,6 +132,6 @@ class Folder:
 
 def _read(path: Path, name: str, reference: Reference) -> bytes:
     try:
-        return path.read_bytes()
+        return read_bytes(path)
     except OSError as error:  # gone since it was found, or not to be read by us
         raise reference.error(f"{name} cannot be read: {error.strerror}") from error

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from gateway.documents.files import read_bytes
 from gateway.model import Response
 
 MAX_FILES: Final = 20_000
@@ -44,8 +45,7 @@ def own_file(path: Path, method: str, url: str, limit: int) -> Response | None:
     try:
         if os.path.realpath(path) != str(path):
             return None
-        with path.open("rb") as file:
-            body = file.read(limit + 1)
+        body = read_bytes(path, limit + 1)
     except OSError:
         return None
     if len(body) > limit:

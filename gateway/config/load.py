@@ -24,6 +24,7 @@ from gateway.config.sources import stamp
 from gateway.config.upstreams import Upstream, environments, read_upstream
 from gateway.credentials import Spec
 from gateway.documents import Section, read, suggestion
+from gateway.documents.files import read_bytes
 from gateway.errors import DocumentError, Problem
 from gateway.policy import Policy, load_policy
 
@@ -91,7 +92,7 @@ def app_id_problem(name: str) -> str | None:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_bytes(path).decode()
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise DocumentError([Problem(str(path), 1, 1, f"cannot be read: {reason}")]) from error

@@ -10,6 +10,7 @@ from gateway.config.audit import SinkName, database
 from gateway.config.secrets import secret
 from gateway.config.settings import DEFAULTS
 from gateway.documents import Report, load
+from gateway.documents.files import read_bytes
 from gateway.errors import DocumentError, Problem
 from gateway.model import Secret
 
@@ -31,7 +32,7 @@ class Places:
 def record_places(path: Path, environ: Mapping[str, str]) -> Places:
     """The places that the configuration in `path` names. Raises DocumentError."""
     try:
-        text = path.read_text("utf-8")
+        text = read_bytes(path).decode()
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise DocumentError([Problem(str(path), 1, 1, f"cannot be read: {reason}")]) from error

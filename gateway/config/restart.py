@@ -9,6 +9,7 @@ from gateway.config.nouns import Config
 from gateway.config.secrets import PendingSecret
 from gateway.config.upstreams import Upstream
 from gateway.documents import load
+from gateway.documents.files import read_bytes
 from gateway.errors import DocumentError, Problem
 from gateway.model import Secret
 
@@ -85,6 +86,6 @@ def _comparable(value: object) -> object:
 
 def _places(config: Config, file: str) -> dict[str, tuple[int, int]]:
     try:
-        return dict(load(config.path.read_text("utf-8"), file).keys)
+        return dict(load(read_bytes(config.path).decode(), file).keys)
     except (OSError, UnicodeError, DocumentError):
         return {}

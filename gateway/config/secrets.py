@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway.documents import Node, Section
+from gateway.documents.files import read_bytes
 from gateway.model import Secret
 
 UNSET: Final = "x" * 64
@@ -105,7 +106,7 @@ def _variable(name: str, environ: Mapping[str, str]) -> Secret | str:
 
 def _content(path: Path) -> Secret | str:
     try:
-        value = path.read_text(encoding="utf-8").strip("\r\n")
+        value = read_bytes(path).decode().strip("\r\n")
     except (OSError, UnicodeError) as error:
         return f"the file {path} cannot be read: {getattr(error, 'strerror', None) or error}"
     return Secret(value) if value else f"the file {path} is empty"

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gateway.documents import Section, read
+from gateway.documents.files import read_bytes
 from gateway.errors import DocumentError, Problem
 from gateway.policy.backends import read_backends
 from gateway.policy.expectations import TestFile, parse_tests, read_tests
@@ -94,8 +95,7 @@ def _frame(text: str) -> str:
 def read_file(path: Path) -> str:
     """The text of a file. Raises DocumentError."""
     try:
-        with path.open("rb") as opened:
-            return opened.read(MAX_FILE + 1).decode()
+        return read_bytes(path, MAX_FILE + 1).decode()
     except UnicodeDecodeError as error:
         raise DocumentError([Problem(str(path), 1, 1, f"not UTF-8: {error.reason} at byte {error.start}")]) from error
     except OSError as error:

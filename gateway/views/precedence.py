@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 MOMENT = 0.02
 """Seconds that a page's call waits at most, and for which a message is taken to be in the gateway's hands."""
 
+MANY = 1000
+"""Principals from which on those whose moment is over are forgotten."""
+
 
 @dataclass(slots=True)
 class _Held:
@@ -24,9 +27,16 @@ class Precedence:
         self._clock = clock
         self._held: dict[str, _Held] = {}
 
+    def __len__(self) -> int:
+        """How many principals are remembered."""
+        return len(self._held)
+
     def come(self, principal: str) -> None:
         """A message of a model came in, or a page's answer to one."""
-        until = self._clock() + MOMENT
+        now = self._clock()
+        if len(self._held) >= MANY:  # of some nobody will say that they left
+            self._held = {other: held for other, held in self._held.items() if held.until > now}
+        until = now + MOMENT
         held = self._held.setdefault(principal, _Held(until))
         held.until = until
 

@@ -291,3 +291,22 @@ async def serve_tools(host: Host, view: str, names: list[str]) -> None:
             await host.say(
                 mux.Message(view, Channel.WEBMCP, {"jsonrpc": "2.0", "id": frame.message["id"], "result": result})
             )
+
+
+async def test_a_policy_that_becomes_a_pipe_holds_no_reload_up(world: World) -> None:
+    """It is a problem like any other, and over as soon as there is a file again."""
+    before, place = policy(world), world.folder / "policy.yaml"
+    async with console(world) as page:
+        place.unlink()
+        os.mkfifo(place)
+
+        async def told() -> bool:
+            return any("it is a pipe" in one["message"] for one in await problems(page, world))
+
+        await until(told)
+        put(place, before)
+
+        async def over() -> bool:
+            return not await problems(page, world)
+
+        await until(over)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gateway.views.precedence import Precedence
+from gateway.views.precedence import MANY, Precedence
 
 
 async def waiting(precedence: Precedence, principal: str) -> asyncio.Task[None]:
@@ -39,3 +39,13 @@ async def test_nobody_waits_for_a_message_that_never_leaves() -> None:
     await precedence.turn("a")
     now[0] += 1
     assert (await waiting(precedence, "a")).done()
+
+
+def test_what_never_left_is_forgotten() -> None:
+    """However many principals come, those whose moment is over take no room."""
+    now = [100.0]
+    precedence = ruled(now)
+    for number in range(5 * MANY):
+        now[0] += 0.001
+        precedence.come(f"somebody {number}")
+    assert len(precedence) <= MANY

@@ -1,0 +1,23 @@
+"""Files that are read while others wait: what is no file, such as a pipe without a writer, holds nobody up."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+
+def read_bytes(path: Path, most: int = -1) -> bytes:
+    """What the file holds, or the first `most` bytes of it. Raises OSError, for what is no file, too."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # to open a pipe would wait for its writer
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "it is a pipe, a socket or a device, and no file", str(path))
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(most)
+    finally:
+        os.close(descriptor)

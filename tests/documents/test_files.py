@@ -1,0 +1,27 @@
+"""Only files are read: nothing waits for the other end of a pipe."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gateway.apps.own_files import own_file
+from gateway.documents.files import read_bytes
+
+
+def test_a_file_is_read_up_to_what_is_wanted(tmp_path: Path) -> None:
+    """Also by a link to it."""
+    (tmp_path / "a").write_bytes(b"12345")
+    (tmp_path / "b").symlink_to("a")
+    assert (read_bytes(tmp_path / "b"), read_bytes(tmp_path / "a", 2)) == (b"12345", b"12")
+
+
+def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
+    """A pipe without a writer, a device without an end, a folder; nor does an app's file become one."""
+    os.mkfifo(tmp_path / "pipe")
+    for place, why in (("pipe", "a pipe"), ("/dev/zero", "a device"), (".", "directory"), ("none", "No such file")):
+        with pytest.raises(OSError, match=why):
+            read_bytes(tmp_path / place)
+    assert own_file((tmp_path / "pipe").resolve(), "GET", "/pipe", 9) is None
