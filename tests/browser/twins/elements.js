@@ -63,17 +63,14 @@ twin("element: a sheet, and what it names", async (see) => {
 twin("element: url() in styles", async (see) => {
   const stage = document.getElementById("stage");
   stage.innerHTML = '<p style="color: red; background: url(/api/pixel.png)">x</p><style>#two { background: url("/api/pixel.png?3") }</style><p id="two">y</p>';
-  await new Promise((go) => setTimeout(go, 300));
-  see([...stage.querySelectorAll("p")].map((one) => /^url\(/.test(getComputedStyle(one).backgroundImage)), stage.firstChild.style.color);
+  for (const one of stage.querySelectorAll("p")) see(await painted(one));
+  see(stage.firstChild.style.color);
 });
 
 /** A rule that loads is a picture in what the browser computes. */
 async function painted(element) {
-  for (let left = 100; left; left--) {
-    if (/^url\(/.test(getComputedStyle(element).backgroundImage)) return true;
-    await new Promise((go) => setTimeout(go, 20));
-  }
-  return false;
+  while (!/^url\(/.test(getComputedStyle(element).backgroundImage)) await new Promise((go) => setTimeout(go, 20));
+  return true;
 }
 
 twin("element: in pieces that come later", async (see) => {

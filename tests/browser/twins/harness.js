@@ -10,7 +10,7 @@ function twin(name, run) {
 async function observe(name) {
   const seen = [];
   document.getElementById("stage").replaceChildren();
-  const hangs = new Promise((_, reject) => setTimeout(reject, 20000, new Error(`${name} hangs`)));
+  const hangs = new Promise((_, reject) => setTimeout(reject, 60000, new Error(`${name} hangs`)));
   await Promise.race([hangs, twins[name]((...values) => seen.push(values.length === 1 ? values[0] : values))]);
   const plain = JSON.stringify(seen, (_, value) => (value === undefined ? "undefined" : value));
   return JSON.parse(plain.replace(/https?:\/\/[^/"\\ ]+/g, "<origin>"));
