@@ -14,7 +14,7 @@ from gateway.apps.markup import Attribute, Element, Page
 from gateway.apps.modules import Module, link
 from gateway.apps.places import LARGEST, TOO_LARGE, Splice, Text
 from gateway.apps.scripts import as_element_text as script_text
-from gateway.apps.scripts import import_problems
+from gateway.apps.scripts import import_problems, worker_problems
 from gateway.apps.styles import as_element_text as style_text
 from gateway.apps.styles import pack_styles
 from gateway.apps.syntax import syntax_problems
@@ -109,6 +109,11 @@ class Packing:
         code = self._link_modules([module for _, module in self._modules])
         *others, (last, _) = self._modules
         return [*(_removed(element) for element, _ in others), self._module(last, code)]
+
+    def blocked(self) -> list[Problem]:
+        """What the scripts do that hosts let no page do."""
+        scripts = (*self._classic, *(module for _, module in self._modules))
+        return [problem for script in scripts for problem in worker_problems(script.text, script.source)]
 
     def unread(self) -> list[Problem]:
         """What no browser can read of the scripts; modules that import others were read as they were linked."""

@@ -89,7 +89,7 @@ def pack(
     if wanted := granted(own, permissions):
         meta["permissions"] = wanted
     unread = packing.unread() if checked else []
-    said = (size, *packing.notes, *notes(own, permissions), *map(str, unread))
+    said = (size, *packing.notes, *notes(own, permissions), *map(str, (*packing.blocked(), *unread)))
     return Resource(f"ui://{app}/{digest[:12]}.html", packed, meta, said, _ours(packed))
 
 

@@ -118,6 +118,7 @@ def _expects_expression(previous: Token | None, after_head: bool) -> bool:
     return after_head if previous.text == ")" else previous.text != "]"
 
 
+_WORKER = re.compile(r"\bnew\s+(?:Shared)?Worker\s*\(")
 _REMEDY = 'write <script type="module">, or build the app with a bundler and pack what that wrote'
 
 
@@ -139,6 +140,12 @@ def import_problems(text: Text, code: str) -> list[Problem]:
                 text.problem(token.start, f"exports from another file, which a packed app cannot: {_REMEDY}")
             )
     return problems
+
+
+def worker_problems(text: Text, code: str) -> list[Problem]:
+    """The first worker that `code` starts: hosts block them, and many libraries go on without."""
+    found = _WORKER.search(code)
+    return [text.problem(found.start(), "starts a worker, which hosts block")] if found is not None else []
 
 
 def _is_import(before: str, after: Token, found: list[Token], index: int) -> bool:

@@ -370,6 +370,16 @@ def test_scripts_that_no_browser_can_read_are_noted(tmp_path: Path) -> None:
     assert made(checked=True).html == made(checked=False).html
 
 
+def test_workers_are_noted_with_their_places(tmp_path: Path) -> None:
+    """The first of each script: the page may go on without, so that it is no error."""
+    page = "<script>\n  f(new  Worker('w.js')); new Worker('x.js')</script><script type=module src=m.js></script>"
+    resource = packed(tmp_path, index__html=page, m__js="new SharedWorker(url); newWorker()")
+    assert [note.removeprefix(f"{tmp_path}/") for note in resource.notes[1:]] == [
+        "index.html:2:5: starts a worker, which hosts block",
+        "m.js:1:1: starts a worker, which hosts block",
+    ]
+
+
 def test_what_the_backend_has_stays_where_it_is(tmp_path: Path) -> None:
     """Pictures, films, sheets and url() of paths that a route answers, unless the folder has such a file."""
     page = (

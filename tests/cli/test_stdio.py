@@ -22,7 +22,7 @@ from gateway.cli.stdio.events import EventReader
 from gateway.errors import StartError
 from tests.cli.test_serve import ROOT, process, ready, write
 from tests.leaks.watch import environment
-from tests.mcp.fakes import MODES, Mount, Served
+from tests.mcp.fakes import ADD, LOCAL, MODES, Mount, Served
 from tests.world import free_port
 
 COMMAND = ("-c", "from gateway.cli import main; main()", "stdio")
@@ -92,6 +92,15 @@ async def test_a_desktop_client_lists_and_calls_tools(served: Served, mode: str)
     assert opened.structured_content == {"view": "view-1"}
     assert asked.structured_content is not None
     assert asked.structured_content["body"]["url"] == "/é"
+
+
+async def test_desktop_clients_share_the_views(served: Served) -> None:
+    """Each lists and calls the tool of the one live page, by a pipe of its own, in its own era."""
+    served.views.offer(LOCAL, ADD)
+    async with desktop("--url", served.url, mode=MODES[0]) as one, desktop("--url", served.url, mode=MODES[1]) as other:
+        for client in (one, other):
+            assert ADD.name in {tool.name for tool in (await client.list_tools()).tools}
+            assert not (await client.call_tool(ADD.name, {})).is_error
 
 
 async def test_lines_that_are_no_messages_are_answered(served: Served) -> None:
