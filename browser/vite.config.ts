@@ -1,5 +1,6 @@
 /** The bundles of the browser side, one per mode, built into `gateway/static/`. */
-import { cpSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { cpSync, globSync, readFileSync, writeFileSync } from "node:fs";
 import { defineConfig, minifySync, type UserConfig } from "vite";
 
 /** What only the runtime's own modules call each other by: of no protocol, no page, and nothing that it asks a browser for. */
@@ -77,7 +78,21 @@ const bundles: Record<string, UserConfig> = {
       lib: { entry: { index: "src/module/index.ts", react: "src/module/react.ts", runtime: "src/module/runtime.ts" }, formats: ["es"] },
       rolldownOptions: { external: ["react"] },
     },
-    plugins: [{ name: "with-css", closeBundle: () => cpSync("src/module/fallback.css", "dist/fallback.css") }],
+    plugins: [
+      {
+        name: "with-css-types-and-license",
+        closeBundle() {
+          cpSync("src/module/fallback.css", "dist/fallback.css");
+          cpSync("../LICENSE", "dist/LICENSE");
+          execFileSync("node_modules/.bin/tsc", ["-p", "tsconfig.module.json"], { stdio: "inherit" });
+          // Node's own resolution wants whole names of files, in types, too.
+          for (const file of globSync("dist/types/**/*.d.ts")) {
+            writeFileSync(file, readFileSync(file, "utf8").replace(/(from |import\()"(\.[^"]*)"/g, '$1"$2.js"'));
+          }
+          writeFileSync("dist/types/fallback.css.d.ts", "export {};\n");
+        },
+      },
+    ],
   },
   /** For host pages of others: one module with `connectBridge` and `mountApp`. */
   host: {

@@ -96,9 +96,12 @@ async def sent(host: Host) -> list[dict[str, Any]]:
     return found
 
 
-def test_its_types_are_right_for_strict_apps(project: Path) -> None:
-    """With ext-apps' own `App`, React, and exact optional properties."""
-    command = [str(BROWSER / "node_modules" / ".bin" / "tsc"), "-p", "."]
+@pytest.mark.parametrize("resolution", ["bundler", "nodenext"])
+def test_its_types_are_right_for_strict_apps(project: Path, resolution: str) -> None:
+    """With ext-apps' own `App`, React, and exact optional properties; as bundlers find files, and as Node does."""
+    modules = "ESNext" if resolution == "bundler" else "NodeNext"
+    command = [str(BROWSER / "node_modules" / ".bin" / "tsc"), "-p", ".", "--module", modules]
+    command += ["--moduleResolution", resolution]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
     # ext-apps' own declarations want packages that only some of its users have.
     others = "node_modules/@modelcontextprotocol/"
@@ -106,12 +109,14 @@ def test_its_types_are_right_for_strict_apps(project: Path) -> None:
 
 
 def test_it_holds_what_it_promises_and_nothing_else(project: Path) -> None:
-    """The built files, the types, the README; no source, no test."""
+    """The built files, the types, the README, the license; no source, no test."""
     installed = project / "node_modules" / "webmcp-gateway-view"
     exports = json.loads((installed / "package.json").read_text("utf-8"))["exports"]
     named = [place for one in exports.values() for place in (one.values() if isinstance(one, dict) else [one])]
     assert [place for place in named if not (installed / place).is_file()] == []
     assert sorted(path.name for path in installed.iterdir()) == ["README.md", "dist", "package.json"]
+    assert {path.suffix for path in (installed / "dist").rglob("*") if path.is_file()} == {"", ".js", ".ts", ".css"}
+    assert (installed / "dist" / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 
 async def test_fetch_and_xhr_are_carried_by_the_apps_own_client(host: Host, script: str) -> None:
@@ -163,7 +168,8 @@ async def test_the_options_decide(host: Host, script: str) -> None:
           };
           const lines = [];
           const all = [
-            await tried({shouldIntercept: (request) => request.method === "POST"}),
+            await tried({shouldIntercept: (url, request) => request.method === "POST"}),
+            await tried({interceptPaths: [], shouldIntercept: (url) => url.pathname === "/api/x"}),
             await tried({interceptEnabled: () => false}),
             await tried({allowAbsoluteUrls: true}, "https://api.example/z"),
             await tried({isMcpApp: () => false, fallbackToNative: false}),
@@ -175,11 +181,47 @@ async def test_the_options_decide(host: Host, script: str) -> None:
         }"""
     )
     assert seen == [
-        ["TypeError", "TypeError", "https://api.example/z", "no-host", "TypeError", "/api/x", "native"],
+        ["TypeError", "/api/x", "TypeError", "https://api.example/z", "no-host", "TypeError", "/api/x", "native"],
         1,
         True,
     ]
     assert await host.run("() => host.calls('other_request').length") == 1
+
+
+async def test_each_half_is_there_alone(host: Host, script: str) -> None:
+    """`initMcpFetch`, `initMcpXhr` with its own `shouldIntercept`, `patchFetch` and `patchXhr`: the other is left."""
+    await host.answers("return { bodyType: 'text', body: args.url };")
+    frame = await ready(host, bare(script))
+    seen = await frame.evaluate(
+        """async () => {
+          handle.restore();
+          const [fetch, Xhr] = [window.fetch, window.XMLHttpRequest];
+          const replaced = () => [window.fetch !== fetch, window.XMLHttpRequest !== Xhr];
+          const asked = [];
+          const sent = (url) => new Promise((resolve) => {
+            const xhr = new XMLHttpRequest();
+            xhr.open("GET", url);
+            xhr.onload = () => resolve(xhr.responseText);
+            xhr.onerror = () => resolve("native");
+            xhr.send();
+          });
+          const tried = async (made) => {
+            const all = [...replaced(), made.isActive()];
+            const words = [await window.fetch("/x").then((r) => r.text(), () => "native"), await sent("/x?y=1")];
+            made.stop();
+            made.restore();
+            made.start();
+            return [...all, ...words, ...replaced(), made.isActive()];
+          };
+          const decides = (...given) => (asked.push(given), given[1] === "/x?y=1");
+          const all = [await tried(initFetch(app)), await tried(initXhr(app, {shouldIntercept: decides})),
+            await tried(init(app, {patchXhr: false})), await tried(init(app, {patchFetch: false}))];
+          return [all, asked];
+        }"""
+    )
+    only_fetch = [True, False, True, "/x", "native", False, False, False]
+    only_xhr = [False, True, True, "native", "/x?y=1", False, False, False]
+    assert seen == [[only_fetch, only_xhr, only_fetch, only_xhr], [["GET", "/x?y=1"]]]
 
 
 async def test_with_the_view_runtime_its_calls_are_proven(host: Host, script: str, tmp_path: Path) -> None:

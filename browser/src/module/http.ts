@@ -19,15 +19,13 @@ export interface McpApp {
   openLink?(params: { url: string }): Promise<unknown>;
 }
 
-export interface McpHttpOptions {
+export interface McpHttpBaseOptions {
   /** Paths that are carried, with all below them; `["/"]` by default. */
   interceptPaths?: string[];
   /** Whether URLs of other origins are carried too; false by default. */
   allowAbsoluteUrls?: boolean;
   /** Whether what is not carried, or cannot be as there is no host, goes to the browser's own; true by default. */
   fallbackToNative?: boolean;
-  /** The last word on whether a request is carried. */
-  shouldIntercept?: (request: Request) => boolean;
   /** Whether anything is carried at all, now; true by default. */
   interceptEnabled?: boolean | (() => boolean);
   /** Whether there is a host that carries; by default, whether the `App` found one with `serverTools`. */
@@ -40,8 +38,26 @@ export interface McpHttpOptions {
   timeoutMs?: number;
   /** Writes a line for each request, on the console or where you say; false by default. */
   debug?: boolean | ((line: string) => void);
+}
+
+export interface McpFetchOptions extends McpHttpBaseOptions {
+  /** Decides, in place of `interceptPaths` and `allowAbsoluteUrls`, whether a request is carried. */
+  shouldIntercept?: (url: URL, request: Request) => boolean;
   /** What stands for the browser's own `fetch`. */
   fetch?: typeof fetch;
+}
+
+export interface McpXhrOptions extends McpHttpBaseOptions {
+  /** The same of a method and a URL: path and query of what is the app's own. */
+  shouldIntercept?: (method: string, url: string) => boolean;
+}
+
+/** `shouldIntercept` decides on both. */
+export interface McpHttpOptions extends McpFetchOptions {
+  /** Whether `window.fetch` is replaced; true by default. */
+  patchFetch?: boolean;
+  /** Whether `window.XMLHttpRequest` is replaced; true by default. */
+  patchXhr?: boolean;
 }
 
 export interface McpHandle {
@@ -66,7 +82,7 @@ export type McpHttpHandle = McpFetchHandle & McpXhrHandle;
 /** A tool that holds on to an answer must not be ended by the client's own clock before the gateway's. */
 const PATIENCE = 300000;
 
-function createCalls(app: McpApp, { toolName = "http_request", timeoutMs }: McpHttpOptions): Calls {
+function createCalls(app: McpApp, { toolName = "http_request", timeoutMs }: McpHttpBaseOptions): Calls {
   const later = (run: () => void, milliseconds: number): number => window.setTimeout(run, milliseconds);
   const call = async (name: string, args: Values, signal?: AbortSignal): Promise<Values> => {
     const options = { timeout: PATIENCE, ...(signal && { signal }) };
@@ -97,7 +113,8 @@ interface Carrier {
   active: boolean;
 }
 
-function createCarrier(app: McpApp, options: McpHttpOptions): Carrier {
+/** `decides` is asked with the absolute URL of a request, and its path and query where it is the app's own. */
+function createCarrier(app: McpApp, options: Omit<McpFetchOptions, "shouldIntercept">, decides?: (request: Request, url: string, address: string) => boolean): Carrier {
   const { interceptPaths = ["/"], allowAbsoluteUrls = false, fallbackToNative = true, interceptEnabled = true, debug } = options;
   const native = options.fetch ?? window.fetch.bind(window);
   const served = /^https?:$/.test(location.protocol);
@@ -130,12 +147,13 @@ function createCarrier(app: McpApp, options: McpHttpOptions): Carrier {
     carries(request) {
       const enabled = typeof interceptEnabled === "function" ? interceptEnabled() : interceptEnabled;
       if (!carrier.active || !enabled) return false;
-      const address = addresses.wire(addresses.resolve(request.url));
+      const url = addresses.resolve(request.url);
+      const address = addresses.wire(url);
       const own = address.startsWith("/");
       const { pathname, protocol } = new URL(address, "http://app.invalid");
       if (!/^https?:$/.test(protocol)) return false;
-      const wanted = (own || allowAbsoluteUrls) && (!own || interceptPaths.some((prefix) => matches(pathname, prefix)));
-      if (!wanted || options.shouldIntercept?.(request) === false) return false;
+      const listed = own ? interceptPaths.some((prefix) => matches(pathname, prefix)) : allowAbsoluteUrls;
+      if (!(decides ? decides(request, url, address) : listed)) return false;
       // Without a host the answer is the browser's, or that there is none.
       return hasHost() || !fallbackToNative;
     },
@@ -171,9 +189,9 @@ function handle(carrier: Carrier, putBack: () => void): McpHandle {
   };
 }
 
-/** Puts `value` in place of a global; gives what puts the former one back, unless another came since. */
-function install<Name extends "fetch" | "XMLHttpRequest">(name: Name, value: (typeof window)[Name], options: McpHttpOptions): () => void {
-  if (options.installGlobal === false) return () => undefined;
+/** Puts `value` in place of a global where that is `wanted`; gives what puts the former one back, unless another came since. */
+function install<Name extends "fetch" | "XMLHttpRequest">(name: Name, value: (typeof window)[Name], wanted: boolean | undefined): () => void {
+  if (wanted === false) return () => undefined;
   const before = window[name];
   window[name] = value;
   return () => {
@@ -194,24 +212,34 @@ function createXhrOf(carrier: Carrier): typeof XMLHttpRequest {
   });
 }
 
+/** `decides` of a carrier, of a function that is asked by URL and request. */
+function byUrl({ shouldIntercept }: McpFetchOptions): Parameters<typeof createCarrier>[2] {
+  return shouldIntercept && ((request, url) => shouldIntercept(new URL(url), request));
+}
+
 /** `fetch` of the page, carried by `app`. Call it before or after `app.connect()`. */
-export function initMcpFetch(app: McpApp, options: McpHttpOptions = {}): McpFetchHandle {
-  const carrier = createCarrier(app, options);
-  const putBack = install("fetch", carrier.fetch, options);
+export function initMcpFetch(app: McpApp, options: McpFetchOptions = {}): McpFetchHandle {
+  const carrier = createCarrier(app, options, byUrl(options));
+  const putBack = install("fetch", carrier.fetch, options.installGlobal);
   return { fetch: carrier.fetch, ...handle(carrier, putBack) };
 }
 
 /** `XMLHttpRequest` of the page, carried by `app`. */
-export function initMcpXhr(app: McpApp, options: McpHttpOptions = {}): McpXhrHandle {
-  const carrier = createCarrier(app, options);
+export function initMcpXhr(app: McpApp, options: McpXhrOptions = {}): McpXhrHandle {
+  const { shouldIntercept } = options;
+  const carrier = createCarrier(app, options, shouldIntercept && (({ method }, _, address) => shouldIntercept(method, address)));
   const made = createXhrOf(carrier);
-  return { XMLHttpRequest: made, ...handle(carrier, install("XMLHttpRequest", made, options)) };
+  return { XMLHttpRequest: made, ...handle(carrier, install("XMLHttpRequest", made, options.installGlobal)) };
 }
 
 /** Both. */
 export function initMcpHttp(app: McpApp, options: McpHttpOptions = {}): McpHttpHandle {
-  const carrier = createCarrier(app, options);
+  const { installGlobal = true, patchFetch = true, patchXhr = true } = options;
+  const carrier = createCarrier(app, options, byUrl(options));
   const made = createXhrOf(carrier);
-  const putBack = [install("fetch", carrier.fetch, options), install("XMLHttpRequest", made, options)];
+  const putBack = [
+    install("fetch", carrier.fetch, installGlobal && patchFetch),
+    install("XMLHttpRequest", made, installGlobal && patchXhr),
+  ];
   return { fetch: carrier.fetch, XMLHttpRequest: made, ...handle(carrier, () => putBack.forEach((undo) => undo())) };
 }

@@ -1,6 +1,6 @@
 /** `webmcp-gateway-view`: HTTP of a page over the tool calls of its `App`, and what the view runtime tells pages. */
 
 export { initMcpFetch, initMcpHttp, initMcpXhr } from "./http";
-export type { McpApp, McpFetchHandle, McpHandle, McpHttpHandle, McpHttpOptions, McpXhrHandle } from "./http";
+export type { McpApp, McpFetchHandle, McpFetchOptions, McpHandle, McpHttpBaseOptions, McpHttpHandle, McpHttpOptions, McpXhrHandle, McpXhrOptions } from "./http";
 export { getTier, onTierChange, reportInteraction, safeCallTool } from "./tiers";
 export type { Interaction, PageSide, Tier, ToolResult } from "./tiers";

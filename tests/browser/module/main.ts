@@ -2,7 +2,8 @@
 import { App } from "@modelcontextprotocol/ext-apps";
 import { createElement, useState } from "react";
 import { createRoot } from "react-dom/client";
-import { initMcpHttp, onTierChange, reportInteraction, safeCallTool, type McpHttpHandle, type Tier } from "webmcp-gateway-view";
+import { initMcpFetch, initMcpHttp, initMcpXhr, onTierChange, reportInteraction, safeCallTool, type McpHttpHandle, type Tier } from "webmcp-gateway-view";
+import "webmcp-gateway-view/fallback.css";
 import { InteractiveGate, useHostTier, useReportInteraction, useWebMCP } from "webmcp-gateway-view/react";
 
 declare global {
@@ -10,6 +11,8 @@ declare global {
     app: App;
     handle: McpHttpHandle;
     init: typeof initMcpHttp;
+    initFetch: typeof initMcpFetch;
+    initXhr: typeof initMcpXhr;
     tiers: (Tier | undefined)[];
     safeCallTool: typeof safeCallTool;
     report: typeof reportInteraction;
@@ -47,6 +50,8 @@ onTierChange((tier) => window.tiers.push(tier));
 window.safeCallTool = safeCallTool;
 window.report = reportInteraction;
 window.init = initMcpHttp;
+window.initFetch = initMcpFetch;
+window.initXhr = initMcpXhr;
 const element = document.createElement("div");
 document.body.append(element);
 window.root = createRoot(element);
