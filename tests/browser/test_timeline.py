@@ -1,0 +1,28 @@
+"""The console's timeline under the keyboard: what comes new moves nobody away from what they read."""
+
+from playwright.async_api import Page, expect
+
+from tests.browser.test_main_job import model, shown, tool
+from tests.world import World
+
+
+async def test_an_entry_that_is_read_stays_in_focus(page: Page, world: World) -> None:
+    """It is opened by a key, stays open and in focus under the entries that come above it, and is closed by a key."""
+    await shown(page, world)
+    records = page.get_by_test_id("record")
+    await expect(records.first).to_be_visible()
+    id = await records.first.get_attribute("data-id")
+    read = page.locator(f"[data-testid=record][data-id='{id}']")
+    await read.locator("summary").focus()
+    await page.keyboard.press("Enter")
+    await expect(read).to_have_attribute("open", "")
+    async with model(world) as client:
+        await tool(client, "cart_get_cart")
+        for _ in range(3):
+            assert not (await client.call_tool("cart_get_cart", {})).is_error
+    await expect(page.locator("[data-testid=record][data-initiator=model]")).to_have_count(6)
+    assert await records.first.get_attribute("data-id") != id
+    await expect(read.locator("summary")).to_be_focused()
+    await expect(read).to_have_attribute("open", "")
+    await page.keyboard.press("Enter")
+    await expect(read).not_to_have_attribute("open", "")
