@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import re
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -11,14 +10,10 @@ from urllib.parse import urljoin, urlsplit
 
 from gateway.apps.files import Folder, Reference, is_embedded
 from gateway.apps.markup import Attribute, Element, Page
-from gateway.apps.modules import Module, link
-from gateway.apps.places import LARGEST, TOO_LARGE, Splice, Text
-from gateway.apps.scripts import as_element_text as script_text
-from gateway.apps.scripts import import_problems, worker_problems
+from gateway.apps.page_scripts import PageScripts, removed
+from gateway.apps.places import LARGEST, TOO_LARGE, Splice
 from gateway.apps.styles import as_element_text as style_text
 from gateway.apps.styles import pack_styles
-from gateway.apps.syntax import syntax_problems
-from gateway.apps.waiting import RUN
 from gateway.errors import DocumentError, Problem
 from gateway.policy.origins import canonical_origin
 
@@ -41,7 +36,6 @@ _SOURCES = {
 _FRAMES = {"iframe": "src", "frame": "src", "embed": "src", "object": "data", "use": "href"}
 _HINTS = frozenset({"preload", "modulepreload", "prefetch", "preconnect", "dns-prefetch", "manifest"})
 _ICONS = frozenset({"icon", "apple-touch-icon", "mask-icon"})
-_LOADING = frozenset({"src", "type", "async", "defer", "integrity", "crossorigin", "fetchpriority", "referrerpolicy"})
 _LINKING = frozenset({"rel", "href", "type", "integrity", "crossorigin", "fetchpriority", "referrerpolicy", "title"})
 _CANDIDATE = re.compile(r"[\s,]*(\S*[^\s,])(\s[^,]*)?,?")
 
@@ -49,9 +43,8 @@ _CANDIDATE = re.compile(r"[\s,]*(\S*[^\s,])(\s[^,]*)?,?")
 class Packing:
     """One page on its way into one file: the changes to make, and everything found wrong on that way.
 
-    `base` is what the app's URLs are relative to in the end; `deferred` are scripts that move behind the body, `sheets`
-    style sheets that belong into the head. `waits` says that a script is the backend's, for which the others wait,
-    `framed` are the other sites of `frames` that its elements show.
+    `base` is what the app's URLs are relative to in the end; `framed` are the other sites of `frames` that its elements
+    show.
     """
 
     def __init__(
@@ -66,20 +59,13 @@ class Packing:
     ) -> None:
         self._frames = frames
         self._page = page
-        self._app = app
-        self.sheets: list[str] = []
         self._path = path
         self.problems: list[Problem] = []
         self.notes: list[str] = []
-        self.deferred: list[str] = []
-        self.waits = False
         self.framed: set[str] = set()
         self.base = urljoin(base, self._declared_base())
-        self._root = root
         self._folder = Folder(root, urlsplit(self.base).path, routed)
-        self._classic: list[Module] = []
-        self._modules: list[tuple[Element, Module]] = []
-        self._imports: dict[str, str] = {}
+        self.scripts = PageScripts(page, path, self._folder, home=urljoin(f"https://{app}.invalid/", self.base))
 
     def splices(self) -> list[Splice]:
         """The changes to the page's text."""
@@ -97,50 +83,10 @@ class Packing:
                 return found
             found += made
         try:
-            return found + self._linked()
+            found += self.scripts.linked()
         except DocumentError as error:
             self.problems += error.problems
-            return found
-
-    def _linked(self) -> list[Splice]:
-        """The module scripts: each as it is, or all in one in the place of the last; they wait for the page."""
-        if not any(module.needs_linking() for _, module in self._modules):
-            return [self._module(element, module.source) for element, module in self._modules if module.code is None]
-        code = self._link_modules([module for _, module in self._modules])
-        *others, (last, _) = self._modules
-        return [*(_removed(element) for element, _ in others), self._module(last, code)]
-
-    def blocked(self) -> list[Problem]:
-        """What the scripts do that hosts let no page do."""
-        scripts = (*self._classic, *(module for _, module in self._modules))
-        return [problem for script in scripts for problem in worker_problems(script.text, script.source)]
-
-    def unread(self) -> list[Problem]:
-        """What no browser can read of the scripts; modules that import others were read as they were linked."""
-        problems = syntax_problems(self._classic)
-        for _, module in self._modules:
-            try:
-                if not module.needs_linking():
-                    self._link_modules([module])
-            except DocumentError as error:
-                problems += error.problems
-        return problems
-
-    def _link_modules(self, modules: list[Module]) -> str:
-        """One script of them; the style sheets that they load go into the head."""
-        home = urljoin(f"https://{self._app}.invalid/", self.base)
-        linked = link(modules, self._root, base=urlsplit(self.base).path, home=home, imports=self._imports)
-        for name in linked.styles:
-            path = (self._root / name).resolve()
-            text = self._folder.text(path)
-            self.sheets.append(
-                f"<style>{style_text(pack_styles(text, text.whole, path, self._folder, (path,)))}</style>"
-            )
-        return linked.code
-
-    def _module(self, element: Element, code: str) -> Splice:
-        opening = f'<script type="module"{element.written(without=_LOADING)}>'
-        return Splice(element.start, element.close_end, f"{opening}{script_text(code, module=True)}</script>")
+        return found
 
     def _declared_base(self) -> str:
         for element in self._page.elements:
@@ -159,16 +105,16 @@ class Packing:
         styled = self._style_attribute(element)
         match element.name:
             case "base":
-                return [_removed(element)]
+                return [removed(element)]
             case "script":
-                return self._script(element)
+                return self.scripts.take(element)
             case "style":
                 return [*styled, self._style(element)]
             case "link":
                 return self._link(element)
             case "meta" if (element.get("http-equiv") or "").lower() == "content-security-policy":
                 self.notes.append("its <meta> content security policy is left out: the host's applies")
-                return [_removed(element)]
+                return [removed(element)]
             case name if name in _FRAMES:
                 self._refuse_frame(element, _FRAMES[name])
             case _:
@@ -201,22 +147,19 @@ class Packing:
         attribute = element.attributes.get("style")
         if attribute is None:
             return []
-        css = pack_styles(self._part(attribute.start + len('style="')), attribute.value, self._path, self._folder)
+        css = pack_styles(self._page.part(attribute.start + len('style="')), attribute.value, self._path, self._folder)
         return [Splice(attribute.start, attribute.end, f'style="{html.escape(css)}"')] if css != attribute.value else []
-
-    def _part(self, start: int) -> Text:
-        return Text(self._page.text.file, self._page.text.whole, start)
 
     def _style(self, element: Element) -> Splice:
         css = self._page.text.whole[element.end : element.text_end]
-        packed = pack_styles(self._part(element.end), css, self._path, self._folder)
+        packed = pack_styles(self._page.part(element.end), css, self._path, self._folder)
         return Splice(element.end, element.text_end, style_text(packed))
 
     def _link(self, element: Element) -> list[Splice]:
         rel = element.tokens("rel")
         href = element.attributes.get("href")
         if rel & _HINTS:
-            return [_removed(element)]
+            return [removed(element)]
         if href is None or self._folder.left(href.value, self._path) is not None:
             return []
         if "stylesheet" in rel:
@@ -233,61 +176,6 @@ class Packing:
         text = self._folder.text(path, self._reference(href))
         css = pack_styles(text, text.whole, path, self._folder, (path,))
         return f"<style{element.written(without=_LINKING)}>{style_text(css)}</style>"
-
-    def _script(self, element: Element) -> list[Splice]:
-        kind = (element.get("type") or "").strip().lower()
-        module = kind == "module"
-        source = element.attributes.get("src")
-        if kind == "importmap":
-            self._imports |= _imports_of(self._page.text.whole[element.end : element.text_end])
-            return [_removed(element)]
-        if not module and kind not in RUN:
-            return []
-        if source is None:
-            text, code = self._part(element.end), self._page.text.whole[element.end : element.text_end]
-            if module:
-                return self._take_module(element, Module(self._path, text, code))
-            self.problems += import_problems(text, code)
-            self._classic.append(Module(self._path, text, code))
-            return []
-        if not is_embedded(source.value) and self._folder.left(source.value, self._path) is not None:
-            return self._script_of_backend(element, source)
-        path = self._folder.find(self._reference(source), self._path)
-        if path.suffix not in (".js", ".mjs"):
-            raise self._reference(source).error(
-                f"{source.value} is no JavaScript: build the app, and pack what that wrote"
-            )
-        text = self._folder.text(path, self._reference(source))
-        if module:
-            return self._take_module(element, Module(path, text))
-        self.problems += import_problems(text, text.whole)
-        self._classic.append(Module(path, text))
-        packed = f"<script{element.written(without=_LOADING)}>{script_text(text.whole)}</script>"
-        return self._placed(element, packed) or [Splice(element.start, element.close_end, packed)]
-
-    def _placed(self, element: Element, packed: str) -> list[Splice]:
-        """One that waits for the page stands at its end, as an inline one runs where it stands; nothing for others."""
-        if element.inert or not {"defer", "async"} & element.attributes.keys():
-            return []
-        self.deferred.append(packed)
-        return [_removed(element)]
-
-    def _script_of_backend(self, element: Element, source: Attribute) -> list[Splice]:
-        if (element.get("type") or "").strip().lower() == "module":
-            raise self._reference(source).error(
-                f"{source.value} is a module of the backend, which cannot be linked: save it in the app's folder"
-            )
-        self.waits = self.waits or not element.inert
-        return self._placed(element, f"<script{element.written(without=frozenset())}></script>")
-
-    def _take_module(self, element: Element, module: Module) -> list[Splice]:
-        if not element.inert:
-            self._modules.append((element, module))
-            return []
-        # It runs with each copy of its template, by itself.
-        if module.needs_linking():
-            return [self._module(element, self._link_modules([module]))]
-        return [self._module(element, module.source)] if module.code is None else []
 
     def _refuse_frame(self, element: Element, name: str) -> None:
         attribute = element.attributes.get(name) or element.attributes.get(f"xlink:{name}")
@@ -307,16 +195,3 @@ class Packing:
         remedies = {"iframe": f"name {origin} under `frames` in the policy", "use": "put its <symbol> into the page"}
         remedy = remedies.get(element.name, "use an <iframe>")
         raise reference.error(f"<{element.name}> of another site, which hosts block: {remedy}")
-
-
-def _imports_of(text: str) -> dict[str, str]:
-    """The `imports` of an import map; a broken one is none, as in browsers."""
-    try:
-        imports = json.loads(text)["imports"]
-    except (ValueError, KeyError, TypeError):
-        return {}
-    return {str(name): str(target) for name, target in imports.items()} if isinstance(imports, dict) else {}
-
-
-def _removed(element: Element) -> Splice:
-    return Splice(element.start, element.close_end, "")

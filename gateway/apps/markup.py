@@ -63,6 +63,10 @@ class Page:
     head: int = 0
     tail: int = 0
 
+    def part(self, start: int) -> Text:
+        """What stands in it from `start` on."""
+        return Text(self.text.file, self.text.whole, start)
+
 
 def parse(text: Text) -> Page:
     """The elements of `text`."""

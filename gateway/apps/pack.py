@@ -65,15 +65,15 @@ def pack(
     page = parse(Folder(path.parent).text(path.resolve()))
     packing = Packing(page, path.resolve(), path.parent, base, app, routed, frames)
     splices = packing.splices()
-    if packing.problems:
-        raise DocumentError(sorted(packing.problems, key=lambda each: (each.file, each.line, each.column)))
-    splices += _tail(page, packing.deferred)
+    if problems := [*packing.problems, *packing.scripts.problems]:
+        raise DocumentError(sorted(problems, key=lambda each: (each.file, each.line, each.column)))
+    splices += _tail(page, packing.scripts.deferred)
     whole = splice(page.text.whole, splices)
     runtime = ";".join([runtime, *(script for word, script in (parts or {}).items() if word in whole)])
-    starter = (parts or {}).get(WAITS) if storage is None and packing.waits else storage
+    starter = (parts or {}).get(WAITS) if storage is None and packing.scripts.waits else storage
     if starter is not None:
         runtime += f";{starter}"
-    head = _head(app, title, packing.base, runtime) + "".join(packing.sheets)
+    head = _head(app, title, packing.base, runtime) + "".join(packing.scripts.sheets)
     packed = splice(page.text.whole, [Splice(page.head, page.head, head), *splices])
     if starter is not None:
         packed = waiting(packed, packed.index(head) + len(head))
@@ -88,8 +88,8 @@ def pack(
     meta: dict[str, Json] = {"csp": csp}
     if wanted := granted(own, permissions):
         meta["permissions"] = wanted
-    unread = packing.unread() if checked else []
-    said = (size, *packing.notes, *notes(own, permissions), *map(str, (*packing.blocked(), *unread)))
+    unread = packing.scripts.unread() if checked else []
+    said = (size, *packing.notes, *notes(own, permissions), *map(str, (*packing.scripts.blocked(), *unread)))
     return Resource(f"ui://{app}/{digest[:12]}.html", packed, meta, said, _ours(packed))
 
 

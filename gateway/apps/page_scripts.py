@@ -1,0 +1,149 @@
+"""The scripts of a page when it is packed: inline, linked, moved to where they run, or left to the backend."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from gateway.apps.files import Folder, Reference, is_embedded
+from gateway.apps.markup import Element, Page
+from gateway.apps.modules import Module, link
+from gateway.apps.places import Splice
+from gateway.apps.scripts import as_element_text as script_text
+from gateway.apps.scripts import import_problems, worker_problems
+from gateway.apps.styles import as_element_text as style_text
+from gateway.apps.styles import pack_styles
+from gateway.apps.syntax import syntax_problems
+from gateway.apps.waiting import RUN
+from gateway.errors import DocumentError, Problem
+
+_LOADING = frozenset({"src", "type", "async", "defer", "integrity", "crossorigin", "fetchpriority", "referrerpolicy"})
+
+
+class PageScripts:
+    """Those of `page`, which is the file `path`; `home` is its absolute URL for modules that ask where they lie.
+
+    `deferred` are scripts that move behind the body, `sheets` style sheets that modules load, for the head. `waits`
+    says that a script is the backend's, for which the others wait.
+    """
+
+    def __init__(self, page: Page, path: Path, folder: Folder, *, home: str) -> None:
+        self.problems: list[Problem] = []
+        self.deferred: list[str] = []
+        self.sheets: list[str] = []
+        self.waits = False
+        self._page = page
+        self._path = path
+        self._folder = folder
+        self._home = home
+        self._classic: list[Module] = []
+        self._modules: list[tuple[Element, Module]] = []
+        self._imports: dict[str, str] = {}
+
+    def take(self, element: Element) -> list[Splice]:
+        """The changes for one script. Raises `DocumentError`."""
+        kind = (element.get("type") or "").strip().lower()
+        module = kind == "module"
+        source = element.attributes.get("src")
+        if kind == "importmap":
+            self._imports |= _imports_of(self._page.text.whole[element.end : element.text_end])
+            return [removed(element)]
+        if not module and kind not in RUN:
+            return []
+        if source is None:
+            text, code = self._page.part(element.end), self._page.text.whole[element.end : element.text_end]
+            if module:
+                return self._take_module(element, Module(self._path, text, code))
+            self.problems += import_problems(text, code)
+            self._classic.append(Module(self._path, text, code))
+            return []
+        reference = Reference(source.value, self._page.text, source.start)
+        if not is_embedded(source.value) and self._folder.left(source.value, self._path) is not None:
+            return self._script_of_backend(element, reference)
+        path = self._folder.find(reference, self._path)
+        if path.suffix not in (".js", ".mjs"):
+            raise reference.error(f"{source.value} is no JavaScript: build the app, and pack what that wrote")
+        text = self._folder.text(path, reference)
+        if module:
+            return self._take_module(element, Module(path, text))
+        self.problems += import_problems(text, text.whole)
+        self._classic.append(Module(path, text))
+        packed = f"<script{element.written(without=_LOADING)}>{script_text(text.whole)}</script>"
+        return self._placed(element, packed) or [Splice(element.start, element.close_end, packed)]
+
+    def _placed(self, element: Element, packed: str) -> list[Splice]:
+        """One that waits for the page stands at its end, as an inline one runs where it stands; nothing for others."""
+        if element.inert or not {"defer", "async"} & element.attributes.keys():
+            return []
+        self.deferred.append(packed)
+        return [removed(element)]
+
+    def _script_of_backend(self, element: Element, reference: Reference) -> list[Splice]:
+        if (element.get("type") or "").strip().lower() == "module":
+            raise reference.error(
+                f"{reference.url} is a module of the backend, which cannot be linked: save it in the app's folder"
+            )
+        self.waits = self.waits or not element.inert
+        return self._placed(element, f"<script{element.written(without=frozenset())}></script>")
+
+    def _take_module(self, element: Element, module: Module) -> list[Splice]:
+        if not element.inert:
+            self._modules.append((element, module))
+            return []
+        # It runs with each copy of its template, by itself.
+        if module.needs_linking():
+            return [self._module(element, self._link_modules([module]))]
+        return [self._module(element, module.source)] if module.code is None else []
+
+    def linked(self) -> list[Splice]:
+        """The module scripts: each as it is, or all in one in the place of the last; they wait for the page."""
+        if not any(module.needs_linking() for _, module in self._modules):
+            return [self._module(element, module.source) for element, module in self._modules if module.code is None]
+        code = self._link_modules([module for _, module in self._modules])
+        *others, (last, _) = self._modules
+        return [*(removed(element) for element, _ in others), self._module(last, code)]
+
+    def blocked(self) -> list[Problem]:
+        """What the scripts do that hosts let no page do."""
+        scripts = (*self._classic, *(module for _, module in self._modules))
+        return [problem for script in scripts for problem in worker_problems(script.text, script.source)]
+
+    def unread(self) -> list[Problem]:
+        """What no browser can read of the scripts; modules that import others were read as they were linked."""
+        problems = syntax_problems(self._classic)
+        for _, module in self._modules:
+            try:
+                if not module.needs_linking():
+                    self._link_modules([module])
+            except DocumentError as error:
+                problems += error.problems
+        return problems
+
+    def _link_modules(self, modules: list[Module]) -> str:
+        """One script of them; the style sheets that they load go into the head."""
+        linked = link(modules, self._folder.root, base=self._folder.base, home=self._home, imports=self._imports)
+        for name in linked.styles:
+            path = (self._folder.root / name).resolve()
+            text = self._folder.text(path)
+            self.sheets.append(
+                f"<style>{style_text(pack_styles(text, text.whole, path, self._folder, (path,)))}</style>"
+            )
+        return linked.code
+
+    def _module(self, element: Element, code: str) -> Splice:
+        opening = f'<script type="module"{element.written(without=_LOADING)}>'
+        return Splice(element.start, element.close_end, f"{opening}{script_text(code, module=True)}</script>")
+
+
+def _imports_of(text: str) -> dict[str, str]:
+    """The `imports` of an import map; a broken one is none, as in browsers."""
+    try:
+        imports = json.loads(text)["imports"]
+    except (ValueError, KeyError, TypeError):
+        return {}
+    return {str(name): str(target) for name, target in imports.items()} if isinstance(imports, dict) else {}
+
+
+def removed(element: Element) -> Splice:
+    """The element taken out."""
+    return Splice(element.start, element.close_end, "")
