@@ -42,7 +42,7 @@ def packed(folder: Path, html: str, *, keeps: bool = False) -> str:
         runtime=runtime,
         parts=parts,
         storage=storage,
-        routed=lambda path: path.startswith("/api/"),
+        routed=lambda path: path.startswith(("/api/", "https://files.example/")),
     ).html
 
 

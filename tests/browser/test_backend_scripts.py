@@ -1,14 +1,15 @@
 """Scripts of the backend that a page names from its start: they run in its order, as on its own site."""
 
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from aiohttp import web
-from playwright.async_api import Page
+from playwright.async_api import Page, expect
 
-from tests.browser.runtime_host import Host, host_server, packed
+from tests.browser.runtime_host import Host, host_server, packed, shown
 from tests.world import Server, bound
 
 SCRIPTS = {
@@ -93,3 +94,27 @@ async def test_scripts_of_the_backend_run_in_their_turn(page: Page, tmp_path: Pa
         "DOMContentLoaded",
         "load",
     ]
+
+
+async def test_files_of_the_backend_are_found_however_they_are_named(page: Page, tmp_path: Path) -> None:
+    """By the origin that the policy gives the backend, and relative to the page, or to a sheet of its folder."""
+    (tmp_path / "css").mkdir()
+    (tmp_path / "css" / "s.css").write_text("p { background: url(../api/c.png) }", "utf-8")
+    html = (
+        '<!doctype html><link rel=stylesheet href="css/s.css"><p></p>'
+        '<img id=a src="https://files.example/a.png"><img id=b src="api/b.png">'
+    )
+    async with host_server() as host_url:
+        await page.goto(host_url)
+        host = Host(page)
+        await host.answers(
+            "return { bodyType: 'base64', body: btoa(args.url), headers: { 'content-type': 'image/png' } };"
+        )
+        frame = await shown(host, tmp_path, html)
+        for id, url in (("a", "https://files.example/a.png"), ("b", "/api/b.png")):
+            made = "data:image/png;base64," + b64encode(url.encode()).decode()
+            await expect(frame.locator(f"#{id}[src='{made}']")).to_have_count(1)
+        wanted = b64encode(b"/api/c.png").decode()
+        await frame.wait_for_function(
+            "wanted => getComputedStyle(document.querySelector('p')).backgroundImage.includes(wanted)", arg=wanted
+        )
