@@ -14,8 +14,8 @@ import type { Initiator, Line, Question } from "./types";
 /** Entries that are shown, and how many more at a click. */
 const SHOWN = 30;
 /** The apps of this page wait for each draw: so many new entries come at a time, and more of them after so many milliseconds. */
-const PORTION = 6;
-const NEXT = 100;
+const PORTION = 8;
+const NEXT = 300;
 
 @customElement("gateway-timeline")
 export class TimelinePanel extends LitElement {

@@ -3,6 +3,7 @@ import type { JSONRPCMessage, Transport } from "@modelcontextprotocol/client";
 import type { JsonObject } from "../mux";
 import { Budget } from "./budget";
 import { envelope, sortPageMessage } from "./page-messages";
+import { bytesOf } from "./sandbox/rules";
 
 /** Messages that a page may send: at once, and per second after that. */
 const BURST = 5000;
@@ -138,7 +139,7 @@ export class PageLink {
   }
 
   private post(message: unknown): void {
-    this.page.postMessage(message, this.origin);
+    this.page.postMessage(message, this.origin, bytesOf(message));
   }
 }
 

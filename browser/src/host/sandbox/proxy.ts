@@ -5,7 +5,7 @@
  * serves it with the app's content security policy, which the inner frame inherits, and with `frame-ancestors`.
  */
 import { Gestures } from "./gesture";
-import { hostOrigin, isOwn, methodOf, notice, resourceOf, type Shown } from "./rules";
+import { bytesOf, hostOrigin, isOwn, methodOf, notice, resourceOf, type Shown } from "./rules";
 
 const LOOK_EVERY = 200;
 /** What a person may have caused: the host is told of the gesture first. */
@@ -22,7 +22,7 @@ function start(host: string): void {
     if (resource) inner = show(resource);
     // An opaque frame has no origin that could be named; the window is the very one that was made here, and the
     // content security policy keeps it from going elsewhere.
-    else if (!isOwn(data)) inner?.contentWindow?.postMessage(data, "*");
+    else if (!isOwn(data)) inner?.contentWindow?.postMessage(data, "*", bytesOf(data));
   }
 
   function fromPage(data: unknown): void {

@@ -1,6 +1,6 @@
 /** What the sandbox proxy lets through. */
 import { expect, test } from "vitest";
-import { hostOrigin, isOwn, narrowed, resourceOf } from "./rules";
+import { bytesOf, hostOrigin, isOwn, narrowed, resourceOf } from "./rules";
 
 const HOST = "http://gateway.localhost:8080";
 const address = (host: string) => `?host=${encodeURIComponent(host)}`;
@@ -55,4 +55,11 @@ test.each(NO_PAGES)("%j brings no page", (data) => {
 test("the proxy's own words end there", () => {
   expect(isOwn(ready({}))).toBe(true);
   expect([{ method: "tools/call" }, null, { method: 1 }].some(isOwn)).toBe(false);
+});
+
+test("the bytes of an answer are handed on, whatever else there is is copied", () => {
+  const body = new ArrayBuffer(3);
+  expect(bytesOf({ result: { structuredContent: { body } } })).toEqual([body]);
+  const others = [null, "x", {}, { result: null }, { result: { structuredContent: { body: "text" } } }, { params: { body } }];
+  expect(others.flatMap(bytesOf)).toEqual([]);
 });

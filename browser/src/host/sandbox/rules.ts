@@ -28,6 +28,12 @@ export function methodOf(data: unknown): string | null {
   return typeof data.method === "string" ? data.method : null;
 }
 
+/** The bytes in an answer, which are handed on and not copied: nobody here needs them any more. */
+export function bytesOf(data: unknown): ArrayBuffer[] {
+  const { body } = (data as { result?: { structuredContent?: { body?: unknown } } } | null)?.result?.structuredContent ?? {};
+  return body instanceof ArrayBuffer ? [body] : [];
+}
+
 /** Whether a message is the proxy's or the host's alone, and ends here. */
 export function isOwn(data: unknown): boolean {
   return methodOf(data)?.startsWith(OWN) ?? false;
