@@ -21,7 +21,8 @@ from playwright.async_api import Frame, async_playwright
 from benchmarks.backend import PATH
 from benchmarks.errors import BenchmarkError
 from benchmarks.page.backend import POLICY, SOURCE
-from benchmarks.processes import ROOT, Processes, free_port
+from benchmarks.page.busy import CATEGORIES, MARKS, Call, Trace, worked_ms
+from benchmarks.processes import ROOT, Processes, Running, free_port
 from benchmarks.targets import SERVE
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -30,6 +31,18 @@ CHUNKS = 50 * 16
 
 BETWEEN = 0.01
 """Seconds between two requests to the idle server."""
+
+_WORK = (
+    ("a model's call, nothing else", "rest", 3000),
+    ("a model's call, 50 MiB up", "upFile", CHUNKS),
+    ("a model's call, 50 MiB down", "downOnly", CHUNKS),
+    ("a model's call, 1,000 fetches at once", "many", 1000),
+)
+"""What the page does meanwhile, and how much of it."""
+
+_HEAD = """\
+| what | calls | median ms | p99 ms | longest ms | busy ms | seconds | bare ms |
+|---|--:|--:|--:|--:|--:|--:|--:|"""
 
 _CONFIG = """\
 server:
@@ -43,28 +56,31 @@ apps:
 
 @dataclass(slots=True)
 class Pings:
-    """A model's calls of the page's tool, one after the other, and how long each took, in milliseconds.
+    """A model's calls of the page's tool at the process `gateway`, one after the other.
 
-    `bare` are requests to the server at `idle`, with which nobody else has to do: what they take is the machine's.
+    `bare` are requests to the server at `idle`, with which nobody else has to do: what they take is the machine's, in
+    milliseconds.
     """
 
     client: Client
     http: aiohttp.ClientSession
     idle: str
-    taken: list[float] = field(default_factory=list)
+    gateway: int
+    calls: list[Call] = field(default_factory=list)
     bare: list[float] = field(default_factory=list)
     over: bool = False
 
     async def run(self) -> None:
         """Call until it is over."""
-        self.taken.clear()
+        self.calls = []
         self.over = False
         while not self.over:
-            began = time.perf_counter()
+            began, worked = time.perf_counter(), worked_ms(self.gateway)
             result = await self.client.call_tool("bulk_ping", {})
             if result.is_error:
                 raise BenchmarkError(f"The page's tool failed: {result}")
-            self.taken.append((time.perf_counter() - began) * 1000)
+            ended = time.perf_counter()
+            self.calls.append(Call(began * 1000, ended * 1000, worked_ms(self.gateway) - worked))
 
     async def run_bare(self) -> None:
         """Ask the idle server until it is over."""
@@ -86,14 +102,34 @@ class Pings:
             finally:
                 self.over = True
 
-    async def during(self, work: str, frame: Frame, argument: int) -> str:
-        """One line on the calls while the page does `work`."""
+    async def during(self, label: str, work: str, frame: Frame, argument: int) -> Phase:
+        """The calls while the page does `work`."""
         began = time.perf_counter()
         answer = await self.beside(frame.evaluate(work, argument))
         seconds = time.perf_counter() - began
         if isinstance(answer, dict) and answer.get("status") != 200:
             raise BenchmarkError(f"The page got {answer}")
-        return f"{_line(self.taken)} | {seconds:.1f} | {max(self.bare):.1f}"
+        return Phase(label, self.calls, seconds, max(self.bare))
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """The calls beside one kind of work; `bare` is the longest request to the idle server, in milliseconds."""
+
+    label: str
+    calls: Sequence[Call]
+    seconds: float
+    bare: float
+
+    def line(self, trace: Trace) -> str:
+        """A line of the table."""
+        ordered = sorted(call.taken for call in self.calls)
+        p99 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
+        longest = max(trace.busy(call) for call in self.calls)
+        figures = [
+            f"{ms:.1f}" for ms in (statistics.median(ordered), p99, ordered[-1], longest, self.seconds, self.bare)
+        ]
+        return " | ".join(["", self.label, str(len(ordered)), *figures, ""]).strip()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -105,47 +141,43 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with tempfile.TemporaryDirectory(prefix="benchmark-") as folder, Processes(Path(folder)) as processes:
             print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
             idle = processes.start("idle", [sys.executable, "-m", "benchmarks.backend"])
-            asyncio.run(_measure(start(Path(folder), processes), idle.port, given.rounds))
+            asyncio.run(_measure(start(Path(folder), processes), idle.port, given.rounds, Path(folder)))
     except BenchmarkError as error:
         sys.exit(str(error))
 
 
-def start(folder: Path, processes: Processes) -> int:
-    """The port of a gateway in front of the backend."""
+def start(folder: Path, processes: Processes) -> Running:
+    """A gateway in front of the backend."""
     backend = processes.start("backend", [sys.executable, "-m", "benchmarks.page.backend"])
     port = free_port()
     config = folder / "gateway.yaml"
     config.write_text(_CONFIG.format(port=port, source=SOURCE), "utf-8")
     (folder / "policy.yaml").write_text(POLICY.format(port=backend.port), "utf-8")
     command = [sys.executable, "-c", SERVE, "serve", "--config", str(config)]
-    processes.start("gateway", command, port=port)
-    return port
+    return processes.start("gateway", command, port=port)
 
 
-async def _measure(port: int, idle: int, rounds: int) -> None:
+async def _measure(gateway: Running, idle: int, rounds: int, folder: Path) -> None:
     async with async_playwright() as playwright:
         own = Path(playwright.chromium.executable_path)
         browser = await playwright.chromium.launch(
             executable_path=None if own.exists() else CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
         )
         page = await browser.new_page()
-        await page.goto(f"http://localhost:{port}")
+        await page.add_init_script(MARKS)
+        site = f"http://localhost:{gateway.port}"
+        await page.goto(site)
         app = page.frame_locator("[data-testid=app-frame] iframe").frame_locator("iframe")
         await app.locator("#ready").wait_for()
         frame = page.frames[-1]
-        async with (
-            Client(f"http://localhost:{port}/mcp", mode="2026-07-28") as client,
-            aiohttp.ClientSession() as http,
-        ):
-            pings = Pings(client, http, f"http://127.0.0.1:{idle}{PATH}")
+        async with Client(f"{site}/mcp", mode="2026-07-28") as client, aiohttp.ClientSession() as http:
+            pings = Pings(client, http, f"http://127.0.0.1:{idle}{PATH}", gateway.pid)
             await _ready(client)
-            print(
-                "| what | calls | median ms | p99 ms | longest ms | seconds | bare ms |\n|---|--:|--:|--:|--:|--:|--:|"
-            )
-            print(f"| a model's call, nothing else | {await pings.during('rest', frame, 3000)} |")
-            for label, work in (("up", "upFile"), ("down", "downOnly")):
-                print(f"| a model's call, 50 MiB {label} | {await pings.during(work, frame, CHUNKS)} |")
-            print(f"| a model's call, 1,000 fetches at once | {await pings.during('many', frame, 1000)} |")
+            await browser.start_tracing(page=page, path=folder / "trace.json", categories=CATEGORIES)
+            phases = [await pings.during(label, work, frame, argument) for label, work, argument in _WORK]
+            await browser.stop_tracing()
+            trace = Trace.read(folder / "trace.json")
+            print("\n".join([_HEAD, *(phase.line(trace) for phase in phases)]))
             await _latency(pings, frame, rounds)
         await browser.close()
 
@@ -164,14 +196,6 @@ async def _ready(client: Client) -> None:
             return
         await asyncio.sleep(0.05)
     raise BenchmarkError(f"The page's tool was not listed; {ROOT}/gateway/static may be older than the sources.")
-
-
-def _line(taken: Sequence[float]) -> str:
-    ordered = sorted(taken)
-    if not ordered:
-        return "0 | | | "
-    p99 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
-    return f"{len(ordered)} | {statistics.median(ordered):.1f} | {p99:.1f} | {ordered[-1]:.1f}"
 
 
 if __name__ == "__main__":

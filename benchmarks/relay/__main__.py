@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         with tempfile.TemporaryDirectory(prefix="benchmark-") as name, Processes(Path(name)) as processes:
             print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
-            asyncio.run(_measure(Path(name), start(Path(name), processes), rounds))
+            asyncio.run(_measure(Path(name), start(Path(name), processes).port, rounds))
     except BenchmarkError as error:
         sys.exit(str(error))
 
