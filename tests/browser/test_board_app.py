@@ -97,13 +97,24 @@ async def test_what_others_change_is_shown_at_once(shown: Page | FrameLocator, b
         await expect(shown.locator("li", has_text="From elsewhere")).to_be_visible()
 
 
-async def test_a_model_moves_a_card_that_the_person_sees(page: Page, board: Run) -> None:
-    """The page's own tool, in the live view."""
+async def test_a_model_works_on_the_board_that_the_person_sees(page: Page, board: Run) -> None:
+    """By all of the page's own tools, in the live view: it adds a card, moves one, and reads what came of it."""
     await page.goto(board.url)
     frame = app_of(page)
     await expect(frame.locator("[data-card=card-1]")).to_be_visible()
     async with Client(f"{board.url}/mcp", mode="2026-07-28") as client:
-        await tool(client, "board_move_card")
-        result = await client.call_tool("board_move_card", {"card": "card-1", "column": "done", "position": 0})
-        assert not result.is_error, result
-    await expect(frame.locator("[data-column=done] li").first).to_have_attribute("data-card", "card-1")
+        for name in ("add_card", "move_card", "get_board"):
+            await tool(client, f"board_{name}")
+        added = await client.call_tool("board_add_card", {"title": "Matcha", "column": "doing"})
+        assert not added.is_error, added
+        await expect(frame.locator("[data-column=doing] li").last).to_contain_text("Matcha")
+        moved = await client.call_tool("board_move_card", {"card": "card-1", "column": "done", "position": 0})
+        assert not moved.is_error, moved
+        await expect(frame.locator("[data-column=done] li").first).to_have_attribute("data-card", "card-1")
+        read = await client.call_tool("board_get_board", {})
+        nobody = await client.call_tool("board_move_card", {"card": "nobody", "column": "done"})
+    columns = (read.structured_content or {})["columns"]
+    cards = {column["id"]: [card["title"] for card in column["cards"]] for column in columns}
+    assert cards["doing"][-1] == "Matcha"
+    assert columns[2]["cards"][0]["id"] == "card-1"
+    assert nobody.is_error
