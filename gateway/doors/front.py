@@ -46,6 +46,12 @@ IDLE: Final = 75.0
 HEAD_WITHIN = 15.0
 """Seconds in which the head of a request must be there once it has begun: who trickles it would hold a place."""
 
+HEAD_BYTES: Final = 64 * 1024
+"""Bytes of the longest head: nobody is known before its end, and so much is held for anybody who never ends one."""
+
+_END: Final = b"\r\n\r\n"
+_TOO_LONG: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
 TAKEN_WITHIN = 120.0
 """Seconds in which a client takes some of what waits for it here: what it never takes would be held for ever.
 
@@ -161,6 +167,8 @@ class Front(asyncio.Protocol):
         self._lent: int | None = 0
         self._reads = False
         self._head_since: float | None = None
+        self._head_size = 0
+        self._head_end = b""
         self._transport: asyncio.Transport
         self._kept = b""
         self._pieces = 0
@@ -245,6 +253,7 @@ class Front(asyncio.Protocol):
     def begins(self) -> None:
         """aiohttp has read the head of a request."""
         self._reads, self._head_since = True, None
+        self._head_size, self._head_end = 0, b""
 
     def answered(self) -> None:
         """aiohttp has written one answer, after which the connection stays open."""
@@ -256,7 +265,7 @@ class Front(asyncio.Protocol):
         """Begin with the request that `data` begins with; hand over what is another's."""
         self.since = self._loop.time()
         self._kept = b""
-        end = data.find(b"\r\n\r\n") + 4
+        end = data.find(_END) + len(_END)
         sent = self._sent(data[:end]) if 4 <= end <= LONGEST_HEAD and not self._fronts.draining else None
         fast = self._fast(sent) if sent is not None else None
         if sent is None or fast is None:
@@ -351,11 +360,25 @@ class Front(asyncio.Protocol):
             self._lent = self._lent + 1 if whole else None
         if not whole and not self._reads and self._head_since is None:
             self._head_since = self._loop.time()
+        if self._head_since is not None and self._is_too_long(data):
+            self._transport.write(_TOO_LONG)
+            self._transport.close()
+            return
         behind.data_received(data)
+
+    def _is_too_long(self, data: bytes) -> bool:
+        """Whether the head that aiohttp is given has too many bytes with `data`, and no end yet."""
+        if self._head_end == _END:
+            return False
+        self._head_size += len(data)
+        seen = self._head_end + data
+        self._head_end = _END if _END in seen else seen[-3:]
+        return self._head_end != _END and self._head_size > HEAD_BYTES
 
     def _take_back(self, behind: web.RequestHandler) -> None:
         """aiohttp has answered all that it was given: let it forget the connection, without closing it."""
         self._behind, self._lent, self._reads, self._head_since = None, 0, False, None
+        self._head_size, self._head_end = 0, b""
         behind.transport = None
         behind.connection_lost(None)
 

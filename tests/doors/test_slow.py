@@ -172,3 +172,36 @@ async def test_who_takes_answers_slowly_gets_them_all(monkeypatch: pytest.Monkey
             got += part
             if asyncio.get_running_loop().time() < began + 2.0:
                 await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize(("host", "path"), DOORS)
+@pytest.mark.parametrize("before", [b"", b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"])
+async def test_a_head_without_end_is_not_held(world: World, host: str, path: str, before: bytes) -> None:
+    """Nobody is known before its end: what is sent of it is not kept, and the connection closes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
+    if before:
+        writer.write(before.replace(b"localhost", f"localhost:{world.gateway.port}".encode()))
+        await reader.readuntil(b"}")
+    writer.write(f"POST {path} HTTP/1.1\r\nhost: {host}:{world.gateway.port}\r\n".encode())
+    for number in range(20):
+        writer.write(b"x-%d: %s\r\n" % (number, b"y" * 7000))
+    async with asyncio.timeout(10):
+        with suppress(ConnectionResetError):  # what was not read any more is lost, and with it what was said of it
+            assert b"HTTP/1.1 431 " in await reader.read()
+    writer.close()
+
+
+async def test_a_long_head_with_an_end_is_read(world: World) -> None:
+    """However it is cut, and with whatever after it."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
+    head = f"GET /healthz HTTP/1.1\r\nhost: localhost:{world.gateway.port}\r\n".encode()
+    head += b"".join(b"x-%d: %s\r\n" % (number, b"y" * 7000) for number in range(8)) + b"\r\n"
+    for cut in (1, len(head) // 2, len(head) - 3, len(head) - 1):
+        writer.write(head[:cut])
+        await writer.drain()
+        await asyncio.sleep(0.01)
+        writer.write(head[cut:])
+        async with asyncio.timeout(10):
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            await reader.readuntil(b"}")
+    writer.close()
