@@ -57,13 +57,13 @@ async def process(folder: Path, *arguments: str, command: str = "serve") -> Asyn
 async def ready(running: asyncio.subprocess.Process, lines: int) -> list[str]:
     """The first `lines` lines that it prints."""
     assert running.stdout is not None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         return [(await running.stdout.readline()).decode().strip() for _ in range(lines)]
 
 
 async def ended(running: asyncio.subprocess.Process) -> tuple[int | None, str]:
     """Its exit code and the rest of what it printed."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         out, err = await running.communicate()
     return running.returncode, (out + err).decode()
 

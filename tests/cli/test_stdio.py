@@ -70,7 +70,7 @@ async def piped(*arguments: str, cwd: Path = ROOT) -> AsyncIterator[asyncio.subp
 
 async def asked(pipe: asyncio.subprocess.Process, *lines: bytes) -> list[dict[str, Any]]:
     """All that is said in answer to these lines, which are all that there are, and the pipe ends with exit code 0."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         out, _ = await pipe.communicate(b"".join(line + b"\n" for line in lines))
     assert pipe.returncode == 0
     return [json.loads(line) for line in out.splitlines()]
@@ -170,7 +170,7 @@ async def test_a_signal_ends_it(served: Served) -> None:
         pipe.stdin.write(call(1) + b"\n")
         await pipe.stdout.readline()
         pipe.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert await pipe.wait() == 0
 
 
@@ -214,7 +214,7 @@ async def test_where_none_runs_one_is_started_for_all(tmp_path: Path) -> None:
         started = lock.process(config)
         if started is not None:
             os.kill(started, signal.SIGTERM)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while lock.starting(config):
                 await asyncio.sleep(0.05)
     assert (tmp_path / "gateway.log").read_text("utf-8").count("is ready") == 1

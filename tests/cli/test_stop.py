@@ -124,7 +124,7 @@ async def test_what_runs_is_answered_and_recorded(tmp_path: Path, door: str) -> 
     """One signal leaves it the time."""
     async with serving(tmp_path) as gateway, reached(gateway, door) as way:
         call = asyncio.ensure_future(way.ask({"url": "/api/held", "method": "POST", "body": "{}"}))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await gateway.backend.arrived.wait()
         await gateway.stop()
         gateway.backend.go_on.set()
@@ -141,7 +141,7 @@ async def test_a_second_signal_ends_what_runs(tmp_path: Path, door: str) -> None
         async with reached(gateway, door) as way:
             assert (await way.ask({"url": "/api/before", "method": "POST", "body": "{}"})).status == 200
             call = asyncio.ensure_future(way.ask({"url": "/api/held", "method": "POST", "body": "{}"}))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await gateway.backend.arrived.wait()
             await gateway.stop()
             gateway.process.terminate()

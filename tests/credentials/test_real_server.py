@@ -146,7 +146,7 @@ async def test_a_refresh_token_that_was_used_before_ends_the_connection(tmp_path
         await asyncio.sleep(1.1)
         status, told = await home.get("person")
         assert (status, told["title"]) == (401, "Credential needed")
-        assert "invalid_grant" in told["detail"]
+        assert "invalid_grant" in told["cause"]
         assert any(event["event"] == "grant.revoked" for event in await home.provider.events())
         assert (await home.connect())[0] == 200
         assert (await home.get("person"))[0] == 200

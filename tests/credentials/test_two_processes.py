@@ -51,7 +51,7 @@ async def process(home: House, name: str) -> AsyncIterator[House]:
     )
     assert started.stdout is not None
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             async for line in started.stdout:
                 if f"http://cart.localhost:{port}" in line.decode():
                     break
