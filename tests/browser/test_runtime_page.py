@@ -143,6 +143,29 @@ async def test_a_form_that_goes_nowhere_is_told_to_the_person(host: Host, tmp_pa
     assert await noticed(frame) == "Form not sent Send"
 
 
+async def test_no_form_leaves_the_page_where_the_host_would_let_it(host: Host, tmp_path: Path) -> None:
+    """Its answer would take the view's place: however it is submitted, it goes the way of requests."""
+    await host.run("() => { host.sandbox += ' allow-forms'; }")
+    await host.answers("return { bodyType: 'text', body: 'thanks' };")
+    frame = await shown(
+        host,
+        tmp_path,
+        '<form action="/sent" method="post"><input name="a" value="1"><button name="by">Send</button></form>',
+    )
+    await frame.evaluate("() => { window.still = true; }")
+    await frame.locator("button").click()
+    await frame.locator("input").press("Enter")
+    await frame.evaluate("() => { const [form] = document.forms; form.requestSubmit(); form.submit(); }")
+    await host.until("host.calls('http_request').length > 3")
+    assert await host.run("host.calls('http_request').map(({ url, body }) => [url, body])") == [
+        ["/sent", "a=1&by="],
+        ["/sent", "a=1&by="],
+        ["/sent", "a=1"],
+        ["/sent", "a=1"],
+    ]
+    assert (frame.url, await frame.evaluate("still")) == ("about:srcdoc", True)
+
+
 async def test_a_view_stays_at_its_page(host: Host, tmp_path: Path) -> None:
     """Another page of the app is named on the console; a fragment is gone to."""
     await host.answers(REPORT)
