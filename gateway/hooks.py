@@ -8,7 +8,7 @@ import importlib.util
 import inspect
 import logging
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import ModuleType
 from typing import Any
 
@@ -71,7 +71,7 @@ class Hooks:
             except PluginFailed as error:
                 raise Refusal(Reason.PLUGIN_REFUSED, str(error)) from error
             if answer is not None:
-                raise Refusal(Reason.PLUGIN_REFUSED, f"{implementation.plugin_name}: {answer}", words=str(answer))
+                raise Refusal(Reason.PLUGIN_REFUSED, f"{_named(implementation)}: {answer}", words=str(answer))
 
     @property
     def hear_records(self) -> bool:
@@ -134,6 +134,11 @@ class PluginApprover:
         """A plugin learns of it by being cancelled."""
 
 
+def _named(implementation: pluggy.HookImpl) -> str:
+    """What apps may read of it: not in which folder it lies."""
+    return PurePath(implementation.plugin_name).name
+
+
 async def _call(implementation: pluggy.HookImpl, timeout: float | None = TIMEOUT, **arguments: object) -> Any:
     taken = {name: arguments[name] for name in implementation.argnames}
     try:
@@ -143,7 +148,7 @@ async def _call(implementation: pluggy.HookImpl, timeout: float | None = TIMEOUT
     except Exception as error:  # a plugin is foreign code: whatever it raises refuses
         hook = implementation.function.__name__
         log.exception("plugin %s failed in %s", implementation.plugin_name, hook)
-        raise PluginFailed(f"plugin {implementation.plugin_name} failed in {hook}") from error
+        raise PluginFailed(f"plugin {_named(implementation)} failed in {hook}") from error
     return answer
 
 
