@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import aiohttp
@@ -37,10 +37,12 @@ async def http() -> AsyncIterator[aiohttp.ClientSession]:
         yield client
 
 
-async def opened(http: aiohttp.ClientSession, url: str, user: str = ADA) -> dict[str, str]:
-    """The header fields of a new session of `user`."""
+async def opened(
+    http: aiohttp.ClientSession, url: str, user: str = ADA, more: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The header fields of a new session of `user`, or of who shows `more`."""
     params = {"protocolVersion": VERSION, "capabilities": UI, "clientInfo": {"name": "t", "version": "1"}}
-    fields = {**ACCEPT, "x-user": user}
+    fields = {**ACCEPT, **(more if more is not None else {"x-user": user})}
     hello = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
     async with http.post(url, json=hello, headers=fields) as answer:
         fields = {**fields, "mcp-session-id": answer.headers["mcp-session-id"], "mcp-protocol-version": VERSION}
