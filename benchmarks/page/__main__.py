@@ -174,6 +174,8 @@ async def _measure(gateway: Running, idle: int, rounds: int, folder: Path) -> No
             pings = Pings(client, http, f"http://127.0.0.1:{idle}{PATH}", gateway.pid)
             await _ready(client)
             await browser.start_tracing(page=page, path=folder / "trace.json", categories=CATEGORIES)
+            for each in page.frames:
+                await each.evaluate("() => dispatchEvent(new Event('busy'))")
             phases = [await pings.during(label, work, frame, argument) for label, work, argument in _WORK]
             await browser.stop_tracing()
             trace = Trace.read(folder / "trace.json")

@@ -10,6 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from benchmarks.errors import BenchmarkError
+
 CATEGORIES = ["toplevel", "blink.user_timing"]
 """What Chromium is asked to trace: each task of a thread, with the processor's time that it took, and our marks."""
 
@@ -17,6 +19,7 @@ MARKS = """
 (() => {
   const where = window === top ? "host" : parent === top ? "proxy" : "page";
   const mark = (what) => performance.mark(`busy:${where}:${what}`);
+  addEventListener("busy", () => mark("here"));
   addEventListener("message", ({ data }) => {
     if (data?.channel !== "mcp-iframe" || typeof data.payload !== "object") return;
     mark(data.direction === "client-to-server" ? "call" : "answer");
@@ -31,7 +34,9 @@ MARKS = """
   };
 })();
 """
-"""A script for each frame, which marks where a model's call and its answer arrive."""
+"""A script for each frame, which marks where a model's call and its answer arrive, and at an event `busy` itself."""
+
+FRAMES = ("host", "proxy", "page")
 
 _WAY = (
     ("host:arrives", ("host",)),
@@ -66,11 +71,13 @@ class Trace:
 
     @classmethod
     def read(cls, file: Path) -> Trace:
-        """The trace in `file`."""
+        """The trace in `file`. Raises `BenchmarkError` where a frame has left no mark in it."""
         events = json.loads(file.read_bytes())["traceEvents"]
         found = [event for event in events if str(event["name"]).startswith("busy:")]
         marks = sorted((event["ts"] / 1000, event["name"].removeprefix("busy:")) for event in found)
         frames = {(event["pid"], event["tid"]): event["name"].split(":")[1] for event in found}
+        if missing := set(FRAMES) - set(frames.values()):
+            raise BenchmarkError(f"The trace says nothing of {', '.join(sorted(missing))}.")
         tasks: dict[str, list[tuple[float, float, float]]] = {}
         for event in _tasks(events):
             frame = frames.get((event["pid"], event["tid"]))
@@ -92,7 +99,7 @@ class Trace:
         within = iter(self.marks[bisect_left(self.marks, (call.began, "")) : bisect_left(self.marks, (call.ended, ""))])
         times = [call.began, *(time for name, _ in _WAY for time in _next(within, name))]
         if len(times) <= len(_WAY):  # nothing tells where it was when
-            yield call.began, call.ended, tuple(self.tasks)
+            yield call.began, call.ended, FRAMES
             return
         for (began, ended), (_, frames) in zip(pairwise(times), _WAY, strict=True):
             yield began, ended, frames

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.errors import BenchmarkError
 from benchmarks.page.busy import Call, Trace
 
 THREADS = {"host": 1, "proxy": 2, "page": 3}
@@ -52,5 +53,12 @@ def test_the_gateway_counts_all_the_time(tmp_path: Path) -> None:
 
 def test_a_call_that_left_no_marks_had_to_wait_for_all_work(tmp_path: Path) -> None:
     """Nothing is left out because it could not be seen."""
-    trace = traced(tmp_path, MARKS[:2], [("host", 2, 8, 6), ("proxy", 1, 3, 1)])
+    marks = [*MARKS[:2], (30, "page:here")]
+    trace = traced(tmp_path, marks, [("host", 2, 8, 6), ("proxy", 1, 3, 1)])
     assert trace.busy(Call(0, 20, 1)) == 8.0
+
+
+def test_a_frame_of_which_nothing_is_known_is_an_error(tmp_path: Path) -> None:
+    """Its work would be left out."""
+    with pytest.raises(BenchmarkError, match="nothing of page"):
+        traced(tmp_path, MARKS[:2], [])
