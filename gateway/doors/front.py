@@ -7,6 +7,7 @@ request that was answered. The guard decides here as it does there, and what it 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -50,6 +51,7 @@ HEAD_BYTES: Final = 64 * 1024
 """Bytes of the longest head: nobody is known before its end, and so much is held for anybody who never ends one."""
 
 _END: Final = b"\r\n\r\n"
+_FIRST_LINE: Final = re.compile(rb"[\r\n]*[A-Z-]{0,24}(?: |\Z)")
 _TOO_LONG: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 TAKEN_WITHIN = 120.0
@@ -360,6 +362,8 @@ class Front(asyncio.Protocol):
             self._lent = self._lent + 1 if whole else None
         if not whole and not self._reads and self._head_since is None:
             self._head_since = self._loop.time()
+            # What a request whose head came before the last answer was done sends now is its body.
+            self._head_size, self._head_end = 0, b"" if _FIRST_LINE.match(data) else _END
         if self._head_since is not None and self._is_too_long(data):
             self._transport.write(_TOO_LONG)
             self._transport.close()
