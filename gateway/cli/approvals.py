@@ -115,7 +115,7 @@ def list_(path: Path, url: str | None, token: str | None, as_json: bool) -> None
 def answer(id: str, given: str | None, grant: bool, path: Path, url: str | None, token: str | None) -> None:
     """Show the question ID, and answer it. The start of an id is enough.
 
-    Example: webmcp-gateway approvals answer 4fQz
+    Example: webmcp-gateway approvals answer 4f0a
     """
 
     async def run(gateway: Gateway) -> str:

@@ -142,7 +142,7 @@ class Approvals:
                 Reason.APPROVAL_UNAVAILABLE, "Too many calls wait for an approval already. Answer those first."
             )
         question = Question(
-            id=secrets.token_urlsafe(16),
+            id=secrets.token_hex(16),  # typed at a command line, where a dash in front would be an option
             principal=caller.principal.id,
             app=caller.app,
             view=caller.view,

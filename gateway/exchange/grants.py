@@ -51,7 +51,7 @@ class Grants:
         for grant in mine[: max(0, len(mine) - MOST + 1)]:
             del self._grants[grant.id]
         grant = Grant(
-            id=secrets.token_urlsafe(16),
+            id=secrets.token_hex(16),  # typed at a command line, as that of a question
             principal=principal,
             app=question.app,
             rule=question.rule,

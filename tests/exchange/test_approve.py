@@ -1,12 +1,14 @@
 """Approvals: bound, expiring with their caller, answered once, run at most once."""
 
 import asyncio
+import re
 from dataclasses import replace
 
 import pytest
 
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approve import KEPT, PER_VIEW, SHOWN, SILENCE, Approvals, Ask, Parked, State
+from gateway.exchange.grants import Grants
 from gateway.model import LOCAL, Caller, Door, Initiator
 from tests.clock import Clock
 
@@ -34,6 +36,13 @@ def parked(approvals: Approvals, caller: Caller = CALLER, ask: Ask = ASK) -> Par
 def reason(refused: pytest.ExceptionInfo[Refusal]) -> Reason:
     """Why."""
     return refused.value.reason
+
+
+def test_what_a_person_types_begins_with_no_dash(approvals: Approvals) -> None:
+    """At a command line it would be an option, not the id of a question or a grant."""
+    question = parked(approvals, ask=replace(ASK, grant=60.0, rule="DELETE /api/cart/{item}")).question
+    for id in (question.id, Grants().give(question, LOCAL, "ann").id):
+        assert re.fullmatch("[0-9a-f]{32}", id)
 
 
 def test_an_approved_call_is_dispatched_once(approvals: Approvals) -> None:
