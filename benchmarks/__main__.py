@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Measure the gateway beside a bare proxy and the MCP SDK's own way, all in one run.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--rounds", type=_count, default=7, help="how often each server is measured")
+    parser.add_argument("--rounds", type=_count, default=5, help="how often each server is measured")
     parser.add_argument("--connections", type=_counts, default="1,32", metavar="N,N", help="at once")
     parser.add_argument("--requests", type=_count, default=20_000, help="the most in one run of the load")
     parser.add_argument("--seconds", type=float, default=1.0, help="the longest of one run")

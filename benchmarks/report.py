@@ -14,7 +14,7 @@ from typing import TypeAlias
 import gateway
 from benchmarks.decide import Decided
 from benchmarks.rounds import Sample
-from benchmarks.targets import BARE, BARE_POST
+from benchmarks.targets import peer
 
 Machine: TypeAlias = dict[str, str | int | float]
 """What a run was made on."""
@@ -24,9 +24,10 @@ Machine: TypeAlias = dict[str, str | int | float]
 class Row:
     """One server at one number of connections: medians over the rounds.
 
-    `ratio` is its requests per second to those of the bare proxy in the same round, with `lowest` and `highest` of
-    all rounds. `server_ms` is the server's processor time for each request, and `cpu_ratio` what the bare proxy used
-    in the same round to that: it hardly moves where the machine has other work. None where the system does not tell.
+    `ratio` is its requests per second to those of the bare proxy right before or after, with `lowest` and `highest` of
+    all rounds, and `p99_ratio` the same of the slowest answers. `server_ms` is the server's processor time for each
+    request, and `cpu_ratio` what the bare proxy used to that: it hardly moves where the machine has other work. None
+    where the system does not tell.
     """
 
     server: str
@@ -37,29 +38,25 @@ class Row:
     rate: float
     p50_ms: float
     p99_ms: float
+    p99_ratio: float
     server_ms: float | None
     cpu_ratio: float | None
 
 
 def rows(samples: Sequence[Sample]) -> list[Row]:
     """A row for each server at each number of connections, the bare proxy first."""
-    bare = {(one.server, one.connections, one.round): one for one in samples if one.server in (BARE, BARE_POST)}
+    bare = {one.pair: one for one in samples if one.server == peer(one.server)}
     groups: dict[tuple[int, str], list[Sample]] = {}
     for sample in samples:
         groups.setdefault((sample.connections, sample.server), []).append(sample)
     return [
-        _row([(sample, bare[_peer(sample.server), sample.connections, sample.round]) for sample in group])
-        for _, group in sorted(groups.items(), key=lambda item: item[0][0])
+        _row([(sample, bare[sample.pair]) for sample in group])
+        for _, group in sorted(groups.items(), key=lambda item: (item[0][0], item[0][1] != peer(item[0][1])))
     ]
 
 
-def _peer(server: str) -> str:
-    """What a server is measured by: the bare proxy with the same method."""
-    return BARE_POST if server.endswith("POST") else BARE
-
-
 def _row(pairs: Sequence[tuple[Sample, Sample]]) -> Row:
-    """The row of a server from its samples, each with that of the bare proxy in the same round."""
+    """The row of a server from its samples, each with the one of the bare proxy beside it."""
     ratios = [sample.rate / bare.rate for sample, bare in pairs]
     group = [sample for sample, _ in pairs]
     return Row(
@@ -71,6 +68,7 @@ def _row(pairs: Sequence[tuple[Sample, Sample]]) -> Row:
         rate=statistics.median(sample.rate for sample in group),
         p50_ms=statistics.median(sample.measured.p50_ms for sample in group),
         p99_ms=statistics.median(sample.measured.p99_ms for sample in group),
+        p99_ratio=statistics.median(sample.measured.p99_ms / bare.measured.p99_ms for sample, bare in pairs),
         server_ms=_median(sample.server_ms for sample in group),
         cpu_ratio=_median(
             bare.server_ms / sample.server_ms if bare.server_ms and sample.server_ms else None for sample, bare in pairs
@@ -124,6 +122,7 @@ def _of_servers(rows: Sequence[Row]) -> str:
         "by CPU time",
         "p50 ms",
         "p99 ms",
+        "to bare proxy",
         "requests/s",
         "CPU ms",
     )
@@ -138,6 +137,7 @@ def _of_servers(rows: Sequence[Row]) -> str:
                 _number(row.cpu_ratio),
                 _number(row.p50_ms),
                 _number(row.p99_ms),
+                f"{row.p99_ratio:.2f}",
                 f"{row.rate:.0f}",
                 _number(row.server_ms),
             )

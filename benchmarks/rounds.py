@@ -1,4 +1,4 @@
-"""The measurement: every server in every round, one after the other, each at every number of connections."""
+"""The measurement: every server in every round, each at every number of connections and beside the bare proxy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.backend import MARKER
 from benchmarks.errors import BenchmarkError
 from benchmarks.load import PATIENCE, Load, Measured
 from benchmarks.processes import ROOT, cpu_seconds
-from benchmarks.targets import Target
+from benchmarks.targets import Target, peer
 
 QUIET_WITHIN = 5.0
 _GLANCE = 0.35  # longer than the gateway waits before it puts the last lines of a burst into its database
@@ -36,13 +36,15 @@ class Plan:
 class Sample:
     """One run of the load against one server.
 
-    `server_ms` is the server's own processor time for each request, its work after the last answer included;
+    Two samples of one `pair` were made one right after the other, the bare proxy's and that of what it is the measure
+    of. `server_ms` is the server's own processor time for each request, its work after the last answer included;
     `quiet_after` is how long that went on, in seconds. None where the system does not tell.
     """
 
     server: str
     connections: int
     round: int
+    pair: int
     measured: Measured
     server_ms: float | None
     quiet_after: float | None
@@ -54,18 +56,25 @@ class Sample:
 
 
 def run(plan: Plan, targets: Sequence[Target], tell: Callable[[str], None]) -> list[Sample]:
-    """All samples. Each round begins with another server, so that none is always first. Raises `BenchmarkError`."""
-    samples = []
+    """All samples. Each round begins with another server, so that none is always first. Raises `BenchmarkError`.
+
+    A machine that is shared is fast at one moment and slow at the next: what is compared is measured together.
+    """
+    samples: list[Sample] = []
+    bare = {target.name: target for target in targets if target.name == peer(target.name)}
+    others = [target for target in targets if target.name not in bare]
     for number in range(plan.rounds):
         for connections in plan.connections:
-            for place in range(len(targets)):
-                target = targets[(place + number) % len(targets)]
+            for place in range(len(others)):
+                target = others[(place + number) % len(others)]
                 tell(f"round {number + 1} of {plan.rounds}: {target.name}, connections: {connections}")
-                samples.append(_sample(plan, target, connections, number))
+                pair = len(samples) // 2
+                both = (bare[peer(target.name)], target)
+                samples += [_sample(plan, one, connections, number, pair) for one in both[:: -1 if number % 2 else 1]]
     return samples
 
 
-def _sample(plan: Plan, target: Target, connections: int, number: int) -> Sample:
+def _sample(plan: Plan, target: Target, connections: int, number: int, pair: int) -> Sample:
     load = Load(
         port=target.port,
         request=target.request.decode("latin-1"),
@@ -82,7 +91,7 @@ def _sample(plan: Plan, target: Target, connections: int, number: int) -> Sample
     quiet_after = _quiet(target.pid)
     after = cpu_seconds(target.pid)
     used = None if before is None or after is None else 1000 * (after - before) / measured.answered
-    return Sample(target.name, connections, number, measured, used, quiet_after)
+    return Sample(target.name, connections, number, pair, measured, used, quiet_after)
 
 
 def _loaded(target: Target, load: Load) -> Measured:

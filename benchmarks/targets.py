@@ -28,6 +28,11 @@ _UI = {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;pr
 SERVE = "from gateway.cli import main; main()"  # what the command webmcp-gateway does
 
 
+def peer(server: str) -> str:
+    """What a server is measured by: the bare proxy with the same method."""
+    return BARE_POST if server.endswith("POST") else BARE
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """A server that runs, and the request that asks it for the document.
