@@ -2,53 +2,28 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import mcp_types as types
 import pytest
 from mcp import Client
 
-from tests.interop.everything import Everything, server
-from tests.interop.serving import gateway, over_http, over_sse, over_websocket
+from tests.interop import everything
+from tests.interop.kinds import KINDS, upstream
+from tests.interop.serving import gateway, over_http
 from tests.interop.test_pairings import elicit, roots, sample, text
 
 MODES = ["legacy", "2026-07-28"]
-ROOT = Path(__file__).parents[2]
-
-
-@asynccontextmanager
-async def upstream(kind: str) -> AsyncIterator[str]:
-    """The everything server by `kind`, as an upstream of gateway.yaml."""
-    match kind:
-        case "url":
-            async with over_http(server()) as url:
-                yield f'{{url: "{url}", network: private}}'
-        case "json":
-            async with over_http(server(), json_response=True) as url:
-                yield f'{{url: "{url}", network: private}}'
-        case "sse":
-            async with over_sse(server()) as url:
-                yield f'{{sse: "{url}", network: private}}'
-        case "websocket":
-            async with over_websocket(server()) as url:
-                yield f'{{websocket: "{url}", network: private}}'
-        case "command":
-            yield json.dumps({"command": [sys.executable, "-m", "tests.interop.everything"], "cwd": str(ROOT)})
-        case _:
-            yield '{server: "tests.interop.everything:server"}'
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("kind", ["url", "json", "sse", "websocket", "command", "server"])
+@pytest.mark.parametrize("kind", KINDS)
 async def test_every_transport_carries_calls_and_questions(tmp_path: Path, kind: str, mode: str) -> None:
     """Lists, calls, and what the server asks on the way."""
     asks = {"elicitation_callback": elicit, "sampling_callback": sample, "list_roots_callback": roots}
     async with AsyncExitStack() as stack:
-        spec = await stack.enter_async_context(upstream(kind))
+        spec = await stack.enter_async_context(upstream(kind, everything))
         mcp = await stack.enter_async_context(gateway(tmp_path, f"up: {spec}"))
         client = await stack.enter_async_context(Client(f"{mcp}/up", mode=mode, **asks))  # type: ignore[arg-type]  # by name
         assert len((await client.list_tools()).tools) > 20
@@ -64,8 +39,7 @@ async def test_every_transport_carries_calls_and_questions(tmp_path: Path, kind:
 
 async def test_an_address_that_the_network_does_not_allow_is_not_reached(tmp_path: Path) -> None:
     """Without `network: private` no upstream on this machine is connected to."""
-    everything = Everything()
-    async with over_http(everything.server) as url, gateway(tmp_path, f'up: {{url: "{url}"}}') as mcp:
+    async with over_http(everything.server()) as url, gateway(tmp_path, f'up: {{url: "{url}"}}') as mcp:
         with pytest.raises(Exception, match=r"does not allow|unhandled"):  # of the SDK's own kind
             async with Client(f"{mcp}/up", mode="legacy"):
                 pass
