@@ -69,7 +69,8 @@ def pack(
         raise DocumentError(sorted(problems, key=lambda each: (each.file, each.line, each.column)))
     splices += _tail(page, packing.scripts.deferred)
     whole = splice(page.text.whole, splices)
-    runtime = ";".join([runtime, *(script for word, script in (parts or {}).items() if word in whole)])
+    asked = (script for word, script in (parts or {}).items() if word != WAITS and word in whole)
+    runtime = ";".join([runtime, *asked])
     starter = (parts or {}).get(WAITS) if storage is None and packing.scripts.waits else storage
     if starter is not None:
         runtime += f";{starter}"

@@ -508,3 +508,13 @@ def test_scripts_wait_for_storage_that_the_gateway_keeps(tmp_path: Path) -> None
         f'<script{waits}">one()</script><SCRIPT{waits}" id=a TYPE="text/javascript">two()</SCRIPT>'
         f'<script{waits}module" type=module>three()</script><script type="application/json">{{}}</script>'
     )
+
+
+def test_a_page_that_speaks_of_waiting_scripts_has_none_started(tmp_path: Path) -> None:
+    """What starts them comes with a script of the backend, once, and not with a word of the page."""
+    (tmp_path / "index.html").write_text("<!doctype html><p>webmcp-gateway-waits</p><script>f()</script>")
+    parts = {"webmcp-gateway-waits": "START()"}
+    assert "START()" not in pack(tmp_path, app="cart", title="Cart", runtime="RUN()", parts=parts).html
+    (tmp_path / "index.html").write_text('<!doctype html><p>webmcp-gateway-waits</p><script src="/api/x.js"></script>')
+    routed = pack(tmp_path, app="cart", title="Cart", runtime="RUN()", parts=parts, routed=lambda _: True)
+    assert routed.html.count("START()") == 1
