@@ -17,7 +17,8 @@ from gateway.model import Headers, Json, Secret
 ALGORITHM: Final = "ES256"
 NONCE: Final = "dpop-nonce"
 _NONCE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,512}")
-_CHALLENGE = re.compile(r'\bdpop\b.*\berror\s*=\s*"?use_dpop_nonce\b', re.IGNORECASE)
+_SCHEME = re.compile(r"\bdpop\b", re.IGNORECASE)
+_WANTED = re.compile(r'\berror\s*=\s*"?use_dpop_nonce\b', re.IGNORECASE)
 
 
 def new_key() -> Secret:
@@ -56,4 +57,6 @@ def offered_nonce(headers: Headers) -> str | None:
 
 def wants_nonce(headers: Headers) -> bool:
     """Whether a resource refused a request for want of a nonce alone (RFC 9449 9)."""
-    return any(name == "www-authenticate" and _CHALLENGE.search(value) for name, value in headers)
+    given = (value for name, value in headers if name == "www-authenticate")
+    # Two searches: one expression for both takes time with the square of a hostile field's length.
+    return any((scheme := _SCHEME.search(value)) and _WANTED.search(value, scheme.end()) for value in given)

@@ -31,6 +31,7 @@ from gateway.credentials import (
     revoke,
     signing_key,
     token_exchange,
+    wants_nonce,
 )
 from gateway.errors import GrantEnded, Reason, Refusal
 from gateway.model import Json, Outbound, Response, Secret
@@ -116,6 +117,23 @@ def test_dpop_takes_the_nonce_of_the_server() -> None:
     assert [(told["htm"], told["htu"]) for told in proofs] == [("POST", f"{ISSUER}/token")] * 2
     assert token.key is not None
     assert token.header()[1].startswith("DPoP ")
+
+
+@pytest.mark.parametrize(
+    ("field", "wanted"),
+    [
+        ('DPoP error="use_dpop_nonce"', True),
+        ('Bearer error="invalid_token", dpop algs="ES256", error = use_dpop_nonce', True),
+        ('error="use_dpop_nonce", DPoP', False),
+        ('DPoP error="use_dpop_nonces"', False),
+        ("dpop " * 800_000, False),  # were each of them looked at to the end, this would take hours
+        ("dpop" + " error =" * 500_000, False),
+    ],
+    ids=["alone", "second", "before", "other", "schemes", "errors"],
+)
+def test_a_resource_asks_for_a_nonce(field: str, wanted: bool) -> None:
+    """In the words of RFC 9449, after its scheme; what a resource says besides costs nothing."""
+    assert wants_nonce((("www-authenticate", field),)) is wanted
 
 
 def test_a_bearer_token_in_place_of_a_bound_one_is_refused() -> None:

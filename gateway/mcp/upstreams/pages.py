@@ -6,9 +6,9 @@ import re
 
 from gateway.mcp.upstreams.conversation import Message
 
-_HEAD = re.compile(r"<head(\s[^>]*)?>", re.IGNORECASE)
-_HTML = re.compile(r"<html(\s[^>]*)?>", re.IGNORECASE)
-_DOCTYPE = re.compile(r"\s*<!doctype[^>]*>", re.IGNORECASE)
+_HEAD = re.compile(r"<head(?=[\s>])", re.IGNORECASE)
+_HTML = re.compile(r"<html(?=[\s>])", re.IGNORECASE)
+_DOCTYPE = re.compile(r"\s*<!doctype", re.IGNORECASE)
 
 
 def with_runtime(result: Message, runtime: str) -> Message:
@@ -22,10 +22,9 @@ def with_runtime(result: Message, runtime: str) -> Message:
 def page_with_runtime(html: str, runtime: str) -> str:
     """A page with the script first in its head."""
     script = "<script>" + runtime.replace("</script", "<\\/script") + "</script>"
-    for pattern in (_HEAD, _HTML, _DOCTYPE):
-        found = pattern.search(html) if pattern is not _DOCTYPE else pattern.match(html)
-        if found is not None:
-            return html[: found.end()] + script + html[found.end() :]
+    for found in (_HEAD.search(html), _HTML.search(html), _DOCTYPE.match(html)):
+        if found is not None and (end := html.find(">", found.end()) + 1):
+            return html[:end] + script + html[end:]
     return script + html
 
 
