@@ -130,10 +130,7 @@ class Serving:
         return packed, None, AppCard(app.id, app.title, None, source.resource, sandbox_url)
 
     def _snapshot(self, app: str) -> Snapshot:
-        def urls() -> tuple[str, ...]:
-            return self._apps[app].config.policy.snapshot if app in self._apps else ()
-
-        return Snapshot(app, urls, self._exchange)
+        return Snapshot(app, lambda: self._apps[app].config.policy if app in self._apps else None, self._exchange)
 
 
 def _page(app: AppConfig) -> tuple[object, ...]:

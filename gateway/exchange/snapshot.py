@@ -12,6 +12,7 @@ from typing import Final, Protocol
 from gateway.contract import result
 from gateway.errors import Refusal
 from gateway.model import Caller, Door, Initiator, Json, Principal, Request, Response
+from gateway.policy import Policy
 
 FRESH: Final = 60.0
 """Seconds after which the answers are asked for anew, once the page is read."""
@@ -37,34 +38,39 @@ class Exchange(Protocol):
 
 
 class Snapshot:
-    """The answers of one app. `urls` gives the URLs as its policy says now; `clock` is steady, in seconds."""
+    """The answers of one app. `policy` gives its policy as it is now, None where it is gone; `clock` is steady, in s.
+
+    What a backend fails to answer stays as it was; what it or the policy refuses now does not.
+    """
 
     def __init__(
         self,
         app: str,
-        urls: Callable[[], tuple[str, ...]],
+        policy: Callable[[], Policy | None],
         exchange: Exchange,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._urls = urls
+        self._policy = policy
         self._exchange = exchange
         self._clock = clock
         self._caller = Caller(NOBODY, app, Door.SNAPSHOT, Initiator.PAGE, "snapshot")
         self._kept: dict[str, Json] = {}
-        self._asked: tuple[float, tuple[str, ...]] | None = None
+        self._version = ""
+        self._stale = float("-inf")
         self._asking = asyncio.Lock()
 
     async def responses(self) -> Mapping[str, Json]:
         """By URL, what `http_request` would give as its result. An answer other than 200 is left out."""
-        urls = self._urls()
-        if urls:
-            async with self._asking:
-                if not self._is_fresh(urls):
-                    await self._ask(urls)
-        return _bounded({url: self._kept[url] for url in urls if url in self._kept}, self._caller.app)
-
-    def _is_fresh(self, urls: tuple[str, ...]) -> bool:
-        return self._asked is not None and self._asked[1] == urls and self._clock() < self._asked[0] + FRESH
+        async with self._asking:
+            policy = self._policy()
+            if policy is None or not policy.snapshot:
+                return {}
+            if policy.version != self._version:  # it may mask or deny what was let through before
+                self._kept, self._version, self._stale = {}, policy.version, float("-inf")
+            if self._clock() >= self._stale:
+                await self._ask(policy.snapshot)
+            kept = {url: self._kept[url] for url in policy.snapshot if url in self._kept}
+        return _bounded(kept, self._caller.app)
 
     async def _ask(self, urls: tuple[str, ...]) -> None:
         places = asyncio.Semaphore(AT_ONCE)
@@ -81,10 +87,12 @@ class Snapshot:
             log.warning(
                 "app %s: the snapshot is not whole, a backend took longer than %g s", self._caller.app, PATIENCE
             )
-        self._asked = (self._clock(), urls)
+        self._stale = self._clock() + FRESH
 
     async def _one(self, url: str) -> None:
         response = await self._exchange.run(Request("GET", url, send_cookies=False, anonymous=True), self._caller)
+        if response.status < 500 and response.status != 429:
+            self._kept.pop(url, None)
         if response.status != 200:
             log.warning("app %s: %s is not in the snapshot, its status is %d", self._caller.app, url, response.status)
             return

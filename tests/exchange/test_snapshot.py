@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from gateway.exchange.snapshot import FRESH, LARGEST, Snapshot
 from gateway.model import Outbound, Response
 from gateway.policy import parse_policy
@@ -22,7 +24,7 @@ routes:
 
 def snapshot(house: House) -> Snapshot:
     """The snapshot of the house's app."""
-    return Snapshot("cart", lambda: parse_policy(POLICY, "policy.yaml").snapshot, house.exchange, house.clock)
+    return Snapshot("cart", lambda: parse_policy(POLICY, "policy.yaml"), house.exchange, house.clock)
 
 
 async def test_only_what_the_policy_names_is_asked_for_without_any_credential(tmp_path: Path) -> None:
@@ -70,6 +72,28 @@ async def test_answers_are_kept_for_a_while(tmp_path: Path) -> None:
         house.shop.answer = lambda request: Response(503)
         assert len(await kept.responses()) == 4
         assert len(house.shop.sent) == 8
+
+
+@pytest.mark.parametrize("status", [302, 401, 403, 404, 410])
+async def test_what_is_withdrawn_does_not_stay(tmp_path: Path, status: int) -> None:
+    """A backend that says now that it is not for everybody, or not there, says so of the answer before."""
+    async with built(tmp_path, POLICY) as house:
+        kept = snapshot(house)
+        assert len(await kept.responses()) == 4
+        house.clock.now += FRESH
+        house.shop.answer = lambda request: Response(status)
+        assert await kept.responses() == {}
+
+
+async def test_another_policy_holds_at_once_for_what_was_asked_for_before(tmp_path: Path) -> None:
+    """It may mask or deny what was let through; what a backend then fails to answer is not made up for."""
+    async with built(tmp_path, POLICY) as house:
+        text = POLICY
+        kept = Snapshot("cart", lambda: parse_policy(text, "policy.yaml"), house.exchange, house.clock)
+        assert len(await kept.responses()) == 4
+        text = POLICY.replace("$.secret", "$.name")
+        house.shop.answer = lambda request: Response(503)
+        assert await kept.responses() == {}
 
 
 async def test_a_snapshot_is_bounded(tmp_path: Path) -> None:
