@@ -301,14 +301,22 @@ class Forwarder:
 
 
 def clean_result(result: mcp.CallToolResult) -> mcp.CallToolResult:
-    """A page's result without what could reach beyond it: `_meta`, resource links, embedded `ui://` resources."""
-    content: list[mcp.ContentBlock] = [
-        block.model_copy(update={"meta": None})
-        for block in result.content
-        if not isinstance(block, mcp.ResourceLink)
-        and not (isinstance(block, mcp.EmbeddedResource) and str(block.resource.uri).lower().startswith("ui:"))
-    ]
+    """A page's result without what could reach beyond it: `_meta`, resource links, embedded apps."""
+    content = [clean for block in result.content if (clean := _clean(block)) is not None]
     return mcp.CallToolResult(content=content, structured_content=result.structured_content, is_error=result.is_error)
+
+
+def _clean(block: mcp.ContentBlock) -> mcp.ContentBlock | None:
+    if isinstance(block, mcp.ResourceLink):
+        return None
+    if not isinstance(block, mcp.EmbeddedResource):
+        return block.model_copy(update={"meta": None})
+    inner = block.resource
+    # Hosts that parse an address leave blanks and controls out of it, and case does not count.
+    address = "".join(char for char in inner.uri if char > " ").lower()
+    if address.startswith(("ui:", "mcp-app:")) or "mcp-app" in (inner.mime_type or "").lower():
+        return None
+    return block.model_copy(update={"meta": None, "resource": inner.model_copy(update={"meta": None})})
 
 
 def _unanswered(why: str) -> Refusal:

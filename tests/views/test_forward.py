@@ -229,7 +229,11 @@ async def test_cancelling_reaches_the_page(house: House) -> None:
 
 
 async def test_what_could_reach_beyond_a_result_is_removed(house: House) -> None:
-    """`_meta`, resource links and embedded `ui://` resources do not come through."""
+    """`_meta`, resource links and embedded apps, however they are written, do not come through."""
+    odd = ("ui://cart/x", "UI://x", "mcp-app://cart/x", " ui://x", "\tu\ni://x", "\x00mcp-app:x", "ui:x")
+    apps: list[JsonObject] = [{"uri": uri, "text": "<p>", "mimeType": "text/html"} for uri in odd]
+    apps.append({"uri": "x:y", "text": "<p>", "mimeType": 'text/html; profile="MCP-App"'})
+    kept: JsonObject = {"uri": "x:y", "text": "kept", "mimeType": "text/plain"}
 
     async def run(arguments: JsonObject) -> JsonObject:
         return {
@@ -237,7 +241,8 @@ async def test_what_could_reach_beyond_a_result_is_removed(house: House) -> None
             "content": [
                 {"type": "text", "text": "kept", "_meta": {"x": 1}},
                 {"type": "resource_link", "uri": "ui://cart/x", "name": "x"},
-                {"type": "resource", "resource": {"uri": "ui://cart/x", "text": "<p>", "mimeType": "text/html"}},
+                *({"type": "resource", "resource": app} for app in apps),
+                {"type": "resource", "resource": {**kept, "_meta": {"ui": {}}}, "_meta": {"x": 1}},
             ],
         }
 
@@ -246,7 +251,8 @@ async def test_what_could_reach_beyond_a_result_is_removed(house: House) -> None
         lambda: any(tool.page_name == "add" and "required" not in tool.input_schema for tool in house.view.tools)
     )
     result = await house.call("cart_add")
-    assert result.model_dump(exclude_none=True, by_alias=True)["content"] == [{"type": "text", "text": "kept"}]
+    told = [{"type": "text", "text": "kept"}, {"type": "resource", "resource": kept}]
+    assert result.model_dump(exclude_none=True, by_alias=True)["content"] == told
     assert result.meta is None
 
 
