@@ -206,9 +206,10 @@ class Relay:
 
     def _end(self, id: str) -> None:
         call = self._calls.pop(id)
-        if not call.taken:
-            self._events = [event for event in self._events if event.call != id]
-        elif not call.answer.done() or call.answer.cancelled():
+        # A view may never say what arrived: for it are kept the calls that go on, and the last that were cancelled.
+        stops = [event.number for event in self._events if event.tool is None][1 - MOST_CALLS :]
+        self._events = [event for event in self._events if event.call in self._calls or event.number in stops]
+        if call.taken and (not call.answer.done() or call.answer.cancelled()):
             self._tell(Event(self._next(), id))
 
     def _take(self) -> tuple[Event, ...]:

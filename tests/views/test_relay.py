@@ -157,6 +157,31 @@ async def test_what_was_told_is_told_again_until_the_view_says_that_it_arrived(h
     assert (await house.view.poll(0)).events == ()
 
 
+async def test_little_is_kept_for_a_view_that_never_says_what_arrived(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told again of the calls that go on, and of the last that were cancelled; the others are over."""
+    monkeypatch.setattr(relay, "MOST_CALLS", 3)
+
+    async def news() -> tuple[Event, ...]:
+        await until(lambda: house.views.waits(house.view.id))
+        house.view.after = 0
+        return (await house.view.poll(0)).events
+
+    for _ in range(5):
+        calling = house.call()
+        (event,) = await news()
+        house.view.answer(event.call)
+        await calling
+    for _ in range(5):
+        calling = house.call()
+        assert (await news())[-1].tool == "add"
+        calling.cancel()
+        assert (await news())[-1].tool is None
+    house.call()
+    assert [(event.number, event.tool) for event in await news()] == [(11, None), (13, None), (15, None), (16, "add")]
+
+
 async def test_the_newest_poll_ends_the_one_before(house: House) -> None:
     """So a view learns that its host runs calls side by side, and one that changed its mind is not held up."""
     older = asyncio.create_task(house.view.poll())
