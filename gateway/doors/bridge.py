@@ -18,6 +18,7 @@ from gateway.doors.answers import SECURE, refused
 from gateway.doors.apart import BYTES, names_bytes
 from gateway.doors.bodies import LARGEST, Bodies
 from gateway.doors.guard import PRINCIPAL
+from gateway.doors.outbox import Outbox
 from gateway.doors.standing import Standing
 from gateway.doors.tickets import Ticket, Tickets
 from gateway.errors import MuxError, Refusal
@@ -169,7 +170,7 @@ class _Connection:
         self._mux = mux.ServerConnection()
         self._seats: dict[str, _Seat] = {}
         self._ticket: Ticket | None = None
-        self._writing = asyncio.Lock()
+        self._outbox = Outbox(socket, request)
 
     @property
     def principal(self) -> Principal | None:
@@ -373,13 +374,10 @@ class _Connection:
         for answer in self._mux.send(frame):
             if isinstance(answer, mux.Message) and answer.view in self._seats:
                 await self._route(answer)
-        await self._flush()
+        await self._flush(first=isinstance(frame, mux.Message) and frame.channel is Channel.WEBMCP)
 
-    async def _flush(self) -> None:
-        async with self._writing:
-            for text in self._mux.pending_output():
-                with suppress(ConnectionError):
-                    await self._socket.send_str(text)
+    async def _flush(self, *, first: bool = False) -> None:
+        await self._outbox.put(self._mux.pending_output(), first=first)
 
 
 def _digest(token: str) -> bytes:

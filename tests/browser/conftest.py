@@ -44,9 +44,9 @@ async def page(context: BrowserContext) -> Page:
     return await context.new_page()
 
 
-async def launch(playwright: Playwright) -> Browser:
-    """Start Chromium."""
+async def launch(playwright: Playwright, *arguments: str) -> Browser:
+    """Start Chromium, with further arguments."""
     own = Path(playwright.chromium.executable_path)
     return await playwright.chromium.launch(
-        executable_path=None if own.exists() else DEBIAN, args=ARGUMENTS, headless=True
+        executable_path=None if own.exists() else DEBIAN, args=[*ARGUMENTS, *arguments], headless=True
     )

@@ -9,6 +9,7 @@ const running: Bridge[] = [];
 
 /** A wire whose other end is this test. */
 class FakeSocket implements Socket {
+  bufferedAmount = 0;
   onopen: Socket["onopen"] = null;
   onmessage: Socket["onmessage"] = null;
   onclose: Socket["onclose"] = null;
@@ -288,6 +289,29 @@ test("a gateway that writes nonsense is left, and tried again", async () => {
   await world.open();
   world.socket.onmessage?.call(world.socket as unknown as WebSocket, { data: "{" } as MessageEvent);
   await vi.waitFor(() => expect(world.sockets).toHaveLength(2));
+});
+
+test("the page's own calls wait while the wire is full, an answer to a model does not, and the end sends all", async () => {
+  const world = new World();
+  const view = await world.open();
+  const { told } = world.socket;
+  world.say("webmcp", { jsonrpc: "2.0", id: 7, method: "tools/call", params: {} });
+  world.socket.bufferedAmount = 300_000;
+  void view.call("tools/call", { name: "x" }).catch(() => undefined);
+  view.sendWebmcp({ jsonrpc: "2.0", id: 7, result: {} });
+  expect(world.socket.last()).toMatchObject({ channel: "webmcp", message: { id: 7 } });
+  world.bridge.close();
+  expect(told.at(-1)).toMatchObject({ channel: "ui", message: { method: "tools/call" } });
+});
+
+test("a page that nobody sees hands its calls on when it hears something", async () => {
+  const world = new World();
+  const view = await world.open();
+  world.socket.bufferedAmount = 300_000;
+  void view.call("tools/call", { name: "x" }).catch(() => undefined);
+  world.socket.bufferedAmount = 0;
+  world.say("ui", { jsonrpc: "2.0", method: "notifications/tools/list_changed" });
+  expect(world.socket.last()).toMatchObject({ channel: "ui", message: { method: "tools/call" } });
 });
 
 test("a closed bridge stays closed", async () => {

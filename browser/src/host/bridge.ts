@@ -2,6 +2,7 @@
 import { Connection, MuxError, type Frame, type MessageFrame } from "../mux";
 import { BridgeError, BridgeView, type ViewEvents, type Wire } from "./bridge-view";
 import { gatewayHttp, type GatewayHttp } from "./gateway-http";
+import { Outbox } from "./outbox";
 
 export const SUBPROTOCOL = "webmcp-gateway.v1";
 
@@ -12,7 +13,7 @@ const STABLE = 5000;
 export type BridgeState = "connecting" | "open" | "waiting" | "closed";
 
 /** The part of `WebSocket` that the bridge needs. */
-export type Socket = Pick<WebSocket, "send" | "close" | "onopen" | "onmessage" | "onclose">;
+export type Socket = Pick<WebSocket, "send" | "bufferedAmount" | "close" | "onopen" | "onmessage" | "onclose">;
 
 export interface BridgeOptions {
   /** The apps whose views this page shows. */
@@ -58,6 +59,7 @@ export class Bridge implements Wire {
   private readonly views = new Map<string, BridgeView>();
   private readonly openings = new Map<string, Opening>();
   private socket: Socket | null = null;
+  private outbox: Outbox | null = null;
   private state: BridgeState = "connecting";
   private attempt = 0;
   private connected = 0;
@@ -81,6 +83,7 @@ export class Bridge implements Wire {
   /** End the connection; the gateway closes the views. */
   close(): void {
     this.enter("closed");
+    this.outbox?.give(Infinity);
     this.socket?.close(1000);
     for (const opening of this.openings.values()) opening.reject(new BridgeError(-32000, "the bridge is closed"));
     this.openings.clear();
@@ -109,7 +112,7 @@ export class Bridge implements Wire {
     const needsOpen = frame.type === "gesture" || frame.type === "focus" || frame.type === "close";
     if (needsOpen && !connection.views.includes(frame.view)) return;
     const replies = connection.send(frame);
-    this.flush(connection);
+    this.flush(connection, frame);
     for (const reply of replies) this.take(reply);
   }
 
@@ -122,15 +125,16 @@ export class Bridge implements Wire {
     const socket = this.options.connect(url);
     this.socket = socket;
     await new Promise<void>((resolve) => {
-      socket.onopen = () => this.greet(ticket);
+      socket.onopen = () => this.greet(ticket, socket);
       socket.onmessage = ({ data }: MessageEvent<unknown>) => this.receive(data);
       socket.onclose = () => resolve();
     });
     this.dropConnection();
   }
 
-  private greet(ticket: string): void {
+  private greet(ticket: string, socket: Socket): void {
     this.connection = new Connection("host");
+    this.outbox = new Outbox(socket);
     this.connected = performance.now();
     this.enter("open");
     this.send({ type: "hello", ticket });
@@ -145,6 +149,7 @@ export class Bridge implements Wire {
       if (typeof data !== "string") throw new MuxError("bad-frame", "frames are text");
       const events = connection.receiveData(data);
       this.flush(connection);
+      this.outbox?.give(); // timers of a page that nobody sees are rare
       for (const event of events) this.take(event);
     } catch (error) {
       if (!(error instanceof MuxError)) throw error;
@@ -214,11 +219,14 @@ export class Bridge implements Wire {
     if (performance.now() - this.connected > STABLE) this.attempt = 0;
     this.connection = null;
     this.socket = null;
+    this.outbox?.clear();
+    this.outbox = null;
     for (const view of this.views.values()) view.drop();
   }
 
-  private flush(connection: Connection): void {
-    for (const text of connection.pendingOutput()) this.socket?.send(text);
+  /** Write what the core has to say: `frame`, or its own answer to what it received. */
+  private flush(connection: Connection, frame?: Frame): void {
+    for (const text of connection.pendingOutput()) this.outbox?.put(text, frame);
   }
 
   private enter(state: BridgeState): void {

@@ -5,6 +5,9 @@ import { byteLength, isObject, parse, type Json, type JsonObject } from "./text"
 /** The largest frame, in bytes of UTF-8. */
 export const FRAME_LIMIT = 1024 * 1024;
 
+/** Milliseconds after which a gesture is no longer told. */
+export const GESTURE_LIMIT = 5000;
+
 /** One of the two conversations with a view; they never mix. */
 export type Channel = "ui" | "webmcp";
 
@@ -50,7 +53,7 @@ const CHECKS = {
   code: pattern(/^[a-z][a-z0-9-]{0,63}$/),
   reason: pattern(/^.{0,256}$/su),
   detail: pattern(/^.{0,1024}$/su),
-  age: (value: Json) => Number.isInteger(value) && (value as number) >= 0 && (value as number) <= 5000,
+  age: (value: Json) => Number.isInteger(value) && (value as number) >= 0 && (value as number) <= GESTURE_LIMIT,
   links: (value: Json) => Array.isArray(value) && value.every((link) => typeof link === "string"),
 } satisfies Record<string, Check>;
 

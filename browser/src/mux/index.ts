@@ -2,7 +2,7 @@
 export { BODY_LIMIT, bodyNamed, isLarge, joinBody, splitBody } from "./bodies";
 export { Connection } from "./connection";
 export { MuxError } from "./errors";
-export { decode, encode, FRAME_LIMIT } from "./frames";
+export { decode, encode, FRAME_LIMIT, GESTURE_LIMIT } from "./frames";
 export type { Channel, Frame, MessageFrame } from "./frames";
 export { failure, idOf, readMessage } from "./jsonrpc";
 export type { Id, MessageKind } from "./jsonrpc";

@@ -1,0 +1,110 @@
+/** What is given to a socket, and when; the far side of this one takes only what the test says. */
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { decode, encode, type Channel, type Frame } from "../mux";
+import { HELD, Outbox } from "./outbox";
+
+const VIEW = "A".repeat(22);
+const LARGE = 200 * 1024;
+
+class SlowSocket {
+  bufferedAmount = 0;
+  readonly sent: string[] = [];
+
+  send(text: string): void {
+    this.sent.push(text);
+    this.bufferedAmount += text.length;
+  }
+}
+
+let socket: SlowSocket;
+let outbox: Outbox;
+
+function put(frame: Frame): void {
+  outbox.put(encode(frame), frame);
+}
+
+function say(channel: Channel, id: string, size = 0): void {
+  put({ type: "message", view: VIEW, channel, message: { jsonrpc: "2.0", id, result: { text: "x".repeat(size) } } });
+}
+
+/** The far side takes all that it was sent; gives what that was. */
+function taken(): unknown[] {
+  socket.bufferedAmount = 0;
+  return socket.sent.splice(0).map((text) => {
+    const frame = decode(text);
+    return frame.type === "message" ? frame.message["id"] : frame;
+  });
+}
+
+beforeEach(() => {
+  vi.useFakeTimers();
+  socket = new SlowSocket();
+  outbox = new Outbox(socket);
+});
+afterEach(() => vi.useRealTimers());
+
+test("what there is room for goes at once", () => {
+  say("ui", "first");
+  say("webmcp", "second");
+  expect(taken()).toEqual(["first", "second"]);
+});
+
+test("an answer to a model stands behind no more than the socket may hold", () => {
+  for (const id of ["1", "2", "3", "4"]) say("ui", id, LARGE);
+  say("webmcp", "answer");
+  expect(socket.sent.map((text) => text.length < LARGE)).toEqual([false, true]);
+  expect(taken()).toEqual(["1", "answer"]);
+});
+
+test("the rest follows in its order as the far side takes it, and nothing is lost", () => {
+  const ids = ["1", "2", "3", "4"];
+  for (const id of ids) say("ui", id, LARGE);
+  const all = taken();
+  for (let looks = 0; looks < 10; looks++) {
+    vi.advanceTimersByTime(10);
+    expect(socket.bufferedAmount).toBeLessThanOrEqual(HELD);
+    all.push(...taken());
+  }
+  expect(all).toEqual(ids);
+  expect(vi.getTimerCount()).toBe(0);
+});
+
+test("one text that is larger than all that may be held goes alone", () => {
+  say("ui", "small");
+  say("ui", "huge", HELD * 2);
+  expect(taken()).toEqual(["small"]);
+  outbox.give();
+  expect(taken()).toEqual(["huge"]);
+});
+
+test("a gesture keeps its place, and is as old as it is when it is told", () => {
+  say("ui", "1", LARGE);
+  say("ui", "2", LARGE);
+  put({ type: "gesture", view: VIEW, age: 40 });
+  taken();
+  socket.bufferedAmount = HELD;
+  vi.advanceTimersByTime(1000);
+  taken();
+  outbox.give();
+  expect(taken()).toEqual(["2", { type: "gesture", view: VIEW, age: 1040 }]);
+});
+
+test("a gesture that waited too long is not told", () => {
+  say("ui", "1", LARGE);
+  say("ui", "2", LARGE);
+  put({ type: "gesture", view: VIEW, age: 40 });
+  socket.bufferedAmount = HELD;
+  vi.advanceTimersByTime(5000);
+  taken();
+  outbox.give();
+  expect(taken()).toEqual(["2"]);
+});
+
+test("nothing is sent after the end", () => {
+  say("ui", "1", LARGE);
+  say("ui", "2", LARGE);
+  outbox.clear();
+  taken();
+  vi.advanceTimersByTime(1000);
+  expect([taken(), vi.getTimerCount()]).toEqual([[], 0]);
+});

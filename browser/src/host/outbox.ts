@@ -1,0 +1,56 @@
+/** What waits for the bridge's socket: webmcp goes at once, all else in its order, and only while the socket holds little. */
+import { encode, GESTURE_LIMIT, type Frame } from "../mux";
+
+/** Bytes that the socket may hold unsent for more to be given to it: behind so many a model waits at most, or one frame. */
+export const HELD = 256 * 1024;
+/** Milliseconds between two looks at what the socket holds; sockets do not tell when that is gone. */
+const LOOK_EVERY = 10;
+
+interface Waiting {
+  frame: Frame;
+  text: string;
+  since: number;
+}
+
+export class Outbox {
+  private readonly socket: Pick<WebSocket, "send" | "bufferedAmount">;
+  private readonly queue: Waiting[] = [];
+  private timer: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(socket: Pick<WebSocket, "send" | "bufferedAmount">) {
+    this.socket = socket;
+  }
+
+  /** Send the text of `frame`; without a frame it is the core's own word, and short. */
+  put(text: string, frame?: Frame): void {
+    if (!frame || (frame.type === "message" && frame.channel === "webmcp")) return this.socket.send(text);
+    this.queue.push({ frame, text, since: performance.now() });
+    this.give();
+  }
+
+  /** Give the socket what it can take now. */
+  give(most = HELD): void {
+    clearTimeout(this.timer);
+    for (let first = this.queue[0]; first; first = this.queue[0]) {
+      const held = this.socket.bufferedAmount;
+      if (held > 0 && held + first.text.length > most) break;
+      this.queue.shift();
+      const text = textNow(first);
+      if (text !== null) this.socket.send(text);
+    }
+    if (this.queue.length) this.timer = setTimeout(() => this.give(), LOOK_EVERY);
+  }
+
+  /** The connection is over, and nothing more can be sent. */
+  clear(): void {
+    clearTimeout(this.timer);
+    this.queue.length = 0;
+  }
+}
+
+/** A gesture is older now, and what a model does meanwhile may have overtaken it; null where it is too old to be told. */
+function textNow({ frame, text, since }: Waiting): string | null {
+  if (frame.type !== "gesture") return text;
+  const age = frame.age + Math.round(performance.now() - since);
+  return age > GESTURE_LIMIT ? null : encode({ ...frame, age });
+}

@@ -1,0 +1,52 @@
+"""What waits for a host page to take it: the model's messages go at once, all else in its order."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+
+from aiohttp import web
+
+UNSENT = 128 * 1024
+"""Bytes that the system holds unsent before it takes no more: behind what it has taken, a model would wait."""
+
+
+class Outbox:
+    """The texts for the WebSocket that answers `request`."""
+
+    def __init__(self, wire: web.WebSocketResponse, request: web.Request) -> None:
+        self._wire = wire
+        self._waiting: deque[str] = deque()
+        self._writing = asyncio.Lock()
+        _hold_little(request.transport)
+
+    async def put(self, texts: Sequence[str], *, first: bool = False) -> None:
+        """Write `texts`, in their turn or before all that waits; returns once the wire took them.
+
+        Who has nothing to say waits for nobody: it reads what the page says, a model's answer for one.
+        """
+        if not texts:
+            return
+        if first:
+            for text in texts:
+                await self._write(text)
+            return
+        self._waiting += texts
+        async with self._writing:
+            while self._waiting:
+                await self._write(self._waiting.popleft())
+
+    async def _write(self, text: str) -> None:
+        with suppress(ConnectionError):
+            await self._wire.send_str(text)
+
+
+def _hold_little(transport: asyncio.Transport | None) -> None:
+    wire: socket.socket | None = transport.get_extra_info("socket") if transport is not None else None
+    option: int | None = getattr(socket, "TCP_NOTSENT_LOWAT", None)
+    if wire is not None and option is not None:
+        with suppress(OSError):  # not every socket is one of TCP
+            wire.setsockopt(socket.IPPROTO_TCP, option, UNSENT)
