@@ -20,6 +20,8 @@ BUILT = (
     "late/late.js",
     "pack/bundle.mjs",
     "sandbox/proxy.html",
+    "sheets/sheets.js",
+    "sockets/sockets.js",
     "storage/storage.js",
     "view/runtime.js",
 )

@@ -15,6 +15,15 @@ const INTERNAL = [
   "watch", "why", "wire", "withdrew",
 ];
 
+/** A script without imports and exports, that stands after the runtime. */
+const part = (entry: string, name: string): UserConfig => ({
+  build: {
+    outDir: `../gateway/static/${name}`,
+    target: "es2022",
+    lib: { entry: `src/view/${entry}.ts`, formats: ["iife"], name: "webmcpGatewayPart", fileName: () => `${name}.js` },
+  },
+});
+
 const bundles: Record<string, UserConfig> = {
   /** One script without imports: it is inlined first into the head of every packed app. */
   view: {
@@ -38,38 +47,18 @@ const bundles: Record<string, UserConfig> = {
       },
     ],
   },
-  /** The part of it for pages with declarative forms, which the packer adds where there are any. */
-  forms: {
-    build: {
-      outDir: "../gateway/static/forms",
-      target: "es2022",
-      lib: { entry: "src/view/form-tools.ts", formats: ["iife"], name: "webmcpGatewayForms", fileName: () => "forms.js" },
-    },
-  },
-  /** The same for pages that name `EventSource`. */
-  events: {
-    build: {
-      outDir: "../gateway/static/events",
-      target: "es2022",
-      lib: { entry: "src/view/event-source-part.ts", formats: ["iife"], name: "webmcpGatewayEvents", fileName: () => "events.js" },
-    },
-  },
-  /** The same for pages with scripts of the backend. */
-  late: {
-    build: {
-      outDir: "../gateway/static/late",
-      target: "es2022",
-      lib: { entry: "src/view/late-part.ts", formats: ["iife"], name: "webmcpGatewayLate", fileName: () => "late.js" },
-    },
-  },
-  /** The same for apps that keep their storage on the gateway. */
-  storage: {
-    build: {
-      outDir: "../gateway/static/storage",
-      target: "es2022",
-      lib: { entry: "src/view/storage-part.ts", formats: ["iife"], name: "webmcpGatewayStorage", fileName: () => "storage.js" },
-    },
-  },
+  /** Parts of it for some pages, which the packer adds: for declarative forms, */
+  forms: part("form-tools", "forms"),
+  /** for pages that name `EventSource`, */
+  events: part("event-source-part", "events"),
+  /** `WebSocket`, */
+  sockets: part("sockets", "sockets"),
+  /** or the rules of style sheets; */
+  sheets: part("sheets-part", "sheets"),
+  /** for pages with scripts of the backend, */
+  late: part("late-part", "late"),
+  /** and for apps that keep their storage on the gateway. */
+  storage: part("storage-part", "storage"),
   /** The npm module `webmcp-gateway-view`; its runtime is the view's, for apps that are not packed. */
   module: {
     build: {

@@ -21,7 +21,16 @@ from gateway.model import Json, Resource
 SNAPSHOT = "webmcp-gateway-snapshot"
 """The id of the element in which the view runtime finds answers."""
 
-PARTS = {"toolname": "forms/forms.js", "EventSource": "events/events.js", WAITS: "late/late.js"}
+_SHEETS = "sheets/sheets.js"
+PARTS = {
+    "toolname": "forms/forms.js",
+    "EventSource": "events/events.js",
+    "WebSocket": "sockets/sockets.js",
+    "CSSStyleSheet": _SHEETS,
+    "cssRules": _SHEETS,
+    "insertRule": _SHEETS,
+    WAITS: "late/late.js",
+}
 """Scripts of the view runtime for some pages alone: the file of each, under the word by which a page asks for it."""
 
 STORAGE_PART = "storage/storage.js"
@@ -47,13 +56,13 @@ def pack(
     """The web app in the folder (or HTML file) `source` in one HTML file.
 
     `runtime` is the view runtime's JavaScript, `parts` what is added to it for pages in which a word stands, by that
-    word (`PARTS` names the files). `base` is what the app's relative URLs are relative to: a path, or the absolute URL
-    of its own site; a `<base href>` of the page goes before its path. `storage` is the script that keeps the page's
-    storage on the gateway: the page's own scripts then wait until it starts them. `permissions` are those that the page
-    may have where it uses them, `frames` the origins of other sites that it may show where it names them. `routed` says
-    which paths the backend answers: pictures, films, style sheets and scripts that the page names there are loaded when
-    it runs; where there is such a script, all of them wait, so that they run in their order. `checked` notes the
-    scripts that no browser can read.
+    word (`PARTS` names the files), and for all with scripts of the backend. `base` is what the app's relative URLs are
+    relative to: a path, or the absolute URL of its own site; a `<base href>` of the page goes before its path.
+    `storage` is the script that keeps the page's storage on the gateway: the page's own scripts then wait until it
+    starts them. `permissions` are those that the page may have where it uses them, `frames` the origins of other sites
+    that it may show where it names them. `routed` says which paths the backend answers: pictures, films, style sheets
+    and scripts that the page names there are loaded when it runs; where there is such a script, all of them wait, so
+    that they run in their order. `checked` notes the scripts that no browser can read.
     Only what is not changed keeps its bytes.
     Raises `DocumentError` with everything that cannot be packed.
     """
@@ -69,8 +78,10 @@ def pack(
         raise DocumentError(sorted(problems, key=lambda each: (each.file, each.line, each.column)))
     splices += _tail(page, packing.scripts.deferred)
     whole = splice(page.text.whole, splices)
-    asked = (script for word, script in (parts or {}).items() if word != WAITS and word in whole)
-    runtime = ";".join([runtime, *asked])
+    # What is named in scripts of the backend cannot be seen here.
+    unseen = packing.scripts.waits
+    asked = [script for word, script in (parts or {}).items() if word != WAITS and (unseen or word in whole)]
+    runtime = ";".join([runtime, *dict.fromkeys(asked)])
     starter = (parts or {}).get(WAITS) if storage is None and packing.scripts.waits else storage
     if starter is not None:
         runtime += f";{starter}"

@@ -355,6 +355,19 @@ def test_pages_with_declarative_forms_get_the_part_for_them(tmp_path: Path) -> N
     assert [forms in page for page in html] == [True, True, False]
 
 
+def test_a_part_is_added_once_and_to_all_pages_with_scripts_of_the_backend(tmp_path: Path) -> None:
+    """One part may have several words; what the scripts of the backend name, nobody can see before they run."""
+    write(tmp_path / "a", **{"index.html": "<script>sheet.insertRule(sheet.cssRules[0])</script>"})
+    write(tmp_path / "b", **{"index.html": "<script src=/api/x.js></script>"})
+    parts = {"insertRule": "sheets()", "cssRules": "sheets()", "EventSource": "events()", WAITS: "start()"}
+    html = [
+        pack(tmp_path / name, app="cart", title="", runtime=RUNTIME, parts=parts, routed=lambda _: True).html
+        for name in "ab"
+    ]
+    assert f"<script>{RUNTIME};sheets()</script>" in html[0]
+    assert f"<script>{RUNTIME};sheets();events();start()</script>" in html[1]
+
+
 def test_scripts_that_no_browser_can_read_are_noted(tmp_path: Path) -> None:
     """For the author, with their places; the page is packed as it is, and goes on without them as on its own site."""
     page = "<!doctype html>\n<script>let a = ;</script><script>fine()</script><script src=x.js></script>\n"

@@ -118,7 +118,7 @@ function createCarrier(app: McpApp, options: Omit<McpFetchOptions, "shouldInterc
   const { interceptPaths = ["/"], allowAbsoluteUrls = false, fallbackToNative = true, interceptEnabled = true, debug } = options;
   const native = options.fetch ?? window.fetch.bind(window);
   const served = /^https?:$/.test(location.protocol);
-  const addresses = createAddresses("app", served ? location.href : "/", served ? "" : document.baseURI);
+  const addresses = createAddresses("app", served ? location.href : "/", served ? "" : document.baseURI, location);
   const NativeRequest = window.Request;
   const Rebased = rebasedRequest(NativeRequest, addresses.resolve);
   // The page keeps its own class.

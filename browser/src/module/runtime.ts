@@ -3,3 +3,5 @@
 import "../view/index";
 import "../view/event-source-part";
 import "../view/form-tools";
+import "../view/sheets-part";
+import "../view/sockets";

@@ -1,8 +1,12 @@
 import { expect, test } from "vitest";
 import { createAddresses } from "./addresses";
 
-const wireOf = (base: string, documentBase: string) => {
-  const { resolve, wire } = createAddresses("cart", base, documentBase);
+const SRCDOC = { href: "about:srcdoc#x", origin: "null", pathname: "srcdoc", protocol: "about:" };
+const BLOB = { href: "blob:http://host.example/1-2", origin: "http://host.example", pathname: "http://host.example/1-2", protocol: "blob:" };
+const SERVED = { href: "https://host.example/sandbox/proxy.html", origin: "https://host.example", pathname: "/sandbox/proxy.html", protocol: "https:" };
+
+const wireOf = (base: string, documentBase: string, place = SRCDOC) => {
+  const { resolve, wire } = createAddresses("cart", base, documentBase, place);
   return (input: string) => wire(resolve(input));
 };
 
@@ -31,4 +35,14 @@ test("an app's own site as base makes its absolute URLs the app's", () => {
 
 test("percent-encoding is left as the page wrote it", () => {
   expect(wireOf("/", "about:srcdoc")("/a%2Fb/%7e?q=%20")).toBe("/a%2Fb/%7e?q=%20");
+});
+
+test("what a page makes of the place of its document means the app", () => {
+  const srcdoc = wireOf("/shop/", "https://host.example/");
+  expect(["null/api", "null", "nullsrcdoc?a", "about:///api", "about:srcdoc"].map(srcdoc)).toEqual(["/api", "/shop/", "/shop/?a", "/api", "/shop/"]);
+  const blob = wireOf("/", "blob:http://host.example/1-2", BLOB);
+  expect(["http://host.example/api", "http://host.examplehttp://host.example/1-2", "blob:///api", BLOB.href].map(blob)).toEqual(["/api", "/", "/api", "/"]);
+  const { own } = createAddresses("cart", "/", "about:srcdoc", SRCDOC);
+  expect(["nullable", "/api", "about:blank", "blob:null/1"].map(own)).toEqual([undefined, undefined, undefined, undefined]);
+  expect(createAddresses("cart", "/", SERVED.href, SERVED).own("https://host.example/api")).toBeUndefined();
 });

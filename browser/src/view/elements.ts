@@ -15,7 +15,7 @@ const SELECTOR = PLACES.map(([name, attribute]) => `${name}[${attribute}]`).join
 const CANDIDATE = /([^\s,]\S*[^\s,])(\s[^,]*)?/g;
 
 export function watchElements(files: Files, resolve: (url: string) => string): void {
-  const { setAttribute, getAttribute } = Element.prototype;
+  const { setAttribute, getAttribute, attachShadow } = Element.prototype;
   /** What the page named, by element and attribute. */
   const named = new WeakMap<Element, { [attribute: string]: string }>();
 
@@ -110,7 +110,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     const { target, isTrusted } = event;
     if (isTrusted && target instanceof Element && named.has(target) && !/^data:/.test(getAttribute.call(target, "src") ?? "")) event.stopImmediatePropagation();
   }, true);
-  new MutationObserver((records) => {
+  const observer = new MutationObserver((records) => {
     for (const { type, target, addedNodes, removedNodes } of records) {
       if (type === "attributes") adopt(target as Element);
       for (const node of removedNodes) if (node instanceof Element && !node.isConnected) sheets.get(node)?.remove();
@@ -125,5 +125,13 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
         }
       }
     }
-  }).observe(document, { subtree: true, childList: true, attributes: true, attributeFilter: ["src", "srcset", "href", "poster", "style"] });
+  });
+  const observe = (root: Node): void =>
+    observer.observe(root, { subtree: true, childList: true, attributes: true, attributeFilter: ["src", "srcset", "href", "poster", "style"] });
+  observe(document);
+  Element.prototype.attachShadow = function (init) {
+    const root = attachShadow.call(this, init);
+    observe(root);
+    return root;
+  };
 }

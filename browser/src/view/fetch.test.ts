@@ -6,7 +6,7 @@ import type { Params } from "./json-rpc";
 import { watchBlobs } from "./local";
 import { rebasedRequest } from "./request";
 
-const addresses = createAddresses("cart", "/", "about:srcdoc");
+const addresses = createAddresses("cart", "/", "about:srcdoc", { href: "about:srcdoc", origin: "null", pathname: "srcdoc", protocol: "about:" });
 const Rebased = rebasedRequest(Request, addresses.resolve);
 const blobs = watchBlobs(URL);
 

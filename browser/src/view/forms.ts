@@ -70,8 +70,8 @@ export function watchForms({ fetch, resolve, later, failed }: Ends): void {
     insteadOfDefault(event, later, () => submit(form, null));
   }, true);
   prototype.requestSubmit = function (submitter = null) {
-    if (submitter && !submits(submitter)) throw new TypeError("The specified element is not a submit button.");
-    if (submitter && submitter.form !== this) throw new DOMException("The specified element is not owned by this form element.", "NotFoundError");
+    if (submitter && !submits(submitter)) throw new TypeError("Not a submit button");
+    if (submitter && submitter.form !== this) throw new DOMException("Not a button of this form", "NotFoundError");
     submit(this, submitter);
   };
   prototype.submit = function () {

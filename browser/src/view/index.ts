@@ -24,13 +24,12 @@ import { createPageTools } from "./page-tools";
 import { createFiles } from "./page-files";
 import { createProof } from "./proof";
 import { createRegistry, type Registry } from "./registry";
-import { rebasedRequest } from "./request";
+import { rebasedRequest, rebasedUrl } from "./request";
 import { createRelay } from "./relay";
 import { createReports } from "./reports";
 import { createRequests } from "./requests";
 import { installShims } from "./shims";
 import { watchSize } from "./size";
-import { explainSockets } from "./sockets";
 import { createTiers, standalone } from "./tiers";
 import { createUi } from "./ui";
 import { openWire, type Receivers, type Wire } from "./wire";
@@ -161,7 +160,8 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   });
   whenParsed(() => later(handshake.begin, PAGE_FIRST));
 
-  const addresses = createAddresses(config.app, config.base, document.baseURI);
+  const addresses = createAddresses(config.app, config.base, document.baseURI, location);
+  window.URL = rebasedUrl(URL, addresses.own);
   window.Request = rebasedRequest(natives.Request, addresses.resolve);
   const fetch = createFetch({ ...natives, addresses, calls, offline: tiers.answer, Request: window.Request, blobs: watchBlobs(URL) });
   const { resolve } = addresses;
@@ -173,7 +173,6 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   window.fetch = fetch;
   window.XMLHttpRequest = createXhr(page);
   Navigator.prototype.sendBeacon = createBeacon(fetch, resolve);
-  explainSockets(warn);
   watchElements(createFiles(fetch, resolve), resolve);
   watchForms(page);
   watchLinks(page);

@@ -51,7 +51,7 @@ export function watchLinks({ fetch, resolve, open, save, failed, later }: Ends):
       const response = await fetch(url);
       saved ||= /^\s*attachment/i.test(response.headers.get("content-disposition") ?? "");
       if (saved) return await keep(response, link.download);
-      throw "another page, and a view stays at its own; let the app's router take the click";
+      throw "another page: the app's router must take the click";
     } catch (error) {
       failed(saved ? "File not saved" : UNOPENED, link.download || written, error);
     }

@@ -28,7 +28,7 @@ export function createReports({ app, update, time }: Ends): Reports {
     const actions = waiting.map((action) =>
       Object.entries(action).map(([key, value], place) => `${place ? "    " : "  - "}${key}: ${JSON.stringify(value)}\n`).join(""),
     );
-    return `---\napp: ${JSON.stringify(app)}\nactions:\n${actions.join("")}---\nThe person did this in the app, which cannot reach its server from here. Please perform these actions, in this order, each id once, and say what came of them.`;
+    return `---\napp: ${JSON.stringify(app)}\nactions:\n${actions.join("")}---\nThe person did this in the app, which cannot reach its server. Please perform it in this order, each id once, and say what came of it.`;
   }
 
   return {

@@ -54,7 +54,7 @@ twin("element: a sheet, and what it names", async (see) => {
   link.rel = "stylesheet";
   link.href = "/api/theme.css";
   document.head.append(link);
-  see(await loaded(link), getComputedStyle(stage.firstChild).color, /^url\(/.test(getComputedStyle(stage.firstChild).backgroundImage));
+  see(await loaded(link), getComputedStyle(stage.firstChild).color, await painted(stage.firstChild));
   link.remove();
   await new Promise((go) => setTimeout(go, 20));
   see(getComputedStyle(stage.firstChild).color);
@@ -67,9 +67,10 @@ twin("element: url() in styles", async (see) => {
   see(stage.firstChild.style.color);
 });
 
-/** A rule that loads is a picture in what the browser computes. */
+/** Once the picture behind an element is one that a page may load there: natively of its own site, in a view in the style itself. */
 async function painted(element) {
-  while (!/^url\(/.test(getComputedStyle(element).backgroundImage)) await new Promise((go) => setTimeout(go, 20));
+  const loads = () => [location.origin, "data:"].some((from) => getComputedStyle(element).backgroundImage.startsWith(`url("${from}`));
+  while (!loads()) await new Promise((go) => setTimeout(go, 20));
   return true;
 }
 
@@ -111,4 +112,36 @@ twin("element: styles that come later", async (see) => {
   see(await painted(three), await painted(two));
   one.setAttribute("style", "color: red");
   see(getComputedStyle(one).backgroundImage, one.style.color);
+});
+
+twin("element: rules that scripts write", async (see) => {
+  const stage = document.getElementById("stage");
+  const names = ["inserted", "nested", "replaced", "replacing", "moving", "styled", "set", "within", "added"];
+  stage.innerHTML = names.map((name) => `<p id="${name}">${name}</p>`).join("");
+  const written = document.createElement("style");
+  stage.append(written);
+  const at = written.sheet.insertRule("#inserted { background: url(/api/pixel.png?inserted) no-repeat }");
+  see(at, written.sheet.cssRules.length);
+  const media = written.sheet.cssRules[written.sheet.insertRule("@media all { }")];
+  media.insertRule("#nested { background-image: url('/api/pixel.png?nested') }");
+  written.sheet.insertRule("@keyframes moves { from { background-image: url(/api/pixel.png?from) } to { background-image: url(/api/pixel.png?from) } }");
+  see(written.sheet.addRule("#added", "background: url(/api/pixel.png?added)"));
+  const made = new CSSStyleSheet();
+  document.adoptedStyleSheets = [made];
+  made.replaceSync("#replaced { background: url(/api/pixel.png?replaced) } #moving { animation: moves 1s } #styled, #set, #inner { color: blue }");
+  const other = new CSSStyleSheet();
+  document.adoptedStyleSheets.push(other);
+  see((await other.replace("#replacing { & { background: url(/api/pixel.png?replacing) } }")) === other);
+  const held = made.cssRules[2];
+  held.style.backgroundImage = "url(/api/pixel.png?styled)";
+  const root = document.getElementById("within").attachShadow({ mode: "open" });
+  root.adoptedStyleSheets = [made];
+  root.innerHTML = '<p id="inner">inner</p><img src="/api/pixel.png?shadow"><p id="own" style="background: url(/api/pixel.png?own)">own</p>';
+  for (const name of names) if (name !== "within") see(name, await painted(document.getElementById(name)));
+  see(await painted(root.getElementById("inner")), await painted(root.getElementById("own")), made.cssRules[2] === held, held.style.color);
+  const picture = root.querySelector("img");
+  while (!picture.naturalWidth) await new Promise((go) => setTimeout(go, 20));
+  see(picture.naturalWidth, picture.src);
+  for (const wrong of [() => written.sheet.insertRule("{"), () => written.sheet.insertRule("p { }", 99), () => made.insertRule("@import 'x.css'")]) see(await failure(wrong));
+  document.adoptedStyleSheets = [];
 });

@@ -49,7 +49,7 @@ twin("fetch: unbound, with a Request, an init over it", async (see) => {
   see(echoed, request.bodyUsed, await failure(() => fetch(request)), await failure(() => request.text()));
   const again = new Request("/api/echo", { method: "POST", body: "two" });
   see(await (await fetch(again.clone())).json(), again.bodyUsed, await again.text());
-  see(await (await fetch(new URL("/api/echo", location.protocol === "about:" ? document.baseURI : location.href))).json());
+  see(await (await fetch(new URL("/api/echo", location.href))).json());
 });
 
 twin("fetch: null bodies and statuses", async (see) => {
@@ -175,4 +175,20 @@ twin("fetch: beacons of all kinds", async (see) => {
     see((({ method, type, body: bytes, fields }) => [method, type, bytes, fields])(await arrived()));
   }
   see(await failure(() => navigator.sendBeacon("http://[", "x")), navigator.sendBeacon.length);
+});
+
+twin("fetch: what a page makes of its location", async (see) => {
+  const { origin, protocol, host, href, pathname, search } = location;
+  for (const url of [`${origin}/api/echo?1`, `${protocol}//${host}/api/echo?2`, new URL("/api/echo?3", origin), new URL("/api/echo?4", href)]) see(await (await fetch(url)).json());
+  const xhr = new XMLHttpRequest();
+  xhr.open("GET", `${origin}/api/echo?5`);
+  xhr.send();
+  await once(xhr, "load");
+  see(JSON.parse(xhr.responseText), xhr.responseURL);
+  const picture = new Image();
+  picture.src = `${origin}/api/pixel.png?location`;
+  see(await loaded(picture), picture.naturalWidth);
+  const own = new URL(origin + pathname + search);
+  see(own.protocol !== "null:", own instanceof URL, own.constructor === URL, new URL("/api/echo", new URL("/api/json", href)).pathname);
+  for (const broken of [["/api"], ["nope"], ["x", "nope"], ["http://a b", href], ["nullable"]]) see(await failure(() => new URL(...broken)));
 });

@@ -1,0 +1,51 @@
+/** Files of the backend in rules that scripts write: into a sheet, or into the style of a rule. */
+
+import type { Files } from "./page-files";
+
+type Rule = { style?: CSSStyleDeclaration; cssRules?: Rule[] };
+
+const SHEETS = ["CSSStyleSheet", "CSSGroupingRule", "CSSStyleRule", "CSSKeyframesRule"];
+const STYLED = ["CSSStyleRule", "CSSFontFaceRule", "CSSKeyframeRule", "CSSNestedDeclarations"];
+
+/** Puts what `make` gives for the browser's own `name` in its place, in those of `classes` that have one. */
+function replace(classes: string[], name: string, make: (native: PropertyDescriptor) => PropertyDescriptor): void {
+  for (const one of classes) {
+    const { prototype = {} } = (window as unknown as { [name: string]: { prototype?: object } })[one] ?? {};
+    const native = Object.getOwnPropertyDescriptor(prototype, name);
+    if (native) Object.defineProperty(prototype, name, { ...native, ...make(native) });
+  }
+}
+
+export function watchSheets({ styled }: Pick<Files, "styled">): void {
+  async function fill(style: CSSStyleDeclaration): Promise<void> {
+    const { cssText } = style;
+    const filled = await styled(cssText);
+    if (filled !== undefined && style.cssText === cssText) style.cssText = filled;
+  }
+
+  function look(rules: Iterable<Rule>): void {
+    for (const rule of rules) {
+      void rule.style; // to ask for it is enough, see below
+      if (rule.cssRules) look(rule.cssRules);
+    }
+  }
+
+  for (const name of ["addRule", "appendRule", "insertRule", "replace", "replaceSync"]) {
+    replace(SHEETS, name, (native) => ({
+      value(this: { cssRules: Rule[] }, ...given: unknown[]) {
+        const result: unknown = native.value.apply(this, given);
+        if (result instanceof Promise) result.then(() => look(this.cssRules), () => undefined);
+        else look(name === "insertRule" ? [this.cssRules[result as number] as Rule] : this.cssRules);
+        return result;
+      },
+    }));
+  }
+  // Properties of a style are no accessors: who asks for that of a rule may write there.
+  replace(STYLED, "style", ({ get }) => ({
+    get(this: Rule) {
+      const style = get!.call(this) as CSSStyleDeclaration;
+      queueMicrotask(() => void fill(style));
+      return style;
+    },
+  }));
+}
