@@ -1,4 +1,4 @@
-import { beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, test, vi } from "vitest";
 import { createAddresses } from "./addresses";
 import { NoHost, type Calls } from "./calls";
 import { createFetch } from "./fetch";
@@ -209,4 +209,16 @@ test("a body that breaks off rejects its reader", async () => {
   give = () => ok({ bodyType: "text", body: "one", stream: "stream-1" });
   parts = [ok({ status: 504, bodyType: "json", body: { detail: "silent" }, headers: { "gateway-reason": "backend-timeout" } })];
   await expect((await fetch("/x")).text()).rejects.toBeInstanceOf(TypeError);
+});
+
+test("bytes that come in parts are read as a blob, which holds the page up least, and once", async () => {
+  const blob = vi.spyOn(Response.prototype, "blob");
+  const text = async (response: Response): Promise<string> => new TextDecoder().decode(await response.arrayBuffer());
+  give = () => ok({ bodyType: "text", body: "whole" });
+  expect([await text(await fetch("/x")), blob.mock.calls.length]).toEqual(["whole", 0]);
+  give = () => ok({ bodyType: "text", body: "one ", stream: "stream-1" });
+  parts = [ok({ bodyType: "text", body: "two" })];
+  const response = await fetch("/x");
+  expect([await text(response), blob.mock.calls.length, response.bodyUsed]).toEqual(["one two", 1, true]);
+  await expect(response.arrayBuffer()).rejects.toThrow(TypeError);
 });

@@ -143,7 +143,10 @@ export function createResponse(answer: Answer, url: string, signal?: AbortSignal
   if (body && whole) response.headers.set("content-length", String(body.length));
   // What is no header is left out: the rest of the answer is worth having.
   for (const [name, value] of headers) attempt(() => response.headers.append(name, value));
-  return shown(response, { url, redirected, type: "basic", signal });
+  shown(response, { url, redirected, type: "basic", signal });
+  // Chromium puts a long stream together in one go, and the page does nothing else meanwhile; a blob is read bit by bit.
+  if (!whole) response.arrayBuffer = () => response.blob().then((blob) => blob.arrayBuffer());
+  return response;
 }
 
 /** What `redirect: "manual"` gives for a redirect: nothing but the fact. */
