@@ -6,9 +6,16 @@ import re
 from typing import Final
 
 MOST: Final = 500_000
-"""Commas and opening brackets outside texts: to read a message with as many takes some tenths of a second."""
+"""Commas and opening brackets outside texts of what a rule or a mask reads, in a thread."""
 
-WHY: Final = f"more than {MOST} commas and brackets, or a number of hundreds of digits"
+AT_ONCE: Final = 100_000
+"""Those of what is read in one go: nothing else runs for some hundredths of a second."""
+
+
+def why(most: int) -> str:
+    """What is said of JSON that is bulky."""
+    return f"more than {most} commas and brackets, or a number of hundreds of digits"
+
 
 _SLICE: Final = 1024 * 1024
 """Characters that are looked through at a time: other threads may run in between."""
@@ -23,7 +30,7 @@ _DIGITS: Final = re.compile(rb"[0-9]{%d}" % _STEP)
 _PAIR: Final = re.compile("[0-9](?=[0-9])")
 
 
-def is_bulky(text: str | bytes, most: int = MOST) -> bool:
+def is_bulky(text: str | bytes, most: int = AT_ONCE) -> bool:
     """Whether JSON has more parts than `most`, or numbers of hundreds of digits. Texts in it may be of any size."""
     if len(text) <= most or not (_marks(text) > most or _may_count(text)):
         return False

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway import bulk
-from gateway.bulk import MOST, is_bulky
+from gateway.bulk import AT_ONCE, is_bulky
 
 TEXT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 INNER = st.lists(st.sampled_from(["a", ",", "[", "{", '\\"', "\\\\", "\\n", "é"]), max_size=9).map("".join)
@@ -32,10 +32,12 @@ def test_parts_are_counted_outside_texts(text: str, most: int) -> None:
 @pytest.mark.parametrize("coding", ["utf-8", "utf-16", "utf-32"])
 def test_what_has_many_parts_is_bulky(part: str, coding: str) -> None:
     """In each encoding that readers of JSON know."""
-    assert is_bulky(("[" + f"{part}," * MOST + "1]").encode(coding))
+    assert is_bulky(("[" + f"{part}," * AT_ONCE + "1]").encode(coding))
 
 
-@pytest.mark.parametrize("text", ["a,b;" * MOST, '"a",[{\\\n' * MOST, "\\" * MOST + "," * MOST * 2, "7" * 2 * MOST])
+@pytest.mark.parametrize(
+    "text", ["a,b;" * AT_ONCE, '"a",[{\\\n' * AT_ONCE, "\\" * AT_ONCE + "," * AT_ONCE * 2, "7" * 2 * AT_ONCE]
+)
 def test_a_long_text_is_one_part(text: str) -> None:
     """Tables, programs, and numbers in words."""
     assert not is_bulky(json.dumps([text]))
@@ -45,7 +47,7 @@ def test_a_long_text_is_one_part(text: str) -> None:
 @pytest.mark.parametrize("before", [0, 1, 150, 399])
 def test_a_number_of_hundreds_of_digits_is_bulky(before: int) -> None:
     """Wherever it stands, and however many digits there are in other places."""
-    text = json.dumps(["12ab" * MOST, "x" * before])[:-1] + f",{'9' * 401}]"
+    text = json.dumps(["12ab" * AT_ONCE, "x" * before])[:-1] + f",{'9' * 401}]"
     assert is_bulky(text)
     assert is_bulky(text.encode())
     assert not is_bulky(text.replace("9" * 401, "9" * 199))

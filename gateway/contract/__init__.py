@@ -1,7 +1,7 @@
 """The `http_request` contract: arguments in, results out, without any I/O."""
 
 from gateway.contract.arguments import parse_arguments
-from gateway.contract.bodies import Handed
+from gateway.contract.bodies import Handed, default_type
 from gateway.contract.exact import NotExact, check_depth, exact_json, read_json
 from gateway.contract.results import TEXT_BLOCK_LIMIT, in_base64, problem, result, text_block, whole_characters
 from gateway.contract.schemas import INPUT_SCHEMA, OUTPUT_SCHEMA
@@ -13,6 +13,7 @@ __all__ = [
     "Handed",
     "NotExact",
     "check_depth",
+    "default_type",
     "exact_json",
     "in_base64",
     "parse_arguments",

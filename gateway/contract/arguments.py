@@ -86,10 +86,8 @@ def _body_type(arguments: Mapping[str, object]) -> BodyType:
 
 
 def _body(body_type: BodyType, body: object, headers: Headers) -> tuple[bytes, Headers]:
-    if isinstance(body, Handed):
-        if body.data is None:
-            raise Refusal(Reason.REQUEST_TOO_LARGE, f"A body may have {LARGEST_BODY} bytes at most.")
-        return body.data, headers
+    if isinstance(body, Handed) and body.data is None:
+        raise Refusal(Reason.REQUEST_TOO_LARGE, f"A body may have {LARGEST_BODY} bytes at most.")
     try:
         encoded = encode_body(body_type, body)
     except WrongBody as error:

@@ -30,9 +30,13 @@ class WrongBody(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """A body whose bytes came beside the arguments; None where they were too many to be sent at all."""
+    """A body whose bytes came beside the arguments; None where they were too many to be sent at all.
+
+    `content_type` is what it has where the app gives none.
+    """
 
     data: bytes | None = field(repr=False)
+    content_type: str | None = None
 
 
 class Encoded(NamedTuple):
@@ -44,17 +48,19 @@ class Encoded(NamedTuple):
 
 def encode_body(body_type: BodyType, body: object) -> Encoded:
     """The bytes of `body`. Raises `WrongBody`."""
+    if isinstance(body, Handed) and body.data is not None:
+        return Encoded(body.data, body.content_type)
     match body_type:
         case BodyType.NONE:
             if body is not None:
                 raise WrongBody("body", 'must be left out with bodyType "none"')
             return Encoded(b"", None)
         case BodyType.JSON:
-            return Encoded(_json(body), "application/json")
+            return Encoded(_json(body), default_type(body_type))
         case BodyType.TEXT:
-            return Encoded(_utf8("body", _string("body", body)), "text/plain;charset=UTF-8")
+            return Encoded(_utf8("body", _string("body", body)), default_type(body_type))
         case BodyType.URL_ENCODED:
-            return Encoded(_url_encoded(body), "application/x-www-form-urlencoded")
+            return Encoded(_url_encoded(body), default_type(body_type))
         case BodyType.BASE64:
             data = body.get("data") if isinstance(body, Mapping) else body
             return Encoded(_base64("body", data), None)
@@ -62,6 +68,19 @@ def encode_body(body_type: BodyType, body: object) -> Encoded:
             return Encoded(*write_multipart(_parts(body)))
         case _:
             assert_never(body_type)
+
+
+def default_type(body_type: BodyType) -> str | None:
+    """The content type of a body where the app gives none."""
+    match body_type:
+        case BodyType.JSON:
+            return "application/json"
+        case BodyType.TEXT:
+            return "text/plain;charset=UTF-8"
+        case BodyType.URL_ENCODED:
+            return "application/x-www-form-urlencoded"
+        case _:
+            return None
 
 
 def _json(body: object) -> bytes:

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Final, Never, TypeAlias
 
-from gateway.bulk import WHY, is_bulky
+from gateway.bulk import AT_ONCE, is_bulky, why
 from gateway.compact import writer
 from gateway.model import Json
 
@@ -32,7 +32,7 @@ class NotExact(ValueError):
 def exact_json(text: str, depth: int = MAX_DEPTH) -> Json:
     """The value of `text`, which every reader of JSON understands alike. Raises `NotExact`."""
     if is_bulky(text):
-        raise NotExact(WHY)
+        raise NotExact(why(AT_ONCE))
     careful = len(text) < _SHORT or _LARGE_NUMBER.search(text) is not None
     try:
         value = read_json(_careful if careful else _plain, text)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from gateway.bulk import WHY, is_bulky
+from gateway.bulk import AT_ONCE, is_bulky, why
 from gateway.errors import MuxError
 from gateway.model import LARGEST_BODY
 
@@ -90,7 +90,7 @@ class Bodies:
         try:
             content = await whole(request)
             if not raw and await asyncio.to_thread(is_bulky, content):
-                raise MuxError("too-large", f"This body has {WHY}.")
+                raise MuxError("too-large", f"This body has {why(AT_ONCE)}.")
             body.content = content if raw else content.decode()
             body.expires = self._clock() + LIFE
         finally:

@@ -3,16 +3,18 @@ no value that the policy masks."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 
 from gateway.exchange.answer import Answer
 from gateway.exchange.echo import Echo
-from gateway.exchange.leg import Leg
+from gateway.exchange.leg import LONG, Leg
 from gateway.exchange.mask import masked
 from gateway.exchange.record import Record
 from gateway.model import Json, Response
-from gateway.policy import Policy, answer_headers
+from gateway.policy import JsonPath, Policy, answer_headers
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +34,16 @@ def filtered(policy: Policy, leg: Leg, answer: Answer, record: Record, *, redire
     )
     _report(echo, answer, leg, record)
     parts = _masked_parts(answer, answer.parts, echo, leg, record) if answer.parts is not None else None
-    return Answer(masked(response, leg.obligations.mask), answer.secrets, parts, answer.close, answer.credentialed)
+    return Answer(response, answer.secrets, parts, answer.close, answer.credentialed)
+
+
+async def hidden(answer: Answer, paths: Sequence[JsonPath]) -> Answer:
+    """The answer with `paths` masked, which takes long in a large one. Raises `Refusal` as `masked` does."""
+    response = answer.response
+    long = len(response.body) > LONG
+    return replace(
+        answer, response=await asyncio.to_thread(masked, response, paths) if long else masked(response, paths)
+    )
 
 
 async def _masked_parts(

@@ -12,7 +12,7 @@ from gateway.model import Caller, CanonicalRequest, Effect, Request
 from gateway.policy import Decision, Obligations, Policy, canonicalise, canonicalising, decide
 from gateway.quick import quick
 
-_LONG: Final = 256 * 1024
+LONG: Final = 256 * 1024
 """Bytes of a body from which others may run while it is looked through."""
 
 
@@ -47,7 +47,7 @@ async def decided(
 
     `now` is in seconds since the epoch; `backend` is given where it is known already.
     """
-    if len(request.body) > _LONG:
+    if len(request.body) > LONG:
         canonical = await _beside(policy, request, backend)
     else:
         canonical = canonicalise(policy, request, backend)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Never
 
-from gateway.bulk import WHY, is_bulky
+from gateway.bulk import MOST, is_bulky, why
 from gateway.errors import Reason, Refusal
 from gateway.model import Json, Response
 from gateway.policy import JsonPath
@@ -52,8 +52,9 @@ class _Reading:
     def parsed(self, body: bytes) -> Json:
         """The value of `body`; of a key that is there twice the last one counts. Raises ValueError, RecursionError."""
         text = body.decode(json.detect_encoding(body))
-        if is_bulky(text):
-            raise Refusal(Reason.RESPONSE_TOO_LARGE, f"The backend's answer has {WHY}: nothing in it can be masked.")
+        if is_bulky(text, MOST):
+            many = why(MOST)
+            raise Refusal(Reason.RESPONSE_TOO_LARGE, f"The backend's answer has {many}: nothing in it can be masked.")
         value: Json = json.loads(
             text,
             object_pairs_hook=self._object,

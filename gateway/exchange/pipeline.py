@@ -17,7 +17,7 @@ from gateway.contract import problem
 from gateway.errors import STATUS, Reason, Refusal
 from gateway.exchange.answer import Answer
 from gateway.exchange.approve import Parked, Pending
-from gateway.exchange.filter import filtered
+from gateway.exchange.filter import filtered, hidden
 from gateway.exchange.idempotency import Idempotency
 from gateway.exchange.leg import Leg, decided
 from gateway.exchange.limit import Limiter
@@ -167,6 +167,8 @@ class Exchange:
                 await record.open(lasting=leg.streams)
                 last, answer = await self._send(app, leg, caller, record, held, tell)
                 answer = filtered(policy, last, answer, record, redirected=last is not leg)
+                if last.obligations.mask:
+                    answer = await hidden(answer, last.obligations.mask)
                 if answer.parts is not None and held is not None:
                     return Stream(answer.response, answer.parts, record, held.pop_all())
             await record.close(status=answer.response.status)

@@ -9,31 +9,50 @@ from mcp_types import INVALID_REQUEST
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.bulk import WHY, is_bulky
+from gateway.bulk import AT_ONCE, is_bulky, why
+from gateway.mcp.apart import LONG, keep, taken_out
 
-_LONG: Final = 1024 * 1024
-"""Bytes of a body from which it is looked through in a thread."""
+BODY_LIMIT: Final = 16 * 1024 * 1024
+"""Bytes of one message, beside a large body; what is larger is answered with 413."""
 
 
 class Readable:
-    """Stands before `app`, which is given whole bodies; the SDK reads each of them in the event loop."""
+    """Stands before `app`, which is given whole bodies; the SDK reads each of them in the event loop.
 
-    def __init__(self, app: ASGIApp) -> None:
+    With `apart` a large body of an `http_request` is handed on beside its message.
+    """
+
+    def __init__(self, app: ASGIApp, *, apart: bool) -> None:
         self._app = app
+        self._apart = apart
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
         first = await receive()
-        again = replayed(first, receive)
         body = first.get("body", b"")
-        if await asyncio.to_thread(is_bulky, body) if len(body) > _LONG else is_bulky(body):
-            error = {"code": INVALID_REQUEST, "message": f"This message has {WHY}."}
+        if len(body) > LONG:
+            taken = await asyncio.to_thread(taken_out, body) if self._apart else None
+            if taken is not None:
+                body, handed = taken
+                first = {**first, "body": body}
+                keep(scope, handed)
+        again = replayed(first, receive)
+        wrong = await asyncio.to_thread(_wrong, body) if len(body) > LONG else _wrong(body)
+        if wrong is not None:
+            error = {"code": INVALID_REQUEST, "message": wrong}
             refusal = JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 413)
             await refusal(scope, again, send)
             return
         await self._app(scope, again, send)
+
+
+def _wrong(body: bytes) -> str | None:
+    """Why a message is not read."""
+    if len(body) > BODY_LIMIT:
+        return f"A message has {BODY_LIMIT} bytes at most, beside a `body` in base64, or of text without escapes."
+    return f"This message has {why(AT_ONCE)}." if is_bulky(body) else None
 
 
 def replayed(first: Message, receive: Receive) -> Receive:

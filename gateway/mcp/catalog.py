@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import mcp_types as types
@@ -17,7 +19,7 @@ from gateway.mcp import relay
 from gateway.mcp import storage as kept
 from gateway.mcp import tools as define
 from gateway.mcp.ports import Client, Exchange, Forwarder, PackedApp, Push, Views
-from gateway.mcp.results import APART, of_page, of_refusal, of_response, of_values
+from gateway.mcp.results import APART, LONG, of_page, of_refusal, of_response, of_values
 from gateway.model import Caller, Door, Initiator, Json, Principal, Response, ViewTool
 from gateway.views.initiator import LONGEST_GESTURE
 from gateway.views.view import LiveView
@@ -161,7 +163,7 @@ class Catalog:
                     Reason.NOT_AN_APP, f"{name} serves MCP Apps; this client did not say that it shows them."
                 )
                 refused = await self._exchange.refuse(refusal, self._unknown(client), "", "")
-                return _answer(refused, client, arguments)
+                return await _answer(refused, client, arguments)
             return await entry.run(arguments, client)
         # The tool of a view that closed is still the app's name: the views say what to do then.
         if any(name.startswith(f"{app}_") for app in self._apps):
@@ -204,7 +206,7 @@ class Catalog:
         return await self._exchange.run(request, caller, wait=wait, tell=client.tell)
 
     async def _http_request(self, arguments: Arguments, client: Client) -> types.CallToolResult:
-        return _answer(await self.http_request(arguments, client), client, arguments)
+        return await _answer(await self.http_request(arguments, client), client, arguments)
 
     async def _http_stream(self, arguments: Arguments, client: Client) -> types.CallToolResult:
         try:
@@ -215,7 +217,7 @@ class Catalog:
                 response = await self._pushed(response, caller, client.push)
         except Refusal as refusal:
             response = await self._exchange.refuse(refusal, self._unknown(client), "", "")
-        return _answer(response, client, arguments)
+        return await _answer(response, client, arguments)
 
     async def _pushed(self, response: Response, caller: Caller, push: Push) -> Response:
         """The part that is the answer: the last, a large or an empty one, or the last of as many as may be pushed."""
@@ -287,9 +289,10 @@ def _opened(packed: PackedApp, view: str, meta: dict[str, Json] | None) -> types
     return of_values({"view": view}, text, meta)
 
 
-def _answer(response: Response, client: Client, arguments: Arguments) -> types.CallToolResult:
+async def _answer(response: Response, client: Client, arguments: Arguments) -> types.CallToolResult:
     aside = client.aside if arguments.get("_bytes") is True else None  # a client that reads JSON gets JSON
-    return of_response(response, structured_arrives=client.door is Door.BRIDGE, aside=aside)
+    made = partial(of_response, response, structured_arrives=client.door is Door.BRIDGE, aside=aside)
+    return await asyncio.to_thread(made) if aside is None and len(response.body) > LONG else made()
 
 
 def _is_pushed(response: Response) -> bool:

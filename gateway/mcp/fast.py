@@ -21,8 +21,8 @@ from gateway.errors import Reason, Refusal
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.envelope import TOOL, Call, Calls, Fields, Heads
 from gateway.mcp.ports import Client
-from gateway.mcp.results import values_of
-from gateway.model import Json, Principal
+from gateway.mcp.results import LONG, values_of
+from gateway.model import Json, Principal, Response
 from gateway.traces import arriving
 
 log = logging.getLogger(__name__)
@@ -120,11 +120,10 @@ class FastPath:
 
     async def _carried(self, call: Call, principal: Principal) -> str:
         try:
-            values, text, is_error = values_of(
-                await self._catalog.http_request(call.arguments, Client(principal, is_app=True)),
-                structured_arrives=False,
-            )
-            return self._spliced(call.id, values, text, is_error=is_error)
+            response = await self._catalog.http_request(call.arguments, Client(principal, is_app=True))
+            if len(response.body) > LONG:
+                return await asyncio.to_thread(self._answer, call.id, response)
+            return self._answer(call.id, response)
         except Refusal as refusal:
             failed = refusal
         except Exception:  # the contract has a result for this
@@ -132,6 +131,10 @@ class FastPath:
             failed = Refusal(Reason.INTERNAL, "The gateway failed at this call; its log says why.")
         said: dict[str, Json] = {"reason": failed.reason.value, "detail": failed.detail}
         return self._spliced(call.id, said, f"{failed.reason}: {failed.detail}", is_error=True)
+
+    def _answer(self, id: str, response: Response) -> str:
+        values, text, is_error = values_of(response, structured_arrives=False)
+        return self._spliced(id, values, text, is_error=is_error)
 
     def _spliced(self, id: str, values: dict[str, Json], text: str, *, is_error: bool) -> str:
         # The text block is the same JSON, where it is not a refusal's words; in ASCII it is the same text too.

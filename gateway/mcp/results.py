@@ -23,6 +23,9 @@ BYTES = "webmcp-gateway/bytes"
 APART = 48 * 1024
 """Bytes above which a body comes beside its answer, where it may."""
 
+LONG = 256 * 1024
+"""Bytes of a body from which its result is made in a thread."""
+
 Aside = Callable[[bytes], str | None]
 """Puts bytes beside an answer; gives their name, None where there is no room for them."""
 

@@ -22,8 +22,9 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 
 from gateway.mcp import absent
+from gateway.mcp.apart import kept
 from gateway.mcp.asgi import Ending, ending_of, serve
-from gateway.mcp.bodies import Readable
+from gateway.mcp.bodies import BODY_LIMIT, Readable
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.changes import Changes
 from gateway.mcp.elicit import Asking, Calls
@@ -37,9 +38,6 @@ from gateway.mcp.storage import StorageTool
 from gateway.mcp.tools import UI_EXTENSION, shows_apps
 from gateway.model import LOCAL, Principal, Tell
 from gateway.traces import arriving
-
-BODY_LIMIT = 16 * 1024 * 1024
-"""Bytes of one MCP request where no policy lets larger ones through; what is larger is answered with 413."""
 
 _AROUND = 1024 * 1024
 
@@ -180,7 +178,9 @@ class Face:
             each=sessions_each,
             session_idle_timeout=session_idle,
         )
-        self._manager.asgi_app.app = Readable(OneInFlight(self._manager.asgi_app.app))
+        # At its own mount, an upstream may have a tool of the name `http_request`.
+        apart = app is None or before is None
+        self._manager.asgi_app.app = Readable(OneInFlight(self._manager.asgi_app.app), apart=apart)
         self._body_limit = body_limit
         self._asgi = AuthContextMiddleware(self._manager.handle_request)
         own = before.fast(hosts, origins, silence) if before is not None else None
@@ -381,4 +381,8 @@ def _said(context: Context, params: types.CallToolRequestParams) -> Mapping[str,
 
 
 def _client(context: Context) -> Client:
-    return Client(principal_of(context.request), is_app=shows_apps(context.session.client_capabilities))
+    return Client(
+        principal_of(context.request),
+        is_app=shows_apps(context.session.client_capabilities),
+        handed=kept(context.request),
+    )

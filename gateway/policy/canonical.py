@@ -10,7 +10,7 @@ import re
 from collections.abc import Generator
 from typing import Final, cast
 
-from gateway.bulk import WHY, is_bulky
+from gateway.bulk import MOST, is_bulky, why
 from gateway.errors import Reason, Refusal
 from gateway.model import BodyType, CanonicalRequest, Request
 from gateway.policy import paths
@@ -91,8 +91,8 @@ def _check_size(route: Route, body: bytes) -> None:
     limit = route.decided.obligations.request_limit
     if len(body) > limit:
         raise Refusal(Reason.REQUEST_TOO_LARGE, f"The body has {len(body)} bytes; {limit} are allowed here.")
-    if is_bulky(body):
-        raise Refusal(Reason.REQUEST_TOO_LARGE, f"A rule reads this body, and it has {WHY}.")
+    if is_bulky(body, MOST):
+        raise Refusal(Reason.REQUEST_TOO_LARGE, f"A rule reads this body, and it has {why(MOST)}.")
 
 
 def canonical_method(method: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.bulk import MOST
+from gateway.bulk import AT_ONCE
 from gateway.contract import INPUT_SCHEMA, parse_arguments
 from gateway.errors import Reason, Refusal
 from gateway.model import BodyType, Redirect, Request
@@ -291,6 +291,6 @@ def test_input_schema() -> None:
 
 def test_json_text_of_too_many_parts_is_sent_unread() -> None:
     """As a page could send it as any other text."""
-    text = f"[{'[],' * MOST}"
+    text = f"[{'[],' * AT_ONCE}"
     arguments: dict[str, object] = {"url": "/", "method": "POST", "bodyType": "json", "body": text}
     assert parse_arguments(arguments).body == text.encode()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.bulk import MOST
+from gateway.bulk import AT_ONCE
 from gateway.contract import OUTPUT_SCHEMA, NotExact, exact_json, problem, result, text_block, whole_characters
 from gateway.errors import STATUS, WORDS, Reason, Refusal
 from gateway.model import Part, Response
@@ -261,5 +261,5 @@ def test_the_last_part_names_no_stream() -> None:
 
 def test_json_of_too_many_parts_is_a_text() -> None:
     """To read it would hold up everybody; the app reads it itself."""
-    text = f"[{'[],' * MOST}1]"
+    text = f"[{'[],' * AT_ONCE}1]"
     assert _typed("application/json", text.encode()) == ("text", text)

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from gateway import mux
-from gateway.bulk import MOST
+from gateway.bulk import AT_ONCE
 from gateway.doors.bodies import LIFE, Bodies
 from gateway.doors.tickets import Tickets
 from gateway.model import LOCAL, Channel
@@ -199,7 +199,7 @@ async def test_bytes_of_unknown_length_are_not_taken(world: World) -> None:
 
 async def test_a_text_of_too_many_parts_is_not_taken(world: World) -> None:
     """It would be read as JSON; as bytes nobody reads it."""
-    many = b"[" + b"[]," * MOST + b"1]"
+    many = b"[" + b"[]," * AT_ONCE + b"1]"
     async with console(world) as client:
         for kind, status in (("application/json", 413), ("application/octet-stream", 204)):
             url, headers = f"{world.console}/bridge/bodies/{'a' * 22}", {"content-type": kind}

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.cli.attack.messages import answer_in
+from gateway.exchange.leg import LONG
 from tests.attacks.backends import Arrived
 from tests.attacks.bridge_door import BridgeDoor
 from tests.attacks.calls import Answer, AttackedDoor
@@ -207,6 +208,8 @@ async def test_masked_values(tmp_path: Path, name: str) -> None:
             answer = await door.ask({"url": url, "stream": True})
             assert b"4111" not in answer.raw
             assert body(answer) == {"card": "***", "sum": 1.1}
+        says(world, [JSON, '\r\n{"card": 4111, "more": "', "x" * LONG, '"}'])
+        assert (await door.ask({"url": "/api/get"})).raw.count(b"4111") == 0
 
 
 @pytest.mark.parametrize("name", list(DOORS))

@@ -21,7 +21,9 @@ from gateway.doors.asked import Asked
 from gateway.doors.short_way import FrontRunner
 from gateway.errors import Reason, Refusal
 from gateway.mcp import Face
+from gateway.mcp.bodies import BODY_LIMIT
 from gateway.mcp.fast import Fast
+from gateway.mcp.results import LONG
 from gateway.mcp.storage import StorageTool
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
 from gateway.model import (
@@ -216,6 +218,7 @@ ANSWERS: dict[str, Response] = {
             (700, "", (), b"x"),
             (200, "", (("content-type", "application/x-www-form-urlencoded"),), b"a=b&c=%20"),
             (200, "", (("content-type", "text/html"),), b"<p>" + b"x" * 70_000),
+            (200, "", (("content-type", "application/json"),), b'"' + b"x" * LONG + b'"'),
         )
     )
 }
@@ -332,6 +335,7 @@ class Mount:
     front: bool = False
     sessions_each: int = 1000
     session_idle: float = 1800.0
+    body_limit: int = BODY_LIMIT
     apps: dict[str, Packed] = field(default_factory=lambda: {id: packed(id) for id in ("cart", "todo")})
     storage: FakeStorage = field(default_factory=FakeStorage)
 
@@ -356,6 +360,7 @@ class Mount:
             fast_path=self.fast_path,
             sessions_each=self.sessions_each,
             session_idle=self.session_idle,
+            body_limit=lambda: self.body_limit,
             silence=SILENCE,
         )
         async with face:

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.bulk import MOST
+from gateway.bulk import AT_ONCE
 from tests.mcp.fakes import Mount, Served
 
 ADA = "issuer|client|ada"
@@ -139,16 +139,16 @@ async def test_a_message_of_too_many_parts_is_not_read(
     meta = {"_meta": META} if era == "modern" else {"_meta": {}}
     many: dict[str, Any] = fetching(1, "/held", **meta)
     if place == "batch":
-        message = json.dumps([{"jsonrpc": "2.0", "id": 1, "method": "ping"}] * (MOST // 4 + 1))
+        message = json.dumps([{"jsonrpc": "2.0", "id": 1, "method": "ping"}] * (AT_ONCE // 4 + 1))
     else:
         many["params"][place] = {**many["params"][place], "many": "HERE"}
-        message = json.dumps(many).replace('"HERE"', f"[{'[],' * MOST}1]")
+        message = json.dumps(many).replace('"HERE"', f"[{'[],' * AT_ONCE}1]")
     whole = io.BytesIO(message.encode())
     async with http.post(served.url, data=whole, headers={**fields, "content-type": "application/json"}) as answer:
         assert (answer.status, (await said(answer))[0]["error"]["code"]) == (413, -32600)
     assert not served.exchange.held.is_set()
     many = fetching(1, "/api", **meta)
-    many["params"]["arguments"]["body"] = "[]," * MOST
+    many["params"]["arguments"]["body"] = "[]," * AT_ONCE
     whole = io.BytesIO(json.dumps(many).encode())
     async with http.post(served.url, data=whole, headers={**fields, "content-type": "application/json"}) as answer:
         assert "result" in (await said(answer))[-1]

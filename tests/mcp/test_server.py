@@ -10,7 +10,7 @@ import pytest
 from mcp import Client, MCPError
 from mcp.client.subscriptions import ToolsListChanged
 
-from gateway.mcp.server import BODY_LIMIT
+from gateway.mcp.bodies import BODY_LIMIT
 from tests.mcp.fakes import ADD, LOCAL, MODES, Mount, Served, as_app, principal_of, said
 
 ADA = "issuer|client|ada"

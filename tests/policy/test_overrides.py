@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.bulk import MOST
+from gateway.bulk import AT_ONCE
 from gateway.model import Headers
 from gateway.policy import overrides
 from gateway.policy.overrides import method_override
@@ -84,7 +84,7 @@ def test_an_object_is_read_as_its_parser_reads_it(name: str, around: str) -> Non
 )
 def test_an_object_that_is_too_large_to_be_read_has_no_such_name_at_all(name: str, found: str | None) -> None:
     """To find where in it the name stands would hold up all others."""
-    text = f'{{"a":{{"{name}":[{"[]," * MOST}1]}}}}'
+    text = f'{{"a":{{"{name}":[{"[]," * AT_ONCE}1]}}}}'
     assert steps_of(method_override("", JSON, text.encode()))[0] == found
 
 

@@ -1,0 +1,90 @@
+"""The large body of an `http_request` is taken out of its message before the SDK reads that, in the event loop."""
+
+from __future__ import annotations
+
+import binascii
+import codecs
+import json
+import re
+import secrets
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.types import Scope
+
+from gateway.contract import Handed, default_type
+from gateway.mcp.envelope import TOOL
+from gateway.model import BodyType
+
+LONG: Final = 1024 * 1024
+"""Bytes of a body from which it is taken out."""
+
+_REST: Final = 64 * 1024
+"""Bytes of the largest message around it."""
+
+_SLICE: Final = 1024 * 1024
+"""Bytes that are read at a time, a multiple of four: other threads run in between."""
+
+_CONTROL: Final = re.compile(rb"[\x00-\x1f]")
+_TYPES: Final = frozenset((BodyType.BASE64, BodyType.TEXT, BodyType.URL_ENCODED))
+_KEY: Final = "webmcp-gateway.apart"
+
+
+def taken_out(message: bytes) -> tuple[bytes, Handed] | None:
+    """The message with a word in place of its large `body`, and that; None for one that is left as it is.
+
+    It takes long, and is to be called in a thread. What has no such body, or a wrong one, is left to be told so.
+    """
+    start, end = -1, message.find(b'"')
+    while 0 <= end < _REST and end - start <= LONG:
+        start, end = end, message.find(b'"', end + 1)
+    if end - start <= LONG or len(message) - (end - start) > _REST:
+        return None
+    word = secrets.token_hex(16)
+    rest = b"".join((message[: start + 1], word.encode(), message[end:]))
+    arguments = _arguments(rest)
+    body_type = arguments.get("bodyType")
+    if arguments.get("body") != word or body_type not in _TYPES:
+        return None
+    data = _read(memoryview(message)[start + 1 : end], body_type)
+    return None if data is None else (rest, Handed(data, default_type(BodyType(body_type))))
+
+
+def keep(scope: Scope, handed: Handed) -> None:
+    """Hand it on with the request that it was taken out of."""
+    scope[_KEY] = handed
+
+
+def kept(request: Request | None) -> Handed | None:
+    """What was taken out of the message of `request`."""
+    return request.scope.get(_KEY) if request is not None else None
+
+
+def _arguments(message: bytes) -> dict[str, Any]:
+    try:
+        params = json.loads(message)["params"]
+        arguments = params["arguments"] if params["name"] == TOOL else None
+    except (ValueError, RecursionError, TypeError, LookupError):
+        return {}
+    return arguments if isinstance(arguments, dict) else {}
+
+
+def _read(text: memoryview, body_type: object) -> bytes | None:
+    """The bytes that a JSON text without escapes stands for; None where it is none, or no base64."""
+    utf8 = codecs.getincrementaldecoder("utf-8")()
+    parts: list[bytes] = []
+    try:
+        for start in range(0, len(text), _SLICE):
+            piece = bytes(text[start : start + _SLICE])
+            last = start + _SLICE >= len(text)
+            if (
+                b"\\" in piece
+                or _CONTROL.search(piece)
+                or (body_type == BodyType.BASE64 and not last and b"=" in piece)
+            ):
+                return None
+            utf8.decode(piece, last)
+            parts.append(binascii.a2b_base64(piece, strict_mode=True) if body_type == BodyType.BASE64 else piece)
+    except ValueError:
+        return None
+    return b"".join(parts)
