@@ -6,13 +6,14 @@ import asyncio
 import errno
 import fcntl
 import hashlib
+import json
 import logging
 import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
@@ -142,11 +143,12 @@ class Journal:
         Where `fsync` is wanted, it is on the disk only after `synced`.
         """
         record = self.redacted(record)
+        salt = self._randomness.hex(SALT_BYTES)
         try:
-            salt = self._randomness.hex(SALT_BYTES)
             raw, digest = chained(self.writer, self.seq + 1, self._hash, record, salt)
-        except ValueError as error:
-            raise OSError(errno.EINVAL, f"the record cannot be written as JSON: {error}") from error
+        except ValueError:
+            record = _sayable(record)
+            raw, digest = chained(self.writer, self.seq + 1, self._hash, record, salt)
         self._write(raw)
         before, self._hash = self._hash, digest
         self.seq, self._sealed = self.seq + 1, False
@@ -363,6 +365,15 @@ class Journal:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+
+def _sayable(record: AuditRecord) -> AuditRecord:
+    """The record with words for numbers that JSON cannot write: what callers say never keeps it out. Raises OSError."""
+    try:
+        fields = json.loads(json.dumps(dict(record.fields)), parse_constant=str)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise OSError(errno.EINVAL, f"the record cannot be written as JSON: {error}") from error
+    return replace(record, fields=fields)
 
 
 def _open_alone(path: Path) -> int:

@@ -5,11 +5,14 @@ Left to the page: `$ref` and its kin, patterns, formats, `uniqueItems` and combi
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from jsonschema import Draft202012Validator, validators
 from jsonschema.exceptions import UnknownType
+
+from gateway.mux.text import DEPTH_LIMIT, is_deep
 
 _BOUNDED = (
     "type",
@@ -30,6 +33,11 @@ _BOUNDED = (
     "minProperties",
     "maxProperties",
 )
+UNSAYABLE = (
+    "arguments: no page can be told of a number too large for JSON, of half a character (a lone surrogate), "
+    f"or of values nested deeper than {DEPTH_LIMIT}"
+)
+
 _Validator = validators.create(
     meta_schema=Draft202012Validator.META_SCHEMA,
     validators={name: Draft202012Validator.VALIDATORS[name] for name in _BOUNDED},
@@ -42,6 +50,12 @@ def first_problem(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> st
 
     A schema that is no valid one says nothing: the page checks for itself.
     """
+    try:
+        json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):
+        return UNSAYABLE
+    if is_deep(dict(arguments)):
+        return UNSAYABLE
     try:
         error = next(iter(_Validator(_without_patterns(schema)).iter_errors(dict(arguments))), None)
     except (UnknownType, TypeError, ValueError, AttributeError, KeyError):

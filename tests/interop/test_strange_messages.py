@@ -111,6 +111,29 @@ async def test_odd_methods(tmp_path: Path, fast: str, method: str) -> None:
 
 
 @pytest.mark.parametrize("fast", ["true", "false"])
+async def test_arguments_that_no_message_can_carry(tmp_path: Path, fast: str) -> None:
+    """They are refused as the caller's mistake, in the record too, and the upstream is not called; nothing fails."""
+    nested = [f'{{"a":{"[" * depth}{"]" * depth}}}' for depth in (64, 200, *range(900, 960, 4), 100_000)]
+    values = ['{"a":1e400}', '{"a":[-1e400]}', '{"a":NaN}', '{"a":Infinity}', *nested]
+    async with mounted(tmp_path, fast) as (mount, http):
+        before = outcomes(tmp_path)
+        for arguments in values:
+            body = json.dumps(calling()).replace('"arguments": {}', f'"arguments":{arguments}')
+            status, raw = await sent(http, mount, body)
+            assert status in (200, 400), arguments[:40]
+            assert b"bad-request" in raw or b"Parse error" in raw, arguments[:40]
+        told = outcomes(tmp_path)[len(before) :]
+    assert len(told) > 4
+    assert {(one["reason"], one["status"], "arguments" in one) for one in told} == {("bad-request", 400, False)}
+
+
+def outcomes(folder: Path) -> list[dict[str, Any]]:
+    """What the record says of calls that are over."""
+    lines = [json.loads(line) for path in folder.rglob("*.journal") for line in path.read_text("utf-8").splitlines()]
+    return [line["fields"] for line in lines if line["phase"] == "outcome" and line["fields"].get("kind") == "tool"]
+
+
+@pytest.mark.parametrize("fast", ["true", "false"])
 async def test_the_corpus(tmp_path: Path, fast: str) -> None:
     """What is tried at other mounts is refused here; the next call is answered."""
     async with mounted(tmp_path, fast) as (mount, http):

@@ -16,6 +16,22 @@ def test_a_wrong_field_is_named(arguments: dict[str, object], said: str) -> None
     assert said in str(first_problem(ITEM, arguments))
 
 
+def nested(depth: int) -> object:
+    """Lists in lists."""
+    value: object = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value", [float("inf"), float("nan"), "\ud800", {"\udfff": 1}, [[float("-inf")]], nested(64), nested(5000)]
+)
+def test_what_no_message_can_carry_is_refused(value: object) -> None:
+    """The call would never arrive, and what carries it might end with it."""
+    assert "no page can be told" in str(first_problem({"type": "object"}, {"a": value}))
+
+
 def test_right_arguments_have_no_problem() -> None:
     """Nothing to say."""
     assert first_problem(ITEM, {"item_id": "1"}) is None

@@ -26,6 +26,7 @@ from gateway.mcp.upstreams.conversation import Message
 from gateway.mcp.upstreams.eras import needs_input
 from gateway.mcp.upstreams.listing import held_back, pin_of, rule_of
 from gateway.model import Caller, Effect, Tell, Visit
+from gateway.mux.text import DEPTH_LIMIT, is_deep
 from gateway.policy import Decision, Policy, decide_tool
 from gateway.traces import Trace
 
@@ -38,10 +39,12 @@ ROUNDS = 10_000
 SHOWN = 2048
 """Bytes of the largest arguments that stand in the record."""
 
+UNSAYABLE = f"The arguments hold a number that is too large for JSON, or are nested deeper than {DEPTH_LIMIT}."
+
 ECHOED = ("inputResponses", "requestState", "_meta")
 """What a repeated call brings besides the call itself."""
 
-_in_one_form: Final = json.JSONEncoder(ensure_ascii=False, sort_keys=True).encode
+_in_one_form: Final = json.JSONEncoder(ensure_ascii=False, sort_keys=True, allow_nan=False).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +137,9 @@ class Gate:
         return result
 
     async def _carry(self, call: ToolCall, record: Record) -> Message:
+        size = _size(call)
         policy = call.spec.policy
         decision = _decided(call)
-        size = len(call.body)
         version = policy.version if policy is not None else None
         record.note(decision=decision.effect, reasons=list(decision.reasons), policy_version=version)
         record.note(request_size=size, arguments=call.arguments if size <= SHOWN else f"{size} bytes")
@@ -251,6 +254,17 @@ class Gate:
             self._rounds[_round(call, state)] = None
             if len(self._rounds) > ROUNDS:
                 self._rounds.popitem(last=False)
+
+
+def _size(call: ToolCall) -> int:
+    """Characters of the arguments. Raises `Refusal` for those that no message and no record can carry."""
+    try:
+        body = call.body
+    except (ValueError, RecursionError) as error:
+        raise Refusal(Reason.BAD_REQUEST, UNSAYABLE) from error
+    if body.count("{") + body.count("[") > DEPTH_LIMIT and is_deep(call.arguments):
+        raise Refusal(Reason.BAD_REQUEST, UNSAYABLE)
+    return len(body)
 
 
 def _decided(call: ToolCall) -> Decision:
