@@ -69,9 +69,9 @@ def values_of(
 
 def of_page(answer: types.CallToolResult) -> types.CallToolResult:
     """What a page answered, in a form that reaches the model whatever the page put into it."""
-    if answer.structured_content is None:
-        return answer
-    return answer.model_copy(update={"structured_content": encodable(answer.structured_content)})
+    values = answer.model_dump(by_alias=True)
+    written = encodable(values)
+    return answer if written is values else types.CallToolResult.model_validate(written, by_name=False)
 
 
 def of_values(

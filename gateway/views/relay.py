@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from gateway.errors import Reason, Refusal
 from gateway.model import ViewTool
+from gateway.mux.text import is_deep
 from gateway.policy.gcra import Rate, take
 
 LONGEST_POLL = 20.0
@@ -175,7 +176,8 @@ class Relay:
                 Reason.BAD_REQUEST, "No such call waits for an answer: it was cancelled, answered, or too old."
             )
         try:
-            parsed = parse_server_result("tools/call", LATEST_HANDSHAKE_VERSION, result)
+            said = {} if is_deep(dict(result)) else result
+            parsed = parse_server_result("tools/call", LATEST_HANDSHAKE_VERSION, said)
         except (ValidationError, RecursionError):
             parsed = None
         if isinstance(parsed, mcp.CallToolResult):

@@ -181,7 +181,9 @@ class FakePages:
         said = json.dumps({"name": name, "arguments": dict(arguments), "view": view, "principal": principal.subject})
         if name == "cart_odd":
             odd = {"text": "\ud800", "number": float("inf")}
-            return types.CallToolResult(content=[types.TextContent(type="text", text="odd")], structured_content=odd)
+            return types.CallToolResult(
+                content=[types.TextContent(type="text", text="od\ud800d")], structured_content=odd
+            )
         return types.CallToolResult(content=[types.TextContent(type="text", text=said)])
 
     async def collect(self, principal: Principal, call: str) -> types.CallToolResult:

@@ -230,6 +230,8 @@ async def test_values_that_no_transport_can_write_do_not_spoil_an_answer(served:
     assert tools["cart_odd"].input_schema["properties"] == {"a": {"title": "?", "maximum": None}}
     assert not fixed.is_error
     assert result.structured_content == {"text": "?", "number": None}
+    assert isinstance(result.content[0], types.TextContent)
+    assert result.content[0].text == "od?d"
 
 
 # ── list_changed ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -338,7 +339,13 @@ async def test_a_tool_that_asks_a_person_does_so_before_the_view_hears_of_it(hou
 
 @pytest.mark.parametrize(
     "result",
-    [{"content": 7}, {"isError": True}, {"content": [{"type": "text"}]}, {"content": [], "structuredContent": []}],
+    [
+        {"content": 7},
+        {"isError": True},
+        {"content": [{"type": "text"}]},
+        {"content": [], "structuredContent": []},
+        {"content": [], "structuredContent": json.loads('{"a":' * 64 + "{}" + "}" * 64)},
+    ],
 )
 async def test_an_answer_that_is_none_is_an_error(house: House, result: dict[str, Any]) -> None:
     """Never the model's problem to understand."""
