@@ -15,6 +15,7 @@ FAMILIES = {
     "site",
     "sandbox",
     "page",
+    "relay",
     "tokens",
     "access-tokens",
     "policy",

@@ -1,0 +1,211 @@
+"""Views that ask for the model's calls themselves, and lie: no answer reaches another's call, and nothing waits on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from gateway.cli.attack.messages import answer_in
+from gateway.stores.issued import IssuedTokens
+from gateway.stores.sql import Database
+from tests.attacks.calls import WAIT
+from tests.attacks.corpus import family
+from tests.attacks.mcp_doors import HttpDoor
+from tests.attacks.world import POLICY, AttackWorld, attacked
+from tests.world import local_client
+
+RULES = POLICY + "tools:\n  add: {{}}\n  brief: {{timeout: 100ms}}\n"
+TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("add", "brief")]
+RIGHT = {"content": [{"type": "text", "text": "right"}]}
+FALSE = {"content": [{"type": "text", "text": "EVIL"}]}
+
+
+@dataclass(slots=True)
+class View:
+    """A proven view that asks for its calls, at a door of its own."""
+
+    door: HttpDoor
+    after: int = 0
+
+    @property
+    def id(self) -> str:
+        assert self.door.proof is not None
+        return self.door.proof.view
+
+    def proof(self) -> str:
+        """A proof that was not used yet."""
+        assert self.door.proof is not None
+        return self.door.proof.next()
+
+    async def poll(self, wait: int = 0, **more: Any) -> dict[str, Any]:
+        """What there is to do."""
+        said = {"_view": self.proof(), "after": self.after, "wait": wait, **more}
+        found = content(await told(self.door, "webmcp_poll", json.dumps(said)))
+        self.after = max([self.after, *(event["number"] for event in found.get("events", []))])
+        return found
+
+    async def next(self) -> str:
+        """The next call."""
+        async with asyncio.timeout(WAIT):
+            while True:
+                for event in (await self.poll(5000)).get("events", []):
+                    if "tool" in event:
+                        return str(event["call"])
+                await asyncio.sleep(0.02)  # after a flood it is refused for a while
+
+    async def answer(self, call: str, result: dict[str, Any]) -> str:
+        """Answer it; the reason of a refusal, or nothing."""
+        return await answered(self.door, call, json.dumps(result), self.proof())
+
+
+async def told(door: HttpDoor, tool: str, arguments: str) -> dict[str, Any]:
+    """The answer to a call, in bytes that are UTF-8."""
+    raw = (await door.call(tool, arguments))[1]
+    raw.decode()
+    return answer_in(raw) or {}
+
+
+def content(answer: dict[str, Any]) -> dict[str, Any]:
+    """The structured content of an answer."""
+    found: dict[str, Any] = answer.get("result", {}).get("structuredContent", {})
+    return found
+
+
+async def answered(door: HttpDoor, call: str, result: str, proof: str | None) -> str:
+    """`webmcp_result`; the reason of its refusal, or nothing."""
+    shown = f'"_view":{json.dumps(proof)},' if proof is not None else ""
+    answer = await told(door, "webmcp_result", f'{{{shown}"call":{json.dumps(call)},"result":{result}}}')
+    return "" if content(answer) == {"taken": True} else str(content(answer).get("reason", "no message"))
+
+
+@dataclass(slots=True)
+class Town:
+    """Two persons and their views."""
+
+    world: AttackWorld
+    http: aiohttp.ClientSession
+    shown: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    async def door(self, person: str, app: str = "target", *, modern: bool = True) -> HttpDoor:
+        """A door of this person's client."""
+        if person not in self.shown:
+            async with Database(self.world.config.database.reveal()) as database:
+                now = time.time()
+                made = await IssuedTokens(database).create(person, ["mcp"], person, now=now, expires=now + 3600)
+            self.shown[person] = {"authorization": f"Bearer {made.reveal()}"}
+        door = HttpDoor(self.world, self.http, modern, app=app, more=self.shown[person])
+        await door.open()
+        return door
+
+    async def view(self, person: str, app: str = "target", *, modern: bool = True) -> View:
+        """A view of theirs; at the target it offers two tools."""
+        view = View(await self.door(person, app, modern=modern))
+        await view.poll(tools=TOOLS)
+        return view
+
+
+@pytest.fixture
+async def town(tmp_path: Path) -> AsyncIterator[Town]:
+    async with attacked(tmp_path, RULES, "auth: [token]\n") as world, local_client(limit=0) as http:
+        yield Town(world, http)
+
+
+@asynccontextmanager
+async def calling(model: HttpDoor, view: View, tool: str = "add") -> AsyncIterator[asyncio.Task[dict[str, Any]]]:
+    """A model calls a tool of the view."""
+    said = json.dumps({"view": view.id, "tool": tool, "arguments": {}})
+    task = asyncio.create_task(told(model, "call_view_tool", said))
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def test_no_view_answers_the_call_of_another(town: Town) -> None:
+    """Who knows the id of a call needs its view's own, unused proof, as its principal, at its app, once, in time."""
+    ann, bob = await town.view("ann"), await town.view("bob")
+    others = [await town.view("ann", modern=False), await town.view("ann", "neighbour"), bob]
+    model, neighbour = await town.door("ann"), await town.door("ann", "neighbour")
+    async with calling(model, ann) as task:
+        used = ann.proof()
+        await told(ann.door, "webmcp_poll", json.dumps({"_view": used}))
+        call = await ann.next()
+        unused = ann.proof()
+        forged = f"{unused.rpartition('.')[0]}.{bob.proof().rpartition('.')[2]}"
+        tried = [await other.answer(call, FALSE) for other in others]
+        for door, proof in (
+            (ann.door, None),
+            (ann.door, used),
+            (ann.door, forged),
+            (ann.door, f"{ann.id}.0.{unused.rpartition('.')[2]}"),
+            (bob.door, unused),
+            (neighbour, unused),
+            (model, "x"),
+        ):
+            tried.append(await answered(door, call, json.dumps(FALSE), proof))
+        assert tried == ["bad-request"] * 3 + ["view-unproven"] * 7
+        assert [await ann.answer(other, FALSE) for other in ("", call[:-1], call + "x")] == ["bad-request"] * 3
+        assert not task.done()
+        assert await answered(ann.door, call, json.dumps(RIGHT), unused) == ""
+        assert (await task)["result"]["content"] == RIGHT["content"]
+        assert await ann.answer(call, FALSE) == "bad-request"
+    async with calling(model, ann, "brief") as task:
+        call = await ann.next()
+        assert (await task)["result"]["isError"]
+        assert await ann.answer(call, FALSE) == "bad-request"
+    async with calling(model, ann) as task:
+        call = await ann.next()
+        await ann.poll(closing=True)
+        assert (await task)["result"]["isError"]
+        assert await ann.answer(call, FALSE) == "view-unproven"
+    assert town.world.take_errors() == []
+
+
+async def test_a_flood_of_polls_and_one_that_is_left_alone(town: Town) -> None:
+    """Each is answered or refused, and those before it end; then the view is told of a call all the same."""
+    ann, model = await town.view("ann"), await town.door("ann")
+    older = asyncio.create_task(ann.poll(20_000))
+    async with asyncio.timeout(WAIT):
+        while not older.done():
+            await ann.poll()
+    assert (await older)["overtaken"]
+    found = await asyncio.gather(*(ann.poll(1) for _ in range(400)))
+    assert {one.get("reason", "asked") for one in found} <= {"asked", "rate-limited", "view-unproven"}
+    gone = asyncio.create_task(ann.poll(20_000))
+    await asyncio.sleep(0.05)
+    gone.cancel()
+    async with calling(model, ann) as task:
+        assert await ann.answer(await ann.next(), RIGHT) == ""
+        assert (await task)["result"]["content"] == RIGHT["content"]
+    assert town.world.take_errors() == []
+
+
+@pytest.mark.parametrize("modern", [True, False], ids=["modern", "legacy"])
+async def test_every_answer_of_a_page_ends_its_call(town: Town, modern: bool) -> None:
+    """With what it says, as far as that can be said, or as a failure; what is no answer leaves it to a right one."""
+    ann, model = await town.view("ann"), await town.door("ann", modern=modern)
+    problems: list[str] = []
+    for case in family("relay"):
+        async with calling(model, ann) as task, asyncio.timeout(WAIT):
+            call = await ann.next()
+            reason = await answered(ann.door, call, case["result"], ann.proof())
+            if case["expect"] == "refused" and not (reason and await ann.answer(call, RIGHT) == ""):
+                problems.append(f"{case['id']} ({case['why']}): not refused")
+            answer = await task
+        text = json.dumps(answer, separators=(",", ":"))
+        wanted = {"refused": "right", "error": "no result of a tool"}.get(str(case["expect"])) or case["expect"]["told"]
+        failed = answer["result"]["isError"] is True
+        if wanted not in text or "EVIL" in text or failed != (case["expect"] == "error"):
+            problems.append(f"{case['id']} ({case['why']}): {text[:300]}")
+        problems += [f"{case['id']}: logged as an error: {line}" for line in town.world.take_errors()]
+    assert not problems, "\n".join(problems)
