@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,7 +18,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server import Server as McpServer
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from gateway.mcp.upstreams import offers
+from gateway.mcp.upstreams import lists, merged, offers
 from gateway.mcp.upstreams.listing import pin_of
 from tests.callers.tokens import token
 from tests.interop.probe import said, text
@@ -181,3 +183,29 @@ async def test_only_so_many_persons_are_remembered(tmp_path: Path, mode: str, mo
     async with placed(tmp_path, mode, "/up") as place:
         for _ in range(2):
             assert [await place.runs(person, "shared") for person in PEOPLE] == [True, False]
+
+
+@MODES
+@MOUNTS
+async def test_the_lists_of_all_persons_have_an_end_in_bytes(
+    tmp_path: Path, mode: str, mount: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those of whom was not heard for longest are kept nowhere, and asked for anew; the log says so, once."""
+    monkeypatch.setattr(offers, "ROOM", 1)
+    before = kept()
+    async with placed(tmp_path, mode, mount) as place:
+        for _ in range(2):
+            assert await place.names("ann") == {f"{place.prefix}shared", f"{place.prefix}of_ann"}
+            assert await place.names("bob") == {f"{place.prefix}of_bob"}
+            assert [await place.runs(person, "shared") for person in PEOPLE] == [True, False]
+        now = Counter(type(one).__name__ for one in kept() if not any(one is old for old in before))
+        assert now == ({"Offer": 1} if mount else {"Offer": 2, "_Heard": 2, "_Tools": 1})
+    assert [one.message for one in caplog.records if "lists for all persons" in one.message] == [
+        "upstream up: its lists for all persons have more than 1 bytes"
+    ]
+
+
+def kept() -> list[object]:
+    """What is remembered of lists, of all gateways that there were."""
+    gc.collect()
+    return [one for one in gc.get_objects() if isinstance(one, offers.Offer | lists._Heard | merged._Tools)]

@@ -13,6 +13,7 @@ from tests.interop.kinds import KINDS, upstream
 from tests.interop.large_lists import SIZE
 from tests.interop.probe import text
 from tests.interop.serving import gateway
+from tests.world import local_client
 
 ROOM = 16 * 1024 * 1024 // SIZE - 1
 """Things for which there is room."""
@@ -46,3 +47,13 @@ async def test_a_tool_that_was_left_out_is_not_called(tmp_path: Path, kind: str)
         refused = await client.call_tool(f"tool_{ROOM}")
         assert refused.is_error
         assert "its list has more than 16777216 bytes" in text(refused)
+        console = mcp[:-4].replace("localhost", "gateway.localhost")
+        own = {"origin": console, "sec-fetch-site": "same-origin"}
+        said: list[str] = []
+        async with local_client(headers=own) as person, asyncio.timeout(20):
+            while not said:
+                await asyncio.sleep(0.1)
+                async with person.get(f"{console}/api/state") as answer:
+                    said = [str(one["message"]) for one in (await answer.json())["problems"]]
+        why = "the list of tools has more than 16777216 bytes"
+        assert said == [f"up: the tool tool_{ROOM} is left out: {why}"]

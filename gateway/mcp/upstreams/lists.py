@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
 from mcp.shared.exceptions import MCPError
 
@@ -14,6 +15,7 @@ from gateway.mcp.upstreams.client import UpstreamClient
 from gateway.mcp.upstreams.conversation import Message
 from gateway.mcp.upstreams.feed import Follower
 from gateway.mcp.upstreams.listing import KEYS
+from gateway.mcp.upstreams.offers import Offer
 from gateway.mcp.upstreams.proxy import Proxy
 from gateway.mcp.upstreams.upstream import Joined
 from gateway.model import Principal
@@ -34,7 +36,7 @@ NEEDS = {
 
 @dataclass(eq=False, slots=True)
 class _Heard:
-    """What one upstream was heard to list to one owner of links, by method, and what is being asked.
+    """What one upstream was heard to list, by method, to whom an offer of it is for, and what is being asked.
 
     `late` are lists that were waited for once, `slow` those that no list waits for until they are there.
     """
@@ -52,17 +54,13 @@ class Lists:
     def __init__(self, proxies: Callable[[], Mapping[str, Proxy]], changed: Callable[[], None]) -> None:
         self._proxies = proxies
         self._changed = changed
-        self._heard: dict[tuple[str, str], _Heard] = {}
-
-    def forget(self, names: Collection[str]) -> None:
-        """These upstreams are others now, or gone: what they listed is void."""
-        self._heard = {key: heard for key, heard in self._heard.items() if key[0] not in names}
+        self._heard: WeakKeyDictionary[Offer, _Heard] = WeakKeyDictionary()
 
     def known(self, method: str, principal: Principal | None) -> dict[str, list[Message]]:
         """What each upstream lists to `principal`, in the order of the configuration."""
         found: dict[str, list[Message]] = {}
         for name, proxy in self._proxies().items():
-            heard = self._heard.get((name, _owner(proxy, principal)))
+            heard = self._heard.get(proxy.upstream.offer(principal))
             if heard is not None and (listed := heard.known.get(method)) is not None:
                 found[name] = listed
         return found
@@ -71,8 +69,8 @@ class Lists:
         """Ask every upstream for its list, side by side, and wait only as long as none delays the others."""
         waiting: dict[asyncio.Task[None], _Heard] = {}
         patience = LATER
-        for name, proxy in self._proxies().items():
-            heard = self._heard.setdefault((name, _owner(proxy, client.principal)), _Heard())
+        for proxy in self._proxies().values():
+            heard = self._heard.setdefault(proxy.upstream.offer(client.principal), _Heard())
             task = heard.asking.get(method)
             if task is None or task.done():
                 task = heard.asking[method] = proxy.upstream.spawn(self._ask(proxy, client, method, heard))
@@ -126,7 +124,3 @@ class Lists:
         joined.feed.add(Follower(tell))
         if joined.link.now is not None:
             await joined.feed.listen(joined.link.now)
-
-
-def _owner(proxy: Proxy, principal: Principal | None) -> str:
-    return principal.id if principal is not None and proxy.upstream.spec.personal else ""

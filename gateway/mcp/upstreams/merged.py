@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+from weakref import ReferenceType, ref
 
 import anyio
 import mcp_types as types
@@ -26,6 +27,7 @@ from gateway.mcp.upstreams.gathered import Gathering
 from gateway.mcp.upstreams.listing import KEYS, described, offered, visibility
 from gateway.mcp.upstreams.lists import Lists
 from gateway.mcp.upstreams.merging import Named, Names
+from gateway.mcp.upstreams.offers import Offer
 from gateway.mcp.upstreams.proxy import Proxy, as_error, said_trace
 from gateway.model import Principal
 from gateway.traces import arriving
@@ -37,6 +39,7 @@ class _Tools:
 
     made_of: list[tuple[object, list[Message]]]
     named: dict[str, Named]
+    offers: list[ReferenceType[Offer]]
 
 
 MOST_MADE = 1000
@@ -122,7 +125,6 @@ class Merged:
     def forget(self, names: Collection[str]) -> None:
         """The gateway offers other things now; these upstreams are others, or gone: what they listed is void."""
         self._made = {}
-        self._lists.forget(names)
         self._tool_names.forget(names)
         self._prompt_names.forget(names)
         self._gathering.renew()
@@ -222,8 +224,13 @@ class Merged:
         listed = [(specs[name], [tool for tool in known[name] if offered(specs[name], tool)]) for name in known]
         named = self._tool_names.of(listed)
         if key in self._made or len(self._made) < MOST_MADE:
-            self._made[key] = _Tools(made_of, named)
+            # What was offered to a principal is kept no longer than the offer.
+            offers = [proxies[name].upstream.offer(principal) for name in known]
+            self._made[key] = _Tools(made_of, named, [ref(one, lambda _: self._unmake(key)) for one in offers])
         return named
+
+    def _unmake(self, key: str) -> None:
+        self._made.pop(key, None)
 
     def _apps(self, client: UpstreamClient) -> bool:
         """Whether apps of upstreams may stand here."""

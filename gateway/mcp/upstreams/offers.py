@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -17,27 +18,47 @@ from gateway.stores.upstream_tools import key_of
 MOST = 1000
 """Principals whose offers are remembered; the one that was looked at least lately is asked for anew."""
 
+ROOM = 256 * 1024 * 1024
+"""Bytes of the lists of all of them; beyond, those that were looked at least lately are asked for anew."""
 
-@dataclass(slots=True)
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Offer:
     """The tools by their names, as they were listed last; `asked` says that all were asked for once.
 
     `left_out` are the keys of those for which there is no room: what they are, and whom they are for, is not known.
+    Whoever keeps more of what is listed says so with `holds`, and keeps it no longer than this. `grown` hears of more.
     """
 
     fingerprints: Fingerprints
+    grown: Callable[[], None]
     tools: dict[str, Message] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     asked: bool = False
     _sizes: dict[str, int] = field(default_factory=dict)
     _size: int = 0
+    _others: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """Bytes of what is listed, written as JSON."""
+        return self._size + sum(self._others.values())
+
+    def holds(self, method: str, size: int) -> None:
+        """The list of `method`, another than that of the tools, has so many bytes."""
+        self._others[method] = size
+        self.grown()
 
     async def take(self, result: Message) -> list[Message]:
         """The tools of one page, remembered; those whose change nobody would notice, or for which is no room, are not
         among them."""
         listed = tools_of(result)[:MAX_TOOLS]
         await self.fingerprints.look(listed)
-        return [tool for tool in listed if not self.fingerprints.holds_back(tool["name"]) and self._take(tool)]
+        taken = [tool for tool in listed if not self.fingerprints.holds_back(tool["name"]) and self._take(tool)]
+        self.grown()
+        return taken
 
     def _take(self, tool: Message) -> bool:
         """Whether there is room for the tool."""
@@ -64,12 +85,15 @@ class Offer:
 
 
 class Offers:
-    """Those of one upstream; `make` the fingerprints of what is offered to a person, or to all (None).
+    """Those of the upstream `name`; `make` the fingerprints of what is offered to a person, or to all (None).
 
     Clients of one person have an offer each, as they have connections; a change of a tool is one for the person.
+    `full` says that there was no room for all of them.
     """
 
-    def __init__(self, make: Callable[[Principal | None], Fingerprints]) -> None:
+    def __init__(self, name: str, make: Callable[[Principal | None], Fingerprints]) -> None:
+        self.full = False
+        self._name = name
         self._make = make
         self._of: OrderedDict[str, Offer] = OrderedDict()
         self._fingerprints: WeakValueDictionary[str, Fingerprints] = WeakValueDictionary()
@@ -82,11 +106,19 @@ class Offers:
             person = principal.person if principal is not None else ""
             fingerprints = self._fingerprints.get(person) or self._make(principal)
             self._fingerprints[person] = fingerprints
-            offer = self._of[owner] = Offer(fingerprints)
+            offer = self._of[owner] = Offer(fingerprints, self._fit)
             if len(self._of) > MOST:
                 self._of.popitem(last=False)
         self._of.move_to_end(owner)
         return offer
+
+    def _fit(self) -> None:
+        size = sum(offer.size for offer in self._of.values())
+        while size > ROOM and len(self._of) > 1:
+            size -= self._of.popitem(last=False)[1].size
+            if not self.full:
+                self.full = True
+                log.warning("upstream %s: its lists for all persons have more than %d bytes", self._name, ROOM)
 
     def all(self) -> list[Offer]:
         """Every one that is remembered."""

@@ -173,7 +173,8 @@ class Proxy:
             tools = await offer.take(result)
             return tools, None if offer.left_out else result.get("nextCursor")
 
-        return await whole(page, f"the tools of {self.upstream.spec.name}")
+        tools, _ = await whole(page, f"the tools of {self.upstream.spec.name}")
+        return tools
 
     async def pages(self, client: UpstreamClient, method: str, key: str) -> list[Message]:
         """Every page of a list, as far as they lead on. Raises `MCPError` and `Refusal`."""
@@ -184,7 +185,9 @@ class Proxy:
             found = [thing for thing in things if isinstance(thing, dict)] if isinstance(things, list) else []
             return found, result.get("nextCursor")
 
-        return await whole(page, f"{method} of {self.upstream.spec.name}")
+        things, size = await whole(page, f"{method} of {self.upstream.spec.name}")
+        self.upstream.offer(client.principal).holds(method, size)
+        return things
 
     async def _tool(self, client: UpstreamClient, name: str) -> Message | None:
         """The tool as its upstream lists it; asked for where it was never seen."""

@@ -25,6 +25,7 @@ from gateway.mcp.upstreams.fingerprints import MAX_TOOLS, Fingerprints
 from gateway.mcp.upstreams.gate import Gate
 from gateway.mcp.upstreams.link import State
 from gateway.mcp.upstreams.listing import rule_of
+from gateway.mcp.upstreams.offers import ROOM
 from gateway.mcp.upstreams.proxy import Proxy
 from gateway.mcp.upstreams.upstream import Upstream
 from gateway.mcp.upstreams.whole_lists import LARGEST
@@ -142,7 +143,12 @@ class Upstreams:
             for offer in one.upstream.offers.all()
             for tool in list(offer.left_out.values())[:1]
         ]
-        texts = dict.fromkeys((*failed, *changed, *held, *large))
+        full = [
+            f"{name}: its lists for all persons have more than {ROOM} bytes: it is asked for them anew more often"
+            for name, one in self.mounted.items()
+            if one.upstream.offers.full
+        ]
+        texts = dict.fromkeys((*failed, *changed, *held, *large, *full))
         problems = [Problem(self._file, 1, 1, text[:500]) for text in texts]
         self._notices.say([Notice(Kind.UPSTREAM, problem) for problem in problems], "upstreams")
 

@@ -80,7 +80,7 @@ class Upstream:
         fingerprints: Callable[[Principal | None], Fingerprints],
     ) -> None:
         self.spec = spec
-        self.offers = Offers(fingerprints)
+        self.offers = Offers(spec.name, fingerprints)
         self.closed = False
         self._connections = connections
         self._authenticator = authenticator

@@ -22,23 +22,27 @@ Page = Callable[[Message], Awaitable[tuple[list[Message], object]]]
 log = logging.getLogger(__name__)
 
 
-async def whole(page: Page, what: str) -> list[Message]:
-    """Every thing of the list `what`, as far as its pages lead on and there is room. Raises what `page` does."""
+async def whole(page: Page, what: str) -> tuple[list[Message], int]:
+    """Every thing of the list `what`, as far as its pages lead on and there is room, and their bytes.
+
+    Raises what `page` does.
+    """
     found: list[Message] = []
     size, params, cursors = 0, Message(), set[str]()
     for _ in range(PAGES):
         things, cursor = await page(params)
         for thing in things:
-            size += size_of(thing)
-            if size > LARGEST:
+            more = size_of(thing)
+            if size + more > LARGEST:
                 log.warning("%s: what has more than %d bytes together is left out", what, LARGEST)
-                return found
+                return found, size
             found.append(thing)
+            size += more
         if not isinstance(cursor, str) or cursor in cursors or len(found) > MAX_TOOLS:
             break
         cursors.add(cursor)
         params = {"cursor": cursor}
-    return found[:MAX_TOOLS]
+    return found[:MAX_TOOLS], size
 
 
 def size_of(thing: Message) -> int:
