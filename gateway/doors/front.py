@@ -1,4 +1,4 @@
-"""The short way in: a plain POST of `http_request` is read off its connection without the machinery of a web server.
+"""The short way in: a plain POST for the fast path is read off its connection without the machinery of a web server.
 
 Whatever is not plainly that is handed to aiohttp byte for byte, with the connection, which comes back after a whole
 request that was answered. The guard decides here as it does there, and what it refuses is aiohttp's to answer.

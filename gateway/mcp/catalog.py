@@ -149,8 +149,7 @@ class Catalog:
             _Entry(define.http_request(), self._http_request),
             _Entry(define.http_stream(), self._http_stream),
             _Entry(define.webmcp_attach(), self._attach),
-            _Entry(relay.poll_tool(), self._relay.poll),
-            _Entry(relay.result_tool(), self._relay.result),
+            *(_Entry(tool, self._relaying(tool.name)) for tool in (relay.poll_tool(), relay.result_tool())),
             _Entry(define.list_view_tools(), self._list_view_tools),
             _Entry(define.call_view_tool(), self._call_view_tool),
         ]
@@ -204,6 +203,16 @@ class Catalog:
             return self._relay.noting_calls(response, caller)
         wait = WAIT if client.tell is None else UNTIL_IT_IS_OVER
         return await self._exchange.run(request, caller, wait=wait, tell=client.tell)
+
+    async def relayed(self, name: str, arguments: Arguments, client: Client) -> dict[str, Json]:
+        """What the tools give by which a view asks for the model's calls and answers them. Raises `Refusal`."""
+        return await (self._relay.poll if name == relay.POLL else self._relay.result)(arguments, client)
+
+    def _relaying(self, name: str) -> Callable[[Arguments, Client], Awaitable[types.CallToolResult]]:
+        async def run(arguments: Arguments, client: Client) -> types.CallToolResult:
+            return of_values(await self.relayed(name, arguments, client))
+
+        return run
 
     async def _http_request(self, arguments: Arguments, client: Client) -> types.CallToolResult:
         return await _answer(await self.http_request(arguments, client), client, arguments)

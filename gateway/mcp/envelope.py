@@ -1,4 +1,4 @@
-"""A `tools/call` of `http_request` of protocol 2026-07-28, read strictly: whatever is unusual is left to the SDK."""
+"""A `tools/call` of what views call all the time, protocol 2026-07-28, read strictly: the rest is left to the SDK."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from mcp_types import methods as surface
 from pydantic import ValidationError
 
 from gateway.contract import read_json
+from gateway.mcp import relay
 from gateway.mcp.tools import shows_apps
 from gateway.model import Json
 from gateway.quick import quick
 
 VERSION: Final = "2026-07-28"
 TOOL: Final = "http_request"
+TOOLS: Final = frozenset({TOOL, relay.POLL, relay.RESULT})
+"""The tools that are called this way: a view's requests, and its questions for what a model asks of it."""
 
 LARGEST: Final = 1024 * 1024
 """Bytes of the largest body that is read here: with larger ones the way through the SDK is no longer what costs."""
@@ -60,9 +63,10 @@ class _Unusual(ValueError):
 @quick
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The call. `id` is the JSON text of its id, `trace` what its `_meta` says of the trace that it is in."""
+    """A call of `tool`. `id` is the JSON text of its id, `trace` what its `_meta` says of the trace that it is in."""
 
     id: str
+    tool: str
     arguments: Mapping[str, Json]
     trace: Mapping[str, Json]
 
@@ -70,14 +74,14 @@ class Call:
 class Heads:
     """The request heads that may go the fast way: to one of `hosts`, from no web page but those of `origins`.
 
-    They name `tool`, or any tool where that is None.
+    They name one of `tools`, or any tool where that is None.
     """
 
-    def __init__(self, hosts: Collection[str], origins: Collection[str], tool: str | None = TOOL) -> None:
-        self._named = tool is not None
+    def __init__(self, hosts: Collection[str], origins: Collection[str], tools: Collection[str] | None = TOOLS) -> None:
+        self._named = tools is not None
         self._values = {
             **_EXPECTED,
-            **({b"mcp-name": frozenset({tool.encode()})} if tool is not None else {}),
+            **({b"mcp-name": frozenset(tool.encode() for tool in tools)} if tools is not None else {}),
             b"host": frozenset(host.encode() for host in hosts),
             b"origin": frozenset(origin.encode() for origin in origins),
         }
@@ -99,14 +103,19 @@ class Heads:
         return length.isdigit() and len(length) < 8 and int(length) <= LARGEST and _accepts(seen.get(b"accept", b""))
 
 
+def named(fields: Fields) -> bytes:
+    """The tool that the header fields of a request name."""
+    return next((value for name, value in fields if name.lower() == b"mcp-name"), b"")
+
+
 class Calls:
     """Reads bodies, and remembers the clients whose description of themselves the SDK found valid."""
 
     def __init__(self) -> None:
         self._clients: dict[bytes, bool] = {}
 
-    def read(self, body: bytes) -> Call | None:
-        """The call in `body`, None for anything that the SDK has to judge."""
+    def read(self, body: bytes, name: bytes) -> Call | None:
+        """The call of the tool `name` in `body`, None for anything that the SDK has to judge."""
         try:
             message = read_json(decoder, body.decode())
         except (ValueError, RecursionError):
@@ -117,14 +126,17 @@ class Calls:
         if message["jsonrpc"] != "2.0" or message["method"] != "tools/call" or type(params) is not dict:
             return None
         arguments, meta, id = params.get("arguments"), params.get("_meta"), id_text(message["id"])
-        if params.keys() != _PARAMS or params["name"] != TOOL or type(arguments) is not dict or type(meta) is not dict:
+        if params.keys() != _PARAMS or type(arguments) is not dict or type(meta) is not dict:
+            return None
+        tool = params["name"]
+        if type(tool) is not str or tool not in TOOLS or tool.encode() != name:
             return None
         if "_view" not in arguments:
             return None  # such a call may have to send its client's person somewhere
         if "progressToken" in meta and (type(meta.pop("progressToken")) not in (str, int) or "stream" in arguments):
             return None
         trace: dict[str, Json] = {name: meta[name] for name in TRACE[:2] if name in meta}
-        return Call(id, arguments, trace) if id is not None and self._is_app(meta) else None
+        return Call(id, tool, arguments, trace) if id is not None and self._is_app(meta) else None
 
     def _is_app(self, meta: dict[str, Json]) -> bool:
         """Whether the rest of `_meta` is in order and of a client that shows apps. Takes out what differs each time."""

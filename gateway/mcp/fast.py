@@ -1,4 +1,4 @@
-"""The fast path: a `tools/call` of `http_request` goes straight into the exchange, and its answer is spliced.
+"""The fast path: a `tools/call` of `http_request` or of the relay goes straight to work, and its answer is spliced.
 
 It takes only what the SDK would answer with the very same bytes; all else, and every error, is the SDK's to answer.
 """
@@ -19,9 +19,9 @@ from mcp_types import SERVER_INFO_META_KEY
 from gateway.compact import writer
 from gateway.errors import Reason, Refusal
 from gateway.mcp.catalog import Catalog
-from gateway.mcp.envelope import TOOL, Call, Calls, Fields, Heads
+from gateway.mcp.envelope import TOOL, Call, Calls, Fields, Heads, named
 from gateway.mcp.ports import Client
-from gateway.mcp.results import LONG, values_of
+from gateway.mcp.results import LONG, text_of, values_of
 from gateway.model import Json, Principal, Response
 from gateway.traces import arriving
 
@@ -112,33 +112,37 @@ class FastPath:
 
     def read(self, fields: Fields, body: bytes) -> Call | None:
         """The call in `body`; None where the request must go the long way."""
-        return self._calls.read(body)
+        return self._calls.read(body, named(fields))
 
     async def message(self, call: Call, principal: Principal) -> tuple[str, int]:
         """The JSON-RPC message that answers, and its status. As the catalog does, it has a result for every failure."""
         return await self._carried(call, principal), 200
 
     async def _carried(self, call: Call, principal: Principal) -> str:
+        client = Client(principal, is_app=True)
         try:
-            response = await self._catalog.http_request(call.arguments, Client(principal, is_app=True))
+            if call.tool != TOOL:
+                values = await self._catalog.relayed(call.tool, call.arguments, client)
+                return self._spliced(call.id, text_of(values), _ascii(values))
+            response = await self._catalog.http_request(call.arguments, client)
             if len(response.body) > LONG:
                 return await asyncio.to_thread(self._answer, call.id, response)
             return self._answer(call.id, response)
         except Refusal as refusal:
             failed = refusal
         except Exception:  # the contract has a result for this
-            log.exception("the call of %s failed", TOOL)
+            log.exception("the call of %s failed", call.tool)
             failed = Refusal(Reason.INTERNAL, "The gateway failed at this call; its log says why.")
-        said: dict[str, Json] = {"reason": failed.reason.value, "detail": failed.detail}
-        return self._spliced(call.id, said, f"{failed.reason}: {failed.detail}", is_error=True)
+        said = _ascii({"reason": failed.reason.value, "detail": failed.detail})
+        return self._spliced(call.id, f"{failed.reason}: {failed.detail}", said, is_error=True)
 
     def _answer(self, id: str, response: Response) -> str:
         values, text, is_error = values_of(response, structured_arrives=False)
-        return self._spliced(id, values, text, is_error=is_error)
-
-    def _spliced(self, id: str, values: dict[str, Json], text: str, *, is_error: bool) -> str:
         # The text block is the same JSON, where it is not a refusal's words; in ASCII it is the same text too.
-        structured = text if text.isascii() and text.startswith("{") else _ascii(values)
+        same = text.isascii() and text.startswith("{")
+        return self._spliced(id, text, text if same else _ascii(values), is_error=is_error)
+
+    def _spliced(self, id: str, text: str, structured: str, *, is_error: bool = False) -> str:
         return (
             f'{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"text":{encode_basestring_ascii(text)},'
             f'"type":"text"}}],"isError":{"true" if is_error else "false"},"resultType":"complete",'

@@ -9,12 +9,15 @@ import mcp_types as types
 
 from gateway.errors import Reason, Refusal
 from gateway.mcp import arguments as read
+from gateway.mcp.encodable import encodable
 from gateway.mcp.ports import Client, Views
-from gateway.mcp.results import of_values
 from gateway.mcp.tools import APP_ONLY
 from gateway.model import Caller, Json, Response
 from gateway.views.relay import LONGEST_POLL, Event
 from gateway.views.session import is_tool
+
+POLL = "webmcp_poll"
+RESULT = "webmcp_result"
 
 CALLS = "gateway-calls"
 """The header of an answer to a proven view for which calls wait: it need not pause before it polls."""
@@ -53,7 +56,7 @@ def poll_tool() -> types.Tool:
     }
     output = {"events": {"type": "array", "items": event}, "overtaken": {"type": "boolean"}}
     return types.Tool(
-        name="webmcp_poll",
+        name=POLL,
         title="Ask for calls",
         description="Gives a view the calls of its page's tools, and takes the list of these.",
         input_schema={"type": "object", "properties": properties, "required": ["_view"]},
@@ -70,7 +73,7 @@ def result_tool() -> types.Tool:
         "result": {"type": "object", "description": "The result of a tool as MCP writes it."},
     }
     return types.Tool(
-        name="webmcp_result",
+        name=RESULT,
         title="Answer a call",
         description="Takes the answer of a page's tool.",
         input_schema={"type": "object", "properties": properties, "required": ["_view", "call", "result"]},
@@ -80,36 +83,36 @@ def result_tool() -> types.Tool:
 
 
 class RelayTools:
-    """What calls of these two do, for the views of `app`, or of every app."""
+    """What calls of these two give, for the views of `app`, or of every app. Both raise `Refusal`."""
 
     def __init__(self, app: str | None, views: Views) -> None:
         self._app = app
         self._views = views
 
-    async def poll(self, arguments: Arguments, client: Client) -> types.CallToolResult:
+    async def poll(self, arguments: Arguments, client: Client) -> dict[str, Json]:
         """Waits for the view's next calls."""
         proof = _proof(arguments, client)
         after, wait = _number(arguments, "after"), _number(arguments, "wait")
         listed = _listed(arguments)
         if read.flag(arguments, "closing"):
             self._views.left(client.principal, self._app, proof)
-            return of_values({"events": [], "overtaken": True})
+            return {"events": [], "overtaken": True}
         relay = self._views.relayed(client.principal, self._app, proof)
         relay.spend()
         if listed is not None:
             relay.list(listed)
         hidden = read.flag(arguments, "hidden")
         handed = await relay.poll(after, min(wait / 1000, LONGEST_POLL), hidden=hidden)
-        return of_values({"events": [_event(event) for event in handed.events], "overtaken": handed.overtaken})
+        return encodable({"events": [_event(event) for event in handed.events], "overtaken": handed.overtaken})
 
-    async def result(self, arguments: Arguments, client: Client) -> types.CallToolResult:
+    async def result(self, arguments: Arguments, client: Client) -> dict[str, Json]:
         """Ends a call of the view."""
         proof, call = _proof(arguments, client), read.text(arguments, "call")
         result = read.mapping(arguments, "result")
         relay = self._views.relayed(client.principal, self._app, proof)
         relay.spend()
         relay.answer(call, result)
-        return of_values({"taken": True})
+        return {"taken": True}
 
     def noting_calls(self, response: Response, caller: Caller) -> Response:
         """`response` with the news, for a proven view only, that calls wait for it."""

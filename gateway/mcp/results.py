@@ -74,12 +74,17 @@ def of_page(answer: types.CallToolResult) -> types.CallToolResult:
     return answer if written is values else types.CallToolResult.model_validate(written, by_name=False)
 
 
+def text_of(values: dict[str, Json]) -> str:
+    """The text of an answer that has no better words."""
+    return json.dumps(values, ensure_ascii=False)
+
+
 def of_values(
     values: dict[str, Json], text: str | None = None, meta: dict[str, Json] | None = None
 ) -> types.CallToolResult:
     """An answer of the gateway itself, with the same as JSON where there are no better words."""
     return types.CallToolResult(
-        content=[types.TextContent(type="text", text=text or json.dumps(values, ensure_ascii=False))],
+        content=[types.TextContent(type="text", text=text or text_of(values))],
         structured_content=values,
         _meta=meta,
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import mcp_types as types
 from aiohttp import web
@@ -41,7 +41,7 @@ from gateway.model import (
     ViewTool,
 )
 from gateway.views.precedence import Precedence
-from gateway.views.relay import Relay
+from gateway.views.relay import Event, Handed, Relay
 from gateway.views.view import Attached, LiveView, Opened
 
 SILENCE = 0.05
@@ -79,6 +79,49 @@ def packed(id: str) -> Packed:
     return Packed(id, id.title(), Resource(f"ui://{id}/app.html", f"<p>{id}</p>", {"csp": {"connectDomains": []}}))
 
 
+EVENTS: tuple[tuple[Event, ...], ...] = (
+    (),
+    (Event(1, "call-1", "add_to_cart", {"item_id": "tea"}),),
+    (Event(2, "call-2", "find", {}), Event(3, "call-2")),
+    (Event(4, "call-4", "\u00e9\U0001f600", {"\u00e9": [1, 1.0, -0.0, 1e300, None, True, "\x7f\u2028"]}),),
+    (Event(5, "call-5", "odd", {"text": "\ud800", "number": float("inf"), "whole": 10**30}),),
+)
+"""What a poll is told, by the number of the last event that arrived."""
+
+HELD, BROKEN, OVERTAKEN = 90, 91, 92
+"""Of polls that say so, one waits for `release`, one fails and one is overtaken."""
+
+
+class FakeRelay:
+    """A view for which the same calls wait again and again; `call-1` waits for its answer."""
+
+    def __init__(self) -> None:
+        self.release = asyncio.Event()
+        self.cancelled = asyncio.Event()
+        self.listed: list[str] = []
+
+    def spend(self) -> None:
+        """It may ask as often as it likes."""
+
+    def list(self, tools: Sequence[types.Tool]) -> None:
+        self.listed += [tool.name for tool in tools]
+
+    async def poll(self, after: int, wait: float, *, hidden: bool = False) -> Handed:
+        if after == BROKEN:
+            raise ZeroDivisionError
+        if after == HELD:
+            try:
+                await self.release.wait()
+            except asyncio.CancelledError:
+                self.cancelled.set()
+                raise
+        return Handed(EVENTS[after] if after < len(EVENTS) else (), after == OVERTAKEN)
+
+    def answer(self, id: str, result: Mapping[str, Any]) -> None:
+        if id != "call-1":
+            raise Refusal(Reason.BAD_REQUEST, "No such call waits.")
+
+
 class FakeViews:
     """One live view of each principal that has tools; `proof` is the proof of a view that is proven."""
 
@@ -86,6 +129,7 @@ class FakeViews:
         self._tools: dict[Principal, tuple[ViewTool, ...]] = {}
         self._watchers: set[Callable[[Principal], None]] = set()
         self.gestures: list[float | None] = []
+        self.relay = FakeRelay()
         self.precedence = Precedence(time.monotonic)
 
     def offer(self, principal: Principal, *tools: ViewTool) -> None:
@@ -124,10 +168,13 @@ class FakeViews:
         return Caller(principal, app or "cart", Door.MCP, initiator, "fake", proven=proof is not None)
 
     def relayed(self, principal: Principal, app: str | None, proof: str) -> Relay:
-        raise Refusal(Reason.VIEW_UNPROVEN, "nobody asks for calls here")
+        if proof != "proof":
+            raise Refusal(Reason.VIEW_UNPROVEN, "nobody asks for calls here")
+        return cast(Relay, self.relay)
 
     def left(self, principal: Principal, app: str | None, proof: str) -> None:
-        raise Refusal(Reason.VIEW_UNPROVEN, "nobody leaves here")
+        if proof != "proof":
+            raise Refusal(Reason.VIEW_UNPROVEN, "nobody leaves here")
 
     def waits(self, view: str | None) -> bool:
         return False

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - one case after the other is easier to read than one on each line
-"""Calls of `http_request` as clients write them, odd ones and broken ones: what the fast path must not tell apart."""
+"""Calls of views as clients write them, odd ones and broken ones: what the fast path must not tell apart."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tests.mcp.fakes import ANSWERS
+from tests.mcp.fakes import ANSWERS, BROKEN, EVENTS, OVERTAKEN
 
 HOST = "gateway.test"
 UI = {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}}
@@ -25,6 +25,7 @@ HEAD = {
     "mcp-method": "tools/call",
     "mcp-name": "http_request",
 }
+LISTED: dict[str, Any] = {"name": "find", "description": "\u00e9", "inputSchema": {"type": "object"}}
 GONE = object()
 """Takes a member away."""
 
@@ -75,6 +76,7 @@ def cases() -> Iterator[Case]:
         for number, (text, fast) in enumerate(found):
             body = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
             yield Case(f"{kind}-{number}", _fields(), body, fast)
+    yield from _relayed()
 
 
 def _heads() -> Iterator[Case]:
@@ -234,6 +236,46 @@ def _arguments() -> Iterator[tuple[str, bool]]:
         {**ARGUMENTS, "timeoutMs": 2**60}, {**ARGUMENTS, "method": "POST", "body": "x" * 100_000},
     ):  # fmt: skip
         yield message(arguments=arguments), "_view" in arguments
+
+
+def _relayed() -> Iterator[Case]:
+    """Questions for a model's calls, and answers to them."""
+    odd_tools: tuple[Any, ...] = ([], [LISTED], [LISTED, 1, {}, {"name": 2}], [LISTED] * 300, {}, "x", None)
+    odd_results: tuple[Any, ...] = ({}, [], None, "x", {"content": "x"}, {"isError": True})
+    polls: tuple[dict[str, Any], ...] = (
+        *({"after": after} for after in (*range(len(EVENTS) + 1), BROKEN, OVERTAKEN, -1, 2**53, 1.0, 1.5, True, None, "1", [])),
+        *({"wait": wait} for wait in (0, 5, 10**9, -1, 0.5, "1", None)),
+        *({name: value} for name in ("hidden", "closing") for value in (True, False, None, 1, "true")),
+        *({"tools": tools} for tools in odd_tools),
+        {"other": 1}, {"stream": True}, {"_view": "wrong"}, {"_view": None}, {"_view": 1}, {"closing": True, "_view": "wrong"},
+    )  # fmt: skip
+    results: tuple[dict[str, Any], ...] = (
+        *({"call": call, "result": {"content": []}} for call in ("call-1", "call-9", "", None, 1, "\u00e9")),
+        *({"call": "call-1", "result": result} for result in odd_results),
+        {}, {"result": {}}, {"call": "call-1"}, {"call": "call-1", "_view": "wrong"}, {"call": "call-1", "_view": None},
+    )  # fmt: skip
+    for tool, found in (("webmcp_poll", polls), ("webmcp_result", results)):
+        fields = _fields(mcp_name=tool)
+
+        def case(
+            name: str, body: str, fast: bool = False, *, tool: str = tool, fields: tuple[tuple[str, str], ...] = fields
+        ) -> Case:
+            return Case(f"{tool}-{name}", fields, body.encode(), fast)
+
+        for number, more in enumerate(found):
+            yield case(str(number), message(arguments={"_view": "proof", **more}, params_name=tool), True)
+        arguments: dict[str, Any] = {"_view": "proof", "call": "call-1"}
+        named = {"arguments": arguments, "params_name": tool}
+        yield case("id", message(id="\u00e9", **named), True)
+        yield case("token", message(meta={**META, "progressToken": 1}, **named), True)
+        yield case("no-view", message(arguments={"call": "call-1"}, params_name=tool))
+        yield case("no-app", message(meta={**META, CAPABILITIES: {}}, **named))
+        yield case("other-body", message())
+        yield case("other-body-too", message(arguments=arguments, params_name="webmcp_attach"))
+        yield case("odd-name", message(arguments=arguments, params_name=["webmcp_poll"]))
+        yield Case(f"{tool}-other-head", _fields(), message(**named).encode())
+        yield Case(f"{tool}-no-head", _fields(mcp_name=None), message(**named).encode())
+    yield Case("webmcp-poll-as-result", _fields(mcp_name="webmcp_result"), message(params_name="webmcp_poll").encode())
 
 
 def _answers() -> Iterator[tuple[str, bool]]:

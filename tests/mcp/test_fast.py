@@ -3,15 +3,16 @@
 import asyncio
 import sys
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 import pytest
 
-from gateway.mcp.envelope import Calls, Heads
+from gateway.mcp.envelope import Calls, Heads, named
 from gateway.mcp.upstreams.fast import UpstreamFast
 from tests.attacks.wire import WireAnswer, exchange, written
-from tests.mcp.fakes import Mount, Served
+from tests.mcp.fakes import HELD, Mount, Served
 from tests.mcp.fast_cases import HOST, Case, cases, message
 
 CASES = tuple(cases())
@@ -58,24 +59,46 @@ def test_the_fast_path_takes_what_is_usual_alone(case: Case) -> None:
     fields = tuple((name.encode(), value.encode("latin-1")) for name, value in case.head)
     heads = Heads((HOST,), ("http://console.test",))
     length = (b"content-length", b"%d" % len(case.body))
-    taken = case.method == "POST" and heads.fit((*fields, length)) and Calls().read(case.body) is not None
+    fits = case.method == "POST" and heads.fit((*fields, length))
+    taken = fits and Calls().read(case.body, named(fields)) is not None
     assert taken is case.fast
 
 
-@pytest.mark.parametrize("front", [False, True], ids=["aiohttp", "front"])
-async def test_a_silent_call_becomes_an_event_stream(*, front: bool) -> None:
-    """Before anything on the way takes the connection for dead, pings come, and at last the answer."""
+@asynccontextmanager
+async def held(*, front: bool, tool: str) -> AsyncIterator[tuple[Served, asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A call of `tool` that is not answered before it is released."""
     async with Mount(app="cart", front=front).serve() as served:
-        case = next(case for case in CASES if case.fast)
-        body = message(arguments={"url": "/held", "_view": "proof"}).encode()
+        case = next(case for case in CASES if case.fast and ("mcp-name", tool) in case.head)
+        arguments = {"url": "/held", "after": HELD, "_view": "proof"}
         reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(served.url).port)
-        writer.write(written("POST", "/mcp", case.head, body))
+        writer.write(written("POST", "/mcp", case.head, message(arguments=arguments, params_name=tool).encode()))
+        yield served, reader, writer
+        writer.close()
+
+
+EACH = [(front, tool) for front in (False, True) for tool in ("http_request", "webmcp_poll")]
+
+
+@pytest.mark.parametrize(("front", "tool"), EACH)
+async def test_a_silent_call_becomes_an_event_stream(*, front: bool, tool: str) -> None:
+    """Before anything on the way takes the connection for dead, pings come, and at last the answer."""
+    async with held(front=front, tool=tool) as (served, reader, _):
         head = await reader.readuntil(b": ping")
         served.exchange.release.set()
+        served.views.relay.release.set()
         rest = await reader.read()
-        writer.close()
     assert b"text/event-stream" in head
     assert b'"structuredContent"' in rest.rpartition(b"event: message\r\ndata: ")[2]
+
+
+@pytest.mark.parametrize(("front", "tool"), EACH)
+async def test_a_call_ends_with_its_connection(*, front: bool, tool: str) -> None:
+    """A view that is gone asks for nothing any more."""
+    async with held(front=front, tool=tool) as (served, reader, writer):
+        await reader.readuntil(b": ping")
+        writer.transport.abort()
+        ends = served.exchange.cancelled if tool == "http_request" else served.views.relay.cancelled
+        await asyncio.wait_for(ends.wait(), 10)
 
 
 def test_a_client_that_describes_itself_too_deeply_is_left_to_the_sdk() -> None:
@@ -85,7 +108,7 @@ def test_a_client_that_describes_itself_too_deeply_is_left_to_the_sdk() -> None:
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(10_000)
     try:
-        assert Calls().read(body) is None
+        assert Calls().read(body, b"http_request") is None
         assert upstream.read(((b"mcp-name", b"http_request"),), body) is None
     finally:
         sys.setrecursionlimit(limit)

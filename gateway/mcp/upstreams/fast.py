@@ -30,6 +30,7 @@ from gateway.mcp.envelope import (
     decoder,
     description_key,
     id_text,
+    named,
 )
 from gateway.mcp.fast import SILENCE
 from gateway.mcp.tools import shows_apps
@@ -83,7 +84,7 @@ class UpstreamFast:
         self, calls: Calls, hosts: Collection[str], origins: Collection[str], silence: float = SILENCE
     ) -> None:
         self._calls = calls
-        self._heads = Heads(hosts, origins, tool=None)
+        self._heads = Heads(hosts, origins, tools=None)
         self.silence = silence
         self._clients: dict[bytes, _Client | None] = {}
         self._mirrors = Mirrors()
@@ -94,8 +95,7 @@ class UpstreamFast:
 
     def read(self, fields: Fields, body: bytes) -> ToolCall | None:
         """The call in `body`; None where the request must go the long way. Then nothing was done."""
-        name = next((value for known, value in fields if known.lower() == b"mcp-name"), b"")
-        message = self._read(body, name)
+        message = self._read(body, named(fields))
         if message is None:
             return None
         params: Message = message["params"]
