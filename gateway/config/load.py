@@ -41,6 +41,8 @@ SECRETS = (
 )
 """The keys whose values may come from the environment or a file."""
 
+_APP_ADDRESS = re.compile(r"(ui|mcp-app)://[!-~]{1,1024}")
+
 PERMISSIONS = ("camera", "microphone", "geolocation", "clipboard-write")
 """What a page may ask of the browser, as the permissions policy names it."""
 
@@ -246,8 +248,8 @@ def _upstream_app(section: Section, upstreams: Mapping[str, Section]) -> Upstrea
     if name and name not in upstreams:
         known = f"there is {', '.join(upstreams)}" if upstreams else "there is none"
         section.problem(f"{name!r} is not under upstreams{suggestion(name, upstreams)} ({known})", "upstream")
-    if resource and not resource.startswith(("ui://", "mcp-app://")):
-        section.problem("write the address of an app, such as ui://board/app.html", "resource")
+    if resource and not _APP_ADDRESS.fullmatch(resource):
+        section.problem("write the address of an app in ASCII, such as ui://board/app.html", "resource")
     return UpstreamApp(name, resource, section.text("tool") or None)
 
 

@@ -200,7 +200,7 @@ _CHECKS: Mapping[str, Callable[[str, Json], object]] = {
     "ref": _text(r"[A-Za-z0-9_.:-]{1,64}"),
     "app": _text(r"[a-z][a-z0-9-]{0,23}"),
     "view": _text(r"[A-Za-z0-9_-]{22}"),
-    "resource": _text(r"ui://[!-~]{1,1024}"),
+    "resource": _text(r"(ui|mcp-app)://[!-~]{1,1024}"),
     "code": _text(r"[a-z][a-z0-9-]{0,63}"),
     "reason": _text(r".{0,256}"),
     "detail": _text(r".{0,1024}"),

@@ -169,8 +169,9 @@ async def opened(
     policy: str = POLICY,
     more: str = "",
     beside: str = "",
+    resource: str = UI,
 ) -> AsyncIterator[View]:
-    """A view of the shop's app; the shop, or another `server` with its app, speaks both eras, or one.
+    """A view of the shop's app, `resource`; the shop, or another `server` with it, speaks both eras, or one.
 
     `beside` are upstreams before it.
     """
@@ -181,7 +182,7 @@ async def opened(
         (tmp_path / "gateway.yaml").write_text(
             f"server: {{listen: 127.0.0.1:{door.port}}}\n"
             f"upstreams:\n{beside}  shop: {{url: '{url}', network: private, policy: shop.yaml{more}}}\n"
-            f"apps:\n  shown: {{source: {{upstream: shop, resource: '{UI}'}}, policy: app.yaml}}\n",
+            f"apps:\n  shown: {{source: {{upstream: shop, resource: '{resource}'}}, policy: app.yaml}}\n",
             "utf-8",
         )
         path = tmp_path / "gateway.yaml"
@@ -206,7 +207,7 @@ async def opened(
                         await socket.send_str(text)
                     [answered] = connection.receive_data(await socket.receive_str(timeout=15))
                     assert isinstance(answered, mux.Opened)
-                    assert answered.resource == UI
+                    assert answered.resource == resource
                     mcp = f"http://localhost:{door.port}/mcp"
                     yield View(socket, connection, answered.view, tmp_path, mcp, client, app[RELOAD])
         finally:
@@ -392,6 +393,14 @@ async def test_a_page_with_the_runtime_reaches_the_gateway_s_own_tools(tmp_path:
         assert (await view.result("tools/call", name="both", arguments={}))["content"][0]["text"] == "both ran"
 
 
+async def test_an_app_at_an_address_of_earlier_drafts_is_shown(tmp_path: Path) -> None:
+    """The bridge carries it as any other."""
+    older = "mcp-app://shop/app.html"
+    async with opened(tmp_path, resource=older) as view:
+        [content] = (await view.result("resources/read", uri=older))["contents"]
+        assert (content["uri"], content["text"]) == (older, HTML)
+
+
 async def test_what_a_page_declares_in_the_list_alone_counts_too(tmp_path: Path) -> None:
     """Some servers say it on the list, some on the content."""
     declared = {"ui": {"csp": {"connectDomains": ["https://listed.example"]}}}
@@ -414,6 +423,8 @@ async def test_what_a_page_declares_in_the_list_alone_counts_too(tmp_path: Path)
     [
         ("{upstream: shpo, resource: 'ui://a/b'}", "'shpo' is not under upstreams"),
         ("{upstream: shop, resource: 'https://a/b'}", "write the address of an app"),
+        ("{upstream: shop, resource: 'ui://a b'}", "write the address of an app"),
+        ("{upstream: shop, resource: 'mcp-app://ü'}", "write the address of an app"),
         ("{upstream: shop}", "resource"),
         ("{upstream: shop, resource: 'ui://a/b', tol: x}", "tol"),
         ("{upstream: shop, resource: 'ui://a/b'}, permissions: [camera]", "an upstream says itself"),

@@ -49,7 +49,7 @@ const CHECKS = {
   ref: pattern(/^[A-Za-z0-9_.:-]{1,64}$/),
   app: pattern(/^[a-z][a-z0-9-]{0,23}$/),
   view: pattern(/^[A-Za-z0-9_-]{22}$/),
-  resource: pattern(/^ui:\/\/[!-~]{1,1024}$/),
+  resource: pattern(/^(ui|mcp-app):\/\/[!-~]{1,1024}$/),
   code: pattern(/^[a-z][a-z0-9-]{0,63}$/),
   reason: pattern(/^.{0,256}$/su),
   detail: pattern(/^.{0,1024}$/su),
