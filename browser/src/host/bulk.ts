@@ -4,7 +4,7 @@
  *
  * A page hands over a `Blob` as `body`; what it says under `$bytes` itself goes, so that it can name no other's bytes.
  */
-import type { Id, JsonObject } from "../mux";
+import { isBodyId, type Id, type JsonObject } from "../mux";
 import { randomId, type GatewayHttp } from "./gateway-http";
 
 /** Bytes of the largest body; what is larger is not sent, and its call named so. */
@@ -25,7 +25,7 @@ export function takeBlob(given: JsonObject): { params: JsonObject; blob: Blob | 
 export function bytesNamed(message: JsonObject): string | null {
   const result = message["result"] as { _meta?: { [BYTES]?: unknown } } | undefined;
   const name = result?._meta?.[BYTES];
-  return typeof name === "string" ? name : null;
+  return isBodyId(name) ? name : null; // it becomes a part of an address
 }
 
 /** The answer with its bytes. */

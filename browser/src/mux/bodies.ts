@@ -13,6 +13,11 @@ export const BODY_LIMIT = 256 * 1024;
 
 const ID = /^[A-Za-z0-9_-]{22,64}$/;
 
+/** Whether this is the id of a body. */
+export function isBodyId(value: unknown): value is string {
+  return typeof value === "string" && ID.test(value);
+}
+
 /** Whether this message must be split before it is sent. */
 export function isLarge(message: JsonObject): boolean {
   const place = placeOf(message);
@@ -24,7 +29,7 @@ export function isLarge(message: JsonObject): boolean {
 /** The message that names the body `body`, and the JSON text to hand over. */
 export function splitBody(message: JsonObject, body: string): { message: JsonObject; text: string } {
   const place = placeOf(message);
-  if (place === null || !ID.test(body)) throw new TypeError("a message with params or result, and an id of base64url");
+  if (place === null || !isBodyId(body)) throw new TypeError("a message with params or result, and an id of base64url");
   return { message: { ...message, [place]: { $body: body } }, text: JSON.stringify(message[place]) };
 }
 
@@ -34,7 +39,7 @@ export function bodyNamed(message: JsonObject): string | null {
   const value = place === null ? null : (message[place] as Json);
   if (!isName(value)) return null;
   const body = value["$body"];
-  if (typeof body !== "string" || !ID.test(body)) throw new MuxError("bad-message", "$body: an id of base64url");
+  if (!isBodyId(body)) throw new MuxError("bad-message", "$body: an id of base64url");
   return body;
 }
 

@@ -1,5 +1,5 @@
 /** The bridge protocol without I/O, as in `gateway/mux`; `tests/mux/vectors.json` holds the two together. */
-export { BODY_LIMIT, bodyNamed, isLarge, joinBody, splitBody } from "./bodies";
+export { BODY_LIMIT, bodyNamed, isBodyId, isLarge, joinBody, splitBody } from "./bodies";
 export { Connection } from "./connection";
 export { MuxError } from "./errors";
 export { decode, encode, FRAME_LIMIT, GESTURE_LIMIT } from "./frames";

@@ -25,7 +25,10 @@ from gateway.mcp.upstreams.listing import ui_of
 from gateway.mcp.upstreams.proxy import Proxy, as_error
 from gateway.traces import arriving
 
-SHOWN = "webmcp-gateway/shown"
+OURS = "webmcp-gateway/"
+"""How the `_meta` keys begin by which the gateway speaks to our host page."""
+
+SHOWN = f"{OURS}shown"
 """The `_meta` key under which our host page learns how to show the app that it read; no upstream can set it."""
 
 CAPABILITIES: Mapping[str, Any] = {"extensions": {UI_EXTENSION: {"mimeTypes": [APP_MIME_TYPE]}}}
@@ -132,14 +135,14 @@ class UpstreamAnswers:
         client = _client(speaker, params.get("_meta"))
         match method:
             case "tools/call":
-                return await proxy.call_tool(client, params)
+                return _theirs(await proxy.call_tool(client, params))
             case "resources/read":
-                result = await proxy.read_resource(client, params)
+                result = _theirs(await proxy.read_resource(client, params))
                 if params.get("uri") != self._source.resource:
                     return result
                 return await self._shown(proxy, client, result)
             case _:
-                return await proxy.relay.forward(client, method, params)
+                return _theirs(await proxy.relay.forward(client, method, params))
 
     async def _shown(self, proxy: Proxy, client: UpstreamClient, result: Message) -> Message:
         """The app with how it is shown: what it declares stands with its content, or else in the list."""
@@ -154,3 +157,11 @@ class UpstreamAnswers:
             shown["tool"] = self._source.tool
         meta = result.get("_meta")
         return {**result, "_meta": {**(meta if isinstance(meta, dict) else {}), SHOWN: shown}}
+
+
+def _theirs(result: Message) -> Message:
+    """What an upstream says, without what our host page would take for a word of the gateway."""
+    meta = result.get("_meta")
+    if not isinstance(meta, dict):
+        return result
+    return {**result, "_meta": {key: value for key, value in meta.items() if not key.startswith(OURS)}}
