@@ -41,6 +41,8 @@ export interface Wire {
   /** Changes with every connection. */
   readonly connection: object | null;
   readonly http: GatewayHttp;
+  /** The same for what pages themselves send, which leaves room for the rest. */
+  readonly uiHttp: GatewayHttp;
 }
 
 interface Waiting {
@@ -68,7 +70,7 @@ export class BridgeView {
 
   constructor(wire: Wire, events: ViewEvents, opened: Extract<Frame, { type: "opened" }>, app: string) {
     this.wire = wire;
-    this.bulk = new Bulk(wire.http);
+    this.bulk = new Bulk(wire.uiHttp);
     this.events = events;
     this.id = opened.view;
     this.app = app;
@@ -221,7 +223,7 @@ export class BridgeView {
     const body = randomId();
     const { message, text } = splitBody(whole, body);
     try {
-      await this.wire.http.putBody(body, text, signal);
+      await this.wire[channel === "ui" ? "uiHttp" : "http"].putBody(body, text, signal);
     } catch {
       this.failLarge(channel, whole, "the body could not be handed over");
       return;

@@ -49,6 +49,7 @@ class World {
   readonly webmcp: JsonObject[] = [];
   readonly bridge: Bridge;
   putBody = async (id: string, text: string): Promise<void> => void this.bodies.set(id, text);
+  putBytes = async (id: string, bytes: Blob): Promise<void> => void this.bytes.set(id, await bytes.arrayBuffer());
 
   constructor() {
     this.bridge = new Bridge({
@@ -59,7 +60,7 @@ class World {
         ticket: async () => "ticket",
         putBody: (id, text) => this.putBody(id, text),
         takeBody: async (id) => this.bodies.get(id) ?? Promise.reject(new Error("no such body")),
-        putBytes: async (id, bytes) => void this.bytes.set(id, await bytes.arrayBuffer()),
+        putBytes: (id, bytes) => this.putBytes(id, bytes),
         takeBytes: async (id) => this.bytes.get(id) ?? Promise.reject(new Error("no such bytes")),
       },
       connect: () => {
@@ -226,6 +227,21 @@ test("a large call is handed over before its frame, and a large answer is fetche
   world.bodies.set("b".repeat(22), '{"large":true}');
   world.answer({ $body: "b".repeat(22) });
   expect(await call).toEqual({ large: true });
+});
+
+test.each([
+  ["texts", (): JsonObject => ({ body: "x".repeat(300_000) })],
+  ["bytes", () => ({ arguments: { body: new Blob(["up"]) } }) as unknown as JsonObject],
+])("%s of the page leave room for what a model waits for", async (_, params) => {
+  const world = new World();
+  const view = await world.open();
+  let handedOver = 0;
+  world.putBody = world.putBytes = () => ((handedOver += 1), new Promise(() => undefined));
+  for (let sent = 0; sent < 9; sent++) void view.call("tools/call", params()).catch(() => undefined);
+  await vi.waitFor(() => expect(handedOver).toBe(2));
+  world.say("webmcp", { jsonrpc: "2.0", id: 7, method: "tools/call", params: {} });
+  view.sendWebmcp({ jsonrpc: "2.0", id: 7, result: { text: "x".repeat(300_000) } });
+  await vi.waitFor(() => expect(handedOver).toBe(3));
 });
 
 test("a Blob goes beside its call, and the bytes of an answer come into it", async () => {

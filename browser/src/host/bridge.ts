@@ -1,7 +1,7 @@
 /** The host page's end of the bridge: one WebSocket for all views, taken up again when it drops. */
 import { Connection, MuxError, type Frame, type MessageFrame } from "../mux";
 import { BridgeError, BridgeView, type ViewEvents, type Wire } from "./bridge-view";
-import { gatewayHttp, type GatewayHttp } from "./gateway-http";
+import { gatewayHttp, sparing, type GatewayHttp } from "./gateway-http";
 import { Outbox } from "./outbox";
 
 export const SUBPROTOCOL = "webmcp-gateway.v1";
@@ -53,6 +53,7 @@ export function connectBridge(options: BridgeOptions): Bridge {
 
 export class Bridge implements Wire {
   readonly http: GatewayHttp;
+  readonly uiHttp: GatewayHttp;
   /** The core of the present connection, null between two. */
   connection: Connection | null = null;
   private readonly options: Required<Pick<BridgeOptions, "connect" | "pause">> & BridgeOptions & { base: URL };
@@ -68,6 +69,7 @@ export class Bridge implements Wire {
   constructor(options: Required<Pick<BridgeOptions, "http" | "connect" | "pause">> & BridgeOptions & { base: URL }) {
     this.options = options;
     this.http = options.http;
+    this.uiHttp = sparing(options.http);
   }
 
   /** Open a view of `app`, as soon as there is a connection. Rejects with BridgeError where the gateway refuses. */

@@ -1,4 +1,8 @@
 /** The bridge's HTTP calls: a ticket before it opens, and bodies too large for a frame, as JSON or as bytes. */
+import { createGate } from "../view/gate";
+
+/** Bodies that pages send at a time: browsers have six connections for all, and what a model waits for needs one too. */
+const UPLOADS = 2;
 
 export interface GatewayHttp {
   /** A ticket for one connection that may open views of `apps`. */
@@ -41,6 +45,16 @@ export function gatewayHttp(base: URL, csrf: string): GatewayHttp {
     async takeBytes(id) {
       return (await call(`bridge/bodies/${id}`, { method: "GET" })).arrayBuffer();
     },
+  };
+}
+
+/** `http` for what pages themselves send. */
+export function sparing(http: GatewayHttp): GatewayHttp {
+  const gate = createGate(UPLOADS);
+  return {
+    ...http,
+    putBody: (...given) => gate(() => http.putBody(...given)),
+    putBytes: (...given) => gate(() => http.putBytes(...given)),
   };
 }
 
