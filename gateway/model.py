@@ -238,7 +238,7 @@ class Part:
 class Response:
     """An answer: of a backend, or made by the gateway. It is whole but where `part` says otherwise.
 
-    `url` is relative to the app.
+    `url` is relative to the app. `length` is what an answer to HEAD says of the body that it leaves out, in bytes.
     """
 
     status: int
@@ -248,6 +248,7 @@ class Response:
     redirected: bool = False
     reason_phrase: str = ""
     part: Part | None = None
+    length: int | None = None
 
     def header(self, name: str) -> str | None:
         """The first value of the header `name` (lower case)."""

@@ -51,4 +51,6 @@ def own_file(path: Path, method: str, url: str, limit: int) -> Response | None:
     if len(body) > limit:
         return None
     headers = (("content-type", media_type(path)), ("cache-control", "no-cache"))
-    return Response(200, headers, b"" if method == "HEAD" else body, url, reason_phrase="OK")
+    if method == "HEAD":
+        return Response(200, headers, b"", url, reason_phrase="OK", length=len(body))
+    return Response(200, headers, body, url, reason_phrase="OK")

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from gateway.backends.body import Decoder
-from gateway.backends.fields import coding, head, received
+from gateway.backends.fields import coding, head, length_left_out, received
 from gateway.errors import Reason, Refusal
 from gateway.model import Arriving, Outbound, Response
 
@@ -53,7 +53,8 @@ class AsgiBackend:
             if start["type"] != "http.response.start":
                 raise self._broken("sent a body before its head")
             headers = received(start.get("headers", ()), self._name)
-            answer = head(start["status"], headers, None, self._name)
+            length = length_left_out(request.method, start.get("headers", ()))
+            answer = head(start["status"], headers, None, self._name, length=length)
             decoder = Decoder(coding(headers), request.response_limit)
             yield Arriving(answer, self._parts(call, decoder, request))
         finally:

@@ -14,6 +14,7 @@ FRAMING: Final = HOP_BY_HOP | {"content-length", "expect", "host"}
 """Fields that belong to one connection (RFC 9110 7.6.1) or frame a message; each side writes its own."""
 
 NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
+_LENGTH: Final = re.compile(rb"[0-9]{1,18}\Z")
 _VALUE: Final = re.compile(rb"[\t\x20-\x7e\x80-\xff]*\Z")
 
 
@@ -31,6 +32,25 @@ def received(raw: Iterable[tuple[bytes, bytes]], backend: str) -> Headers:
     return without_framing(tuple((name.decode("ascii").lower(), value.decode("latin-1")) for name, value in fields))
 
 
+def length_left_out(method: str, raw: Iterable[tuple[bytes, bytes]]) -> int | None:
+    """What an answer to HEAD says of the body that it leaves out (RFC 9110 8.6).
+
+    None where that is not one number, and where the body would be coded: GET gives it decoded.
+    """
+    if method != "HEAD":
+        return None
+    lengths: list[bytes] = []
+    for name, value in raw:
+        match name.lower():
+            case b"content-length":
+                lengths.append(value.strip(b" \t"))
+            case b"content-encoding" | b"transfer-encoding":
+                return None
+            case _:
+                pass
+    return int(lengths[0]) if len(lengths) == 1 and _LENGTH.match(lengths[0]) else None
+
+
 def without_framing(headers: Headers) -> Headers:
     """The fields that do not belong to the connection alone, by their own or the message's word."""
     named = [value for name, value in headers if name == "connection"]
@@ -38,7 +58,14 @@ def without_framing(headers: Headers) -> Headers:
     return tuple([pair for pair in headers if pair[0] not in hop])
 
 
-def head(status: int, headers: Headers, reason: str | None, backend: str, body: bytes = b"") -> Response:
+def head(
+    status: int,
+    headers: Headers,
+    reason: str | None,
+    backend: str,
+    body: bytes = b"",
+    length: int | None = None,
+) -> Response:
     """An answer, its body given or still to come.
 
     Raises `Refusal` (`backend-protocol`) for a status outside 200 to 599.
@@ -50,6 +77,7 @@ def head(status: int, headers: Headers, reason: str | None, backend: str, body: 
         headers=tuple([pair for pair in headers if pair[0] != "content-encoding"]),
         body=body,
         reason_phrase=reason if reason and reason.isascii() and reason.isprintable() else "",
+        length=length,
     )
 
 

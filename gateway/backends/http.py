@@ -17,7 +17,7 @@ from yarl import URL
 
 from gateway.backends.body import ACCEPT_ENCODING, Body, Decoder
 from gateway.backends.connect import USER_AGENT, Connections, Network, Origin, translated
-from gateway.backends.fields import FRAMING, NAME, coding, head, received
+from gateway.backends.fields import FRAMING, NAME, coding, head, length_left_out, received
 from gateway.backends.slices import Slices
 from gateway.backends.wires import Wires
 from gateway.errors import Reason, Refusal
@@ -75,7 +75,8 @@ class HttpBackend:
         except TimeoutError as error:
             raise self._late(request.timeout) from error
         found = read.head
-        return head(found.status, found.shown, found.reason, self._spec.name, read.body())
+        length = found.length if request.method == "HEAD" and found.coding is None else None
+        return head(found.status, found.shown, found.reason, self._spec.name, read.body(), length)
 
     async def close(self) -> None:
         """End what is idle; connections in use end with their exchange, all of them with `Connections`."""
@@ -89,7 +90,8 @@ class HttpBackend:
             answer = await self._asked(request)
         try:
             headers = received(answer.raw_headers, self._spec.name)
-            response = head(answer.status, headers, answer.reason, self._spec.name)
+            length = length_left_out(request.method, answer.raw_headers)
+            response = head(answer.status, headers, answer.reason, self._spec.name, length=length)
             decoder = Decoder(coding(headers), request.response_limit)
             yield Arriving(response, self._parts(answer, decoder, request.timeout))
         finally:

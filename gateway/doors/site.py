@@ -134,6 +134,8 @@ def _headed(answer: Answer, response: Response) -> Answer:
     for name, value in response.headers:
         answer.headers.add(name, value)
     answer.headers.update(SECURE)
+    if response.length is not None:
+        answer.headers["content-length"] = str(response.length)
     return answer
 
 

@@ -31,6 +31,8 @@ def filtered(policy: Policy, leg: Leg, answer: Answer, record: Record, *, redire
         leg.canonical.url,
         redirected,
         echo.text(found.reason_phrase),
+        # Of a body with masks it would tell how long what is hidden is.
+        length=None if leg.obligations.mask else found.length,
     )
     _report(echo, answer, leg, record)
     parts = _masked_parts(answer, answer.parts, echo, leg, record) if answer.parts is not None else None

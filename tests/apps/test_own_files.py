@@ -77,6 +77,8 @@ async def test_a_view_fetches_a_file_of_its_own_site(tmp_path: Path, method: str
     async with running(tmp_path, source=folder) as world:
         answer = await fetched(world, "/assets/a.json?v=1", method)
         assert (answer["status"], answer.get("body")) == (200, {"a": 1} if method == "GET" else None)
+        assert isinstance(headers := answer["headers"], dict)
+        assert headers.get("content-length") == ("8" if method == "HEAD" else None)
         assert world.arrived() == []
 
 

@@ -42,6 +42,16 @@ async def test_a_request_arrives_as_it_was_decided_on() -> None:
     await backend.close()
 
 
+async def test_the_length_of_a_body_that_is_left_out() -> None:
+    """Of HEAD alone, and of a body that is not coded."""
+    routes = [Route("/plain", lambda _: PlainTextResponse("four")), Route("/packed", packed)]
+    backend = AsgiBackend("shop", Starlette(routes=routes))
+    asked = (("HEAD", "/plain"), ("GET", "/plain"), ("HEAD", "/packed"))
+    answers = [await backend.send(Outbound(method, URL + path)) for method, path in asked]
+    assert [answer.length for answer in answers] == [4, None, None]
+    await backend.close()
+
+
 @pytest.mark.parametrize(("path", "reason"), [("/slow", Reason.BACKEND_TIMEOUT), ("/broken", Reason.BACKEND_PROTOCOL)])
 async def test_what_goes_wrong_is_a_reason(path: str, reason: Reason) -> None:
     """An application that is silent, or fails."""

@@ -83,6 +83,13 @@ def test_headers_that_never_appear(name: str) -> None:
     assert result(Response(200, ((name, "x"), ("etag", "y"))))["headers"] == {"etag": "y"}
 
 
+def test_the_length_of_a_body_that_is_left_out() -> None:
+    """It is told, but not beside a body, which has one of its own."""
+    etag = (("etag", "x"),)
+    assert result(Response(200, etag, length=5))["headers"] == {"etag": "x", "content-length": "5"}
+    assert result(Response(200, etag, b"four", length=5))["headers"] == {"etag": "x"}
+
+
 def test_broken_header_values() -> None:
     """Values that could start another header, or have no encoding, are left out; so is CRLF in the reason."""
     found = result(Response(200, (("a", "x\r\ny"), ("b", "\udc80"), ("c", "é")), reason_phrase="O\r\nK\ud800"))

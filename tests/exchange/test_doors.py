@@ -34,7 +34,7 @@ backends:
   closed: {{url: "http://127.0.0.1:1", network: private, circuit: {{failures: 1, reset: 1h}}}}
 limits: {{timeout: 3s, response: 600KiB}}
 routes:
-  - {{path: /api/get, methods: [GET], backend: main}}
+  - {{path: /api/get, methods: [GET, HEAD], backend: main}}
   - {{path: /api/post, methods: [POST], backend: main, idempotent: true}}
   - {{path: /api/rare, methods: [GET], backend: main, quota: 1/month per view}}
   - {{path: /api/stream, methods: [GET, HEAD], backend: main, stream: true}}
@@ -107,6 +107,19 @@ async def test_a_retry(world: AttackWorld, door: AttackedDoor) -> None:
     assert (await door.ask({"url": "/api/get"})).status == 200
     assert len(world.take_arrived()) == 2
     assert outcome(world)["attempts"] == [503, 200]
+
+
+@every_door
+@pytest.mark.parametrize("path", ["/api/get", "/api/stream"])
+async def test_the_length_of_a_body_that_is_left_out(world: AttackWorld, door: AttackedDoor, path: str) -> None:
+    """A HEAD's app learns it where it is that of the body as GET would give it; of a GET each side writes its own."""
+    told = []
+    for fields in (["content-length: 4711\r\n"], ["content-length: 12\r\n", "content-encoding: gzip\r\n"], []):
+        says(world, [JSON, *fields, "\r\n"])
+        answer = await door.ask({"url": path, "method": "HEAD", "stream": True})
+        assert (answer.status, answer.body or None) == (200, None)
+        told.append(answer.headers.get("content-length"))
+    assert told == ["4711", None, None]
 
 
 @every_door
@@ -200,7 +213,7 @@ async def test_a_redirected_change(world: AttackWorld, door: AttackedDoor) -> No
 
 @pytest.mark.parametrize("name", list(DOORS))
 async def test_masked_values(tmp_path: Path, name: str) -> None:
-    """Under a policy that masks, no door shows them, and none streams."""
+    """Under a policy that masks, no door shows them, tells how long they are, or streams."""
     policy = POLICY.replace("routes:", MASKING + "routes:")
     async with attacked(tmp_path, policy) as world, DOORS[name](world) as door:
         for url in ("/api/get", "/api/stream"):
@@ -210,6 +223,9 @@ async def test_masked_values(tmp_path: Path, name: str) -> None:
             assert body(answer) == {"card": "***", "sum": 1.1}
         says(world, [JSON, '\r\n{"card": 4111, "more": "', "x" * LONG, '"}'])
         assert (await door.ask({"url": "/api/get"})).raw.count(b"4111") == 0
+        says(world, [JSON, "content-length: 4711\r\n\r\n"])
+        answer = await door.ask({"url": "/api/get", "method": "HEAD"})
+        assert (answer.status, answer.headers.get("content-length")) == (200, None)
 
 
 @pytest.mark.parametrize("name", list(DOORS))

@@ -27,9 +27,9 @@ export interface Parts {
 const NULL_BODY = [101, 204, 205, 304];
 const REASON = /^[\t\x20-\x7e\x80-\xff]*$/;
 
-function bytesOf(type: unknown, body: unknown): Uint8Array<ArrayBuffer> | null {
+function bytesOf(type: unknown, body: unknown): Uint8Array<ArrayBuffer> {
   const text = (value: string): Uint8Array<ArrayBuffer> => new TextEncoder().encode(value);
-  if (type === "none" || body === undefined) return null;
+  if (type === "none" || body === undefined) return new Uint8Array();
   // Our own host hands over what came as bytes.
   if (body instanceof ArrayBuffer) return new Uint8Array(body);
   if (type === "base64") return fromBase64(String(isObject(body) ? body["data"] : body));
@@ -140,7 +140,7 @@ export function createResponse(answer: Answer, url: string, signal?: AbortSignal
   const whole = answer.stream === undefined;
   const response = new Response(body || !whole ? stream(answer, parts, signal) : null, { status, statusText });
   // Hosts are not told it, as the gateway unpacks what was packed; of a whole body it is known.
-  if (body && whole) response.headers.set("content-length", String(body.length));
+  if (body?.length && whole) response.headers.set("content-length", String(body.length));
   // What is no header is left out: the rest of the answer is worth having.
   for (const [name, value] of headers) attempt(() => response.headers.append(name, value));
   shown(response, { url, redirected, type: "basic", signal });

@@ -23,7 +23,9 @@ twin("fetch: methods", async (see) => {
     see(method, response instanceof Response ? (response.ok ? (await response.json()).method : response.status >= 400) : response.name);
   }
   const head = await fetch("/api/json", { method: "HEAD" });
-  see(head.status, await head.text());
+  see(head.status, head.headers.get("content-length"), head.body === null, await head.text());
+  const empty = await fetch("/api/empty");
+  see(empty.body === null, (await empty.body.getReader().read()).done);
 });
 
 twin("fetch: what is refused", async (see) => {
