@@ -21,6 +21,7 @@ BUILT = (
     "pack/bundle.mjs",
     "sandbox/proxy.html",
     "sheets/sheets.js",
+    "shims/shims.js",
     "sockets/sockets.js",
     "storage/storage.js",
     "view/runtime.js",

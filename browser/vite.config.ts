@@ -53,6 +53,8 @@ const bundles: Record<string, UserConfig> = {
   events: part("event-source-part", "events"),
   /** `WebSocket`, */
   sockets: part("sockets", "sockets"),
+  /** storage, cookies or the history, */
+  shims: part("shims-part", "shims"),
   /** or the rules of style sheets; */
   sheets: part("sheets-part", "sheets"),
   /** for pages with scripts of the backend, */

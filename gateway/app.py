@@ -193,7 +193,7 @@ class _Gateway:
             asking=self._approving.elicitation(),
             page=self._approving.page,
             shown_in=self._shown_in,
-            runtime=self._built.runtime,
+            runtime=self._built.everything,
             tasks=self._tasks,
             notices=self._notices,
             file=str(config.path),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from gateway.apps import PARTS, STORAGE_PART
+from gateway.apps import PARTS, STORAGE_PART, WAITS
 from gateway.errors import StartError
 
 RUNTIME = "view/runtime.js"
@@ -21,6 +21,11 @@ class Built:
     runtime: str
     parts: Mapping[str, str]
     storage: str
+
+    @property
+    def everything(self) -> str:
+        """The runtime with its parts, for pages of which nobody knows what they name."""
+        return ";".join(dict.fromkeys([self.runtime, *(part for word, part in self.parts.items() if word != WAITS)]))
 
 
 def built() -> Built:

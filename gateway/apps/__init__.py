@@ -8,3 +8,4 @@ from gateway.apps.pack import STORAGE_PART as STORAGE_PART
 from gateway.apps.pack import pack as pack
 from gateway.apps.pack import with_snapshot as with_snapshot
 from gateway.apps.permissions import PERMISSIONS as PERMISSIONS
+from gateway.apps.waiting import WAITS as WAITS

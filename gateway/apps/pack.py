@@ -21,14 +21,14 @@ from gateway.model import Json, Resource
 SNAPSHOT = "webmcp-gateway-snapshot"
 """The id of the element in which the view runtime finds answers."""
 
-_SHEETS = "sheets/sheets.js"
+_REFUSED = ("localStorage", "sessionStorage", "cookie", "pushState", "replaceState", "caches", "serviceWorker")
+_ADDS_SCRIPTS = ('createElement("script")', "createElement('script')", "createElement(`script`)")
 PARTS = {
     "toolname": "forms/forms.js",
     "EventSource": "events/events.js",
     "WebSocket": "sockets/sockets.js",
-    "CSSStyleSheet": _SHEETS,
-    "cssRules": _SHEETS,
-    "insertRule": _SHEETS,
+    **dict.fromkeys(("CSSStyleSheet", "cssRules", "insertRule"), "sheets/sheets.js"),
+    **dict.fromkeys(_REFUSED + _ADDS_SCRIPTS, "shims/shims.js"),
     WAITS: "late/late.js",
 }
 """Scripts of the view runtime for some pages alone: the file of each, under the word by which a page asks for it."""

@@ -178,7 +178,7 @@ async def test_a_view_stays_at_its_page(host: Host, tmp_path: Path) -> None:
 
 async def test_a_web_socket_says_why_it_fails(host: Host, tmp_path: Path) -> None:
     """It fails as the browser's own does."""
-    frame = await shown(host, tmp_path, PAGE)
+    frame = await shown(host, tmp_path, f"{PAGE}<script>WebSocket</script>")
     async with host.page.expect_console_message(lambda message: "no WebSocket" in message.text):
         failed = await frame.evaluate(
             "() => new Promise((done) => { const socket = new WebSocket('wss://cart.example/live');"
@@ -202,9 +202,13 @@ async def test_enter_in_a_form_without_a_button_sends_it(host: Host, tmp_path: P
     assert calls == [["/one", "a=tea"]]
 
 
-async def test_what_opaque_origins_refuse_is_there(host: Host, tmp_path: Path) -> None:
-    """Scripts that take it for granted run; those that ask first hear that there are no service workers and caches."""
-    frame = await shown(host, tmp_path, PAGE)
+@pytest.mark.parametrize("names", ["sessionStorage", "document.cookie", 'document.createElement("script")'])
+async def test_what_opaque_origins_refuse_is_there(host: Host, tmp_path: Path, names: str) -> None:
+    """Scripts that take it for granted run; those that ask first hear that there are no service workers and caches.
+
+    That is, in a page that names some of it, or adds scripts that may.
+    """
+    frame = await shown(host, tmp_path, f"{PAGE}<script>{names}</script>")
     seen = await frame.evaluate(
         """async () => {
           localStorage.theme = "dark";

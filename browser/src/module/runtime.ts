@@ -4,4 +4,5 @@ import "../view/index";
 import "../view/event-source-part";
 import "../view/form-tools";
 import "../view/sheets-part";
+import "../view/shims-part";
 import "../view/sockets";

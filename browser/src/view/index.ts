@@ -28,7 +28,6 @@ import { rebasedRequest, rebasedUrl } from "./request";
 import { createRelay } from "./relay";
 import { createReports } from "./reports";
 import { createRequests } from "./requests";
-import { installShims } from "./shims";
 import { watchSize } from "./size";
 import { createTiers, standalone } from "./tiers";
 import { createUi } from "./ui";
@@ -189,7 +188,6 @@ function start(): void {
     return;
   }
   const natives = takeNatives(window);
-  installShims();
   const config = readConfig(document);
   installModelContext(createModelContext(registry, window));
   openWire(window, natives, (wire) => connect(wire, natives, config, registry, native));
