@@ -303,7 +303,8 @@ class Merged:
         if found is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {str(params.get('name'))[:128]}")
         proxy = self._proxies()[found.upstream]
-        return await proxy.relay.forward(client, "prompts/get", {**params, "name": found.original})
+        result = await proxy.relay.forward(client, "prompts/get", {**params, "name": found.original})
+        return merging.public_content(found.upstream, result)
 
     async def _complete(self, client: UpstreamClient, params: Message) -> Message | None:
         ref = params.get("ref")

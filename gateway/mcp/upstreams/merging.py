@@ -94,7 +94,8 @@ def apps_may_stand(specs: Iterable[Upstream]) -> bool:
 
 def public_tool(name: str, named: Named, *, apps: bool) -> Message:
     """A tool as it stands on `/mcp`; where it says nothing of apps, it is for the model alone."""
-    tool, meta = named.thing, dict(named.thing.get("_meta") or {})
+    tool = named.thing
+    meta: Message = _readdressed(named.upstream, {"_meta": tool.get("_meta") or {}})["_meta"]
     ui, uri = dict(ui_of(tool)), app_of(tool)
     ui.pop("resourceUri", None)
     meta.pop(RESOURCE_URI, None)
@@ -107,12 +108,17 @@ def public_tool(name: str, named: Named, *, apps: bool) -> Message:
 
 
 def public_content(upstream: str, result: Message) -> Message:
-    """A result in which the addresses of apps are those of `/mcp`."""
-    made = dict(result)
+    """A result in which the addresses of apps are those of `/mcp`, so that it leads to no app but this upstream's."""
+    made = _readdressed(upstream, result)
     for key in ("content", "contents"):
-        blocks = result.get(key)
-        if isinstance(blocks, list):
-            made[key] = [_readdressed(upstream, block) for block in blocks]
+        if key in result:
+            made[key] = _blocks(upstream, result[key])
+    messages = result.get("messages")
+    if isinstance(messages, list):
+        made["messages"] = [
+            {**one, "content": _blocks(upstream, one["content"])} if isinstance(one, dict) and "content" in one else one
+            for one in messages
+        ]
     return made
 
 
@@ -121,12 +127,30 @@ def bears_apps(tools: Iterable[Mapping[str, Any]]) -> bool:
     return any(app_of(tool) is not None for tool in tools)
 
 
-def _readdressed(upstream: str, block: object) -> object:
-    if not isinstance(block, dict):
-        return block
-    made = dict(block)
-    if isinstance(uri := block.get("uri"), str):
-        made["uri"] = public_uri(upstream, uri)
-    if isinstance(inner := block.get("resource"), dict):
+def _blocks(upstream: str, blocks: object) -> object:
+    """Parts of a result, or one of them, with the resources in them."""
+    if isinstance(blocks, list):
+        return [_blocks(upstream, block) if isinstance(block, dict) else block for block in blocks]
+    if not isinstance(blocks, dict):
+        return blocks
+    made = _readdressed(upstream, blocks)
+    if isinstance(inner := blocks.get("resource"), dict):
         made["resource"] = _readdressed(upstream, inner)
     return made
+
+
+def _readdressed(upstream: str, thing: Message) -> Message:
+    """`thing` with its address, and those in its `_meta`."""
+    made, meta = dict(thing), thing.get("_meta")
+    if isinstance(uri := thing.get("uri"), str):
+        made["uri"] = public_uri(upstream, uri)
+    if isinstance(meta, dict):
+        made["_meta"] = {key: _addresses(upstream, value) for key, value in meta.items()}
+    return made
+
+
+def _addresses(upstream: str, said: object) -> object:
+    """The address of an app that is said in `_meta`, or by a member of what is said there."""
+    if isinstance(said, dict):
+        return {key: public_uri(upstream, one) if isinstance(one, str) else one for key, one in said.items()}
+    return public_uri(upstream, said) if isinstance(said, str) else said
