@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import pytest
+from yarl import URL
 
 from tests.credentials.house import SECRET, House, house
 
@@ -198,6 +200,63 @@ async def test_a_login_belongs_to_the_window_that_began_it(home: House) -> None:
     assert (await home.api("connections/finish", told))[0] == 403
     told["secret"] = begun["secret"]
     assert (await home.api("connections/finish", told))[0] == 400  # it was used up
+
+
+async def test_an_answer_that_belongs_to_no_login_connects_nothing(home: House) -> None:
+    """Another's code, another server's word, a no, words that are none: each uses its login up; the next one works."""
+    another = (await home.consented("mallory"))["answer"]
+    wrong: list[tuple[dict[str, str], int]] = [
+        ({"code": another["code"]}, 502),  # made for another login: its verifier does not fit
+        ({"iss": "https://evil.example"}, 502),
+        ({"iss": ""}, 502),
+        ({"iss": home.provider.issuer + "/"}, 502),
+        ({"code": ""}, 502),
+        ({"code": "x" * 4097}, 502),
+        ({"code": "a\r\nb"}, 502),
+        ({"error": "access_denied"}, 401),
+        ({"error": "<script>EVIL</script>"}, 401),
+    ]
+    for more, expected in wrong:
+        told = await home.consented()
+        status, said = await home.api("connections/finish", {**told, "answer": {**told["answer"], **more}})
+        assert (status, "EVIL" in str(said)) == (expected, False), more
+        assert (await home.api("connections/finish", told))[0] == 400, more
+    told = await home.consented()
+    del told["answer"]["iss"]  # a server that says that it names itself always does
+    assert (await home.api("connections/finish", told))[0] == 502
+    assert (await home.get("person"))[0] == 401
+    told = await home.consented("bob")
+    ends = await asyncio.gather(*(home.api("connections/finish", told) for _ in range(5)))
+    assert sorted(status for status, _ in ends) == [200, 400, 400, 400, 400]
+    assert (await home.get("person"))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("code=a&state=b&to=https://evil.example/&redirect_uri=//evil.example&next=x", {"code": "a", "state": "b"}),
+        (
+            "code=a%26secret%3DEVIL%26state%3DEVIL&state=%23%2F..%2Fx",
+            {"code": "a&secret=EVIL&state=EVIL", "state": "#/../x"},
+        ),
+        ("code=a%2Bb%2F%25%3D&state=b+c", {"code": "a+b/%=", "state": "b c"}),
+        ("code=a&code=EVIL&state=b&state=EVIL", {"code": "a", "state": "b"}),
+        (
+            "code=%0d%0alocation:%20https://evil.example&iss=%00",
+            {"code": "\r\nlocation: https://evil.example", "iss": "\0"},
+        ),
+        (f"error={'a' * 6000}", {"error": "a" * 4096}),
+    ],
+    ids=["elsewhere", "more", "odd", "twice", "line", "long"],
+)
+async def test_the_way_back_leads_to_the_console_alone(home: House, query: str, said: dict[str, str]) -> None:
+    """To its page that ends a login, with what belongs to an answer, as the server said it."""
+    headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    place = URL(f"{home.console}/oauth/callback?{query}", encoded=True)
+    async with home.http.get(place, headers=headers, allow_redirects=False) as answer:
+        page, _, told = answer.headers["location"].partition("?")
+    assert (answer.status, page) == (303, "/#/connected")
+    assert parse_qsl(told) == [*said.items()]
 
 
 async def test_a_link_of_somebody_else_starts_nothing(home: House) -> None:
