@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import AsyncIterator, Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Frame, Page
+from playwright.async_api import Browser, Frame, Page
 
 from tests.browser.runtime_host import CSP, ROOT, Host, host_server, packed
 
@@ -39,12 +40,28 @@ WRAPPING = """<script>
 """A script that hosts may put before a page, which takes the wrapper for its host."""
 
 
+@pytest.fixture(scope="module")
+async def place(browser: Browser) -> AsyncIterator[tuple[Page, str]]:
+    """A page of the browser, and where a plain host is served for it."""
+    proxy = (Path(__file__).parent / "runtime" / "proxy.html").read_text("utf-8")
+    policy = {"content-security-policy": CSP.replace("'none'", "'self' 'unsafe-inline'", 1)}
+    async with (
+        host_server(CSP.replace("frame-src", "frame-src 'self' http://proxy.test")) as url,
+        await browser.new_context() as context,
+    ):
+        page = await context.new_page()
+        await page.route(
+            "http://proxy.test/", lambda route: route.fulfill(body=proxy, content_type="text/html", headers=policy)
+        )
+        yield page, url
+
+
 @pytest.fixture
-async def host(page: Page) -> AsyncIterator[Host]:
-    """A plain host on a real server."""
-    async with host_server(CSP.replace("frame-src", "frame-src 'self' http://proxy.test")) as url:
-        await page.goto(url)
-        yield Host(page)
+async def host(place: tuple[Page, str]) -> Host:
+    """The host, anew."""
+    page, url = place
+    await page.goto(url)
+    return Host(page)
 
 
 def client(package: str) -> str:
@@ -73,14 +90,21 @@ PAGES: dict[str, Callable[[], str]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """The packed page of each kind, made once."""
+
+    @cache
+    def page(kind: str) -> str:
+        return packed(tmp_path_factory.mktemp("page"), f"<!doctype html><p>page</p>{PAGES[kind]()}")
+
+    return page
+
+
 async def put(host: Host, kind: str, html: str) -> None:
     """Show the page in such a frame."""
+    await host.page.unroute("**/sub/app.html")
     await host.page.route("**/sub/app.html", lambda route: route.fulfill(body=html, content_type="text/html"))
-    proxy = (Path(__file__).parent / "runtime" / "proxy.html").read_text("utf-8")
-    policy = {"content-security-policy": CSP.replace("'none'", "'self' 'unsafe-inline'", 1)}
-    await host.page.route(
-        "http://proxy.test/", lambda route: route.fulfill(body=proxy, content_type="text/html", headers=policy)
-    )
     await host.run(
         "([html, kind, how]) => { const frame = document.createElement('iframe'); host.frame = frame;"
         " if (kind !== 'write') new Function('frame', 'html', how)(frame, html); document.body.append(frame);"
@@ -116,13 +140,15 @@ def complaints(page: Page) -> list[str]:
 @pytest.mark.parametrize("script", ["", WRAPPING], ids=["plain", "wrapped"])
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize("page_kind", PAGES)
-async def test_a_page_has_one_speaker(host: Host, tmp_path: Path, page_kind: str, frame: str, script: str) -> None:
+async def test_a_page_has_one_speaker(
+    host: Host, pages: Callable[[str], str], page_kind: str, frame: str, script: str
+) -> None:
     """One `ui/initialize`, each call its own answer, and no error on a console."""
     errors = complaints(host.page)
     await host.in_our_host()
     await host.answers("return { bodyType: 'text', body: args.url };")
     await host.run("() => { host.tools.other = async () => ({ content: [{ type: 'text', text: 'other' }] }); }")
-    view = await shown(host, frame, script + packed(tmp_path, f"<!doctype html><p>page</p>{PAGES[page_kind]()}"))
+    view = await shown(host, frame, script + pages(page_kind))
     with_client = page_kind.endswith(("-1", "-2"))
     if with_client:
         await view.wait_for_function("() => window.connected")
