@@ -24,6 +24,9 @@ from gateway.views.view import LiveView
 HEARTBEAT = 15.0
 """Seconds between two signs of life."""
 
+MOMENT = 0.05
+"""Seconds for which lines are gathered: each write wakes the page, which carries a model's calls as well."""
+
 HISTORY = 200
 """Lines of the record that a page is given when it comes."""
 
@@ -145,8 +148,10 @@ class _Changes:
 
 async def _tell_lines(stream: web.StreamResponse, lines: Follower, changes: _Changes, seen: Lines) -> None:
     async for line in lines:
-        if seen.sees(line):
-            await stream.write(_event("record", line.text))
+        await asyncio.sleep(MOMENT)
+        told = b"".join(_event("record", each.text) for each in (line, *lines.waiting()) if seen.sees(each))
+        if told:
+            await stream.write(told)
     changes.end()
 
 

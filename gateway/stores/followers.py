@@ -41,6 +41,12 @@ class Follower:
         self._wake.set()
         self._leave(self)
 
+    def waiting(self) -> tuple[Line, ...]:
+        """Take what waits already."""
+        lines = tuple(self._lines)
+        self._lines.clear()
+        return lines
+
     def __aiter__(self) -> Self:
         return self
 
