@@ -38,6 +38,23 @@ async def test_only_what_the_policy_names_is_asked_for_without_any_credential(tm
         assert house.fetched == []
 
 
+async def test_nothing_of_anybody_follows_a_redirect(tmp_path: Path) -> None:
+    """Nor does a cookie that an answer sets come along the next time."""
+
+    def answer(request: Outbound) -> Response:
+        moved = (("location", "/api/products/moved"),) if request.url.endswith("/1") else ()
+        return Response(302 if moved else 200, (*JSON, *moved, ("set-cookie", "session=1")), b"{}")
+
+    async with built(tmp_path, POLICY, shop=Shop(answer)) as house:
+        kept = snapshot(house)
+        await kept.responses()
+        house.clock.now += FRESH
+        assert (await kept.responses())["/api/pages/1"] is not None
+        assert [request.url for request in house.shop.sent].count("http://shop.test/api/products/moved") == 2
+        assert {name for request in house.shop.sent for name, _ in request.headers} == {"traceparent"}
+        assert house.fetched == []
+
+
 async def test_answers_are_filtered_and_errors_left_out(tmp_path: Path) -> None:
     """Masks and header lists hold; an error page is no data."""
 

@@ -55,6 +55,10 @@ test.each([
   ["file:///invoice%E2%80%AEgpj.exe", "invoice_gpj.exe"],
   ["file:///" + "x".repeat(300) + ".csv", "x".repeat(146) + ".csv"],
   ["file:///%zz", "%zz"],
+  ["file:///\ud800.txt", "_.txt"],
+  ["file:///" + "x".repeat(145) + "\u{1f600}yy.csv", "x".repeat(145) + "_.csv"],
+  ["file:///\u202eC:\\con\0|<>.txt", "_C__con____.txt"],
+  ["file:///" + ". ".repeat(5) + "a.txt" + " .".repeat(5), "a.txt"],
 ])("the name of %s", (uri, name) => {
   expect(filesIn([file(uri)])[0]?.name).toBe(name);
 });
@@ -63,4 +67,11 @@ test("what is no file is not offered", () => {
   expect(filesIn([{ type: "resource_link", uri: "https://evil.example/x", name: "x" }])).toEqual([]);
   expect(filesIn([file("file:///a", "no base64!")])).toEqual([]);
   expect(filesIn(Array.from({ length: 17 }, () => file("file:///a")))).toEqual([]);
+});
+
+test("a name of many dots is read once", () => {
+  // Were each of them looked at to the end of the row, this would hold up the whole page for hours.
+  const dots = ".".repeat(4 * 1024 * 1024);
+  expect(filesIn([file(`file:///a${dots}b`)])[0]?.name).toBe("a" + ".".repeat(147) + ".b");
+  expect(filesIn([file(`file:///a${dots}`)])[0]?.name).toBe("a");
 });

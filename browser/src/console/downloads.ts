@@ -86,7 +86,12 @@ function nameOf(uri: string): string {
   } catch {
     // It stays as it is written.
   }
-  const name = last.normalize("NFC").replace(UNFIT, "_").replace(/^[.\s]+|[.\s]+$/g, "");
+  const whole = last.normalize("NFC").replace(UNFIT, "_").replace(/^[.\s]+/, "");
+  let length = whole.length;
+  // By hand: an expression for the end would look at each dot of a long row of them anew.
+  while (length > 0 && /[.\s]/.test(whole.charAt(length - 1))) length--;
+  const name = whole.slice(0, length);
   const end = /\.[^.]{1,10}$/.exec(name)?.[0] ?? "";
-  return name.length <= LONGEST_NAME ? name || "download" : name.slice(0, LONGEST_NAME - end.length) + end;
+  const short = name.length <= LONGEST_NAME ? name || "download" : name.slice(0, LONGEST_NAME - end.length) + end;
+  return short.replace(/\p{Cs}/gu, "_"); // half a character, also of one that was cut: no record takes it
 }
