@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from gateway.doors.front import HEAD_BYTES
 from gateway.doors.heads import is_whole, read_head
 from tests.attacks.wire import raw_exchange
 from tests.mcp.fakes import Mount, Served
@@ -127,6 +128,20 @@ async def test_a_request_that_trickles_in_is_read_where_that_is_watched(pieces: 
             writer.write(body[at : at + size])
         assert b" 200 " in await answer(reader)
         assert served.seen == seen
+
+
+async def test_a_body_that_comes_after_its_answer_is_no_head() -> None:
+    """However long it is: it was asked for before it was known that nobody would read it."""
+    async with connected() as (_, reader, writer):
+        size = 3 * HEAD_BYTES
+        writer.write(f"POST /nowhere HTTP/1.1\r\nhost: {HOST}\r\ncontent-length: {size}\r\n\r\n".encode())
+        assert b" 404 " in await answer(reader)
+        for _ in range(3):
+            writer.write(b"y" * HEAD_BYTES)
+            await writer.drain()
+        writer.write(OTHER)
+        async with asyncio.timeout(10):
+            assert b" 404 " in await answer(reader)
 
 
 async def arrived(served: Served) -> None:
