@@ -15,12 +15,20 @@ from gateway.contract import Handed
 from gateway.errors import Refusal
 from gateway.mcp import absent
 from gateway.mcp.catalog import Catalog
+from gateway.mcp.greeting import GREETINGS, greeted
 from gateway.mcp.ports import Client, Push
 from gateway.mcp.results import Aside
 from gateway.model import Caller, Door, Json
 from gateway.traces import arriving
 
 Params = Mapping[str, Json]
+
+CAPABILITIES = types.ServerCapabilities(
+    tools=types.ToolsCapability(),
+    resources=types.ResourcesCapability(),
+    prompts=types.PromptsCapability(),
+    completions=types.CompletionsCapability(),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +74,8 @@ class OwnAnswers:
 
     methods: Collection[str] = frozenset(
         (
+            *GREETINGS,
+            "tools/list",
             "tools/call",
             "resources/list",
             "resources/read",
@@ -83,6 +93,10 @@ class OwnAnswers:
     async def answer(self, method: str, params: Params, speaker: Speaker) -> BaseModel | dict[str, Any]:
         """The result. Raises `MCPError`."""
         match method:
+            case "initialize" | "server/discover":
+                return greeted(method, params, CAPABILITIES)
+            case "tools/list":
+                return types.ListToolsResult(tools=self._catalog.tools_for_apps())
             case "tools/call":
                 return await self._call_tool(params, speaker)
             case "resources/list":

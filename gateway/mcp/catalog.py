@@ -118,6 +118,10 @@ class Catalog:
         """Whether an app may call the tool `name`; the model's tools, live ones among them, are closed to it."""
         return name in self._own and "app" in self._own[name].visibility
 
+    def tools_for_apps(self) -> list[types.Tool]:
+        """Those that apps may call."""
+        return [entry.tool for entry in self._own.values() if "app" in entry.visibility]
+
     async def call_tool(self, name: str, arguments: Arguments, client: Client) -> types.CallToolResult:
         """The result of a call; refusals are results too. Raises `MCPError` for a tool that there is not."""
         try:

@@ -12,12 +12,12 @@ from typing import Any, Protocol, Self, TypeGuard
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp_types.methods import serialize_server_result
-from mcp_types.version import LATEST_HANDSHAKE_VERSION
 from pydantic import BaseModel
 
 from gateway.contract import Handed
 from gateway.errors import Refusal
 from gateway.mcp.answers import Answers, Speaker
+from gateway.mcp.greeting import version_of
 from gateway.mcp.results import Aside
 from gateway.model import Caller, Json
 
@@ -151,7 +151,7 @@ class UiPeer:
         if self._turn is not None:
             await self._turn()
         speaker = self._speaker if beside is None else replace(self._speaker, handed=beside.handed)
-        outcome, own = await _outcome(method, self._answers.answer(method, params, speaker))
+        outcome, own = await _outcome(method, version_of(params), self._answers.answer(method, params, speaker))
         del self._calls[id]  # before the answer leaves: from then on the view may use the id again
         await self._deliver({"jsonrpc": "2.0", "id": id, **outcome}, own=own)
 
@@ -166,14 +166,19 @@ class UiPeer:
             await self._send(message, own=own)
 
 
-async def _outcome(method: str, answering: Awaitable[BaseModel | dict[str, Any]]) -> tuple[dict[str, Any], bool]:
-    """The `result` or the `error` of a call, and whether that is the gateway's own."""
+async def _outcome(
+    method: str, version: str, answering: Awaitable[BaseModel | dict[str, Any]]
+) -> tuple[dict[str, Any], bool]:
+    """The `result` or the `error` of a call, in this version, and whether that is the gateway's own."""
     try:
         result = await answering
         if isinstance(result, dict):
             return {"result": result}, False
         dumped = result.model_dump(by_alias=True, mode="json", exclude_none=True)
-        return {"result": serialize_server_result(method, LATEST_HANDSHAKE_VERSION, dumped)}, True
+        try:
+            return {"result": serialize_server_result(method, version, dumped)}, True
+        except KeyError:
+            raise MCPError(types.METHOD_NOT_FOUND, f"There is no {method} in protocol {version}.") from None
     except MCPError as error:
         return {"error": {"code": error.error.code, "message": error.error.message}}, False
     except Exception:  # one call must not end the others of its view

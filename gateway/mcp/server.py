@@ -29,6 +29,7 @@ from gateway.mcp.catalog import Catalog
 from gateway.mcp.changes import Changes
 from gateway.mcp.elicit import Asking, Calls
 from gateway.mcp.fast import SILENCE, Fast, FastPath, answered
+from gateway.mcp.greeting import NAME
 from gateway.mcp.identity import User, current_principal, principal_of
 from gateway.mcp.ids import OneInFlight
 from gateway.mcp.ports import Client, Exchange, Forwarder, PackedApp, Views
@@ -52,8 +53,6 @@ SESSIONS = 10_000
 
 SESSION_IDLE = 1800.0
 """Seconds without a request or an open stream after which such a session ends."""
-
-NAME = "webmcp-gateway"
 
 INSTRUCTIONS = (
     "open_<app> shows an app to the person. While it is open, the tools that its page offers are listed here as "

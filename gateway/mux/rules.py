@@ -82,6 +82,9 @@ METHODS: dict[tuple[Channel, Role], Methods] = {
     (Channel.UI, Role.HOST): Methods(
         calls=frozenset(
             {
+                "initialize",
+                "server/discover",
+                "tools/list",
                 "tools/call",
                 "resources/read",
                 "resources/list",
@@ -92,7 +95,7 @@ METHODS: dict[tuple[Channel, Role], Methods] = {
                 "ping",
             }
         ),
-        notices=frozenset({"notifications/cancelled", "notifications/progress"}),
+        notices=frozenset({"notifications/initialized", "notifications/cancelled", "notifications/progress"}),
     ),
     (Channel.UI, Role.GATEWAY): Methods(
         calls=frozenset({"ping"}),

@@ -207,6 +207,18 @@ async def test_a_text_of_too_many_parts_is_not_taken(world: World) -> None:
                 assert answer.status == status
 
 
+async def test_a_frame_of_too_many_parts_is_not_read(world: World) -> None:
+    """The page that sent it is told why, and its connection ends; a text of the same size is read."""
+    async with console(world) as client, connected(world, client) as host:
+        view = (await host.open()).view
+        assert (await host.call(view, url="/api/products", other="[]," * AT_ONCE))["status"] == 200
+        await host.socket.send_str('{"hello": [' + "[]," * AT_ONCE + "1]}")
+        told = await host.hear()
+        assert isinstance(told, mux.ErrorFrame)
+        assert (told.code, "commas and brackets" in told.detail) == ("bad-json", True)
+        assert (await host.socket.receive()).type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
+
+
 async def test_the_models_messages_go_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """From where they come in to where they leave, on their way to the page and back."""
     told: list[str] = []

@@ -114,7 +114,15 @@ async def test_resources_prompts_and_ping_are_answered(wire: Wire) -> None:
     assert (await wire.ask("prompts/list"))["result"] == {"prompts": []}
     assert (await wire.ask("prompts/get", {"name": "x"}))["error"]["code"] == -32602
     assert (await wire.ask("ping"))["result"] == {}
-    assert (await wire.ask("tools/list"))["error"]["code"] == -32601
+    assert (await wire.ask("logging/setLevel"))["error"]["code"] == -32601
+
+
+async def test_what_a_version_does_not_have_is_no_method_of_it(wire: Wire) -> None:
+    """Modern clients have no `ping`, those of the handshake no `server/discover`; both learn what is spoken."""
+    modern = {"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}}
+    assert (await wire.ask("ping", modern))["error"]["code"] == -32601
+    assert (await wire.ask("server/discover"))["error"]["code"] == -32601
+    assert "2025-11-25" in (await wire.ask("server/discover", modern))["result"]["supportedVersions"]
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])

@@ -45,6 +45,9 @@ export const METHODS: Record<Channel, Record<Role, Methods>> = {
   ui: {
     host: {
       calls: new Set([
+        "initialize",
+        "server/discover",
+        "tools/list",
         "tools/call",
         "resources/read",
         "resources/list",
@@ -54,7 +57,7 @@ export const METHODS: Record<Channel, Record<Role, Methods>> = {
         "completion/complete",
         "ping",
       ]),
-      notices: new Set(["notifications/cancelled", "notifications/progress"]),
+      notices: new Set(["notifications/initialized", "notifications/cancelled", "notifications/progress"]),
     },
     gateway: {
       calls: new Set(["ping"]),

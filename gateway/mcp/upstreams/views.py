@@ -16,12 +16,14 @@ from pydantic import BaseModel, ValidationError
 from gateway.config import UpstreamApp
 from gateway.errors import Refusal
 from gateway.mcp.answers import OwnAnswers, Params, Speaker
+from gateway.mcp.greeting import GREETINGS, greeted, version_of
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
 from gateway.mcp.upstreams.client import UpstreamClient
 from gateway.mcp.upstreams.conversation import Message
+from gateway.mcp.upstreams.eras import modern_result
 from gateway.mcp.upstreams.feed import KINDS, Follower
 from gateway.mcp.upstreams.following import BACKLOG, News, into
-from gateway.mcp.upstreams.listing import ui_of
+from gateway.mcp.upstreams.listing import ui_of, visibility
 from gateway.mcp.upstreams.proxy import Proxy, as_error
 from gateway.traces import arriving
 
@@ -77,7 +79,7 @@ class UpstreamAnswers:
     a page with this `_meta.ui` is shown.
     """
 
-    methods: Collection[str] = frozenset((*FORWARDED, "tools/call", "resources/read", "ping"))
+    methods: Collection[str] = frozenset((*GREETINGS, *FORWARDED, "tools/list", "tools/call", "resources/read", "ping"))
 
     def __init__(
         self,
@@ -101,13 +103,16 @@ class UpstreamAnswers:
         if own or method == "ping":
             return await self._own.answer(method, params, speaker)
         try:
-            validate_client_request(method, LATEST_HANDSHAKE_VERSION, dict(params))
+            validate_client_request(method, version_of(params), dict(params))
         except ValidationError as error:
             raise MCPError(types.INVALID_PARAMS, f"These are no parameters of {method}.") from error
         meta = params.get("_meta")
         try:
             with arriving(meta if isinstance(meta, dict) else None):
-                return await self._ask(proxy, method, dict(params), speaker)
+                if method in GREETINGS:
+                    return await _greeted(proxy, method, params, speaker)
+                result = await self._ask(proxy, method, dict(params), speaker)
+                return result if version_of(params) == LATEST_HANDSHAKE_VERSION else modern_result(method, result)
         except Refusal as refusal:
             raise as_error(refusal) from refusal
 
@@ -134,6 +139,9 @@ class UpstreamAnswers:
     async def _ask(self, proxy: Proxy, method: str, params: Message, speaker: Speaker) -> Message:
         client = _client(speaker, params.get("_meta"))
         match method:
+            case "tools/list":
+                result = _theirs(await proxy.list_tools(client, params))
+                return {**result, "tools": [tool for tool in result["tools"] if "app" in visibility(tool)]}
             case "tools/call":
                 return _theirs(await proxy.call_tool(client, params))
             case "resources/read":
@@ -165,3 +173,16 @@ def _theirs(result: Message) -> Message:
     if not isinstance(meta, dict):
         return result
     return {**result, "_meta": {key: value for key, value in meta.items() if not key.startswith(OURS)}}
+
+
+async def _greeted(proxy: Proxy, method: str, params: Params, speaker: Speaker) -> BaseModel:
+    """What the upstream has for its views, in its own words."""
+    _, session = await proxy.upstream.session(_client(speaker))
+    terms = session.terms
+    capabilities = types.ServerCapabilities(
+        tools=types.ToolsCapability(list_changed=True) if terms.can("tools") else None,
+        resources=types.ResourcesCapability(list_changed=True) if terms.can("resources") else None,
+        prompts=types.PromptsCapability(list_changed=True) if terms.can("prompts") else None,
+        completions=types.CompletionsCapability() if terms.can("completions") else None,
+    )
+    return greeted(method, params, capabilities, terms.instructions)
