@@ -1,18 +1,36 @@
-"""JSON without white space, by one encoder for all values: the library makes that in C anew for each of them."""
+"""JSON without white space: by orjson where that means the same, else by Python's own library."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from json import encoder as library
+from typing import Final
+
+import orjson
+
+_OURS: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+_NULL: Final = b"null"
+
+_exact: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False)
+_ascii: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
 
 
-def writer(*, ensure_ascii: bool) -> Callable[[object], str]:
-    """Writes values without cycles. Raises ValueError, TypeError and RecursionError for what is no JSON."""
-    made = json.JSONEncoder(ensure_ascii=ensure_ascii, separators=(",", ":"), allow_nan=False, check_circular=False)
-    make = getattr(library, "c_make_encoder", None)
-    if make is None:  # a Python whose library has none
-        return made.encode
-    text = library.encode_basestring_ascii if ensure_ascii else library.encode_basestring
-    pieces = make(None, made.default, text, None, ":", ",", False, False, False)
-    return lambda value: "".join(pieces(value, 0))
+def compact(value: object) -> bytes:
+    """A value without cycles in UTF-8. Raises ValueError, TypeError and RecursionError for what is no JSON."""
+    written = _quick(value)
+    return _exact.encode(value).encode() if written is None else written
+
+
+def compact_ascii(value: object) -> str:
+    """The same in ASCII."""
+    written = _quick(value)
+    return _ascii.encode(value) if written is None or not written.isascii() else written.decode("ascii")
+
+
+def _quick(value: object) -> bytes | None:
+    """What orjson writes; None where it knows no way, or may have written NaN as `null`."""
+    try:
+        written = orjson.dumps(value, option=_OURS)
+    except TypeError:  # numbers of more than 64 bits, deep nesting, lone surrogates, keys that are no texts
+        return None
+    nulls = written.count(_NULL)
+    return written if not nulls or (type(value) is dict and [*value.values()].count(None) == nulls) else None

@@ -7,7 +7,7 @@ import re
 from typing import Final, Never, TypeAlias
 
 from gateway.bulk import AT_ONCE, is_bulky, why
-from gateway.compact import writer
+from gateway.compact import compact
 from gateway.model import Json
 
 Container: TypeAlias = dict[str, object] | list[object] | tuple[object, ...]
@@ -64,7 +64,7 @@ def read_json(decoder: json.JSONDecoder, text: str) -> Json:
 def dump(value: object) -> bytes:
     """JSON of a value that was checked for depth. Raises `NotExact` for NaN, infinities and lone surrogates."""
     try:
-        return _written(value).encode()
+        return compact(value)
     except UnicodeEncodeError:
         raise NotExact("a string has a lone surrogate") from None
     except (ValueError, TypeError) as error:
@@ -110,7 +110,6 @@ def _float(text: str) -> float:
     return number
 
 
-_written: Final = writer(ensure_ascii=False)
 _plain: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_constant)
 _careful: Final = json.JSONDecoder(
     object_pairs_hook=_unique, parse_constant=_constant, parse_int=_integer, parse_float=_float

@@ -103,7 +103,7 @@ def result(response: Response, written: Callable[[bytes], Json] = in_base64) -> 
     body_type, body = _body(response, content_type) if response.part is None else _part(response.body, content_type)
     content: dict[str, Json] = {
         "status": response.status,
-        "statusText": _PHRASE.sub("", response.reason_phrase),
+        "statusText": _phrase(response.reason_phrase),
         "url": response.url.encode(errors="replace").decode(),
         "ok": response.status < 300,
         "redirected": response.redirected,
@@ -154,6 +154,11 @@ def problem(refusal: Refusal, record_id: str, url: str) -> Response:
     )
     # ASCII, so that a detail with anything in it from outside is still valid UTF-8.
     return Response(refusal.status, headers, json.dumps(body).encode(), url, reason_phrase=title)
+
+
+@lru_cache(maxsize=64)
+def _phrase(said: str) -> str:
+    return _PHRASE.sub("", said)
 
 
 @recalled

@@ -16,7 +16,7 @@ from typing import Final, Protocol, TypeVar
 from aiohttp import web
 from mcp_types import SERVER_INFO_META_KEY
 
-from gateway.compact import writer
+from gateway.compact import compact_ascii
 from gateway.errors import Reason, Refusal
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.envelope import TOOL, Call, Calls, Fields, Heads, named
@@ -37,8 +37,6 @@ EVENTS: Final = {
     "x-accel-buffering": "no",
 }
 PING: Final = b": ping\r\n\r\n"
-
-_ascii: Final = writer(ensure_ascii=True)
 
 
 class Traced(Protocol):
@@ -104,7 +102,7 @@ class FastPath:
         self.silence = silence
         self._heads = Heads(hosts, origins)
         self._calls = Calls()
-        self._end = f'"_meta":{_ascii({SERVER_INFO_META_KEY: stamp})}}}}}'
+        self._end = f'"_meta":{compact_ascii({SERVER_INFO_META_KEY: stamp})}}}}}'
 
     def fits(self, fields: Fields) -> bool:
         """Whether these are the header fields of a request that may go this way."""
@@ -123,7 +121,7 @@ class FastPath:
         try:
             if call.tool != TOOL:
                 values = await self._catalog.relayed(call.tool, call.arguments, client)
-                return self._spliced(call.id, text_of(values), _ascii(values))
+                return self._spliced(call.id, text_of(values), compact_ascii(values))
             response = await self._catalog.http_request(call.arguments, client)
             if len(response.body) > LONG:
                 return await asyncio.to_thread(self._answer, call.id, response)
@@ -133,14 +131,14 @@ class FastPath:
         except Exception:  # the contract has a result for this
             log.exception("the call of %s failed", call.tool)
             failed = Refusal(Reason.INTERNAL, "The gateway failed at this call; its log says why.")
-        said = _ascii({"reason": failed.reason.value, "detail": failed.detail})
+        said = compact_ascii({"reason": failed.reason.value, "detail": failed.detail})
         return self._spliced(call.id, f"{failed.reason}: {failed.detail}", said, is_error=True)
 
     def _answer(self, id: str, response: Response) -> str:
         values, text, is_error = values_of(response, structured_arrives=False)
         # The text block is the same JSON, where it is not a refusal's words; in ASCII it is the same text too.
         same = text.isascii() and text.startswith("{")
-        return self._spliced(id, text, text if same else _ascii(values), is_error=is_error)
+        return self._spliced(id, text, text if same else compact_ascii(values), is_error=is_error)
 
     def _spliced(self, id: str, text: str, structured: str, *, is_error: bool = False) -> str:
         return (
@@ -196,5 +194,5 @@ async def closed(stream: web.StreamResponse, text: str) -> web.StreamResponse:
 def last_event(text: str) -> bytes:
     """The message as the last event of a stream: one line, whatever an upstream wrote."""
     if not text.isascii() or not text.isprintable():
-        text = _ascii(json.loads(text))
+        text = compact_ascii(json.loads(text))
     return f"event: message\r\ndata: {text}\r\n\r\n".encode("ascii")

@@ -12,7 +12,7 @@ from json.encoder import encode_basestring_ascii
 from math import isfinite
 from typing import BinaryIO, Final
 
-from gateway.compact import writer
+from gateway.compact import compact_ascii
 from gateway.model import AuditRecord, Json
 from gateway.quick import quick
 
@@ -23,7 +23,6 @@ LINE_START = b'{"v":1,"writer":"'
 """How every line begins."""
 
 _text: Final = encode_basestring_ascii
-_json: Final = writer(ensure_ascii=True)
 
 _BLOCK = 256 * 1024
 _TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
@@ -85,8 +84,8 @@ def chained(writer: str, seq: int, prev: str, record: AuditRecord, salt: str) ->
     what they said.
     """
     try:
-        fields = _json(record.fields if type(record.fields) is dict else dict(record.fields))
-        time = repr(record.time) if isfinite(record.time) else _json(record.time)  # as JSON writes it, in half the time
+        fields = compact_ascii(record.fields if type(record.fields) is dict else dict(record.fields))
+        time = repr(record.time) if isfinite(record.time) else compact_ascii(record.time)  # the first is quicker
         words = f'"id":{_text(record.id)},"phase":{_text(record.phase)},"time":{time}'
     except (TypeError, RecursionError) as error:
         raise ValueError(str(error)) from error
