@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from binascii import b2a_base64
 from typing import Final
 
+from gateway.base64url import base64url
+
 _AT_ONCE: Final = 4096
-_URL_SAFE: Final = bytes.maketrans(b"+/", b"-_")
 
 
 class Randomness:
@@ -27,7 +27,7 @@ class Randomness:
 
     def id(self) -> str:
         """128 bits as 22 characters (base64url, RFC 4648, section 5)."""
-        return b2a_base64(self.take(16), newline=False).translate(_URL_SAFE)[:22].decode("ascii")
+        return base64url(self.take(16))
 
     def hex(self, size: int) -> str:
         """`size` bytes in hex."""

@@ -9,6 +9,8 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Self
 
+from gateway.base64url import base64url
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
@@ -56,7 +58,7 @@ class Attempt:
     @property
     def challenge(self) -> str:
         """The PKCE code challenge, S256 (RFC 7636 4.2)."""
-        return _encoded(hashlib.sha256(self.verifier.encode()).digest())
+        return base64url(hashlib.sha256(self.verifier.encode()).digest())
 
     def has_state(self, given: str) -> bool:
         """Whether what came back belongs to this attempt."""
@@ -65,13 +67,9 @@ class Attempt:
 
 def attempt(key: bytes, issuer: str, to: str, now: float, *, fresh: bool = False) -> Attempt:
     """A new attempt; `issuer` is a number, `to` a path."""
-    told = f"{secrets.token_urlsafe(24)}.{int(now)}.{issuer}.{int(fresh)}.{_encoded(to.encode())}"
+    told = f"{secrets.token_urlsafe(24)}.{int(now)}.{issuer}.{int(fresh)}.{base64url(to.encode())}"
     return Attempt(f"{told}.{_derived(key, 'cookie', told)}", issuer, fresh, to, key)
 
 
 def _derived(key: bytes, purpose: str, text: str) -> str:
-    return _encoded(hmac.digest(key, f"{purpose}\n{text}".encode(), hashlib.sha256))
-
-
-def _encoded(raw: bytes) -> str:
-    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+    return base64url(hmac.digest(key, f"{purpose}\n{text}".encode(), hashlib.sha256))

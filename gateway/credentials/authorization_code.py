@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import urlencode
 
+from gateway.base64url import base64url
 from gateway.credentials.answers import Flow, failed
 from gateway.credentials.dpop import new_key
 from gateway.credentials.metadata import Endpoints, discover, endpoints
@@ -63,7 +64,7 @@ def authorization_url(spec: OAuth, tried: Attempt) -> Flow[str]:
         "client_id": spec.client.id,
         "redirect_uri": tried.redirect_uri,
         "state": tried.state,
-        "code_challenge": base64.urlsafe_b64encode(challenge).decode().rstrip("="),
+        "code_challenge": base64url(challenge),
         "code_challenge_method": "S256",
         **wanted(spec),
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import re
@@ -12,6 +11,7 @@ from typing import Final
 from joserfc import jwt
 from joserfc.jwk import ECKey
 
+from gateway.base64url import base64url
 from gateway.model import Headers, Json, Secret
 
 ALGORITHM: Final = "ES256"
@@ -44,7 +44,7 @@ def proof(
         claims["nonce"] = nonce
     if token is not None:
         digest = hashlib.sha256(token.reveal().encode()).digest()
-        claims["ath"] = base64.urlsafe_b64encode(digest).decode().rstrip("=")
+        claims["ath"] = base64url(digest)
     header = {"alg": ALGORITHM, "typ": "dpop+jwt", "jwk": jwk.as_dict(private=False)}
     return "dpop", jwt.encode(header, claims, jwk, algorithms=[ALGORITHM])
 

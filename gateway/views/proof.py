@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
 import secrets
+
+from gateway.base64url import base64url
 
 WINDOW = 128
 """How far behind the newest a number may arrive: calls of one view may overtake each other."""
@@ -25,7 +26,7 @@ class ViewKey:
 
     def reveal(self) -> str:
         """The key for the view, base64url without padding."""
-        return encode(self._key)
+        return base64url(self._key)
 
     def accepts(self, sequence: str, signature: str) -> bool:
         """Whether `signature` is right for `sequence`, and that number was not used before. Uses it up."""
@@ -33,7 +34,7 @@ class ViewKey:
             return False
         signing = self._signing.copy()  # the key is in it: half as dear as to begin with the key each time
         signing.update(sequence.encode())
-        expected = encode(signing.digest())
+        expected = base64url(signing.digest())
         return hmac.compare_digest(expected.encode(), signature.encode()) and self._use(int(sequence))
 
     def _use(self, number: int) -> bool:
@@ -53,8 +54,3 @@ def split(proof: str) -> tuple[str, str, str] | None:
     """View id, number and signature of a `_view` argument; None if it has another shape."""
     parts = proof.split(".") if len(proof) <= LONGEST and proof.isascii() else []
     return (parts[0], parts[1], parts[2]) if len(parts) == 3 else None
-
-
-def encode(value: bytes) -> str:
-    """Base64url without padding (RFC 4648, section 5)."""
-    return base64.urlsafe_b64encode(value).rstrip(b"=").decode("ascii")

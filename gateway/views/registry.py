@@ -16,7 +16,7 @@ from gateway.errors import Reason, Refusal
 from gateway.model import Caller, Door, Initiator, Principal, Secret, ViewTool
 from gateway.views.initiator import CLAIMED, Cause, Taint
 from gateway.views.precedence import Precedence
-from gateway.views.proof import encode, split
+from gateway.views.proof import split
 from gateway.views.relay import Relay
 from gateway.views.session import JsonObject, PageSession
 from gateway.views.shown import Shown, Tell
@@ -87,7 +87,7 @@ class Views:
         mine = [launch for launch, waiting in self._launches.items() if waiting.principal == principal]
         for launch in mine[: max(0, len(mine) - LAUNCHES + 1)]:
             del self._launches[launch]
-        opened = Opened(view=secrets.token_urlsafe(16), launch=Secret(encode(secrets.token_bytes(32))))
+        opened = Opened(view=secrets.token_urlsafe(16), launch=Secret(secrets.token_urlsafe(32)))
         self._launches[opened.launch.reveal()] = _Launch(opened.view, principal, app, now + LAUNCH_LIFE, chosen)
         return opened
 

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.views.proof import WINDOW, ViewKey, encode, split
+from gateway.base64url import base64url
+from gateway.views.proof import WINDOW, ViewKey, split
 
 
 def signature(key: ViewKey, sequence: str) -> str:
     """What a view would sign."""
     secret = base64.urlsafe_b64decode(key.reveal() + "=")
-    return encode(hmac.digest(secret, sequence.encode(), hashlib.sha256))
+    return base64url(hmac.digest(secret, sequence.encode(), hashlib.sha256))
 
 
 def test_each_number_is_good_once() -> None:

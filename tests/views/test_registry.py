@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
+from gateway.base64url import base64url
 from gateway.errors import Reason, Refusal
 from gateway.model import LOCAL, Door, Initiator
 from gateway.policy import parse_policy
-from gateway.views.proof import encode
 from gateway.views.registry import IDLE, LAUNCH_LIFE, LIVE, RELOAD, Views
 from gateway.views.view import AppRules, Attached
 from tests.clock import Clock
@@ -49,7 +49,7 @@ def proof(attached: Attached, number: int) -> str:
     """What the view would send along."""
     key = base64.urlsafe_b64decode(attached.key + "=")
     signature = hmac.digest(key, str(number).encode(), hashlib.sha256)
-    return f"{attached.view}.{number}.{encode(signature)}"
+    return f"{attached.view}.{number}.{base64url(signature)}"
 
 
 async def test_a_launched_view_is_proven(views: Views) -> None:
