@@ -7,7 +7,7 @@ import importlib
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from gateway.apps import with_snapshot
 from gateway.backends.asgi import Application, AsgiBackend
@@ -78,11 +78,14 @@ class Apps(Mapping[str, Running]):
     def __init__(self) -> None:
         self._now: Mapping[str, Running] = {}
         self._hosts: Mapping[str, Running] = {}
+        self._parts: list[_Part[Any]] = []
 
     def replace(self, apps: Mapping[str, Running]) -> None:
         """From now on these run; who took something out before keeps that to its end."""
         self._now = apps
         self._hosts = {app.host: app for app in apps.values()}
+        for part in self._parts:
+            part.taken_from(apps)
 
     def at(self, host: str) -> Running | None:
         """The app whose site answers at `host`, None where there is none."""
@@ -90,7 +93,10 @@ class Apps(Mapping[str, Running]):
 
     def part(self, take: Callable[[Running], T]) -> Mapping[str, T]:
         """One part of each app, as it is now whenever it is read."""
-        return _Part(self, take)
+        part = _Part(take)
+        part.taken_from(self._now)
+        self._parts.append(part)
+        return part
 
     def hosts(self, others: Mapping[str, T], take: Callable[[Running], T]) -> Mapping[str, T]:
         """The same by the hosts of their sites, beside `others`."""
@@ -112,18 +118,24 @@ class Apps(Mapping[str, Running]):
 
 
 class _Part(Mapping[str, T], Generic[T]):
-    def __init__(self, apps: Apps, take: Callable[[Running], T]) -> None:
-        self._apps = apps
+    """Kept ready: each request looks into several."""
+
+    def __init__(self, take: Callable[[Running], T]) -> None:
         self._take = take
+        self._now: Mapping[str, T] = {}
+
+    def taken_from(self, apps: Mapping[str, Running]) -> None:
+        """These run from now on."""
+        self._now = {id: self._take(app) for id, app in apps.items()}
 
     def __getitem__(self, key: str) -> T:
-        return self._take(self._apps[key])
+        return self._now[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._apps)
+        return iter(self._now)
 
     def __len__(self) -> int:
-        return len(self._apps)
+        return len(self._now)
 
 
 class _Hosts(Mapping[str, T], Generic[T]):

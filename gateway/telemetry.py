@@ -119,10 +119,9 @@ class Metrics:
             look()
         return generate_latest(self.registry)
 
-    def refused(self, app: str, door: str | None, reason: str | None) -> None:
+    def refused(self, app: str, door: str, reason: str) -> None:
         """The gateway answered itself; what is no reason of ours counts as `other`."""
-        if reason is not None:
-            self.refusals.labels(app, door or "", reason if reason in _REASONS else "other").inc()
+        self.refusals.labels(app, door, reason if reason in _REASONS else "other").inc()
 
 
 def level(gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:

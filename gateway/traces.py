@@ -135,16 +135,27 @@ class Tracer:
     def __init__(self, provider: otel.TracerProvider | None = None, randomness: Randomness | None = None) -> None:
         self._tracer = otel.get_tracer("webmcp-gateway", tracer_provider=provider)
         self._provided = provider is not None
+        self._look_at = 0.0
         self._randomness = randomness or Randomness()
 
     def start(self, name: str, parent: Trace | None) -> Span:
         """A span below `parent`, or at the root of a new trace."""
-        if self._provided or not isinstance(otel.get_tracer_provider(), otel.ProxyTracerProvider):
+        if self._is_provided():
             around = _context(parent) if parent is not None else context.Context()
             span = self._tracer.start_span(name, around, kind=otel.SpanKind.SERVER)
             if span.is_recording():
                 return Span(self._tracer, span, _trace(span.get_span_context()), wanted=True)
         return Span(self._tracer, None, self._unrecorded(parent), wanted=parent is not None)
+
+    def _is_provided(self) -> bool:
+        """Whether anybody may collect spans. A program around the gateway may begin with that later: look each second.
+
+        To ask the library each time costs as much as all else here.
+        """
+        if not self._provided and (now := time.monotonic()) >= self._look_at:
+            self._look_at = now + 1.0
+            self._provided = not isinstance(otel.get_tracer_provider(), otel.ProxyTracerProvider)
+        return self._provided
 
     def _unrecorded(self, parent: Trace | None) -> Trace:
         """A place in the trace of `parent`, or in a new one, which nobody collects."""

@@ -223,6 +223,7 @@ def _is_name(name: str) -> bool:
     return NAME.match(name.encode()) is not None
 
 
+@lru_cache(maxsize=256)
 def place(text: str) -> tuple[Origin, str, str]:
     """Where a URL leads: the origin, its `Host` field, and path and query as they are. Raises `Refusal`."""
     parts = _URL.match(text)

@@ -81,7 +81,7 @@ class Sent:
     fast: Fast[Any] | None = None
     principal: Principal | None = None
     until: float = 0.0
-    """When it is to be asked again who sends it, on the clock of the event loop."""
+    """When it is to be asked again who sends it, on the monotonic clock."""
 
 
 class Gate(Protocol):
@@ -148,7 +148,7 @@ class Fronts:
 
     def _swept(self) -> None:
         loop = asyncio.get_running_loop()
-        now = loop.time()
+        now = time.monotonic()
         for front in tuple(self.open):
             if front.trickles(now - HEAD_WITHIN) or front.takes_nothing(now):
                 front.transport.abort()
@@ -163,7 +163,7 @@ class Front(asyncio.Protocol):
     def __init__(self, fronts: Fronts) -> None:
         self.running: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
-        self.since = self._loop.time()
+        self.since = time.monotonic()
         self._fronts = fronts
         self._behind: web.RequestHandler | None = None
         self._lent: int | None = 0
@@ -222,7 +222,7 @@ class Front(asyncio.Protocol):
         self._full = True
 
     def resume_writing(self) -> None:
-        self._full, self._taken = False, self._loop.time()
+        self._full, self._taken = False, time.monotonic()
         if self._behind is not None:
             self._behind.resume_writing()
         elif self.running is None:
@@ -265,7 +265,7 @@ class Front(asyncio.Protocol):
 
     def _take(self, data: bytes) -> None:
         """Begin with the request that `data` begins with; hand over what is another's."""
-        self.since = self._loop.time()
+        self.since = time.monotonic()
         self._kept = b""
         end = data.find(_END) + len(_END)
         sent = self._sent(data[:end]) if 4 <= end <= LONGEST_HEAD and not self._fronts.draining else None
@@ -308,12 +308,12 @@ class Front(asyncio.Protocol):
 
     async def _principal(self, sent: Sent) -> Principal | None:
         """Who calls, and may; None where the guard has something to say."""
-        if self._loop.time() >= sent.until:
+        if time.monotonic() >= sent.until:
             asked = Plain("POST", sent.head.headers, self._remote)
             found = sent.principal = await self._fronts.gate.caller(asked, sent.head.mount)
             self._known = self._known or found is not None
             ends = found.expires if found is not None else None
-            sent.until = self._loop.time() + (LOOK if ends is None else min(LOOK, ends - time.time()))
+            sent.until = time.monotonic() + (LOOK if ends is None else min(LOOK, ends - time.time()))
         return sent.principal
 
     async def _carry(self, fast: Fast[Any], call: Traced, sent: Sent, data: bytes, size: int) -> None:
@@ -338,7 +338,7 @@ class Front(asyncio.Protocol):
         self.running = None
         if head.last:
             self._transport.close()
-        self.since = self._loop.time()
+        self.since = time.monotonic()
         if len(data) > size or self._kept:
             self._kept = data[size:] + self._kept
         self._go_on()
@@ -361,7 +361,7 @@ class Front(asyncio.Protocol):
         if self._lent is not None:
             self._lent = self._lent + 1 if whole else None
         if not whole and not self._reads and self._head_since is None:
-            self._head_since = self._loop.time()
+            self._head_since = time.monotonic()
             # What a request whose head came before the last answer was done sends now is its body.
             self._head_size, self._head_end = 0, b"" if _FIRST_LINE.match(data) else _END
         if self._head_since is not None and self._is_too_long(data):

@@ -48,9 +48,9 @@ class Idempotency:
         Raises `Refusal`: `bad-request` for what is no key, `idempotency-conflict` for one that stands for another
         request, or that cannot be looked up at present.
         """
-        given = [value for name, value in leg.canonical.headers if name in _NAMES]
         if leg.canonical.method in SAFE_METHODS:
             return leg
+        given = [value for name, value in leg.canonical.headers if name in _NAMES]
         if not given:
             return replace(leg, key=secrets.token_urlsafe(24)) if leg.obligations.idempotent else leg
         if len(given) > 1 or len(given[0]) > LONGEST or not _KEY.fullmatch(given[0]):

@@ -37,7 +37,7 @@ class Leg:
     @property
     def streams(self) -> bool:
         """Whether its answer may leave before it is whole; values can be masked in a whole answer only."""
-        return self.request.stream and self.obligations.stream and not self.obligations.mask
+        return self.request.stream and self.decision.obligations.stream and not self.decision.obligations.mask
 
 
 async def decided(
@@ -52,6 +52,7 @@ async def decided(
     else:
         canonical = canonicalise(policy, request, backend)
     decision = decide(policy, canonical, caller, now)
+    obligations = decision.obligations
     record.note(
         method=canonical.method,
         url=canonical.url,
@@ -64,10 +65,10 @@ async def decided(
     record.mark("decide")
     if decision.effect is Effect.DENY:
         raise decision.refusal()
-    if decision.obligations.reported:
+    if obligations.reported:
         record.report(*decision.reasons)
-    if len(canonical.body) > decision.obligations.request_limit:
-        limit = decision.obligations.request_limit
+    if len(canonical.body) > obligations.request_limit:
+        limit = obligations.request_limit
         raise Refusal(Reason.REQUEST_TOO_LARGE, f"The body has {len(canonical.body)} bytes; {limit} are allowed here.")
     return Leg(request, canonical, decision)
 

@@ -35,7 +35,7 @@ class Limiter:
         self._quotas = quotas
         self._clock = clock
         self._now = now
-        self._buckets: dict[str, float] = {}
+        self._buckets: dict[tuple[str, ...], float] = {}
 
     async def take(self, obligations: Obligations, caller: Caller) -> tuple[str, ...]:
         """Count one call. Raises `Refusal` (`rate-limited`, `quota-exceeded`) with what to wait.
@@ -56,10 +56,11 @@ class Limiter:
         if not limits:
             return
         now = self._clock()
-        taken: dict[str, float] = {}
+        taken: dict[tuple[str, ...], float] = {}
         for limit in limits:
             bucket = limit.key(caller)
-            outcome = take(taken.get(bucket, self._buckets.get(bucket, 0.0)), now, limit.rate)
+            before = taken[bucket] if bucket in taken else self._buckets.get(bucket, 0.0)
+            outcome = take(before, now, limit.rate)
             if not outcome.allowed:
                 raise _limited(limit, outcome.retry_after)
             taken[bucket] = outcome.tat

@@ -38,7 +38,8 @@ class Measure:
                 return
             case _:
                 return
-        metrics.refused(app, door, _word(fields, "reason") or None)
+        if reason := _word(fields, "reason"):
+            metrics.refused(app, door, reason)
         metrics.request_seconds.add(seconds, kind, app)
         for step, took in timing.items():
             metrics.step_seconds.add(took, kind, step)

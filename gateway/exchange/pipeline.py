@@ -144,8 +144,9 @@ class Exchange:
         if app is None:
             gone = Refusal(Reason.CONNECTION_LOST, "This app is no longer served here.")
             return await self.refuse(gone, caller, request.method, request.url)
-        own = app.files and await _own(app, request)
-        if own:
+        file = _own(app, request) if app.files else None
+        own = await asyncio.to_thread(own_file, *file) if file is not None else None
+        if own is not None:
             return own
         policy = app.policy
         safe, after = request.method.upper() in SAFE_METHODS, parked.question.id if parked is not None else None
@@ -208,16 +209,19 @@ class Exchange:
         raise denied(f"The backend redirects more than {HOPS} times.")
 
 
-async def _own(app: Guarded, request: Request) -> Response | None:
+def _own(app: Guarded, request: Request) -> tuple[Path, str, str, int] | None:
     """A file of the app's own site: it is the app, not something that a policy guards."""
-    method, path = request.method.upper(), request.url.partition("?")[0]
-    if method not in ("GET", "HEAD") or path not in app.files:
+    file = app.files.get(request.url.partition("?")[0])
+    method = request.method.upper()
+    if file is None or method not in ("GET", "HEAD"):
         return None
-    return await asyncio.to_thread(own_file, app.files[path], method, request.url, app.policy.defaults.response_limit)
+    return file, method, request.url, app.policy.defaults.response_limit
 
 
 def _came(request: Request) -> Trace | None:
     """The trace that the app itself is in, as its request says."""
+    if not request.headers:
+        return None
     said = {name: value for name, value in request.headers if name in ("traceparent", "tracestate")}
     return read_trace(said.get("traceparent"), said.get("tracestate")) if said else None
 

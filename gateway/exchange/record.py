@@ -80,6 +80,7 @@ class Record:
             "trace": span.trace.id,
         }
         self._recorder = recorder
+        self._recording = span.recording
         self.reported: list[str] = []
         self._timing: dict[str, float] = {}
         self._since = self._began = time.perf_counter()
@@ -102,9 +103,10 @@ class Record:
     def mark(self, step: str) -> None:
         """The step named `step` ends now; a step that comes again adds to what it took."""
         now = time.perf_counter()
-        self._timing[step] = self._timing.get(step, 0.0) + now - self._since
-        if self.span.recording:
-            self.span.step(step, now - self._since)
+        took, timing = now - self._since, self._timing
+        timing[step] = timing[step] + took if step in timing else took
+        if self._recording:
+            self.span.step(step, took)
         self._since = now
 
     async def open(self, *, lasting: bool = True, binding: bool = True) -> None:
@@ -123,11 +125,11 @@ class Record:
         if self._closed:
             return
         self._closed = True
-        timing: Json = {step: round(1000 * took, 3) for step, took in self._timing.items()}
+        timing: Json = {step: int(1e6 * took + 0.5) / 1000 for step, took in self._timing.items()}
         self.note(status=status, reason=reason, detail=detail, timing=timing)
         seconds = time.perf_counter() - self._began
         self._recorder.measure.closed(self.kind, self.fields, self._timing, seconds)
-        if self.span.recording:
+        if self._recording:
             self.span.note({f"gateway.{name}": self.fields.get(name) for name in TRACED} | {"gateway.record": self.id})
             self.span.end(failed=status >= 500)
         await self._recorder.write(self, "outcome")

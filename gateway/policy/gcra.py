@@ -22,8 +22,7 @@ class Taken(NamedTuple):
 
     allowed: bool
     tat: float
-    retry_after: float
-    remaining: int
+    retry_after: float = 0.0
 
 
 def take(tat: float, now: float, rate: Rate) -> Taken:
@@ -36,5 +35,5 @@ def take(tat: float, now: float, rate: Rate) -> Taken:
     arrival = (tat if tat > now else now) + interval
     early = arrival - rate.period - now
     if early > interval / 100:
-        return Taken(False, tat, early, 0)
-    return Taken(True, arrival, 0.0, int((rate.period - (arrival - now)) / interval + 0.01))
+        return Taken(False, tat, early)
+    return Taken(True, arrival)

@@ -62,10 +62,9 @@ class Limit:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_named", f"{self.scope}\n{self.rate.count}/{self.rate.period:g}")
 
-    def key(self, caller: Caller) -> str:
+    def key(self, caller: Caller) -> tuple[str, ...]:
         """The name of the bucket for `caller`. Per view without a proven view counts per principal."""
-        per, subject = _subject(self.per, caller)
-        return f"{caller.app}\n{self._named}\n{per}\n{subject}"
+        return (caller.app, self._named, *_subject(self.per, caller))
 
 
 @dataclass(frozen=True, slots=True)
