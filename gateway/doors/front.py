@@ -75,10 +75,11 @@ class Plain:
 
 @dataclass(slots=True)
 class Sent:
-    """A head that a client sends again and again: the fast path that it fits, and who sent it, as far as known."""
+    """A head that a client sends again and again: the fast path and the tool that it fits, and who sent it."""
 
     head: Head
     fast: Fast[Any] | None = None
+    tool: bytes = b""
     principal: Principal | None = None
     until: float = 0.0
     """When it is to be asked again who sends it, on the monotonic clock."""
@@ -281,7 +282,7 @@ class Front(asyncio.Protocol):
             self._pieces += 1
             if self._pieces >= PIECES:
                 self._hand_over(data)
-        elif (call := fast.read(sent.head.raw, data[end:size])) is None:
+        elif (call := fast.read(sent.tool, data[end:size])) is None:
             self._hand_over(data)
         else:
             self._pieces = 0
@@ -303,7 +304,8 @@ class Front(asyncio.Protocol):
         """The fast path that this head may go."""
         fast = self._fronts.gate.fast(sent.head.mount)
         if fast is not sent.fast:
-            sent.fast = fast if fast is not None and fast.fits(sent.head.raw) else None
+            tool = fast.tool(sent.head.raw) if fast is not None else None
+            sent.fast, sent.tool = (fast, tool) if tool is not None else (None, b"")
         return sent.fast
 
     async def _principal(self, sent: Sent) -> Principal | None:

@@ -78,7 +78,6 @@ class Heads:
     """
 
     def __init__(self, hosts: Collection[str], origins: Collection[str], tools: Collection[str] | None = TOOLS) -> None:
-        self._named = tools is not None
         self._values = {
             **_EXPECTED,
             **({b"mcp-name": frozenset(tool.encode() for tool in tools)} if tools is not None else {}),
@@ -86,26 +85,20 @@ class Heads:
             b"origin": frozenset(origin.encode() for origin in origins),
         }
 
-    def fit(self, fields: Fields) -> bool:
-        """Whether these are the header fields of such a request, each of them once."""
+    def tool(self, fields: Fields) -> bytes | None:
+        """The tool that the header fields of such a request name; None for others, or where one is there twice."""
         seen: dict[bytes, bytes] = {}
         for raw, value in fields:
             name = raw.lower()
             if name in seen or name in _ASIDE or name.startswith(b"mcp-param-"):
-                return False
+                return None
             seen[name] = value
-        if not self._named and b"mcp-name" not in seen:
-            return False
         for name, values in self._values.items():
             if seen.get(name) not in values and not (name == b"origin" and name not in seen):
-                return False
+                return None
         length = seen.get(b"content-length", b"")
-        return length.isdigit() and len(length) < 8 and int(length) <= LARGEST and _accepts(seen.get(b"accept", b""))
-
-
-def named(fields: Fields) -> bytes:
-    """The tool that the header fields of a request name."""
-    return next((value for name, value in fields if name.lower() == b"mcp-name"), b"")
+        short = length.isdigit() and len(length) < 8 and int(length) <= LARGEST
+        return seen.get(b"mcp-name") if short and _accepts(seen.get(b"accept", b"")) else None
 
 
 class Calls:
@@ -115,7 +108,7 @@ class Calls:
         self._clients: dict[bytes, bool] = {}
 
     def read(self, body: bytes, name: bytes) -> Call | None:
-        """The call of the tool `name` in `body`, None for anything that the SDK has to judge."""
+        """The call of the tool `name` in `body`; None for anything that the SDK has to judge."""
         try:
             message = read_json(decoder, body.decode())
         except (ValueError, RecursionError):

@@ -19,7 +19,7 @@ from mcp_types import SERVER_INFO_META_KEY
 from gateway.compact import compact_ascii
 from gateway.errors import Reason, Refusal
 from gateway.mcp.catalog import Catalog
-from gateway.mcp.envelope import TOOL, Call, Calls, Fields, Heads, named
+from gateway.mcp.envelope import TOOL, Call, Calls, Fields, Heads
 from gateway.mcp.ports import Client
 from gateway.mcp.results import LONG, text_of, values_of
 from gateway.model import Json, Principal, Response
@@ -55,12 +55,12 @@ class Fast(Protocol[C]):
     @property
     def silence(self) -> float: ...
 
-    def fits(self, fields: Fields) -> bool:
-        """Whether these are the header fields of a request that may go this way."""
+    def tool(self, fields: Fields) -> bytes | None:
+        """The tool that the header fields of a request name which may go this way; None for others."""
         ...
 
-    def read(self, fields: Fields, body: bytes) -> C | None:
-        """The call in `body`; None where the request must go the long way. Then nothing was done."""
+    def read(self, tool: bytes, body: bytes) -> C | None:
+        """The call of `tool` in `body`; None where the request must go the long way. Then nothing was done."""
         ...
 
     async def message(self, call: C, principal: Principal) -> tuple[str, int]:
@@ -70,10 +70,10 @@ class Fast(Protocol[C]):
 
 async def answered(fast: Fast[C], request: web.Request, principal: Principal) -> web.StreamResponse | None:
     """The answer; None where the request must go the long way. Then nothing was done, and its body is kept."""
-    fields = request.raw_headers
-    if request.method != "POST" or not fast.fits(fields):
+    tool = fast.tool(request.raw_headers) if request.method == "POST" else None
+    if tool is None:
         return None
-    call = fast.read(fields, await request.read())
+    call = fast.read(tool, await request.read())
     if call is None:
         return None
     silence = Silence(request, fast.silence)
@@ -104,13 +104,13 @@ class FastPath:
         self._calls = Calls()
         self._end = f'"_meta":{compact_ascii({SERVER_INFO_META_KEY: stamp})}}}}}'
 
-    def fits(self, fields: Fields) -> bool:
-        """Whether these are the header fields of a request that may go this way."""
-        return self._heads.fit(fields)
+    def tool(self, fields: Fields) -> bytes | None:
+        """The tool that the header fields of a request name which may go this way; None for others."""
+        return self._heads.tool(fields)
 
-    def read(self, fields: Fields, body: bytes) -> Call | None:
-        """The call in `body`; None where the request must go the long way."""
-        return self._calls.read(body, named(fields))
+    def read(self, tool: bytes, body: bytes) -> Call | None:
+        """The call of `tool` in `body`; None where the request must go the long way."""
+        return self._calls.read(body, tool)
 
     async def message(self, call: Call, principal: Principal) -> tuple[str, int]:
         """The JSON-RPC message that answers, and its status. As the catalog does, it has a result for every failure."""

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gateway.mcp.envelope import Calls, Heads, named
+from gateway.mcp.envelope import Calls, Heads
 from gateway.mcp.upstreams.fast import UpstreamFast
 from tests.attacks.wire import WireAnswer, exchange, written
 from tests.mcp.fakes import HELD, Mount, Served
@@ -59,8 +59,8 @@ def test_the_fast_path_takes_what_is_usual_alone(case: Case) -> None:
     fields = tuple((name.encode(), value.encode("latin-1")) for name, value in case.head)
     heads = Heads((HOST,), ("http://console.test",))
     length = (b"content-length", b"%d" % len(case.body))
-    fits = case.method == "POST" and heads.fit((*fields, length))
-    taken = fits and Calls().read(case.body, named(fields)) is not None
+    tool = heads.tool((*fields, length)) if case.method == "POST" else None
+    taken = tool is not None and Calls().read(case.body, tool) is not None
     assert taken is case.fast
 
 
@@ -109,6 +109,6 @@ def test_a_client_that_describes_itself_too_deeply_is_left_to_the_sdk() -> None:
     sys.setrecursionlimit(10_000)
     try:
         assert Calls().read(body, b"http_request") is None
-        assert upstream.read(((b"mcp-name", b"http_request"),), body) is None
+        assert upstream.read(b"http_request", body) is None
     finally:
         sys.setrecursionlimit(limit)

@@ -30,7 +30,6 @@ from gateway.mcp.envelope import (
     decoder,
     description_key,
     id_text,
-    named,
 )
 from gateway.mcp.fast import SILENCE
 from gateway.mcp.tools import shows_apps
@@ -89,13 +88,13 @@ class UpstreamFast:
         self._clients: dict[bytes, _Client | None] = {}
         self._mirrors = Mirrors()
 
-    def fits(self, fields: Fields) -> bool:
-        """Whether these are the header fields of a request that may go this way."""
-        return self._heads.fit(fields)
+    def tool(self, fields: Fields) -> bytes | None:
+        """The tool that the header fields of a request name which may go this way; None for others."""
+        return self._heads.tool(fields)
 
-    def read(self, fields: Fields, body: bytes) -> ToolCall | None:
-        """The call in `body`; None where the request must go the long way. Then nothing was done."""
-        message = self._read(body, named(fields))
+    def read(self, tool: bytes, body: bytes) -> ToolCall | None:
+        """The call of `tool` in `body`; None where the request must go the long way. Then nothing was done."""
+        message = self._read(body, tool)
         if message is None:
             return None
         params: Message = message["params"]
