@@ -119,12 +119,17 @@ def _expects_expression(previous: Token | None, after_head: bool) -> bool:
 
 
 _WORKER = re.compile(r"\bnew\s+(?:Shared)?Worker\s*\(")
+_NAMED_FILE = re.compile(r"""["'`](?!data:|blob:)[^$]*\Z""")
+WORKER_FILE = (
+    "starts a worker of another file, which a packed app cannot: build that into the script, in Vite with "
+    "?worker&inline, and let the page go on without where its host blocks workers"
+)
 _REMEDY = 'write <script type="module">, or build the app with a bundler and pack what that wrote'
 
 
 def import_problems(text: Text, code: str) -> list[Problem]:
-    """Each import of another file in `code`: one HTML file has no other that it could load."""
-    if "import" not in code and "from" not in code:
+    """Each import of another file in `code`, or worker of one: one HTML file has no other that it could load."""
+    if not any(word in code for word in ("import", "from", "Worker")):
         return []
     found = [token for token in tokens(code) if token.kind is not Kind.COMMENT]
     problems: list[Problem] = []
@@ -133,6 +138,8 @@ def import_problems(text: Text, code: str) -> list[Problem]:
         after = found[index + 1] if index + 1 < len(found) else None
         if token.kind is not Kind.WORD or after is None or before in (".", "?."):
             continue
+        if token.text == "new" and _is_worker_file([one.text for one in found[index + 1 : index + 7]]):
+            problems.append(text.problem(token.start, WORKER_FILE))
         if token.text == "import" and _is_import(before, after, found, index):
             problems.append(text.problem(token.start, f"imports another file, which a packed app cannot: {_REMEDY}"))
         if token.text == "from" and before in ("}", "*") and _is_string(after) and _exports(found, index):
@@ -142,8 +149,16 @@ def import_problems(text: Text, code: str) -> list[Problem]:
     return problems
 
 
+def _is_worker_file(words: list[str]) -> bool:
+    """Whether this stands behind `new`: a worker whose script is named there."""
+    if words[:1] not in (["Worker"], ["SharedWorker"]):
+        return False
+    named = words[5:6] if words[2:5] == ["new", "URL", "("] else words[2:3]
+    return words[1:2] == ["("] and bool(named) and _NAMED_FILE.match(named[0]) is not None
+
+
 def worker_problems(text: Text, code: str) -> list[Problem]:
-    """The first worker that `code` starts: hosts block them, and many libraries go on without."""
+    """The first worker that `code` starts, of no file: hosts block them, and many libraries go on without."""
     found = _WORKER.search(code)
     return [text.problem(found.start(), "starts a worker, which hosts block")] if found is not None else []
 

@@ -385,12 +385,35 @@ def test_scripts_that_no_browser_can_read_are_noted(tmp_path: Path) -> None:
 
 def test_workers_are_noted_with_their_places(tmp_path: Path) -> None:
     """The first of each script: the page may go on without, so that it is no error."""
-    page = "<script>\n  f(new  Worker('w.js')); new Worker('x.js')</script><script type=module src=m.js></script>"
-    resource = packed(tmp_path, index__html=page, m__js="new SharedWorker(url); newWorker()")
+    page = "<script>\n  f(new  Worker(url)); new Worker(u)</script><script type=module src=m.js></script>"
+    resource = packed(tmp_path, index__html=page, m__js="new SharedWorker('data:,1'); newWorker('x.js')")
     assert [note.removeprefix(f"{tmp_path}/") for note in resource.notes[1:]] == [
         "index.html:2:5: starts a worker, which hosts block",
         "m.js:1:1: starts a worker, which hosts block",
     ]
+
+
+@pytest.mark.parametrize(
+    "started",
+    [
+        "new Worker('w.js')",
+        "new SharedWorker(`w.js`, {type: 'module'})",
+        "new Worker(new URL('w.js', location.href))",
+        "new Worker(new URL('w.js', import.meta.url))",
+        "new Worker(\n'/assets/w.js')",
+    ],
+)
+def test_a_worker_of_another_file_is_an_error_with_its_place(tmp_path: Path, started: str) -> None:
+    """In scripts of the page, linked ones and what those import: none of them could load it."""
+    scripts = {"c__js": f"\n {started}", "m__js": f"\n {started}", "n__js": "import './o.js'", "o__js": f"\n {started}"}
+    page = "<script src=c.js></script><script type=module src=m.js></script><script type=module src=n.js></script>"
+    files = {name: text for name, text in scripts.items() if name != "c__js" or "import.meta" not in started}
+    page = page if "c__js" in files else page.partition("</script>")[2]
+    with pytest.raises(DocumentError) as refused:
+        packed(tmp_path, index__html=page, **files)
+    told = [(problem.file.rpartition("/")[2], problem.line, problem.column) for problem in refused.value.problems]
+    assert told == [(name, 2, 2) for name in ("c.js", "m.js", "o.js") if name.replace(".", "__") in files]
+    assert all("starts a worker of another file" in problem.message for problem in refused.value.problems)
 
 
 def test_what_the_backend_has_stays_where_it_is(tmp_path: Path) -> None:

@@ -39,6 +39,11 @@ const INLINE = "\0inline:";
 /** What Vite writes for the files that belong to a part of the app which is loaded later. */
 const VITE_FILES = /(__vite__mapDeps\s*=\s*\([^]*?m\.f\s*=\s*)(\[[^\]]*\])([^]*?=>\s*)i\.map\(\s*i\s*=>\s*d\[i\]\s*\)/g;
 
+/** As `gateway/apps/scripts.py` says it of scripts that are not linked. */
+const WORKER_FILE =
+  "starts a worker of another file, which a packed app cannot: build that into the script, in Vite with " +
+  "?worker&inline, and let the page go on without where its host blocks workers";
+
 class Unpackable extends Error {}
 
 export async function bundle(job: Job): Promise<Bundled> {
@@ -109,6 +114,10 @@ export async function bundle(job: Job): Promise<Bundled> {
         return null; // rollup says the same with its place
       }
       for (const node of imports(tree)) {
+        if (node.type === "NewExpression") {
+          if (isWorkerOfFile(node)) report(id, code, node.start, WORKER_FILE);
+          continue;
+        }
         const source = node.source;
         if (!source) continue;
         const name = nameOf(source);
@@ -170,7 +179,7 @@ function mappedBy(map: Record<string, string>, source: string): string | undefin
   return longest === undefined ? undefined : posix.join(map[longest] ?? "", source.slice(longest.length));
 }
 
-/** Every node that names another file. */
+/** Every node that may name another file. */
 function* imports(tree: ProgramNode): Generator<Node> {
   const waiting: unknown[] = [tree];
   while (waiting.length > 0) {
@@ -178,7 +187,7 @@ function* imports(tree: ProgramNode): Generator<Node> {
     if (Array.isArray(node)) {
       waiting.push(...node);
     } else if (typeof node === "object" && node !== null && "type" in node) {
-      if (/^(Import(Declaration|Expression)|Export(Named|All)Declaration)$/.test(String(node.type))) yield node as Node;
+      if (/^(Import(Declaration|Expression)|Export(Named|All)Declaration|NewExpression)$/.test(String(node.type))) yield node as Node;
       waiting.push(...Object.values(node));
     }
   }
@@ -189,6 +198,20 @@ function nameOf(source: NonNullable<Node["source"]>): string | undefined {
   if (source.type === "Literal") return String(source.value);
   const { quasis } = source as unknown as { quasis?: { value: { cooked: string } }[] };
   return source.type === "TemplateLiteral" && quasis?.length === 1 ? quasis[0]?.value.cooked : undefined;
+}
+
+/** Whether a `new …` starts a worker whose script is named there. */
+function isWorkerOfFile(node: Node): boolean {
+  const [script] = argumentsOf(node, /^(Shared)?Worker$/);
+  const named = script?.type === "NewExpression" ? argumentsOf(script, /^URL$/)[0] : script;
+  const name = named && nameOf(named as NonNullable<Node["source"]>);
+  return typeof name === "string" && !/^(data|blob):/.test(name);
+}
+
+/** What a `new` of that name is given. */
+function argumentsOf(node: Node, callee: RegExp): Node[] {
+  const { name } = node["callee"] as { name?: string };
+  return name !== undefined && callee.test(name) ? (node["arguments"] as Node[]) : [];
 }
 
 function firstLine(message: string): string {
