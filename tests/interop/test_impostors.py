@@ -12,6 +12,7 @@ from mcp import Client
 from mcp.client import advertise
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
 
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
 from tests.interop.serving import over_http
@@ -139,3 +140,50 @@ async def test_nothing_of_an_upstream_leads_to_the_app_of_another(tmp_path: Path
             told = [*tools, await client.call_tool("up_t0"), await client.get_prompt("up_p")]
     said = [each.model_dump_json(by_alias=True) for each in told]
     assert [OTHERS.findall(text) for text in said if OTHERS.search(text)] == []
+
+
+JUNK: tuple[Any, ...] = (None, 7, "", "EVIL", [], {}, [[]], [{}], [None], {"a": []}, ["EVIL", {}], True)
+WHOM = [("app", "app"), (["app", {}], "app"), (["model", []], "model"), ([[]], ""), ({}, ""), (7, ""), ([], "")]
+"""What a tool may say of who may call it, and who that is."""
+
+
+def babbler() -> Server[Any]:
+    """A server whose tools and resources say nonsense of apps."""
+    uis: list[Any] = [*JUNK, *({key: one} for key in ("resourceUri", "visibility", "csp") for one in JUNK)]
+    metas = [{"ui": ui} for ui in uis] + [{"ui/resourceUri": one} for one in JUNK]
+    tools = {f"t{number}": meta for number, meta in enumerate(metas)}
+    tools |= {f"w{number}": {"ui": {"visibility": said}} for number, (said, _) in enumerate(WHOM)}
+
+    async def list_tools(_: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        listed = [types.Tool(name=name, input_schema={"type": "object"}, _meta=meta) for name, meta in tools.items()]
+        return types.ListToolsResult(tools=listed)
+
+    async def call_tool(_: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        return types.CallToolResult(content=[types.TextContent(type="text", text="ran")], _meta=tools[params.name])
+
+    return Server[Any]("babbler", on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_nonsense_about_apps_harms_nobody(tmp_path: Path, mode: str) -> None:
+    """Lists arrive whole, and a tool is for those alone whom it names."""
+    async with over_http(babbler()) as url:
+        extra = f'upstreams:\n  up: {{url: "{url}", network: private}}\n'
+        async with running(tmp_path, extra=extra) as world:
+            for mount, prefix in (("/up", ""), ("", "up_")):
+                for extensions in (UI, []):
+                    async with Client(f"{world.url}/mcp{mount}", mode=mode, extensions=extensions) as client:
+                        names = {tool.name for tool in (await client.list_tools()).tools}
+                        assert f"{prefix}t0" in names
+                        for number, (said, whom) in enumerate(WHOM):
+                            name, may = f"{prefix}w{number}", whom == "model" or (whom == "app" and bool(extensions))
+                            assert (name in names) is may, said
+                            assert await runs(client, name) is may, said
+
+
+async def runs(client: Client, name: str) -> bool:
+    """Whether the tool is called."""
+    try:
+        return not (await client.call_tool(name)).is_error
+    except MCPError:
+        return False

@@ -202,6 +202,8 @@ def _traced(params: Message, trace: Trace) -> Message:
 
 def _check_visible(client: UpstreamClient, tool: Message | None, name: str) -> None:
     visible = listing.visibility(tool)
+    if not visible:
+        raise Refusal(Reason.POLICY_DENIED, f"The tool {name[:128]!r} is for nobody: its upstream names no caller.")
     if client.caller is not None and "app" not in visible:
         raise Refusal(Reason.POLICY_DENIED, f"The tool {name[:128]!r} is not for apps.")
     if client.caller is None and "model" not in visible and not client.is_app:

@@ -66,10 +66,12 @@ def held_back(rule: ToolRule, tool: Mapping[str, Any]) -> bool:
 
 
 def visibility(tool: Mapping[str, Any] | None, default: frozenset[str] = BOTH) -> frozenset[str]:
-    """Who may call a tool: `model`, `app` or both; `default` is what it means to say nothing."""
-    ui = ui_of(tool)
-    said = ui.get("visibility")
-    return frozenset(word for word in said if word in BOTH) if isinstance(said, list) else default
+    """Who may call a tool: `model`, `app`, both or nobody; `default` is what it means to say nothing."""
+    said = ui_of(tool).get("visibility")
+    if said is None:
+        return default
+    words = said if isinstance(said, list) else [said]
+    return frozenset(word for word in words if isinstance(word, str) and word in BOTH)
 
 
 def ui_of(thing: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -88,7 +90,8 @@ def app_of(tool: Mapping[str, Any]) -> str | None:
 
 def shown(spec: Upstream, tools: Iterable[Message], *, to_app: bool) -> list[Message]:
     """The tools that a client may see; `to_app` says that it shows MCP Apps, whose calls come through it."""
-    return [described(spec, tool) for tool in tools if offered(spec, tool) and (to_app or "model" in visibility(tool))]
+    callers = BOTH if to_app else MODEL
+    return [described(spec, tool) for tool in tools if offered(spec, tool) and visibility(tool) & callers]
 
 
 def described(spec: Upstream, tool: Message) -> Message:
