@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -49,6 +50,8 @@ async def called(way: str, context: Context, _: types.CallToolRequestParams) -> 
             await asyncio.Event().wait()
         case "raises":
             raise RuntimeError("no")
+        case "exits":
+            sys.exit(3)
         case "none":
             return None
         case "another":
@@ -79,6 +82,8 @@ async def lifespan(way: str, _: Server[Any]) -> AsyncIterator[None]:
     """What goes on while the server runs."""
     if way == "unborn":
         raise RuntimeError("cannot live")
+    if way == "leaves":
+        sys.exit("had enough")
     if way == "dies":
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(dying())
@@ -95,6 +100,8 @@ async def dying() -> None:
 
 def made(way: str) -> Server[Any]:
     """A server of that way."""
+    if way == "unmade":
+        sys.exit(2)
     return Server[Any](
         "hostile",
         lifespan=partial(lifespan, way),
@@ -105,6 +112,6 @@ def made(way: str) -> Server[Any]:
 
 WAYS = (
     "loop", "endless", "many", "lies", "no list", "never", "raises", "none", "another", "huge", "nested", "surrogate",
-    "flood", "heavy", "cancelled", "unborn", "dies",
+    "flood", "heavy", "cancelled", "unborn", "dies", "exits", "leaves", "unmade",
 )  # fmt: skip
 globals().update({way.replace(" ", "_"): partial(made, way) for way in WAYS})

@@ -45,6 +45,9 @@ async def behind(folder: Path, way: str, more: str = "") -> AsyncIterator[str]:
         ("unborn", "cannot live"),
         ("no list", ""),
         ("dies", ""),
+        ("exits", ""),
+        ("leaves", "had enough"),
+        ("unmade", "cannot be had: 2"),
     ],
 )
 async def test_a_call_ends_with_words(tmp_path: Path, way: str, why: str, mode: str) -> None:

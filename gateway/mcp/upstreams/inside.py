@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 from mcp.server.runner import serve_dual_era_loop
@@ -54,7 +55,7 @@ class Inside:
             await self._serve(self._server(), receive)
         except UpstreamLost:
             raise
-        except Exception as error:  # the code of others, whatever its lifespan raises
+        except (Exception, SystemExit) as error:  # the code of others, whatever its lifespan raises
             raise self._failed(f"{self._place} failed: {error}") from error
         raise UpstreamLost("the server ended")
 
@@ -87,12 +88,14 @@ class Inside:
             found = getattr(importlib.import_module(module), name)
             if not isinstance(found, Server | MCPServer) and callable(found):
                 found = found()
-        except Exception as error:  # the code of others, whatever it raises
+        except (Exception, SystemExit) as error:  # the code of others, whatever it raises
             raise self._failed(f"{self._place} cannot be had: {error}") from error
         if isinstance(found, MCPServer):
             found = found._lowlevel_server  # the SDK's own client does the same; there is no public name
         if not isinstance(found, Server):
             raise self._failed(f"{self._place} is no server of the MCP SDK")
+        if _staying not in found.middleware:
+            found.middleware.append(_staying)
         return found
 
     def _failed(self, why: str) -> UpstreamLost:
@@ -101,6 +104,14 @@ class Inside:
             self._to.set_exception(lost)
             self._to.exception()  # nobody may wait for it
         return lost
+
+
+async def _staying(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """A tool that exits ends its own call: the process is the gateway's."""
+    try:
+        return await call_next(ctx)
+    except SystemExit as error:
+        raise RuntimeError(f"it tried to end the process: SystemExit({error.code!r})") from error
 
 
 def _written(message: JSONRPCMessage) -> str:
