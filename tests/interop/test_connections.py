@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sys
 import warnings
 from pathlib import Path
@@ -92,6 +93,29 @@ async def test_the_console_and_the_metrics_tell_which_upstream_fails(tmp_path: P
     assert ["status 3" in one and one.startswith("dead: ") for one in told] == [True]
     assert 'upstream_up{upstream="dead"} 0.0' in metrics
     assert 'upstream_up{upstream="good"} 1.0' in metrics
+
+
+TELLING = """
+import os, sys
+word = os.environ["WORD"]
+print("on its output:", word, flush=True)
+for part in ("bad token: " + word[:9], word[9:] + " is over\\n"):
+    os.write(2, part.encode())
+raise SystemExit(3)
+"""
+
+
+async def test_what_a_process_was_given_is_said_nowhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It may complain of its environment: neither who calls it nor the log is told what stands there."""
+    caplog.set_level(logging.DEBUG, "gateway")
+    word = "a-word-of-the-environment"
+    telling = json.dumps({"command": [sys.executable, "-c", TELLING], "env": {"WORD": word}})
+    async with gateway(tmp_path, f"up: {telling}") as mcp, Client(f"{mcp}/up", mode="2026-07-28") as client:
+        told = text(await client.call_tool("any"))
+    assert "status 3; it said: bad token: " in told
+    assert "*** is over" in told
+    assert "on its output: ***" in caplog.text
+    assert word[:9] not in caplog.text + told
 
 
 class Rooted:

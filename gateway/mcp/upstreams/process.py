@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from gateway.exchange.echo import Echo
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
 from gateway.mcp.upstreams.decode import decode, encode
 
@@ -30,13 +31,17 @@ BATCH = 64
 
 
 class Process:
-    """Runs `command` and carries messages to it and from it. `limit` is in bytes of one message."""
+    """Runs `command` and carries messages to it and from it. `limit` is in bytes of one message.
+
+    What it says beside them goes to the log, and to who asks why it ended: the values of `env` are masked there.
+    """
 
     def __init__(
         self, name: str, command: Sequence[str], *, env: Mapping[str, str], cwd: Path | None, limit: int
     ) -> None:
         self._name = name
         self._command = tuple(command)
+        self._secrets = tuple(env.values())
         self._env = {key: os.environ[key] for key in INHERITED if key in os.environ} | dict(env)
         self._cwd = cwd
         self._limit = limit
@@ -115,7 +120,7 @@ class Process:
         try:
             message = decode(line)
         except ValueError:
-            log.debug("upstream %s: not JSON on its output: %r", self._name, line[:200])
+            log.debug("upstream %s: not JSON on its output: %r", self._name, Echo(self._secrets).whole(line)[:200])
             message = None
         receive(message, None, len(line))
 
@@ -123,13 +128,18 @@ class Process:
         """What the process says on its standard error is for the log, and for who asks why it ended."""
         if process.stderr is None:
             return
+        echo = Echo(self._secrets)
         while part := await process.stderr.read(4096):
-            for line in part.decode("utf-8", "replace").splitlines():
-                text = "".join(letter for letter in line.strip() if letter.isprintable())[:300]
-                if text:
-                    self._said.append(text)
-                    log.debug("upstream %s: %s", self._name, text)
+            self._says(echo.part(part))
             await asyncio.sleep(0)  # as above
+        self._says(echo.rest())
+
+    def _says(self, part: bytes) -> None:
+        for line in part.decode("utf-8", "replace").splitlines():
+            text = "".join(letter for letter in line.strip() if letter.isprintable())[:300]
+            if text:
+                self._said.append(text)
+                log.debug("upstream %s: %s", self._name, text)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
