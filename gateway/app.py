@@ -276,6 +276,7 @@ class _Gateway:
         async def drain(_: web.Application) -> None:
             self._health.ready = False
             self._events.drain()
+            self._views.drain()
             await bridge.close()
             for face in (self._everything, *faces.values(), *self._upstreams.faces.values()):
                 face.drain()

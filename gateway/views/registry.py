@@ -155,6 +155,12 @@ class Views:
         found = self._views.get(view) if view is not None else None
         return found is not None and found.relay is not None and found.relay.waits()
 
+    def drain(self) -> None:
+        """The gateway stops: views that ask for calls are answered at once."""
+        for view in self._views.values():
+            if view.relay is not None:
+                view.relay.drain()
+
     def spawn(self, work: Coroutine[Any, Any, mcp.CallToolResult]) -> asyncio.Task[mcp.CallToolResult]:
         """Run `work` for as long as there are views; every call into a view ends with it."""
         return self._sessions.create_task(work)

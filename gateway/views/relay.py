@@ -91,6 +91,7 @@ class Relay:
         self._listing: asyncio.TimerHandle | None = None
         self._losing: asyncio.TimerHandle | None = None
         self._closed = False
+        self._draining = False
         self._hidden = False
         self.lost = False
 
@@ -164,7 +165,7 @@ class Relay:
         self._release(overtaken=True)
         self._events = [event for event in self._events if event.number > after]
         overtaken = False
-        if not self._events and wait > 0:
+        if not self._events and wait > 0 and not self._draining:
             overtaken = await self._wait(min(wait, LONGEST_POLL))
         return Handed((), True) if overtaken else Handed(self._take())
 
@@ -184,6 +185,11 @@ class Relay:
             call.answer.set_result(parsed)
         else:
             _fail(call, MCPError(mcp.INTERNAL_ERROR, "its answer is no result of a tool"))
+
+    def drain(self) -> None:
+        """The gateway stops: no poll waits any longer."""
+        self._draining = True
+        self._release(overtaken=False)
 
     def close(self) -> None:
         """The view is gone, or loads again."""

@@ -209,3 +209,13 @@ async def test_every_answer_of_a_page_ends_its_call(town: Town, modern: bool) ->
             problems.append(f"{case['id']} ({case['why']}): {text[:300]}")
         problems += [f"{case['id']}: logged as an error: {line}" for line in town.world.take_errors()]
     assert not problems, "\n".join(problems)
+
+
+@pytest.mark.parametrize("modern", [True, False], ids=["modern", "legacy"])
+async def test_a_poll_that_waits_does_not_hold_up_a_gateway_that_stops(town: Town, modern: bool) -> None:
+    """It is answered, not cut off."""
+    ann = await town.view("ann", modern=modern)
+    polls = {asyncio.create_task(ann.poll(20_000)) for _ in range(2)}
+    _, (waiting,) = await asyncio.wait(polls, return_when=asyncio.FIRST_COMPLETED)  # as the other one waits now
+    await town.world.server.stop()
+    assert await waiting == {"events": [], "overtaken": False}
