@@ -155,6 +155,13 @@ async def flood(_: Hostile, response: web.StreamResponse, id: Any) -> None:
         await response.write(line)
 
 
+async def idle(_: Hostile, response: web.StreamResponse, id: Any) -> None:
+    """Says nothing without end, and that in many lines."""
+    with suppress(ConnectionError):
+        while True:
+            await response.write(b"\n:\r" * 2**16)
+
+
 async def garbage(_: Hostile, response: web.StreamResponse, id: Any) -> None:
     """Says much that is no answer, then the answer."""
     for wrong in (None, [], "text", 7, {"id": id}, {"jsonrpc": "2.0", "id": str(id), "result": {}}, [{"id": id}]):
@@ -189,6 +196,7 @@ WAYS: dict[str, Way] = {
     "dead": dead,
     "unanswered": stream(unanswered),
     "flood": stream(flood),
+    "idle": stream(idle),
     "huge": body(b'{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"' + b"x" * HUGE + b'"}]}}'),
     "huge event": stream(long_event),
     "html": body(b"<!doctype html><title>Login</title>", "text/html"),
@@ -245,6 +253,7 @@ async def said(client: Client, tool: str = "ok") -> str:
         ("unanswered", "before its answer"),
         ("broken", "the upstream sent"),
         ("flood", "nobody asked for"),
+        ("idle", "lines at once that are of no message"),
         ("huge", "1048576"),
         ("huge event", "1048576"),
         ("html", "text/html"),

@@ -83,6 +83,12 @@ class Events:
         """The stream ends."""
         self.ended.set()
 
+    async def idle(self) -> None:
+        """Lines that are of no event, without end."""
+        with suppress(ConnectionError):
+            while True:
+                await self.response.write(b"\r" * 2**18)
+
 
 Way = Callable[[Out, Any], Awaitable[None]]
 
@@ -147,6 +153,12 @@ async def close(out: Out, _: Any) -> None:
     await out.close()
 
 
+async def idle(out: Out, _: Any) -> None:
+    """Says nothing, and that in many lines."""
+    assert isinstance(out, Events)
+    await out.idle()
+
+
 async def binary(out: Out, _: Any) -> None:
     """Bytes."""
     assert isinstance(out, Socket)
@@ -169,6 +181,7 @@ WAYS: dict[str, Way] = {
     "never": never,
     "die": die,
     "close": close,
+    "idle": idle,
     "binary": binary,
     "rubbish": rubbish,
 }
@@ -283,6 +296,7 @@ ENDS = [
     ("websocket", "rubbish", "no WebSocket frame of ours"),
     ("sse", "die", "connection to the upstream broke"),
     ("sse", "close", "closed the connection"),
+    ("sse", "idle", "lines at once that are of no message"),
     ("sse", "error 500", "HTTP status 500"),
     ("sse", "redirect", "HTTP status 307"),
     ("sse", "dead post", "closed the connection without an answer"),

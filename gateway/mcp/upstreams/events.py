@@ -16,13 +16,16 @@ class Event:
     retry: int | None
 
 
+MOST_IDLE = 1000
+"""Lines, in what comes at once, that are of no message: to read them takes time from all others."""
+
+
 class EventReader:
-    """Gives the events in what it is fed. Raises ValueError for one beyond `limit` bytes, or no UTF-8."""
+    """Gives the events in what it is fed. Raises ValueError for one beyond `limit` bytes, no UTF-8, or idle lines."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._rest = bytearray()
-        self._searched = 0
         self._data: list[str] = []
         self._size = 0
         self._type = "message"
@@ -32,34 +35,32 @@ class EventReader:
 
     def feed(self, part: bytes) -> Iterator[Event]:
         """The events that `part` completes."""
-        self._rest += part
-        while (line := self._line()) is not None:
+        idle = 0
+        for line in self._lines(part):
             event = self._take(line.decode())
             if event is not None:
                 yield event
+            if event is not None and event.data and event.type == "message":
+                idle = 0
+            elif not line.startswith(b"data"):
+                idle += 1
+                if idle > MOST_IDLE:
+                    raise ValueError(f"more than {MOST_IDLE} lines at once that are of no message")
         if self._size + len(self._rest) > self._limit:
             raise ValueError(f"an event of more than {self._limit} bytes")
 
-    def _line(self) -> bytes | None:
-        feed = self._rest.find(b"\n", self._searched)
-        returned = self._rest.find(b"\r", self._searched, feed if feed >= 0 else len(self._rest))
-        at = returned if returned >= 0 else feed
-        if at < 0:
-            self._searched = len(self._rest)
-            return None
-        return self._cut(at)
-
-    def _cut(self, at: int) -> bytes | None:
-        if self._rest[at] == 0x0D and at + 1 == len(self._rest):
-            self._searched = at  # a line feed may follow
-            return None
-        line = bytes(self._rest[:at])
-        del self._rest[: at + (2 if self._rest[at : at + 2] == b"\r\n" else 1)]
-        self._searched = 0
-        if self._first:
+    def _lines(self, part: bytes) -> list[bytes]:
+        """The lines that `part` completes; the last one of all waits, also where a line feed may follow it."""
+        ended = self._rest.endswith(b"\r")
+        self._rest += part
+        if not ended and b"\n" not in part and b"\r" not in part:
+            return []
+        lines = bytes(self._rest).splitlines(keepends=True)
+        self._rest = bytearray(lines.pop() if lines and not lines[-1].endswith(b"\n") else b"")
+        if lines and self._first:
             self._first = False
-            return line.removeprefix(b"\xef\xbb\xbf")
-        return line
+            lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")
+        return [line.rstrip(b"\r\n") for line in lines]
 
     def _take(self, line: str) -> Event | None:
         if not line:
