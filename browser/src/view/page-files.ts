@@ -5,14 +5,15 @@ import { dataUrlOf } from "./base64";
 /** How many files are kept for elements that name them again, as browsers do. */
 const KEPT = 64;
 /** What a style names with `url(…)`. */
-const NAMED = /url\(\s*(["']?)((?!["']?(?:data:|blob:|#))[^)"']+)\1\s*\)/gi;
+const NAMED = /url\(\s*(?!["']?(?:data:|blob:|#))(?:"([^"]+)"|'([^']+)'|([^)"']+?))\s*\)/gi;
 
 export interface Files {
   /** Whether an element that names `url` needs a file of the backend. */
   remote(url: string): boolean;
   /** The file as a `data:` URL. Rejects where there is none. */
   data(url: string): Promise<string>;
-  text(url: string): Promise<string>;
+  /** The file as text, where it is what `integrity` says. */
+  text(url: string, wanted: { integrity: string }): Promise<string>;
   /** `css` with the files that it names, relative to `base`; undefined where it names none. */
   styled(css: string, base?: string): Promise<string> | undefined;
 }
@@ -20,8 +21,8 @@ export interface Files {
 export function createFiles(fetch: typeof globalThis.fetch, resolve: (url: string) => string): Files {
   const kept = new Map<string, Promise<string>>();
 
-  async function load(url: string): Promise<Response> {
-    const response = await fetch(url);
+  async function load(url: string, init?: RequestInit): Promise<Response> {
+    const response = await fetch(url, init);
     if (!response.ok) throw new Error(`${url}: ${response.status}`);
     return response;
   }
@@ -38,14 +39,14 @@ export function createFiles(fetch: typeof globalThis.fetch, resolve: (url: strin
 
   async function filled(css: string, base: string): Promise<string> {
     const found = [...css.matchAll(NAMED)];
-    const files = await Promise.all(found.map(([, , url = ""]) => data(base ? new URL(url, base).href : url).catch(() => url)));
+    const files = await Promise.all(found.map(([, twice, once, bare]) => twice ?? once ?? bare ?? "").map((url) => data(base ? new URL(url, base).href : url).catch(() => url)));
     return css.replace(NAMED, () => `url("${files.shift()}")`);
   }
 
   return {
     remote: (url) => /\S/.test(url) && !/^\s*(data:|blob:|about:|#|javascript:)/i.test(url),
     data,
-    text: async (url) => (await load(url)).text(),
+    text: async (url, { integrity }) => (await load(url, { integrity })).text(),
     styled: (css, base = "") => (css.search(NAMED) < 0 ? undefined : filled(css, base)),
   };
 }

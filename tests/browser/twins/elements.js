@@ -30,7 +30,8 @@ twin("element: what the page was written with", async (see) => {
 
 twin("element: srcset", async (see) => {
   const picture = new Image();
-  picture.srcset = "/api/pixel.png 1x, /api/pixel.png?2 2x";
+  // Of those that it has already, a browser takes the densest.
+  picture.srcset = "/api/pixel.png?set1 1x, /api/pixel.png?set2 2x";
   see(await loaded(picture), picture.naturalWidth, picture.srcset);
 });
 
@@ -144,4 +145,98 @@ twin("element: rules that scripts write", async (see) => {
   see(picture.naturalWidth, picture.src);
   for (const wrong of [() => written.sheet.insertRule("{"), () => written.sheet.insertRule("p { }", 99), () => made.insertRule("@import 'x.css'")]) see(await failure(wrong));
   document.adoptedStyleSheets = [];
+});
+
+/** Once it holds; false where it does not in time. */
+async function holds(condition) {
+  for (let left = 200; left; left--) {
+    if (condition()) return true;
+    await new Promise((go) => setTimeout(go, 20));
+  }
+  return false;
+}
+
+twin("element: what a page reads of what it wrote", async (see) => {
+  const stage = document.getElementById("stage");
+  stage.innerHTML = '<svg width="1" height="1"><image id="svg" width="1" height="1"/></svg><video poster="/api/pixel.png?poster"></video><img id="pair">';
+  const picture = new Image();
+  picture.src = "/api/pixel.png?read";
+  see(picture.getAttribute("src"), picture.hasAttribute("src"), await loaded(picture), picture.getAttribute("src"), picture.getAttribute("SRC"), picture.src);
+  picture.removeAttribute("src");
+  see(picture.getAttribute("src"), picture.hasAttribute("src"), picture.src);
+  picture.src = "/api/pixel.png?slow";
+  picture.setAttribute("src", "/api/pixel.png?quick");
+  see(await loaded(picture), picture.src);
+  see(stage.querySelector("video").poster, stage.querySelector("video").getAttribute("poster"));
+  const drawn = stage.querySelector("#svg");
+  drawn.setAttributeNS("http://www.w3.org/1999/xlink", "xlink:href", "/api/pixel.png?xlink");
+  see(await loaded(drawn));
+  const pair = stage.querySelector("#pair");
+  pair.setAttributeNS(null, "src", "/api/pixel.png?ns");
+  see(await loaded(pair), pair.naturalWidth);
+  const wide = new Image();
+  wide.srcset = "/api/pixel.png?a,b 1x, /api/pixel.png?c 2x, /api/status/404 3x";
+  see(await loaded(wide), wide.naturalWidth);
+  const broken = new Image();
+  broken.srcset = "/api/status/404 1x, /api/pixel.png?unseen 2x";
+  see(await loaded(broken));
+});
+
+twin("element: links that are loaded ahead, and changed", async (see) => {
+  const stage = document.getElementById("stage");
+  stage.innerHTML = '<p id="styled">x</p>';
+  const applied = (wanted) => holds(() => (getComputedStyle(stage.firstChild).color === "rgb(1, 2, 3)") === wanted);
+  const link = (values) => document.head.appendChild(Object.assign(document.createElement("link"), values));
+  for (const as of ["image", "style", "script"]) {
+    const ahead = link({ rel: "preload", as, href: `/api/${{ image: "pixel.png", style: "theme.css", script: "script.js" }[as]}?${as}` });
+    see(as, await loaded(ahead), ahead.href);
+    ahead.remove();
+  }
+  see(await loaded(link({ rel: "preload", as: "style", href: "/api/status/404" })));
+  const later = link({ rel: "preload", as: "style", href: "/api/theme.css?later", onload: () => { later.onload = null; later.rel = "stylesheet"; } });
+  see(await applied(true));
+  later.remove();
+  see(await applied(false));
+  const printed = link({ rel: "stylesheet", media: "print", href: "/api/theme.css?print", onload: () => (printed.media = "all") });
+  see(await applied(true));
+  printed.media = "print";
+  see(await applied(false));
+  printed.media = "all";
+  see(await applied(true));
+  printed.disabled = true;
+  see(await applied(false));
+  printed.disabled = false;
+  see(await applied(true), printed.sheet.cssRules.length);
+  printed.remove();
+  const theme = link({ rel: "stylesheet", href: "/api/theme.css?theme" });
+  see(await loaded(theme), await applied(true));
+  theme.href = "/api/status/404";
+  see(await loaded(theme));
+  theme.setAttribute("href", "/api/theme.css?again");
+  see(await loaded(theme), await applied(true));
+  theme.removeAttribute("href");
+  see(await applied(false));
+  for (const one of document.head.querySelectorAll("link")) one.remove();
+});
+
+twin("element: scripts of every kind", async (see) => {
+  window.loaded = 0;
+  const run = async (values) => {
+    const script = Object.assign(document.createElement("script"), values);
+    const heard = Promise.race([loaded(script), new Promise((go) => setTimeout(go, 300, "nothing"))]);
+    document.head.append(script);
+    see(await heard, window.loaded);
+    script.remove();
+  };
+  await run({ type: "module", src: "/api/script.js?module" });
+  await run({ type: "text/javascript", src: "/api/script.js?type" });
+  await run({ noModule: true, src: "/api/script.js?old" });
+  await run({ type: "text/plain", src: "/api/script.js?data" });
+  await run({ integrity: "sha256-AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=", src: "/api/script.js?other" });
+});
+
+twin("element: url() in quotes", async (see) => {
+  const stage = document.getElementById("stage");
+  stage.innerHTML = `<p style='background: URL( "/api/pixel.png?(1)" )'>1</p><p style="background: url('/api/pixel.png?(2)')">2</p><p style="background: url( /api/pixel.png?3 )">3</p>`;
+  for (const one of stage.children) see(await painted(one));
 });
