@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
 from gateway.errors import Reason, Refusal
 from gateway.exchange.record import Record
@@ -79,9 +79,8 @@ async def _beside(policy: Policy, request: Request, backend: str | None) -> Cano
         return await asyncio.to_thread(canonicalise, policy, request, backend)
     # In a thread, the search would take Python's lock again at each call that the event loop makes to the system.
     steps = canonicalising(policy, request, backend)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return cast("CanonicalRequest", end.value)
+    canonical = next(steps)
+    while canonical is None:
         await asyncio.sleep(0)
+        canonical = next(steps)
+    return canonical

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator
-from typing import Final, cast
+from typing import Final
 
 from gateway.bulk import MOST, is_bulky, why
 from gateway.errors import Reason, Refusal
@@ -31,20 +31,18 @@ _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", re.ASCII)
 
 def canonicalise(policy: Policy, request: Request, backend: str | None = None) -> CanonicalRequest:
     """The one form of `request`. `backend` is given where it is known already, as after a redirect."""
-    steps = canonicalising(policy, request, backend)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return cast("CanonicalRequest", end.value)
+    return next(filter(None, canonicalising(policy, request, backend)))
 
 
 def canonicalising(
     policy: Policy, request: Request, backend: str | None = None
-) -> Generator[None, None, CanonicalRequest]:
-    """As `canonicalise`, in steps: no look through a large body takes more than a millisecond of one."""
+) -> Generator[CanonicalRequest | None, None, None]:
+    """As `canonicalise`, in steps: no look through a large body takes more than a millisecond of one.
+
+    Each gives None, until the last gives the request.
+    """
     try:
-        return (yield from _canonicalising(policy, request, backend))
+        yield (yield from _canonicalising(policy, request, backend))
     except ValueError as error:
         raise Refusal(Reason.BAD_REQUEST, str(error)) from error
 

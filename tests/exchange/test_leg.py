@@ -2,9 +2,9 @@
 
 import asyncio
 import threading
-from collections.abc import Generator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -26,15 +26,10 @@ async def test_others_run_while_a_large_body_is_looked_through(tmp_path: Path, m
     turns = 0
     seen: list[int] = []
 
-    def noted(*given: Any) -> Generator[None, None, CanonicalRequest]:
-        steps = canonicalising(*given)
-        while True:
+    def noted(*given: Any) -> Iterator[CanonicalRequest | None]:
+        for found in canonicalising(*given):
             seen.append(turns)
-            try:
-                next(steps)
-            except StopIteration as end:
-                return cast("CanonicalRequest", end.value)
-            yield
+            yield found
 
     async def turn() -> None:
         nonlocal turns
