@@ -21,6 +21,7 @@ export function createEventSource({ fetch, resolve, later }: Ends): typeof Event
 
     constructor(url: string | URL, init: EventSourceInit = {}) {
       super();
+      if (!arguments.length) throw new TypeError("1 argument required");
       try {
         this.url = resolve(String(url));
       } catch {

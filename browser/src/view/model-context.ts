@@ -108,10 +108,10 @@ export function createModelContext(registry: Registry, scope: Scope): EventTarge
 
   class ModelContext extends EventTarget {
     /** Takes effect at once; the promise only tells of errors, as in the browser's own. `unregister` is of earlier drafts. */
-    registerTool(tool: unknown, { signal }: { signal?: AbortSignal } = {}): Promise<void> & { unregister(): void } {
+    registerTool(tool: unknown, options: { signal?: AbortSignal } | null = {}): Promise<void> & { unregister(): void } {
       let added: Tool | undefined;
       const done = (async () => {
-        added = add(tool, signal);
+        added = add(tool, options?.signal);
       })();
       return Object.assign(done, { unregister: () => added && registry.remove(added) });
     }
@@ -120,10 +120,10 @@ export function createModelContext(registry: Registry, scope: Scope): EventTarge
       return registry.all().map((tool) => listed(tool, scope));
     }
 
-    async executeTool(tool: { name?: unknown }, input: unknown = {}, { signal }: { signal?: AbortSignal } = {}): Promise<string | null> {
+    async executeTool(tool: { name?: unknown }, input: unknown = {}, options: { signal?: AbortSignal } | null = {}): Promise<string | null> {
       const known = isObject(tool) ? registry.get(String(tool["name"])) : undefined;
       if (!known) throw new TypeError("This tool is not of getTools()");
-      return toText(await execute(known, readInput(input), signal));
+      return toText(await execute(known, readInput(input), options?.signal));
     }
 
     unregisterTool(name: string): void {

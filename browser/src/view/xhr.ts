@@ -3,8 +3,13 @@
 import { attempt } from "./attempt";
 import { defineClass, defineHandlers } from "./handlers";
 
-class Progressing extends EventTarget {}
+/** `XMLHttpRequestEventTarget` */
+export class Progressing extends EventTarget {}
 defineHandlers(Progressing.prototype, ["loadstart", "progress", "abort", "error", "load", "timeout", "loadend"]);
+defineClass(Progressing, "XMLHttpRequestEventTarget");
+/** `XMLHttpRequestUpload` */
+export class Upload extends Progressing {}
+defineClass(Upload, "XMLHttpRequestUpload");
 
 const FORBIDDEN = /^(connect|trac[ek])$/i;
 const TYPES = ["", "arraybuffer", "blob", "document", "json", "text"];
@@ -34,7 +39,7 @@ interface Ends {
 
 export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globalThis.XMLHttpRequest {
   class XMLHttpRequest extends Progressing {
-    readonly upload = new Progressing();
+    readonly upload = new Upload();
     #credentials = false;
     #state = 0;
     #sent = false;
@@ -88,6 +93,7 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
     }
 
     open(method: string, url: string | URL, async = true) {
+      if (arguments.length < 2) throw new TypeError("2 arguments required");
       if (FORBIDDEN.test(method)) refuse("SecurityError", `Forbidden: ${method}`);
       // The browser's own request says what a method is, and how it is written.
       const known = attempt(() => ({ at: resolve(String(url)), by: new Request("data:,", { method }).method }));

@@ -60,5 +60,33 @@ async () => {
   see(await names(), (await failure(() => modelContext.executeTool(one, {}))) !== "none");
   await add({ title: "again" });
   see(await names());
+
+  see(await failure(() => modelContext.registerTool(tool())), (await find("one")).title, (await names()).filter((name) => name === "one").length);
+  const leave = new AbortController();
+  let finish;
+  await add({ name: "leaves", outputSchema: { type: "object" }, execute: () => new Promise((resolve) => (finish = resolve)) }, { signal: leave.signal });
+  const leaves = await find("leaves");
+  see(Object.keys(leaves).includes("outputSchema"));
+  const going = failure(async () => see(await modelContext.executeTool(leaves, {})));
+  while (!finish) await new Promise((go) => setTimeout(go));
+  leave.abort();
+  see((await names()).includes("leaves"), await failure(() => modelContext.registerTool(tool({ name: "leaves" }))));
+  finish("done all the same");
+  see(await going);
+  const quick = new AbortController();
+  void modelContext.registerTool(tool({ name: "quick" }), { signal: quick.signal });
+  quick.abort();
+  quick.abort();
+  see(await failure(() => modelContext.registerTool(tool({ name: "quick" }))), (await names()).includes("quick"));
+  see(await failure(() => modelContext.registerTool(tool({ name: "signalled" }), { signal: {} })), await failure(() => modelContext.registerTool(tool({ name: "nulled" }), null)));
+  see(await failure(() => modelContext.executeTool(leaves, {}, { signal: AbortSignal.abort(new RangeError("no")) })));
+  const frozen = Object.freeze(tool({ name: "frozen" }));
+  see(await failure(() => modelContext.registerTool(frozen)));
+  class Kind { name = "kind"; description = "A class."; execute() { return 1; } }
+  await modelContext.registerTool(new Kind());
+  see(await modelContext.executeTool(await find("kind"), {}));
+  await modelContext.registerTool(tool({ name: "twice", execute: async (input) => input }));
+  const twice = await find("twice");
+  see(await Promise.all([modelContext.executeTool(twice, { n: 1 }), modelContext.executeTool(twice, { n: 2 })]), await modelContext.executeTool(twice, {}, null));
   return seen;
 }

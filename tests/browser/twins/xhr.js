@@ -133,6 +133,18 @@ twin("xhr: used again, constants, prototypes", async (see) => {
   see(xhr.onload, xhr.onreadystatechange === null);
 });
 
+twin("xhr: what libraries ask of its classes", async (see) => {
+  const xhr = new XMLHttpRequest();
+  see(xhr instanceof XMLHttpRequestEventTarget, xhr.upload instanceof XMLHttpRequestUpload, xhr.upload instanceof XMLHttpRequestEventTarget, xhr.upload instanceof XMLHttpRequest);
+  see([xhr, xhr.upload].map(String), XMLHttpRequestEventTarget.prototype instanceof EventTarget, "onload" in XMLHttpRequestEventTarget.prototype, [XMLHttpRequestEventTarget, XMLHttpRequestUpload].map(({ name }) => name));
+  const { addEventListener } = XMLHttpRequestEventTarget.prototype;
+  xhr.open("GET", "/api/json");
+  addEventListener.call(xhr, "load", { handleEvent: ({ type, target, currentTarget }) => see(type, target === xhr, currentTarget === xhr) });
+  xhr.send();
+  await once(xhr, "loadend");
+  see(await failure(() => xhr.open("GET")), await failure(() => new EventSource()));
+});
+
 twin("xhr: order of listeners and handlers", async (see) => {
   const xhr = new XMLHttpRequest();
   xhr.addEventListener("load", () => see("first"));
