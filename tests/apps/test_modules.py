@@ -12,7 +12,7 @@ import pytest
 
 from gateway.apps import pack
 from gateway.errors import DocumentError
-from tests.apps.test_pack import packed, problems, write
+from tests.apps.packing import packed, problems, write
 
 MODULE = re.compile(r'<script type="module"[^>]*>(.*?)</script>', re.DOTALL)
 

@@ -8,7 +8,7 @@ import pytest
 from mcp import Client
 
 from gateway.apps import own_file, own_files
-from tests.apps.test_pack import write
+from tests.apps.packing import write
 from tests.mcp.fakes import UI
 from tests.world import World, running
 

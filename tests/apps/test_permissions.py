@@ -8,7 +8,7 @@ import pytest
 
 from gateway.apps import PERMISSIONS, pack
 from gateway.config.load import PERMISSIONS as KNOWN
-from tests.apps.test_pack import write
+from tests.apps.packing import write
 
 PAGE = "<script>navigator.clipboard?.writeText('a'); navigator.geolocation.getCurrentPosition(show)</script>"
 

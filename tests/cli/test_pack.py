@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli import main
-from tests.apps.test_pack import write
+from tests.apps.packing import write
 
 
 def test_a_folder_becomes_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,38 @@
+"""Packs what tests write, and says what is wrong with it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gateway.apps import pack
+from gateway.errors import DocumentError
+from gateway.model import Resource
+
+RUNTIME = 'console.log("runtime")'
+
+
+def write(folder: Path, **files: str | bytes) -> Path:
+    """Files by name; `__` stands for a dot, `_of_` for a slash."""
+    for name, content in files.items():
+        path = folder / name.replace("_of_", "/").replace("__", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder
+
+
+def packed(folder: Path, **files: str | bytes) -> Resource:
+    """The packed app of these files."""
+    return pack(write(folder, **files), app="cart", title="The cart", runtime=RUNTIME)
+
+
+def body(resource: Resource) -> str:
+    """The HTML without what the packer put into the head."""
+    return re.sub(r'<meta name="webmcp-gateway".*?</script>', "", resource.html, count=1, flags=re.DOTALL)
+
+
+def problems(folder: Path, **files: str | bytes) -> list[str]:
+    """What the packer says is wrong, with file names relative to the folder."""
+    with pytest.raises(DocumentError) as caught:
+        packed(folder, **files)
+    return [str(problem).removeprefix(f"{folder}/") for problem in caught.value.problems]

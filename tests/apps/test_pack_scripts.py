@@ -1,0 +1,200 @@
+"""The scripts of a page that is packed: where they run, in which order, and what of them cannot be packed."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gateway.apps import pack
+from gateway.apps.waiting import WAITS
+from gateway.errors import DocumentError
+from gateway.model import Resource
+from tests.apps.packing import RUNTIME, body, packed, problems, write
+
+
+def test_scripts_stand_where_they_ran(tmp_path: Path) -> None:
+    """A classic script in its place, a module as a module, a deferred one behind the body."""
+    page = (
+        '<head><script src=a.js></script><script defer src="b.js"></script>'
+        '<script type="module" src=c.mjs id=m></script>'
+        "</head><body><p></body>"
+    )
+    text = body(packed(tmp_path, index__html=page, a__js="a()", b__js="b()", c__mjs="export const c = 1"))
+    assert text == (
+        '<head><script>a()</script><script type="module" id=m>export const c = 1</script></head>'
+        "<body><p><script>b()</script></body>"
+    )
+
+
+@pytest.mark.parametrize(
+    "code, inlined",
+    [
+        ('x = "</script>"', 'x = "\\x3C/script>"'),
+        ("x = `</SCRIPT ${a}`", "x = `\\x3C/SCRIPT ${a}`"),
+        ("/<!--/u.test(y)", "/\\x3C!--/u.test(y)"),
+        ("// </script>", "// \\x3C/script>"),
+        ("a</script>/.exec(b)", "a< /script>/.exec(b)"),
+        ("<!-- old\nx = 1", "// old\nx = 1"),
+    ],
+)
+def test_a_script_cannot_end_its_element(tmp_path: Path, code: str, inlined: str) -> None:
+    """What HTML would read inside a script element is written in another way that means the same."""
+    assert f"<script>{inlined}</script>" in packed(tmp_path, index__html="<script src=a.js></script>", a__js=code).html
+
+
+def test_imports_of_classic_scripts_are_named_with_their_places(tmp_path: Path) -> None:
+    """Each way to import another file is an error with file, line and column, all at once."""
+    code = (
+        "// import 'comment'\nconst s = \"import 'string'\", r = /import '/;\n"
+        "a.import('x');\nconst d = () => import('./d.js');\n"
+        "class E { import(x) { return `${x} import 'y'`; } }"
+    )
+    page = "<script src=a.js></script>\n<script>\n  import('./x.js')\n</script>"
+    found = problems(tmp_path, index__html=page, a__js=code)
+    assert [each.split(" ")[0] for each in found] == ["a.js:4:17:", "index.html:3:3:"]
+    assert all("build the app with a bundler" in each for each in found)
+
+
+def test_words_like_import_in_code_are_no_imports(tmp_path: Path) -> None:
+    """Comments, strings, expressions in templates, regular expressions and properties hide no import."""
+    code = (
+        "const from = {import: 1, from: 2}; if (from) /'/.test(`${'import \"a\"'}`); x = 4 / 2; // import 'a'\n"
+        "Array.from ('b')"
+    )
+    assert code in packed(tmp_path, index__html="<script src=a.js></script>", a__js=code).html
+
+
+def test_pages_with_declarative_forms_get_the_part_for_them(tmp_path: Path) -> None:
+    """Wherever the attribute stands, in the page or in a script of it; other pages do not carry it."""
+    forms = "console.log('forms')"
+    write(tmp_path / "a", **{"index.html": "<form toolname=find></form>"})
+    write(
+        tmp_path / "b", **{"index.html": "<script src=x.js></script>", "x.js": "form.setAttribute('toolname', 'find')"}
+    )
+    write(tmp_path / "c", **{"index.html": "<form></form>"})
+    parts = {"toolname": forms}
+    html = [pack(tmp_path / name, app="cart", title="", runtime=RUNTIME, parts=parts).html for name in "abc"]
+    assert [forms in page for page in html] == [True, True, False]
+
+
+def test_a_part_is_added_once_and_to_all_pages_with_scripts_of_the_backend(tmp_path: Path) -> None:
+    """One part may have several words; what the scripts of the backend name, nobody can see before they run."""
+    write(tmp_path / "a", **{"index.html": "<script>sheet.insertRule(sheet.cssRules[0])</script>"})
+    write(tmp_path / "b", **{"index.html": "<script src=/api/x.js></script>"})
+    parts = {"insertRule": "sheets()", "cssRules": "sheets()", "EventSource": "events()", WAITS: "start()"}
+    html = [
+        pack(tmp_path / name, app="cart", title="", runtime=RUNTIME, parts=parts, routed=lambda _: True).html
+        for name in "ab"
+    ]
+    assert f"<script>{RUNTIME};sheets()</script>" in html[0]
+    assert f"<script>{RUNTIME};sheets();events();start()</script>" in html[1]
+
+
+def test_scripts_that_no_browser_can_read_are_noted(tmp_path: Path) -> None:
+    """For the author, with their places; the page is packed as it is, and goes on without them as on its own site."""
+    page = "<!doctype html>\n<script>let a = ;</script><script>fine()</script><script src=x.js></script>\n"
+    page += "<script type=module>await 1;\nlet b = ;</script><script type=module src=m.js></script>"
+    folder = write(tmp_path, index__html=page, x__js="\n\nlet c = ;", m__js="export const d = 1;")
+
+    def made(*, checked: bool) -> Resource:
+        return pack(folder, app="cart", title="", runtime=RUNTIME, checked=checked)
+
+    places = [note.partition(": ")[0].removeprefix(f"{folder}/") for note in made(checked=True).notes[1:]]
+    assert places == ["index.html:2:17", "x.js:3:9", "index.html:4:9"]
+    assert made(checked=False).notes[1:] == ()
+    assert made(checked=True).html == made(checked=False).html
+
+
+def test_workers_are_noted_with_their_places(tmp_path: Path) -> None:
+    """The first of each script: the page may go on without, so that it is no error."""
+    page = "<script>\n  f(new  Worker(url)); new Worker(u)</script><script type=module src=m.js></script>"
+    resource = packed(tmp_path, index__html=page, m__js="new SharedWorker('data:,1'); newWorker('x.js')")
+    assert [note.removeprefix(f"{tmp_path}/") for note in resource.notes[1:]] == [
+        "index.html:2:5: starts a worker, which hosts block",
+        "m.js:1:1: starts a worker, which hosts block",
+    ]
+
+
+@pytest.mark.parametrize(
+    "started",
+    [
+        "new Worker('w.js')",
+        "new SharedWorker(`w.js`, {type: 'module'})",
+        "new Worker(new URL('w.js', location.href))",
+        "new Worker(new URL('w.js', import.meta.url))",
+        "new Worker(\n'/assets/w.js')",
+    ],
+)
+def test_a_worker_of_another_file_is_an_error_with_its_place(tmp_path: Path, started: str) -> None:
+    """In scripts of the page, linked ones and what those import: none of them could load it."""
+    scripts = {"c__js": f"\n {started}", "m__js": f"\n {started}", "n__js": "import './o.js'", "o__js": f"\n {started}"}
+    page = "<script src=c.js></script><script type=module src=m.js></script><script type=module src=n.js></script>"
+    files = {name: text for name, text in scripts.items() if name != "c__js" or "import.meta" not in started}
+    page = page if "c__js" in files else page.partition("</script>")[2]
+    with pytest.raises(DocumentError) as refused:
+        packed(tmp_path, index__html=page, **files)
+    told = [(problem.file.rpartition("/")[2], problem.line, problem.column) for problem in refused.value.problems]
+    assert told == [(name, 2, 2) for name in ("c.js", "m.js", "o.js") if name.replace(".", "__") in files]
+    assert all("starts a worker of another file" in problem.message for problem in refused.value.problems)
+
+
+def test_scripts_wait_for_those_of_the_backend(tmp_path: Path) -> None:
+    """All of the page, so that each runs in its turn; what waits for the page stands at its end."""
+    page = (
+        '<body><script>one()</script><script defer src="/api/x.js"></script><script src="/api/y.js" id=y></script>'
+        '<template><script src="/api/z.js"></script></template></body>'
+    )
+    folder, parts = write(tmp_path, index__html=page), {WAITS: "start()"}
+    resource = pack(folder, app="cart", title="", runtime=RUNTIME, parts=parts, routed=lambda _: True)
+    waits = '<script type="webmcp-gateway-waits" webmcp-gateway-waits=""'
+    assert f"<script>{RUNTIME};start()</script>" in resource.html
+    assert body(resource) == (
+        f'<body>{waits}>one()</script>{waits} webmcp-gateway-src="/api/y.js" id=y></script>'
+        f'<template><script src="/api/z.js"></script></template>'
+        f'{waits} defer webmcp-gateway-src="/api/x.js"></script></body>'
+    )
+    write(tmp_path, index__html="<script>one()</script>")
+    without = pack(folder, app="cart", title="", runtime=RUNTIME, parts=parts, routed=lambda _: True)
+    assert body(without) == "<script>one()</script>"
+
+
+def test_scripts_of_a_template_stay_in_it(tmp_path: Path) -> None:
+    """Deferred ones and modules, too, each by itself; they do not wait, for they run when the page wants it."""
+    page = (
+        "<template><script defer src=a.js></script><script type=module src=m.js></script><template></template>"
+        "<script>two()</script></template><script>last()</script>"
+        "<div><template shadowrootmode=open><script>shadow()</script></template></div>"
+    )
+    folder = write(tmp_path, index__html=page, a__js="one()", m__js="import './b.js'", b__js="linked()")
+    packed = body(pack(folder, app="cart", title="Cart", runtime=RUNTIME, storage="keep()"))
+    waits = '<script type="webmcp-gateway-waits" webmcp-gateway-waits="">'
+    assert re.sub(r'(<script type="module">)\s*(linked\(\);?)\s*', r"\1linked();", packed) == (
+        '<template><script>one()</script><script type="module">linked();</script><template></template>'
+        f"<script>two()</script></template>{waits}last()</script>"
+        f"<div><template shadowrootmode=open>{waits}shadow()</script></template></div>"
+    )
+
+
+def test_scripts_wait_for_storage_that_the_gateway_keeps(tmp_path: Path) -> None:
+    """All that would run, with the attributes that they have; what is no script for a browser stays."""
+    page = (
+        '<script>one()</script><SCRIPT id=a TYPE="text/javascript">two()</SCRIPT><script type=module>three()</script>'
+        '<script type="application/json">{}</script>'
+    )
+    packed = pack(write(tmp_path, index__html=page), app="cart", title="Cart", runtime=RUNTIME, storage="keep()")
+    assert f"<script>{RUNTIME};keep()</script>" in packed.html
+    waits = ' type="webmcp-gateway-waits" webmcp-gateway-waits="'
+    assert body(packed) == (
+        f'<script{waits}">one()</script><SCRIPT{waits}" id=a TYPE="text/javascript">two()</SCRIPT>'
+        f'<script{waits}module" type=module>three()</script><script type="application/json">{{}}</script>'
+    )
+
+
+def test_a_page_that_speaks_of_waiting_scripts_has_none_started(tmp_path: Path) -> None:
+    """What starts them comes with a script of the backend, once, and not with a word of the page."""
+    (tmp_path / "index.html").write_text("<!doctype html><p>webmcp-gateway-waits</p><script>f()</script>")
+    parts = {"webmcp-gateway-waits": "START()"}
+    assert "START()" not in pack(tmp_path, app="cart", title="Cart", runtime="RUN()", parts=parts).html
+    (tmp_path / "index.html").write_text('<!doctype html><p>webmcp-gateway-waits</p><script src="/api/x.js"></script>')
+    routed = pack(tmp_path, app="cart", title="Cart", runtime="RUN()", parts=parts, routed=lambda _: True)
+    assert routed.html.count("START()") == 1
