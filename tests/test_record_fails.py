@@ -21,7 +21,7 @@ from gateway.stores import filler
 from tests.approvals.page import shown
 from tests.approvals.test_ways import granted, removed, sent
 from tests.credentials.house import house
-from tests.doors.test_upstream_views import shop
+from tests.doors.upstream_view import shop
 from tests.interop.serving import over_http
 from tests.test_main_job import person, questions
 from tests.touch_key import TouchKey

@@ -23,7 +23,7 @@ from gateway.telemetry import Metrics
 from tests.approvals.page import shown
 from tests.approvals.test_ways import command, removed, sent
 from tests.clock import Clock
-from tests.doors.test_upstream_views import shop
+from tests.doors.upstream_view import shop
 from tests.interop.serving import over_http
 from tests.mcp.fakes import said
 from tests.test_main_job import answer_next, person, questions

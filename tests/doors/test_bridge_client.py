@@ -20,7 +20,7 @@ from mcp_types.jsonrpc import jsonrpc_message_adapter
 from gateway import mux
 from gateway.model import Channel
 from tests.doors.test_bridge import connected, console
-from tests.doors.test_upstream_views import ERAS, HTML, UI, opened
+from tests.doors.upstream_view import ERAS, HTML, UI, opened
 from tests.world import World
 
 MODES = pytest.mark.parametrize("mode", ["legacy", "auto", "2026-07-28"])

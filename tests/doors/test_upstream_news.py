@@ -26,7 +26,7 @@ from mcp.server.subscriptions import (
 
 from gateway.mcp.results import BYTES
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
-from tests.doors.test_upstream_views import UI, View, opened
+from tests.doors.upstream_view import UI, View, opened
 from tests.interop.serving import over_http
 
 EXTENSION = [advertise(UI_EXTENSION, {"mimeTypes": [APP_MIME_TYPE]})]

@@ -4,216 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-import warnings
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import aiohttp
 import mcp_types as types
 import pytest
 from mcp.server import Server as McpServer
 
 from gateway import mux
-from gateway.app import RELOAD, build_app
-from gateway.config import load_config, read_config
+from gateway.config import load_config
 from gateway.errors import DocumentError
 from gateway.mcp.results import BYTES
 from gateway.mcp.upstreams.views import SHOWN
 from gateway.model import Channel, Json
+from tests.doors.upstream_view import ERAS, HTML, META, UI, opened, shop
 from tests.interop.probe import Probe
-from tests.interop.serving import over_http
-from tests.world import Loopback, Server, bound
-
-UI = "ui://shop/app.html"
-HTML = "<!doctype html><html><head></head><body>\u2028 odd \x7f bytes</body></html>"
-META: dict[str, Any] = {
-    "ui": {
-        "csp": {
-            "connectDomains": ["https://api.example.com", "javascript:x", 7],
-            "frameDomains": ["https://frames.example.org", "https://*.example.org"],
-        },
-        "permissions": {"camera": {}},
-    },
-    SHOWN: {"sandbox": "https://evil.example"},
-}
-
-
-def shop(ran: Callable[[str], None] = lambda _: None, who: str = "shop") -> McpServer[Any]:
-    """A server with an app, and a tool of each visibility; `ran` is told of each call. What it says is of `who`."""
-
-    def tool(name: str, ui: dict[str, Any] | None) -> types.Tool:
-        return types.Tool(name=name, input_schema={"type": "object"}, _meta={"ui": ui} if ui else None)
-
-    tools = [
-        tool("both", None),
-        tool("page", {"visibility": ["app"]}),
-        tool("model", {"visibility": ["model"]}),
-        tool("http_request", None),
-    ]
-
-    async def list_tools(_: Any, __: Any) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=tools)
-
-    async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
-        ran(params.name)
-        await context.session.report_progress(0.5)
-        with warnings.catch_warnings(action="ignore"):  # the SDK warns of logging, whose days are counted
-            for level in ("debug", "error"):
-                await context.session.send_log_message(level, f"at {level}", related_request_id=context.request_id)
-        return types.CallToolResult(
-            content=[types.TextContent(type="text", text=f"{params.name} ran")],
-            _meta={"kept": True, "who": who, BYTES: "../../api/state"},
-        )
-
-    async def list_resources(_: Any, __: Any) -> types.ListResourcesResult:
-        return types.ListResourcesResult(resources=[types.Resource(uri=UI, name="app", title=who)])
-
-    async def list_templates(_: Any, __: Any) -> types.ListResourceTemplatesResult:
-        template = types.ResourceTemplate(uri_template="shop://item/{id}", name="item", title=who)
-        return types.ListResourceTemplatesResult(resource_templates=[template])
-
-    async def read_resource(_: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        content = types.TextResourceContents(
-            uri=params.uri, mime_type="text/html;profile=mcp-app", text=HTML, _meta=META
-        )
-        return types.ReadResourceResult(contents=[content], _meta={**META, "who": who})
-
-    async def list_prompts(_: Any, __: Any) -> types.ListPromptsResult:
-        return types.ListPromptsResult(prompts=[types.Prompt(name="greet", title=who)], _meta={BYTES: "../x"})
-
-    async def get_prompt(_: Any, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-        text = types.TextContent(type="text", text=f"hello from {params.name} of {who}")
-        return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=text)])
-
-    async def complete(_: Any, params: types.CompleteRequestParams) -> types.CompleteResult:
-        return types.CompleteResult(completion=types.Completion(values=[f"{params.argument.value}ris"]))
-
-    return McpServer(
-        "shop",
-        on_completion=complete,
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
-        on_list_resources=list_resources,
-        on_list_resource_templates=list_templates,
-        on_read_resource=read_resource,
-        on_list_prompts=list_prompts,
-        on_get_prompt=get_prompt,
-    )
-
-
-@dataclass
-class View:
-    """One open view on a bridge."""
-
-    socket: aiohttp.ClientWebSocketResponse
-    connection: mux.ClientConnection
-    id: str
-    folder: Path
-    mcp: str
-    http: aiohttp.ClientSession
-    reload: Callable[[], None]
-    number: int = 0
-    told: list[dict[str, Any]] = field(default_factory=list)
-
-    async def ask(self, method: str, **params: Any) -> dict[str, Any]:
-        """The whole answer to a request on the ui channel."""
-        self.number += 1
-        message: dict[str, Json] = {"jsonrpc": "2.0", "id": self.number, "method": method, "params": params}
-        self.connection.send(mux.Message(self.id, Channel.UI, message))
-        for text in self.connection.pending_output():
-            await self.socket.send_str(text)
-        while True:
-            for message in await self.messages():
-                if message.get("id") == self.number:
-                    return message
-
-    async def hears(self, method: str) -> dict[str, Any]:
-        """The parameters of the next notification of this kind, which may have come already."""
-        while True:
-            for message in self.told:
-                if message["method"] == method:
-                    self.told.remove(message)
-                    found: dict[str, Any] = message.get("params", {})
-                    return found
-            await self.messages()
-
-    async def messages(self) -> list[dict[str, Any]]:
-        """What comes next on the ui channel."""
-        frames = self.connection.receive_data(await self.socket.receive_str(timeout=15))
-        found = [frame.message for frame in frames if isinstance(frame, mux.Message) and frame.channel is Channel.UI]
-        self.told += [message for message in found if "method" in message]
-        return found
-
-    async def result(self, method: str, **params: Any) -> dict[str, Any]:
-        """Its result."""
-        answer = await self.ask(method, **params)
-        assert "result" in answer, answer
-        found: dict[str, Any] = answer["result"]
-        return found
-
-
-POLICY = "version: 1\ntools:\n  both: {}\n  page: {}\n  model: {}\n  http_request: {}\n"
-
-
-ERAS = pytest.mark.parametrize("era", ["", "legacy", "modern"])
-
-
-@asynccontextmanager
-async def opened(
-    tmp_path: Path,
-    era: str = "",
-    *,
-    server: McpServer[Any] | None = None,
-    policy: str = POLICY,
-    more: str = "",
-    beside: str = "",
-    resource: str = UI,
-) -> AsyncIterator[View]:
-    """A view of the shop's app, `resource`; the shop, or another `server` with it, speaks both eras, or one.
-
-    `beside` are upstreams before it.
-    """
-    door = Server(bound())
-    (tmp_path / "app.yaml").write_text("version: 1\n", "utf-8")
-    (tmp_path / "shop.yaml").write_text(policy, "utf-8")
-    async with over_http(server or shop(), only=era) as url:
-        (tmp_path / "gateway.yaml").write_text(
-            f"server: {{listen: 127.0.0.1:{door.port}}}\n"
-            f"upstreams:\n{beside}  shop: {{url: '{url}', network: private, policy: shop.yaml{more}}}\n"
-            f"apps:\n  shown: {{source: {{upstream: shop, resource: '{resource}'}}, policy: app.yaml}}\n",
-            "utf-8",
-        )
-        path = tmp_path / "gateway.yaml"
-        app = build_app(load_config(path, {}), lambda: read_config(path, {}))
-        await door.start(app)
-        try:
-            console = f"http://gateway.localhost:{door.port}"
-            headers = {"origin": console, "sec-fetch-site": "same-origin"}
-            connector = aiohttp.TCPConnector(resolver=Loopback())
-            async with aiohttp.ClientSession(headers=headers, connector=connector) as client:
-                async with client.get(f"{console}/api/state") as answer:
-                    state = await answer.json()
-                assert state["apps"][0]["site"] is None
-                csrf = {"webmcp-gateway-csrf": state["csrf"]}
-                async with client.post(f"{console}/bridge/tickets", json={"apps": ["shown"]}, headers=csrf) as answer:
-                    ticket = (await answer.json())["ticket"]
-                async with client.ws_connect(f"{console}/bridge", protocols=["webmcp-gateway.v1"]) as socket:
-                    connection = mux.ClientConnection()
-                    for frame in (mux.Hello(ticket), mux.Open("r1", "shown")):
-                        connection.send(frame)
-                    for text in connection.pending_output():
-                        await socket.send_str(text)
-                    [answered] = connection.receive_data(await socket.receive_str(timeout=15))
-                    assert isinstance(answered, mux.Opened)
-                    assert answered.resource == resource
-                    mcp = f"http://localhost:{door.port}/mcp"
-                    yield View(socket, connection, answered.view, tmp_path, mcp, client, app[RELOAD])
-        finally:
-            await door.stop()
 
 
 @ERAS

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from mcp import Client
 
-from tests.doors.test_upstream_views import shop
+from tests.doors.upstream_view import shop
 from tests.interop.serving import gateway, over_http
 from tests.world import Loopback
 
