@@ -202,10 +202,6 @@ class Token:
     type: str = field(default="urn:ietf:params:oauth:token-type:access_token", repr=False)
     id_token: Secret | None = None
 
-    def fresh(self, now: float, margin: float) -> bool:
-        """Whether it can be used for `margin` seconds more."""
-        return self.expires_at is None or now + margin < self.expires_at
-
     def header(self) -> tuple[str, str]:
         """The header field that carries it (RFC 6750 2.1, RFC 9449 7.1)."""
         return "authorization", f"{self.token_type} {self.value.reveal()}"

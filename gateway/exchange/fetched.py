@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
 import time
 from collections import OrderedDict
@@ -74,10 +75,11 @@ class Ownership:
 
 @dataclass(slots=True)
 class _Held:
-    """A token in memory, and when it was last known to be the stored one."""
+    """A token in memory, and when it was last known to be the stored one; `until` then it is used unseen."""
 
     kept: Kept
     seen: float
+    until: float
 
 
 class Fetched:
@@ -145,6 +147,7 @@ class Fetched:
         if not self._renewable(held.kept) or (last is not None and self._now() - last[1] < AGAIN):
             return False
         _remember(self._refused, key, (held.kept.version, self._now()))
+        held.until = 0.0
         return True
 
     def forget(self, person: str) -> None:
@@ -164,7 +167,7 @@ class Fetched:
             raise Refusal(Reason.CREDENTIAL_FAILED, detail)
         key = self._key(principal)
         held = self._held.get(key)
-        if held is not None and self._now() - held.seen < LOOK and self._good(key, held.kept):
+        if held is not None and self._now() < held.until:
             return held.kept
         lock = self._locks.get(key)
         if lock is None:
@@ -248,7 +251,8 @@ class Fetched:
         return self._hold(key, saved)
 
     def _hold(self, key: str, kept: Kept) -> Kept:
-        self._held[key] = _Held(kept, self._now())
+        now = self._now()
+        self._held[key] = _Held(kept, now, min(now + LOOK, _ends(kept)))
         self._held.move_to_end(key)
         while len(self._held) > CACHED:
             self._held.popitem(last=False)
@@ -259,9 +263,7 @@ class Fetched:
         refused = self._refused.get(key)
         if refused is not None and refused[0] == kept.version:
             return False
-        expires = kept.token.expires_at
-        margin = min(MARGIN, (expires - kept.changed) / 10) if expires is not None else 0.0
-        return kept.token.fresh(self._now(), max(margin, 0.0))
+        return self._now() < _ends(kept)
 
     def _needed(self, principal: Principal, why: str) -> Refusal:
         if self._ownership.connect_url is None:
@@ -269,6 +271,12 @@ class Fetched:
         url = self._ownership.connect_url(principal)
         detail = f"credential {self._name!r}: {why}. Connect it at {url}"
         return Refusal(Reason.CREDENTIAL_NEEDED, detail, connect_url=url)
+
+
+def _ends(kept: Kept) -> float:
+    """When a token is no longer used: a little before it expires."""
+    expires = kept.token.expires_at
+    return expires - max(0.0, min(MARGIN, (expires - kept.changed) / 10)) if expires is not None else math.inf
 
 
 def _origin(url: str) -> str:

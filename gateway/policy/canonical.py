@@ -24,13 +24,35 @@ from gateway.policy.rules import METHODS, Route
 
 MAX_URL: Final = 8 * 1024
 
+REMEMBERED: Final = 256
+"""Requests whose form a policy remembers: without a body, with a URL of `SHORT` characters and `FEW` headers."""
+
+SHORT: Final = 512
+FEW: Final = 12
+
 _ABSOLUTE = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://([^/?#\\]*)", re.ASCII)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:", re.ASCII)
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", re.ASCII)
 
 
 def canonicalise(policy: Policy, request: Request, backend: str | None = None) -> CanonicalRequest:
-    """The one form of `request`. `backend` is given where it is known already, as after a redirect."""
+    """The one form of `request`. `backend` is given where it is known already, as after a redirect.
+
+    Small requests without a body are remembered: pages ask for the same again and again.
+    """
+    if request.body or len(request.url) > SHORT or len(request.headers) > FEW:
+        return _worked_out(policy, request, backend)
+    forms, asked = policy.forms, (request, backend)
+    form = forms.get(asked)
+    if form is None:
+        form = _worked_out(policy, request, backend)
+        if len(forms) >= REMEMBERED:
+            forms.clear()
+        forms[asked] = form
+    return form
+
+
+def _worked_out(policy: Policy, request: Request, backend: str | None) -> CanonicalRequest:
     return next(filter(None, canonicalising(policy, request, backend)))
 
 

@@ -27,6 +27,10 @@ class Per(StrEnum):
     ROUTE = "route"
 
 
+_VIEW: Final = Per.VIEW  # to look a member up costs more than all that is done with it
+_PRINCIPAL: Final = Per.PRINCIPAL
+
+
 class Window(StrEnum):
     """The calendar window of a quota, in UTC."""
 
@@ -163,12 +167,8 @@ _STARTED: Final = {Window.HOUR: "%Y-%m-%dT%H", Window.DAY: "%Y-%m-%d", Window.MO
 
 
 def _subject(per: Per, caller: Caller) -> tuple[str, str]:
-    if per is Per.VIEW and not (caller.proven and caller.view):
-        per = Per.PRINCIPAL
-    match per:
-        case Per.VIEW:
-            return per, caller.view or ""
-        case Per.PRINCIPAL:
-            return per, caller.principal.id
-        case Per.APP | Per.ROUTE:
-            return per, ""
+    if per is _VIEW and caller.proven and caller.view:
+        return per, caller.view
+    if per is _VIEW or per is _PRINCIPAL:
+        return _PRINCIPAL, caller.principal.id
+    return per, ""

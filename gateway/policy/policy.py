@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from gateway.model import CanonicalRequest, Request
 from gateway.policy.links import NO_LINKS, Links
 from gateway.policy.modes import Report
 from gateway.policy.obligations import Obligations
@@ -22,6 +23,7 @@ class Policy:
     `mode` is None where everything is enforced. `sources` are the files that it was read from, schemas of bodies too.
     `reads_body` says that some route does; `largest_request` is what the most generous route takes, in bytes.
     `snapshot` are the URLs whose answers travel inside the page, `frames` the origins that it may show in frames.
+    `forms` is for `canonicalise` alone.
     """
 
     file: str
@@ -40,6 +42,9 @@ class Policy:
     reads_body: bool = False
     largest_request: int = 0
     snapshot: tuple[str, ...] = ()
+    forms: dict[tuple[Request, str | None], CanonicalRequest] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def lets_get(self, url: str) -> bool:
         """Whether a route lets a page get `url`, a path or an absolute URL of a backend, or asks somebody about it.

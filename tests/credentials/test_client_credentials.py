@@ -74,19 +74,17 @@ def failure(credential: OAuth, *answers: Response | Refusal) -> str:
 
 
 def test_token() -> None:
-    """A good answer gives a token that is fresh until shortly before its end."""
+    """A good answer gives a token that knows its end."""
     token, _ = drive(spec(), answer(GOOD))
     assert token.header() == ("authorization", "Bearer abc.def")
     assert token.expires_at == NOW + 300
-    assert token.fresh(NOW + 269, margin=30)
-    assert not token.fresh(NOW + 270, margin=30)
     assert "abc" not in repr(token)
 
 
 def test_token_without_end() -> None:
-    """A token whose life the server does not tell stays fresh."""
+    """A token whose life the server does not tell has none."""
     token, _ = drive(spec(), answer({"access_token": "abc", "token_type": "bearer"}))
-    assert token.fresh(NOW * 2, margin=30)
+    assert token.expires_at is None
 
 
 def test_request() -> None:

@@ -16,6 +16,7 @@ from gateway.model import LOCAL, Principal, Secret
 from gateway.stores.sealing import GivenKeys, KeyFile, KeyRing, Unreadable, new_key, parse_keys
 from gateway.stores.sql import Database
 from gateway.stores.tokens import TokenStore
+from tests.clock import Clock
 from tests.postgresql import postgresql
 
 TOKEN = Token(
@@ -145,6 +146,27 @@ async def test_a_grant_that_ended_is_forgotten_but_not_its_successor(tmp_path: P
         kept = await store.load("shop", LOCAL.person)
         assert kept is not None
         assert kept.connection == "new"
+
+
+@pytest.mark.parametrize(("life", "used"), [(100.0, 89.0), (100.0, 4.0), (3600.0, 3569.0)])
+async def test_a_token_is_renewed_a_little_before_its_end(url: str, ring: KeyRing, life: float, used: float) -> None:
+    """Thirty seconds, or a tenth of its life; also where it was looked at a moment before."""
+    given: list[float] = []
+
+    async def obtain(principal: Principal, before: Token | None, now: float) -> Token:
+        given.append(now)
+        return Token(Secret(f"token-{len(given)}"), "Bearer", now + life)
+
+    clock = Clock()
+    async with Database(url) as database:
+        source = Fetched("shop", obtain, TokenStore(database, ring), now=clock)
+        for _ in range(2):
+            clock.now = given[-1] + used if given else 1000.0
+            await source.token(LOCAL)
+        assert len(given) == 1
+        clock.now = given[0] + life - min(30.0, life / 10)
+        await source.token(LOCAL)
+        assert len(given) == 2
 
 
 async def test_shared_principals_get_no_account_of_a_person(tmp_path: Path, ring: KeyRing) -> None:
