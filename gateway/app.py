@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
 from fnmatch import fnmatchcase
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -21,21 +20,18 @@ from gateway.callers.nouns import told_by_proxies
 from gateway.changing import Changing
 from gateway.config import Config, Notices, Reading, UpstreamApp
 from gateway.doors import mcp as mcp_door
-from gateway.doors.access import Site
-from gateway.doors.answers import refused
 from gateway.doors.bodies import Bodies
 from gateway.doors.bridge import BridgeDoor
 from gateway.doors.connections import ConnectionsDoor
 from gateway.doors.console import ConsoleDoor, Logout
 from gateway.doors.downloads import DownloadDoor
 from gateway.doors.events import Events
-from gateway.doors.guard import PRINCIPAL, Guard, Listener
+from gateway.doors.guard import PRINCIPAL, Guard
 from gateway.doors.health import Health
 from gateway.doors.links import LinkDoor
 from gateway.doors.metrics import MetricsDoor
 from gateway.doors.sandbox import SandboxDoor
 from gateway.doors.short_way import McpGate
-from gateway.doors.site import ANY_PATH
 from gateway.doors.standing import Standing
 from gateway.exchange.circuit import Circuits
 from gateway.exchange.idempotency import Idempotency
@@ -56,6 +52,7 @@ from gateway.recording import Recording
 from gateway.reload import Reloader
 from gateway.running import Apps, Backends, Held, in_one_task
 from gateway.serving import BODY, Serving
+from gateway.sites import app_sites, entrances, listener, netloc
 from gateway.stores.issued import IssuedTokens
 from gateway.stores.keys import IdempotencyKeys
 from gateway.stores.quotas import Quotas
@@ -165,7 +162,7 @@ class _Gateway:
         )
         self._storage = StorageTool(self._accounts.storage)
         self._sandbox = SandboxDoor(self._built.folder / "sandbox", origins.sandbox)
-        self._listener = _listener(config, self._apps)
+        self._listener = listener(config, self._apps)
         self._serving = Serving(
             config,
             self._apps,
@@ -259,17 +256,17 @@ class _Gateway:
         mcp_routes = [*mcp_door.routes(self._everything, faces, self._upstreams), *admitted.challenges.routes()]
         mcp_routes += self._approving.door.signed()
         metrics = MetricsDoor(self._metrics)
-        plain = [*self._health.routes(), *metrics.routes(), *mcp_routes, *_entrances(origins.console)]
+        plain = [*self._health.routes(), *metrics.routes(), *mcp_routes, *entrances(origins.console)]
         inner = self._console(bridge, admitted).application()
         inner.router.add_routes([*bridge.routes(), *mcp_routes, *admitted.login.routes()])
-        root.add_domain(_netloc(origins.console), inner)
-        root.add_domain(_netloc(origins.sandbox), self._sandbox.application())
-        public, sites = _netloc(self._config.server.public_url), _netloc(origins.app("*"))
+        root.add_domain(netloc(origins.console), inner)
+        root.add_domain(netloc(origins.sandbox), self._sandbox.application())
+        public, sites = netloc(self._config.server.public_url), netloc(origins.app("*"))
         if fnmatchcase(public, sites):  # it looks like the site of an app
             shown = web.Application(client_max_size=BODY)
             shown.router.add_routes(plain)
             root.add_domain(public, shown)
-        root.add_domain(sites, self._sites(admitted))
+        root.add_domain(sites, app_sites(self._apps, admitted.visits.routes()))
         root.router.add_routes(plain)
         root.cleanup_ctx.append(self._lifetime)
 
@@ -317,22 +314,6 @@ class _Gateway:
             return to
 
         return logout
-
-    def _sites(self, admitted: Admission) -> web.Application:
-        """The sites of the apps that run now, each on its own host."""
-
-        async def handle(request: web.Request) -> web.StreamResponse:
-            app = self._apps.at(request.headers.get("host", "").lower())
-            return (
-                refused(421, "unknown-host", "There is no such app here.")
-                if app is None or app.site is None
-                else await app.site.handle(request)
-            )
-
-        sites = web.Application(client_max_size=BODY)
-        sites.router.add_routes(admitted.visits.routes())
-        sites.router.add_route("*", ANY_PATH, handle)
-        return sites
 
     def _shown_in(self, upstream: str) -> ShownIn:
         """Finds the view in a host page of ours that shows an app of this upstream."""
@@ -395,30 +376,3 @@ class _Gateway:
             stack.callback(tasks.create_task(self._reloader.run()).cancel)
             stack.callback(tasks.create_task(self._standing.run()).cancel)
             yield
-
-
-def _listener(config: Config, apps: Apps) -> Listener:
-    origins, port = config.server.origins, config.server.port
-    plain = [f"http://{name}{'' if port == 80 else f':{port}'}" for name in ("localhost", "127.0.0.1", "[::1]")]
-    named = [
-        *((origin, Site.PLAIN) for origin in (*plain, config.server.public_url)),
-        (origins.console, Site.CONSOLE),
-        (origins.sandbox, Site.SANDBOX),
-    ]
-    return Listener(
-        sites=apps.hosts({_netloc(origin): site for origin, site in named}, lambda _: Site.APP),
-        origins=apps.hosts({_netloc(origin): origin for origin, _ in named}, lambda app: origins.app(app.config.id)),
-    )
-
-
-def _entrances(console: str) -> list[web.RouteDef]:
-    """A person who comes to the plain address is led to the console."""
-
-    async def enter(_: web.Request) -> web.Response:
-        raise web.HTTPFound(console)
-
-    return [web.get("/", enter)]
-
-
-def _netloc(origin: str) -> str:
-    return urlsplit(origin).netloc

@@ -1,0 +1,62 @@
+"""Which of its hosts is which site of the gateway, and what answers at those of the apps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from gateway.config import Config
+from gateway.doors.access import Site
+from gateway.doors.answers import refused
+from gateway.doors.guard import Listener
+from gateway.doors.site import ANY_PATH
+from gateway.running import Apps
+from gateway.serving import BODY
+
+
+def listener(config: Config, apps: Apps) -> Listener:
+    """The hosts that the gateway answers to, those of the apps that run now among them."""
+    origins, port = config.server.origins, config.server.port
+    plain = [f"http://{name}{'' if port == 80 else f':{port}'}" for name in ("localhost", "127.0.0.1", "[::1]")]
+    named = [
+        *((origin, Site.PLAIN) for origin in (*plain, config.server.public_url)),
+        (origins.console, Site.CONSOLE),
+        (origins.sandbox, Site.SANDBOX),
+    ]
+    return Listener(
+        sites=apps.hosts({netloc(origin): site for origin, site in named}, lambda _: Site.APP),
+        origins=apps.hosts({netloc(origin): origin for origin, _ in named}, lambda app: origins.app(app.config.id)),
+    )
+
+
+def entrances(console: str) -> list[web.RouteDef]:
+    """A person who comes to the plain address is led to the console."""
+
+    async def enter(_: web.Request) -> web.Response:
+        raise web.HTTPFound(console)
+
+    return [web.get("/", enter)]
+
+
+def netloc(origin: str) -> str:
+    """Host and port of an origin, as `Host` names them."""
+    return urlsplit(origin).netloc
+
+
+def app_sites(apps: Apps, visits: Iterable[web.RouteDef]) -> web.Application:
+    """The sites of the apps that run now, each on its own host; `visits` are how people come to them."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        app = apps.at(request.headers.get("host", "").lower())
+        return (
+            refused(421, "unknown-host", "There is no such app here.")
+            if app is None or app.site is None
+            else await app.site.handle(request)
+        )
+
+    sites = web.Application(client_max_size=BODY)
+    sites.router.add_routes(visits)
+    sites.router.add_route("*", ANY_PATH, handle)
+    return sites
