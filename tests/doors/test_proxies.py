@@ -1,0 +1,73 @@
+"""A proxy in front says who calls, or where from: it alone, and to this machine nobody else is local."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.callers.doors import answer, knocks, mcp_call, statuses
+from tests.callers.tokens import token
+from tests.world import World, running
+
+PROXY = """
+auth:
+  - {{type: proxy, name: front, header: X-User, roles_header: X-Groups, proxies: [{proxy}]}}
+roles: {{approver: [ops], admin: [root]}}
+"""
+
+
+@pytest.fixture
+async def fronted(tmp_path: Path) -> AsyncIterator[World]:
+    """The cart behind a proxy that says who calls."""
+    async with running(tmp_path, extra=PROXY.format(proxy="127.0.0.1")) as world:
+        yield world
+
+
+async def test_a_trusted_proxy_names_the_caller(fronted: World) -> None:
+    """At every door, with roles; its headers end here."""
+    shown = {"x-user": "alice@example.com", "x-groups": "ops, staff"}
+    assert not {name for name, status in (await statuses(fronted, shown)).items() if status == 401}
+    _, _, body = await answer(knocks(fronted)["console"], shown)
+    state = json.loads(body)
+    assert state["principal"]["id"] == "proxy:front|proxy|alice@example.com"
+    assert state["may"] == {"answer": True, "logout": False}
+    sent = fronted.arrived()
+    assert sent
+    assert "alice@example.com" not in json.dumps(sent)
+
+
+@pytest.mark.parametrize("shown", [{}, {"x-user": ""}, {"x-user": " "}, {"x-groups": "root"}, {"x-user": "a" * 1025}])
+async def test_a_proxy_that_names_nobody_lets_nobody_in(fronted: World, shown: dict[str, str]) -> None:
+    """An empty name is none."""
+    assert set((await statuses(fronted, shown)).values()) == {401}
+
+
+async def test_the_header_of_somebody_else_is_nothing(tmp_path: Path) -> None:
+    """From another address than the proxy's it neither names a caller nor goes out."""
+    extra = PROXY.format(proxy="203.0.113.7").replace("roles:", "  - token\nroles:")
+    async with running(tmp_path, extra=extra) as world:
+        assert set((await statuses(world, {"x-user": "alice"})).values()) == {401}
+        shown = {**await token(world, "client", "app"), "x-user": "alice", "x-groups": "root"}
+        assert (await answer(knocks(world)["site's api"], shown))[0] == 200
+        assert "alice" not in json.dumps(world.arrived())
+
+
+async def test_everybody_on_this_machine_is_local_but_those_of_elsewhere(tmp_path: Path) -> None:
+    """`none` is for loopback: a trusted proxy that speaks for another address does not make it this machine."""
+    extra = "auth: [token, none]\n"
+    async with running(tmp_path, extra=extra) as world:
+        file = world.folder / "gateway.yaml"
+        text = file.read_text("utf-8").replace("listen:", "trusted_proxies: [127.0.0.1]\n  listen:", 1)
+        file.write_text(text, "utf-8")
+        await world.gateway.stop()
+        await world.start_gateway()
+        knock = mcp_call(f"{world.url}/mcp")
+        assert (await answer(knock, {}))[0] == 200
+        assert (await answer(knock, {"x-forwarded-for": "127.0.0.1, 203.0.113.5"}))[0] == 401
+        assert (await answer(knock, {"forwarded": "for=203.0.113.5"}))[0] == 401
+        for lie in ("for=127.0.0.2", 'for="[::1]"'):  # the client's own field, which a proxy of the other kind passes
+            assert (await answer(knock, {"forwarded": lie, "x-forwarded-for": "203.0.113.5"}))[0] == 401
+        assert (await answer(knock, {"authorization": "Bearer wrong"}))[0] == 401  # never taken for nothing
