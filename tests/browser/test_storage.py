@@ -203,12 +203,23 @@ async def test_without_a_gateway_the_page_runs_all_the_same(host: Host, tmp_path
     frame = await host.show(packed(tmp_path, PAGE, keeps=True))
     if why == "silence":
         await host.until("host.calls('webmcp_storage').length")
-        await host.page.clock.run_for(12_000)
+        await host.page.clock.fast_forward(12_000)
     await frame.wait_for_function("() => window.order?.at(-1) === 'onload'")
     assert await frame.evaluate("() => localStorage.visits") == "1"
     (said,) = [line for line in told if line.startswith("webmcp-gateway")]
     assert "localStorage lasts as long as this page" in said
     assert await host.run("() => [host.saves, host.of('ui/update-model-context')]") == [[], []]
+
+
+async def test_a_host_is_spoken_to_as_soon_as_the_page_is_parsed(host: Host, tmp_path: Path) -> None:
+    """The event that the page's own scripts must not hear yet is heard by the runtime: nothing waits for a clock."""
+    clock = host.page.clock
+    await clock.install(time=0)
+    await clock.pause_at(1000)
+    frame = await host.show(packed(tmp_path, PAGE, keeps=True))
+    await clock.fast_forward(100)
+    await host.until("host.of('ui/notifications/initialized').length")
+    await frame.wait_for_function("() => window.order?.at(-1) === 'onload'", polling=50)
 
 
 async def test_a_page_on_its_own_runs_at_once(page: Page, tmp_path: Path) -> None:

@@ -50,7 +50,8 @@ function whenParsed(run: () => void): void {
     if (!done) run();
     done = true;
   };
-  addEventListener("DOMContentLoaded", once, { once: true });
+  // On its way down: to a page whose scripts wait the event does not come.
+  addEventListener("DOMContentLoaded", once, { once: true, capture: true });
   setTimeout(once, PARSED_AT_LAST);
 }
 
