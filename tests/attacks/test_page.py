@@ -139,6 +139,9 @@ def unexpected(expected: Any, heard: list[dict[str, Any]]) -> list[str]:
         codes = [call["error"]["code"] for call in calls if "error" in call]
         if expected["answered"] not in codes:
             problems.append(f"expected the error {expected['answered']}, heard {str(heard)[:300]}")
-    if expected.get("holds", "") not in json.dumps(heard):
-        problems.append(f"expected {expected['holds']}, heard {str(heard)[:300]}")
+    said = json.dumps(heard)
+    if expected.get("holds", "") not in said:
+        problems.append(f"expected {expected['holds']}, heard {said[:300]}")
+    if "holds_not" in expected and expected["holds_not"] in said:
+        problems.append(f"heard {expected['holds_not']}")
     return problems
