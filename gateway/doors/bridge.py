@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import logging
 import secrets
 from collections.abc import Awaitable, Mapping
 from contextlib import AsyncExitStack, suppress
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from aiohttp import WSMsgType, web
 
 from gateway import mux
+from gateway.bulk import AT_ONCE, is_bulky, why
 from gateway.contract import Handed
 from gateway.doors.answers import SECURE, refused
 from gateway.doors.apart import BYTES, names_bytes
@@ -29,6 +31,8 @@ from gateway.mcp.peer import Beside, UiPeer
 from gateway.model import Caller, Channel, Door, Json, Principal, Resource
 from gateway.views.registry import Views
 from gateway.views.view import View
+
+log = logging.getLogger(__name__)
 
 PROTOCOL = "webmcp-gateway.v1"
 
@@ -202,6 +206,10 @@ class _Connection:
             message = await self._socket.receive(timeout=seconds)
         except TimeoutError:
             return False
+        if message.type is WSMsgType.TEXT and is_bulky(message.data):
+            # Not the end of the connection: a page that makes its host send this harms itself alone.
+            log.warning("a frame of the bridge is dropped: it has %s", why(AT_ONCE))
+            return True
         if message.type is WSMsgType.TEXT:
             for event in self._mux.receive_data(message.data):
                 await self._take(event)

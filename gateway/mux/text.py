@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable
 from typing import NoReturn, cast
 
-from gateway.bulk import AT_ONCE, is_bulky, why
 from gateway.errors import MuxError
 from gateway.model import Json
 
@@ -16,8 +15,6 @@ DEPTH_LIMIT = 64
 
 def parse(text: str) -> Json:
     """The value of `text`. Raises MuxError `bad-json`."""
-    if is_bulky(text):
-        raise MuxError("bad-json", why(AT_ONCE))
     try:
         value = cast(Json, json.loads(text, parse_constant=_refuse, parse_float=_number, parse_int=_integer))
     except (ValueError, RecursionError) as error:
