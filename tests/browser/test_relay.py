@@ -11,10 +11,13 @@ from mcp import Client
 from mcp_types import CallToolResult, TextContent
 from playwright.async_api import FrameLocator, Page, expect
 
+from tests.browser import stock_host
 from tests.browser.probing import outcomes
-from tests.browser.stock_host import bundled, shown
+from tests.browser.stock_host import bundled
 from tests.world import World
 
+OTHERS_FIRST = 3000
+"""Milliseconds that a host has to show that it calls the tools itself."""
 TOOLS = {"cart_add_to_cart", "cart_get_cart", "cart_remove_from_cart"}
 
 
@@ -22,6 +25,15 @@ TOOLS = {"cart_add_to_cart", "cart_get_cart", "cart_remove_from_cart"}
 def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The host's script."""
     return bundled(tmp_path_factory.mktemp("stock"))
+
+
+@asynccontextmanager
+async def shown(page: Page, world: World, script: Path, **host: Any) -> AsyncIterator[FrameLocator]:
+    """The cart in the stock host, which has let its time pass."""
+    await page.clock.install()
+    async with stock_host.shown(page, world, script, **host) as frame:
+        await page.clock.fast_forward(OTHERS_FIRST)
+        yield frame
 
 
 @asynccontextmanager
@@ -159,6 +171,7 @@ async def test_a_view_that_loads_again_is_reached_again(page: Page, world: World
                 while len(attaching.offered) < 2:
                     await asyncio.sleep(0.05)
             await expect(frame.locator("[data-item-id]").first).to_be_visible()
+            await page.clock.fast_forward(OTHERS_FIRST)
             await offered(client)
             assert not (await client.call_tool("cart_get_cart", {})).is_error
     assert attaching.offered == [False, False]
