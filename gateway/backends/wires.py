@@ -219,12 +219,15 @@ class _Wire(asyncio.Protocol):
         """Send `data` and read the answer. Raises TimeoutError, `Lost`, and what `Reading` raises."""
         waiter = self._waiter = self._loop.create_future()
         self._reading = reading
-        alarm = alarms.set(self._late) if alarms is not None else None
-        timer = self._loop.call_at(ends, self._late) if alarms is None and ends is not None else None
+        alarm, timer = None, None
         try:
             if self._transport is None or self._transport.is_closing():
                 raise Lost
             self._transport.write(data)
+            if alarms is not None:  # now the backend is at work
+                alarm = alarms.set(self._late)
+            elif ends is not None:
+                timer = self._loop.call_at(ends, self._late)
             await waiter
         except BaseException:  # cancelled too: what is left of the answer may still come
             self._good = False
