@@ -113,7 +113,7 @@ async def test_odd_methods(tmp_path: Path, fast: str, method: str) -> None:
 @pytest.mark.parametrize("fast", ["true", "false"])
 async def test_arguments_that_no_message_can_carry(tmp_path: Path, fast: str) -> None:
     """They are refused as the caller's mistake, in the record too, and the upstream is not called; nothing fails."""
-    nested = [f'{{"a":{"[" * depth}{"]" * depth}}}' for depth in (64, 200, *range(900, 960, 4), 100_000)]
+    nested = [f'{{"a":{"[" * depth}{"]" * depth}}}' for depth in (64, 200, *range(900, 960, 4), 10_000)]
     values = ['{"a":1e400}', '{"a":[-1e400]}', '{"a":NaN}', '{"a":Infinity}', *nested]
     async with mounted(tmp_path, fast) as (mount, http):
         before = outcomes(tmp_path)
