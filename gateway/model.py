@@ -252,7 +252,10 @@ class Response:
 
     def header(self, name: str) -> str | None:
         """The first value of the header `name` (lower case)."""
-        return next((value for key, value in self.headers if key == name), None)
+        for key, value in self.headers:
+            if key == name:
+                return value
+        return None
 
 
 @quick

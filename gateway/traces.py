@@ -68,10 +68,9 @@ def _within(came: Trace) -> Iterator[None]:
 
 def current() -> Trace | None:
     """The trace that what runs now belongs to: as `arriving` said, or as the program around the gateway traces it."""
-    span = otel.get_current_span()
-    if span is otel.INVALID_SPAN:
+    if not context.get_current():
         return None
-    found = span.get_span_context()
+    found = otel.get_current_span().get_span_context()
     return _trace(found) if found.is_valid else None
 
 

@@ -97,12 +97,12 @@ class Reading:
     def feed(self, data: bytes) -> bool:
         """Take what came; True once the answer is complete."""
         self.begun = True
-        self._kept = self._kept[self._at :] + data if self._over else data
+        self._kept = self._kept[self._at :] + data if len(self._kept) > self._at else data
         self._at = 0
         while self._step(self):
             pass
         self.complete = self._step is Reading._done
-        if self.complete and self._over:
+        if self.complete and len(self._kept) > self._at:
             self.reusable = False  # it said more than it was asked
         return self.complete
 

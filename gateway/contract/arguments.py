@@ -6,15 +6,14 @@ Raises `Refusal` (`bad-request`) that names the field. What the URL and the head
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import Final, TypeGuard, TypeVar
 
 from gateway.contract.bodies import Handed, WrongBody, encode_body
 from gateway.errors import Reason, Refusal
 from gateway.model import LARGEST_BODY, BodyType, Headers, Redirect, Request
 
-T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
 
 METHODS: Final = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")
@@ -31,7 +30,11 @@ def parse_arguments(arguments: Mapping[str, object]) -> Request:
     if method not in ("GET", "HEAD"):
         body_type = _body_type(arguments)
         body, headers = _body(body_type, arguments.get("body"), headers)
-    timeout = _optional(arguments, "timeoutMs", _milliseconds, "must be a whole number greater than 0")
+    timeout, stream = arguments.get("timeoutMs"), arguments.get("stream")
+    if timeout is not None and not _is_milliseconds(timeout):
+        raise _wrong("timeoutMs", "must be a whole number greater than 0")
+    if stream is not None and not isinstance(stream, bool):
+        raise _wrong("stream", "must be true or false")
     return Request(
         method=method,
         url=_url(arguments),
@@ -41,7 +44,7 @@ def parse_arguments(arguments: Mapping[str, object]) -> Request:
         redirect=_choice(arguments, "redirect", Redirect, Redirect.FOLLOW),
         send_cookies=_credentials(arguments) != "omit",
         timeout=None if timeout is None else timeout / 1000,
-        stream=_optional(arguments, "stream", _flag, "must be true or false") or False,
+        stream=stream or False,
     )
 
 
@@ -54,7 +57,7 @@ def _url(arguments: Mapping[str, object]) -> str:
 
 def _method(arguments: Mapping[str, object]) -> str:
     method = arguments.get("method")
-    if method is None:
+    if method is None or method == "GET":
         return "GET"
     if not isinstance(method, str) or not _TOKEN.fullmatch(method) or method.upper() not in METHODS:
         raise _wrong("method", f"must be one of {', '.join(METHODS)}")
@@ -117,25 +120,9 @@ def _choice(arguments: Mapping[str, object], field: str, kind: type[E], default:
     return kind(value)
 
 
-def _optional(
-    arguments: Mapping[str, object], field: str, check: Callable[[object], T | None], message: str
-) -> T | None:
-    value = arguments.get(field)
-    if value is None:
-        return None
-    checked = check(value)
-    if checked is None:
-        raise _wrong(field, message)
-    return checked
-
-
-def _milliseconds(value: object) -> int | None:
+def _is_milliseconds(value: object) -> TypeGuard[int]:
     # Beyond 2^53 no client has counted; it would not fit a float of seconds either.
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**53 else None
-
-
-def _flag(value: object) -> bool | None:
-    return value if isinstance(value, bool) else None
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**53
 
 
 def _wrong(field: str, message: str) -> Refusal:

@@ -308,20 +308,19 @@ class Front(asyncio.Protocol):
             sent.fast, sent.tool = (fast, tool) if tool is not None else (None, b"")
         return sent.fast
 
-    async def _principal(self, sent: Sent) -> Principal | None:
-        """Who calls, and may; None where the guard has something to say."""
-        if time.monotonic() >= sent.until:
-            asked = Plain("POST", sent.head.headers, self._remote)
-            found = sent.principal = await self._fronts.gate.caller(asked, sent.head.mount)
-            self._known = self._known or found is not None
-            ends = found.expires if found is not None else None
-            sent.until = time.monotonic() + (LOOK if ends is None else min(LOOK, ends - time.time()))
-        return sent.principal
+    async def _asked(self, sent: Sent) -> Principal | None:
+        """Who calls, and may, as the guard says now; None where it has something else to say."""
+        asked = Plain("POST", sent.head.headers, self._remote)
+        found = sent.principal = await self._fronts.gate.caller(asked, sent.head.mount)
+        self._known = self._known or found is not None
+        ends = found.expires if found is not None else None
+        sent.until = time.monotonic() + (LOOK if ends is None else min(LOOK, ends - time.time()))
+        return found
 
     async def _carry(self, fast: Fast[Any], call: Traced, sent: Sent, data: bytes, size: int) -> None:
         head = sent.head
         try:
-            principal = await self._principal(sent)
+            principal = sent.principal if time.monotonic() < sent.until else await self._asked(sent)
             if principal is None:
                 self.running = None
                 self._hand_over(data + self._kept)

@@ -134,7 +134,10 @@ class Sender:
         record.mark("authenticate")
         trace = record.span.going_out("send").headers() if way.spec.trace else ()
         request = outbound(url, way.leg, injected.headers + cookies, timeout, trace)
-        response, parts, close = await (_begun if way.leg.streams else _whole)(way, request)
+        if way.leg.streams:
+            response, parts, close = await _begun(way, request)
+        else:
+            response, parts, close = await way.backend.send(request), None, nothing
         answer = Answer(response, secrets, parts, close, bool(injected.headers) or way.jar is not None)
         record.mark("send")
         status, headers = answer.response.status, answer.response.headers
@@ -167,14 +170,10 @@ def _for(leg: Leg, spec: BackendSpec) -> BackendSpec:
     return replace(spec, credential=None) if leg.request.anonymous else spec
 
 
-async def _whole(way: Way, request: Outbound) -> Begun:
-    return await way.backend.send(request), None, nothing
-
-
 async def _begun(way: Way, request: Outbound) -> Begun:
     """An answer of which the head is there. What earlier attempts took is taken from the wait for it alone."""
     if way.held is None or not isinstance(way.backend, StreamingBackend):
-        return await _whole(way, request)
+        return await way.backend.send(request), None, nothing
     held = await way.held.enter_async_context(AsyncExitStack())
     unhurried = replace(request, timeout=way.leg.obligations.timeout)
     try:

@@ -114,25 +114,22 @@ class FastPath:
 
     async def message(self, call: Call, principal: Principal) -> tuple[str, int]:
         """The JSON-RPC message that answers, and its status. As the catalog does, it has a result for every failure."""
-        return await self._carried(call, principal), 200
-
-    async def _carried(self, call: Call, principal: Principal) -> str:
         client = Client(principal, is_app=True)
         try:
             if call.tool != TOOL:
                 values = await self._catalog.relayed(call.tool, call.arguments, client)
-                return self._spliced(call.id, text_of(values), compact_ascii(values))
+                return self._spliced(call.id, text_of(values), compact_ascii(values)), 200
             response = await self._catalog.http_request(call.arguments, client)
             if len(response.body) > LONG:
-                return await asyncio.to_thread(self._answer, call.id, response)
-            return self._answer(call.id, response)
+                return await asyncio.to_thread(self._answer, call.id, response), 200
+            return self._answer(call.id, response), 200
         except Refusal as refusal:
             failed = refusal
         except Exception:  # the contract has a result for this
             log.exception("the call of %s failed", call.tool)
             failed = Refusal(Reason.INTERNAL, "The gateway failed at this call; its log says why.")
         said = compact_ascii({"reason": failed.reason.value, "detail": failed.detail})
-        return self._spliced(call.id, f"{failed.reason}: {failed.detail}", said, is_error=True)
+        return self._spliced(call.id, f"{failed.reason}: {failed.detail}", said, is_error=True), 200
 
     def _answer(self, id: str, response: Response) -> str:
         values, text, is_error = values_of(response, structured_arrives=False)
