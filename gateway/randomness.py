@@ -7,7 +7,7 @@ from typing import Final
 
 from gateway.base64url import base64url
 
-_AT_ONCE: Final = 4096
+_AT_ONCE: Final = 1024
 
 
 class Randomness:
@@ -18,7 +18,7 @@ class Randomness:
         self._at = 0
 
     def take(self, size: int) -> bytes:
-        """The next `size` bytes, 4096 at most."""
+        """The next `size` bytes, 1024 at most."""
         at, end = self._at, self._at + size
         if end > len(self._bytes):
             self._bytes, at, end = os.urandom(_AT_ONCE), 0, size
