@@ -49,12 +49,14 @@ class Process:
         self._started = asyncio.Event()
         self._writing = asyncio.Lock()
         self._said: deque[str] = deque(maxlen=5)
+        self._over = asyncio.Event()
+        self._ending = ""
 
     async def send(self, message: Message, headers: Mapping[str, str]) -> None:
         await self._started.wait()
         process = self._process
         if process is None or process.stdin is None or process.stdin.is_closing():
-            raise UpstreamLost("the process is not running", unsent=True)
+            raise UpstreamLost(await self._why("the process is not running"), unsent=True)
         async with self._writing:
             try:
                 process.stdin.write(encode(message) + b"\n")
@@ -64,7 +66,14 @@ class Process:
                 process.kill()
                 raise UpstreamLost("the process does not read its input") from error
             except (OSError, RuntimeError) as error:
-                raise UpstreamLost("the process closed its input") from error
+                raise UpstreamLost(await self._why("the process closed its input")) from error
+
+    async def _why(self, otherwise: str) -> str:
+        """How it ended, where it ends now."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GRACE):
+                await self._over.wait()
+        return self._ending or otherwise
 
     async def abandon(self, id: int) -> bool:
         return False
@@ -81,6 +90,7 @@ class Process:
                 start_new_session=True,
             )
         except OSError as error:
+            self._over.set()
             raise UpstreamLost(f"{self._command[0]} cannot be started: {error.strerror}", unsent=True) from error
         finally:
             self._started.set()
@@ -91,8 +101,10 @@ class Process:
         finally:
             listening.cancel()
             await asyncio.shield(asyncio.ensure_future(_end(process)))
-        said = f"; it said: {' / '.join(self._said)}" if self._said else ""
-        raise UpstreamLost(f"the process ended with status {process.returncode}{said}"[:1000])
+            said = f"; it said: {' / '.join(self._said)}" if self._said else ""
+            self._ending = f"the process ended with status {process.returncode}{said}"[:1000]
+            self._over.set()
+        raise UpstreamLost(self._ending)
 
     async def _read(self, process: asyncio.subprocess.Process, receive: Receive) -> None:
         if process.stdout is None:
