@@ -43,7 +43,8 @@ class Wires:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._sweep: asyncio.TimerHandle | None = None
         self._alarms: dict[float, Alarms] = {}
-        self._running: asyncio.AbstractEventLoop | None = None
+        # Kept: asking for it asks the system which process this is, before Python 3.12.
+        self._loop = asyncio.get_running_loop()
 
     async def ask(self, method: str, data: bytes, limit: int, timeout: float) -> Reading:
         """The answer to the request that `data` is, complete. `timeout` is in seconds, for all of it.
@@ -112,13 +113,6 @@ class Wires:
         finally:
             self._after(wire)
         return reading
-
-    @property
-    def _loop(self) -> asyncio.AbstractEventLoop:
-        """The one that runs, kept: asking for it asks the system which process this is, before Python 3.12."""
-        if self._running is None:
-            self._running = asyncio.get_running_loop()
-        return self._running
 
     async def _turn(self) -> None:
         """Wait for a place of another request: who came first gets the first one."""
