@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from aiohttp import WSMsgType, web
 
 from gateway import mux
-from gateway.bulk import AT_ONCE, is_bulky, why
+from gateway.bulk import is_bulky, why
 from gateway.contract import Handed
 from gateway.doors.answers import SECURE, refused
 from gateway.doors.apart import BYTES, names_bytes
@@ -206,9 +206,10 @@ class _Connection:
             message = await self._socket.receive(timeout=seconds)
         except TimeoutError:
             return False
-        if message.type is WSMsgType.TEXT and is_bulky(message.data):
-            # Not the end of the connection: a page that makes its host send this harms itself alone.
-            log.warning("a frame of the bridge is dropped: it has %s", why(AT_ONCE))
+        if message.type is WSMsgType.TEXT and is_bulky(message.data, mux.BODY_LIMIT):
+            # No frame of a host page of ours has so many: what is that long goes beside it. A page that has its host
+            # send this otherwise harms itself alone, and not the others on this connection.
+            log.warning("a frame of the bridge is dropped: it has %s", why(mux.BODY_LIMIT))
             return True
         if message.type is WSMsgType.TEXT:
             for event in self._mux.receive_data(message.data):

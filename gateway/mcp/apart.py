@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import binascii
 import codecs
+import hashlib
 import json
 import re
 import secrets
@@ -40,14 +41,19 @@ def taken_out(message: bytes) -> tuple[bytes, Handed] | None:
         start, end = end, message.find(b'"', end + 1)
     if end - start <= LONG or len(message) - (end - start) > _REST:
         return None
-    word = secrets.token_hex(16)
+    word = secrets.token_hex(32)
     rest = b"".join((message[: start + 1], word.encode(), message[end:]))
     arguments = _arguments(rest)
     body_type = arguments.get("bodyType")
-    if arguments.get("body") != word or body_type not in _TYPES:
+    body_type = BodyType.TEXT if body_type is None else body_type
+    if arguments.get("body") != word or not isinstance(body_type, str) or body_type not in _TYPES:
         return None
     data = _read(memoryview(message)[start + 1 : end], body_type)
-    return None if data is None else (rest, Handed(data, default_type(BodyType(body_type))))
+    if data is None:
+        return None
+    # A call that is repeated must be the same: what binds the two looks at this word.
+    rest = rest.replace(word.encode(), hashlib.sha256(data).hexdigest().encode())
+    return rest, Handed(data, default_type(BodyType(body_type)))
 
 
 def keep(scope: Scope, handed: Handed) -> None:

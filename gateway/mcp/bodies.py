@@ -39,7 +39,8 @@ class Readable:
                 first = {**first, "body": body}
                 keep(scope, handed)
         again = replayed(first, receive)
-        wrong = await asyncio.to_thread(_wrong, body) if len(body) > LONG else _wrong(body)
+        apart = self._apart
+        wrong = await asyncio.to_thread(_wrong, body, apart=apart) if len(body) > LONG else _wrong(body, apart=apart)
         if wrong is not None:
             error = {"code": INVALID_REQUEST, "message": wrong}
             refusal = JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 413)
@@ -48,10 +49,11 @@ class Readable:
         await self._app(scope, again, send)
 
 
-def _wrong(body: bytes) -> str | None:
-    """Why a message is not read."""
+def _wrong(body: bytes, *, apart: bool) -> str | None:
+    """Why a message is not read; `apart` says that a large body was taken out of it."""
     if len(body) > BODY_LIMIT:
-        return f"A message has {BODY_LIMIT} bytes at most, beside a `body` in base64, or of text without escapes."
+        beside = ", beside a `body` in base64 or of text, without escapes" if apart else ""
+        return f"A message has {BODY_LIMIT} bytes at most{beside}."
     return f"This message has {why(AT_ONCE)}." if is_bulky(body) else None
 
 

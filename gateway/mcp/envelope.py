@@ -15,6 +15,7 @@ from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOC
 from mcp_types import methods as surface
 from pydantic import ValidationError
 
+from gateway.bulk import is_bulky
 from gateway.contract import read_json
 from gateway.mcp import relay
 from gateway.mcp.tools import shows_apps
@@ -109,6 +110,8 @@ class Calls:
 
     def read(self, body: bytes, name: bytes) -> Call | None:
         """The call of the tool `name` in `body`; None for anything that the SDK has to judge."""
+        if is_bulky(body):
+            return None
         try:
             message = read_json(decoder, body.decode())
         except (ValueError, RecursionError):

@@ -64,6 +64,7 @@ class Views:
         self._watchers: set[Callable[[Principal], None]] = set()
         self._sessions: asyncio.TaskGroup = asyncio.TaskGroup()
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._draining = False
 
     async def __aenter__(self) -> Self:
         await self._sessions.__aenter__()
@@ -144,6 +145,8 @@ class Views:
         view = self.speaker(principal, app, proof)
         if view.relay is None:
             relay = view.relay = Relay(lambda listed: self._listed(view, relay, listed))
+            if self._draining:
+                relay.drain()
         return view.relay
 
     def left(self, principal: Principal, app: str | None, proof: str) -> None:
@@ -156,7 +159,8 @@ class Views:
         return found is not None and found.relay is not None and found.relay.waits()
 
     def drain(self) -> None:
-        """The gateway stops: views that ask for calls are answered at once."""
+        """The gateway stops: views that ask for calls are answered at once, those too that begin with it now."""
+        self._draining = True
         for view in self._views.values():
             if view.relay is not None:
                 view.relay.drain()

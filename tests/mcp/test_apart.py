@@ -40,12 +40,13 @@ def written(value: object) -> bytes:
         ("base64", base64.b64encode(bytes(range(256)) * (LONG // 100) + b"x").decode()),
         ("text", LARGE),
         ("text", UNICODE),
+        (None, LARGE),
         ("urlEncoded", "a=" + LARGE),
     ],
 )
-def test_what_is_taken_out_is_what_was_meant(kind: str, body: str) -> None:
+def test_what_is_taken_out_is_what_was_meant(kind: str | None, body: str) -> None:
     """The same bytes with the same content type, whichever way the request is made."""
-    whole = message(body=body, bodyType=kind)
+    whole = message(body=body, bodyType=kind) if kind is not None else message(body=body)
     taken = taken_out(written(whole))
     assert taken is not None
     rest, handed = json.loads(taken[0]), taken[1]
@@ -55,9 +56,17 @@ def test_what_is_taken_out_is_what_was_meant(kind: str, body: str) -> None:
     assert (given.body, given.headers) == (meant.body, meant.headers)
 
 
+def test_the_message_of_another_body_is_another_one() -> None:
+    """Who repeats a call must send the same: what is left says which body it had."""
+    said = [taken_out(written(message(body=body, bodyType="text"))) for body in (LARGE, LARGE, LARGE + "x")]
+    first, again, other = [taken[0] for taken in said if taken is not None]
+    assert first == again != other
+
+
 LEFT: dict[str, Callable[[], bytes]] = {
     "short": lambda: written(message(body="x" * (LONG - 100), bodyType="text")),
-    "of no type": lambda: written(message(body=LARGE)),
+    "of a type that is a list": lambda: written(message(body=LARGE, bodyType=[])),
+    "of a type that is an object": lambda: written(message(body=LARGE, bodyType={})),
     "JSON": lambda: written(message(body=LARGE, bodyType="json")),
     "no base64": lambda: written(message(body=LARGE + "!", bodyType="base64")),
     "base64 that goes on after its end": lambda: written(message(body="QQ==" + LARGE, bodyType="base64")),

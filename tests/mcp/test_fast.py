@@ -101,6 +101,14 @@ async def test_a_call_ends_with_its_connection(*, front: bool, tool: str) -> Non
         await asyncio.wait_for(ends.wait(), 10)
 
 
+def test_a_message_of_too_many_parts_is_left_to_be_refused() -> None:
+    """It is not read here, where nobody else runs meanwhile."""
+    for parts, taken in ((10, True), (120_000, False)):
+        body = message(arguments={"_view": "x", "other": [1] * parts}).encode()
+        assert (Calls().read(body, b"http_request") is not None) is taken
+        assert (UpstreamFast(cast(Any, None), [], [])._read(body, b"http_request") is not None) is taken
+
+
 def test_a_client_that_describes_itself_too_deeply_is_left_to_the_sdk() -> None:
     """Newer Pythons read JSON of such a depth, whatever their limit of recursion is."""
     body = message(meta={"x": 0}).replace('{"x": 0}', f'{{"x": {"[" * 3000}{"]" * 3000}}}').encode()

@@ -19,6 +19,7 @@ from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
 from mcp_types import methods as surface
 from pydantic import ValidationError
 
+from gateway.bulk import is_bulky
 from gateway.contract import read_json
 from gateway.mcp.envelope import (
     CLIENTS,
@@ -133,6 +134,8 @@ class UpstreamFast:
 
     def _read(self, body: bytes, name: bytes) -> Message | None:
         """The call of the tool `name` in `body`; None for anything that the SDK has to judge."""
+        if is_bulky(body):
+            return None
         try:
             message = read_json(decoder, body.decode())
         except (ValueError, RecursionError):

@@ -57,16 +57,16 @@ class Process:
         process = self._process
         if process is None or process.stdin is None or process.stdin.is_closing():
             raise UpstreamLost(await self._why("the process is not running"), unsent=True)
-        async with self._writing:
-            try:
+        try:
+            async with self._writing:
                 process.stdin.write(encode(message) + b"\n")
                 async with asyncio.timeout(STUCK):
                     await process.stdin.drain()
-            except TimeoutError as error:
-                process.kill()
-                raise UpstreamLost("the process does not read its input") from error
-            except (OSError, RuntimeError) as error:
-                raise UpstreamLost(await self._why("the process closed its input")) from error
+        except TimeoutError as error:
+            process.kill()
+            raise UpstreamLost("the process does not read its input") from error
+        except (OSError, RuntimeError) as error:
+            raise UpstreamLost(await self._why("the process closed its input")) from error
 
     async def _why(self, otherwise: str) -> str:
         """How it ended, where it ends now."""
@@ -98,11 +98,14 @@ class Process:
         try:
             await self._read(process, receive)
             await asyncio.wait({listening}, timeout=GRACE)
+        except UpstreamLost as error:
+            self._ending = str(error)
+            raise
         finally:
             listening.cancel()
             await asyncio.shield(asyncio.ensure_future(_end(process)))
             said = f"; it said: {' / '.join(self._said)}" if self._said else ""
-            self._ending = f"the process ended with status {process.returncode}{said}"[:1000]
+            self._ending = self._ending or f"the process ended with status {process.returncode}{said}"[:1000]
             self._over.set()
         raise UpstreamLost(self._ending)
 

@@ -1,0 +1,71 @@
+"""An upstream as a process: whoever writes to it when it ends hears why it ended."""
+
+import asyncio
+import sys
+
+import pytest
+
+from gateway.mcp.upstreams.conversation import UpstreamLost
+from gateway.mcp.upstreams.process import Process
+
+MESSAGE = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+
+
+def running(code: str) -> Process:
+    """Python that runs `code`."""
+    return Process("up", [sys.executable, "-c", code], env={}, cwd=None, limit=1000)
+
+
+async def endings(process: Process, senders: int) -> set[str]:
+    """What `run` and so many who write to the process, all at once and then one more, are told."""
+
+    async def write() -> None:
+        while True:
+            await process.send(MESSAGE, {})
+            await asyncio.sleep(0)
+
+    run = process.run(lambda message, stream, size: None)
+    told = await asyncio.gather(run, *(write() for _ in range(senders)), return_exceptions=True)
+    with pytest.raises(UpstreamLost) as late:
+        await process.send(MESSAGE, {})
+    assert all(isinstance(one, UpstreamLost) for one in told)
+    return {str(one) for one in (*told, late.value)}
+
+
+async def test_all_hear_with_which_status_it_ended() -> None:
+    """Also who finds only that nobody reads any more."""
+    told = await endings(running("import sys; sys.stderr.write('no licence'); raise SystemExit(3)"), 5)
+    assert told == {"the process ended with status 3; it said: no licence"}
+
+
+async def test_all_hear_that_it_said_too_much() -> None:
+    """And not how it was ended then."""
+    assert await endings(running("print('x' * 2000, flush=True); input()"), 0) == {
+        "the process sent a message of more than 1000 bytes"
+    }
+
+
+async def test_who_writes_to_one_that_reads_nothing_more_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them look at the same time whether it ends."""
+    looking = asyncio.Barrier(5)
+
+    async def together(self: Process, otherwise: str) -> str:
+        await looking.wait()
+        return otherwise
+
+    async def write() -> str:
+        try:
+            while True:
+                await process.send(MESSAGE, {})
+                await asyncio.sleep(0.01)
+        except UpstreamLost as lost:
+            return str(lost)
+
+    monkeypatch.setattr(Process, "_why", together)
+    process = running("import os, time; os.close(0); time.sleep(60)")
+    run = asyncio.ensure_future(process.run(lambda message, stream, size: None))
+    async with asyncio.timeout(20):
+        told = await asyncio.gather(*(write() for _ in range(5)))
+    run.cancel()
+    await asyncio.gather(run, return_exceptions=True)
+    assert set(told) <= {"the process closed its input", "the process is not running"}
