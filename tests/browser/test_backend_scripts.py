@@ -118,3 +118,37 @@ async def test_files_of_the_backend_are_found_however_they_are_named(page: Page,
         await frame.wait_for_function(
             "wanted => getComputedStyle(document.querySelector('p')).backgroundImage.includes(wanted)", arg=wanted
         )
+
+
+async def test_a_file_of_a_style_that_is_not_there_is_asked_for_once(page: Page, tmp_path: Path) -> None:
+    """Wherever the style stands; what else it names, and names that are no URL, hold up nothing."""
+    html = (
+        "<!doctype html><style>p { background: url(/api/1.png) }</style>"
+        "<p style=\"background: url('/api/2.png')\"></p><link rel=stylesheet href=/api/s.css><div></div>"
+        "<script>document.querySelector('div').attachShadow({ mode: 'open' }).innerHTML ="
+        " '<style>b { background: url(/api/3.png), url(http://), url(/api/c.png) }</style>"
+        '<b style="background: url(/api/4.png)"></b>\'</script>'
+    )
+    async with host_server() as host_url:
+        await page.goto(host_url)
+        host = Host(page)
+        await host.answers(
+            r"if (/\d.png/.test(args.url)) return { status: 404, ok: false };"
+            " return { bodyType: 'text', body: 'i { background: url(5.png) }',"
+            " headers: { 'content-type': 'text/css' } };"
+        )
+        frame = await shown(host, tmp_path, html)
+        await frame.wait_for_function(
+            r"""() => {
+              const { shadowRoot } = document.querySelector("div");
+              const texts = [document, shadowRoot].flatMap((root) => [
+                ...[...root.querySelectorAll("style")].map((style) => style.textContent),
+                ...[...root.querySelectorAll("[style*=url]")].map((styled) => styled.getAttribute("style")),
+              ]);
+              const tried = texts.filter((text) => /url\("[^"]*\d.png#"\)/.test(text));
+              return tried.length === 5 && tried.some((text) => text.includes("data:text/css"));
+            }"""
+        )
+        await host.settled()
+        asked = await host.run("host.calls('http_request').map(({ url }) => url).sort()")
+    assert asked == [f"/api/{name}" for name in ("1.png", "2.png", "3.png", "4.png", "5.png", "c.png", "s.css")]

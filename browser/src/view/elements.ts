@@ -145,10 +145,12 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
       inline.disabled = (element as HTMLLinkElement).disabled;
     }
     const own = element instanceof HTMLStyleElement;
-    const css = own ? element.textContent : getAttribute.call(element, "style");
-    void files.styled(css ?? "")?.then((filled) => {
+    const read = (): string => (own ? element.textContent : getAttribute.call(element, "style")) ?? "";
+    const css = read();
+    void files.styled(css)?.then((filled) => {
+      if (read() !== css) return;
       if (own) element.textContent = filled;
-      else if (getAttribute.call(element, "style") === css) setAttribute.call(element, "style", filled);
+      else setAttribute.call(element, "style", filled);
     });
   }
 

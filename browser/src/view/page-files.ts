@@ -4,8 +4,8 @@ import { dataUrlOf } from "./base64";
 
 /** How many files are kept for elements that name them again, as browsers do. */
 const KEPT = 64;
-/** What a style names with `url(…)`. */
-const NAMED = /url\(\s*(?!["']?(?:data:|blob:|#))(?:"([^"]+)"|'([^']+)'|([^)"']+?))\s*\)/gi;
+/** What a style names with `url(…)`; a name that could not be loaded ends in `#` from then on. */
+const NAMED = /url\(\s*(?!["']?(?:data:|blob:|#)|"[^"]*#")(?:"([^"]+)"|'([^']+)'|([^)"']+?))\s*\)/gi;
 
 export interface Files {
   /** Whether an element that names `url` needs a file of the backend. */
@@ -38,8 +38,14 @@ export function createFiles(fetch: typeof globalThis.fetch, resolve: (url: strin
   }
 
   async function filled(css: string, base: string): Promise<string> {
-    const found = [...css.matchAll(NAMED)];
-    const files = await Promise.all(found.map(([, twice, once, bare]) => twice ?? once ?? bare ?? "").map((url) => data(base ? new URL(url, base).href : url).catch(() => url)));
+    const files = await Promise.all([...css.matchAll(NAMED)].map(async ([, twice, once, bare]) => {
+      let url = (twice || once || bare)!;
+      try {
+        return await data((url = base ? new URL(url, base).href : url));
+      } catch {
+        return url + "#";
+      }
+    }));
     return css.replace(NAMED, () => `url("${files.shift()}")`);
   }
 
