@@ -111,7 +111,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
   function take(element: Element, attribute: string, url: string): boolean {
     const kind = kindOf(element, attribute);
     // What we write ourselves is not remote.
-    if (!kind || !(kind === "set" ? url.split(",").some(files.remote) : files.remote(url))) return false;
+    if (!kind || !(kind === "set" ? [...url.matchAll(CANDIDATE)].some(([, one = ""]) => files.remote(one)) : files.remote(url))) return false;
     named.set(element, { ...named.get(element), [attribute]: { url, kind } });
     filled.delete(element);
     fill(element, attribute, kind, url).catch(() => {
@@ -126,6 +126,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     if (held(element, attribute) === undefined) return;
     delete named.get(element)?.[attribute];
     filled.add(element);
+    if (attribute === "xlink:href") removeAttribute.call(element, "href");
     sheets.get(element)?.remove();
   }
 
