@@ -180,8 +180,8 @@ twin("element: what a page reads of what it wrote", async (see) => {
   wide.srcset = "/api/pixel.png?a,b 1x, /api/pixel.png?c 2x, /api/status/404 3x";
   see(await loaded(wide), wide.naturalWidth);
   const own = new Image();
-  own.srcset = "data:image/gif;base64,R0lGODlhAQABAAAAACw= 2x";
-  see(await loaded(own), own.srcset, own.getAttribute("srcset"));
+  own.srcset = "data:image/gif;base64,R0lGODlhAQABAAAAACw= 1x, data:image/gif;base64,R0lGODlhAQABAAAAACw=#2 2x";
+  see(await loaded(own), own.srcset, own.outerHTML);
   own.srcset = "/";
   see(await loaded(own), own.srcset);
   const broken = new Image();
