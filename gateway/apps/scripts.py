@@ -138,7 +138,7 @@ def import_problems(text: Text, code: str) -> list[Problem]:
         after = found[index + 1] if index + 1 < len(found) else None
         if token.kind is not Kind.WORD or after is None or before in (".", "?."):
             continue
-        if token.text == "new" and _is_worker_file([one.text for one in found[index + 1 : index + 7]]):
+        if token.text == "new" and _is_worker_file([one.text for one in found[index + 1 : index + 8]]):
             problems.append(text.problem(token.start, WORKER_FILE))
         if token.text == "import" and _is_import(before, after, found, index):
             problems.append(text.problem(token.start, f"imports another file, which a packed app cannot: {_REMEDY}"))
@@ -153,8 +153,8 @@ def _is_worker_file(words: list[str]) -> bool:
     """Whether this stands behind `new`: a worker whose script is named there."""
     if words[:1] not in (["Worker"], ["SharedWorker"]):
         return False
-    named = words[5:6] if words[2:5] == ["new", "URL", "("] else words[2:3]
-    return words[1:2] == ["("] and bool(named) and _NAMED_FILE.match(named[0]) is not None
+    named = words[5:7] if words[2:5] == ["new", "URL", "("] else words[2:4]
+    return words[1:2] == ["("] and named[1:] in ([")"], [","]) and _NAMED_FILE.match(named[0]) is not None
 
 
 def worker_problems(text: Text, code: str) -> list[Problem]:

@@ -138,6 +138,15 @@ def test_a_worker_of_another_file_is_an_error_with_its_place(tmp_path: Path, sta
     assert all("starts a worker of another file" in problem.message for problem in refused.value.problems)
 
 
+@pytest.mark.parametrize(
+    "started",
+    ["new Worker('' + made)", "new Worker('/w/' + n)", "new Worker(new URL('w' + n, at))", "new Worker(", "new Worker"],
+)
+def test_a_worker_of_no_named_file_is_no_error(tmp_path: Path, started: str) -> None:
+    """What is put together when it runs may be anything."""
+    assert started in packed(tmp_path, index__html="<script src=c.js></script>", c__js=started).html
+
+
 def test_scripts_wait_for_those_of_the_backend(tmp_path: Path) -> None:
     """All of the page, so that each runs in its turn; what waits for the page stands at its end."""
     page = (

@@ -202,7 +202,7 @@ async def test_enter_in_a_form_without_a_button_sends_it(host: Host, tmp_path: P
     assert calls == [["/one", "a=tea"]]
 
 
-@pytest.mark.parametrize("names", ["sessionStorage", "document.cookie", 'document.createElement("script")'])
+@pytest.mark.parametrize("names", ["sessionStorage", "document.cookie", 'document.createElement( "script" )'])
 async def test_what_opaque_origins_refuse_is_there(host: Host, tmp_path: Path, names: str) -> None:
     """Scripts that take it for granted run; those that ask first hear that there are no service workers and caches.
 
