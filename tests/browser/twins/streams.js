@@ -47,8 +47,9 @@ twin("stream: xhr hears of its head first", async (see) => {
   xhr.send();
   while (xhr.readyState < 2) await once(xhr, "readystatechange");
   see(xhr.status);
+  const loaded = once(xhr, "load"); // it may come before the answer to what lets it
   await fetch("/api/lines/next", { method: "POST" });
-  await once(xhr, "load");
+  await loaded;
   see(xhr.readyState, xhr.responseText);
 });
 
