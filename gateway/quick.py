@@ -1,4 +1,4 @@
-"""Frozen dataclasses that are made at every request, in a third of the time that the generated `__init__` takes."""
+"""Frozen dataclasses that are made at every request, in less than half the time of the generated `__init__`."""
 
 from __future__ import annotations
 
