@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from gateway.backends.body import Body
 from gateway.backends.fields import without_framing
@@ -17,6 +17,9 @@ HEADER_FIELDS: Final = 128
 HEAD_BYTES: Final = 64 * 1024
 TRAILERS: Final = 1000
 """Fields that may follow the last chunk."""
+
+CHUNKS: Final = 2000
+"""Chunks that are read in one go; others have their turn before the next ones."""
 
 REMEMBERED: Final = 1024
 """Bytes of the longest head that is remembered: a backend says the same one again and again, for a second at least."""
@@ -54,6 +57,12 @@ class Head:
 _NO_HEAD: Final = Head(0, "")
 
 
+class Awaited(Protocol):
+    """What calls back once it is there, as a task does."""
+
+    def add_done_callback(self, fn: Callable[[Any], object], /) -> None: ...
+
+
 class Taker(Protocol):
     """Takes a body as it comes."""
 
@@ -80,6 +89,10 @@ class Reading:
         self.complete = False
         self.enough = False
         """Set by who takes the body: nobody waits for the rest."""
+        self.held = False
+        """Nothing more is read until it is let go on: there were many chunks, or who takes the body set this."""
+        self.until: Awaited | None = None
+        """What that waits for, with `held`; None where others shall have their turn, and no more."""
         self.reusable = False
         self.head = _NO_HEAD
         self._method = method
@@ -87,6 +100,7 @@ class Reading:
         self._kept = b""
         self._at = 0  # what stands before it in `_kept` is read: to cut it off each time costs more with each piece
         self._trailers = 0
+        self._chunks = 0
         self._taker = taker
         self._body: Taker | None = None
         self._plain: bytes | None = None
@@ -105,6 +119,10 @@ class Reading:
         if self.complete and len(self._kept) > self._at:
             self.reusable = False  # it said more than it was asked
         return self.complete
+
+    def go_on(self) -> None:
+        """It is held no more."""
+        self.held, self.until, self._chunks = False, None, 0
 
     def eof(self) -> bool:
         """The connection has ended: True where that is the end of the answer too."""
@@ -191,12 +209,16 @@ class Reading:
         return False
 
     def _chunk_size(self) -> bool:
+        self.held = self.held or self._chunks >= CHUNKS
+        if self.held:
+            return False
         line = self._line()
         if line is None:
             return False
         found = _CHUNK.fullmatch(line)
         if found is None:
             raise Malformed("a chunk has no size")
+        self._chunks += 1
         self._left = int(found[1], 16)
         self._step = Reading._chunk if self._left else Reading._trailer
         return True

@@ -266,6 +266,24 @@ class _Wire(asyncio.Protocol):
             return
         if (complete or reading.enough) and not self._waiter.done():
             self._waiter.set_result(None)
+        if not complete and reading.held:
+            self._hold(reading)
+
+    def _hold(self, reading: Reading) -> None:
+        """Read nothing more of the connection until `reading` may go on."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+        if reading.until is None:
+            self._loop.call_soon(self._go_on, reading)
+        else:
+            reading.until.add_done_callback(lambda _: self._go_on(reading))
+
+    def _go_on(self, reading: Reading) -> None:
+        if reading not in (self._reading, self._rest) or self._transport is None or self._transport.is_closing():
+            return
+        self._transport.resume_reading()
+        reading.go_on()
+        self.data_received(b"")
 
     def _read_rest(self, rest: Reading, data: bytes) -> None:
         try:
@@ -273,6 +291,8 @@ class _Wire(asyncio.Protocol):
         except (Malformed, Refusal):
             self.abort()
             return
+        if rest.held:
+            self._hold(rest)
         if complete:
             self._rest = None
             self._good = self._good and rest.reusable

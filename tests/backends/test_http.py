@@ -9,9 +9,10 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from gateway.backends.body import Body
 from gateway.backends.connect import CONNECTIONS_PER_HOST, USER_AGENT
 from gateway.backends.http import HttpBackend
-from gateway.backends.http1 import Reading
+from gateway.backends.http1 import CHUNKS, Reading
 from gateway.errors import Reason, Refusal
 from gateway.model import Headers, Outbound
 from tests.backends.peers import OK, Peer, answered, raw_peer, read_head, refused
@@ -207,6 +208,32 @@ async def test_many_small_pieces_are_one_body(backend: HttpBackend) -> None:
     whole = b"HTTP/1.1 103 E\r\na: b\r\n\r\n" + head + b"2\r\nab\r\n1;x\r\nc\r\n0\r\n\r\n"
     assert [reading.feed(whole[at : at + 1]) for at in range(len(whole))] == [False] * (len(whole) - 1) + [True]
     assert (reading.body(), reading.reusable) == (b"abc", True)
+
+
+async def test_others_have_their_turn_between_many_small_chunks(
+    backend: HttpBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them may come in one packet."""
+    seen, longest = 0, 0
+    feed = Body.feed
+
+    def counted(body: Body, data: bytes) -> None:
+        nonlocal seen
+        seen += 1
+        feed(body, data)
+
+    async def others() -> None:
+        nonlocal seen, longest
+        while True:
+            longest, seen = max(longest, seen), 0
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(Body, "feed", counted)
+    beside = asyncio.create_task(others())
+    whole = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 30_000 + b"0\r\n\r\n"
+    assert (await answered(backend, whole)).body == b"x" * 30_000
+    beside.cancel()
+    assert 0 < longest <= CHUNKS
 
 
 async def test_redirects_are_not_followed(backend: HttpBackend) -> None:
