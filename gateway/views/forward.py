@@ -85,7 +85,7 @@ class Forwarder:
         taint = target.taint.cause(self._views.now())
         caller = Caller(principal, target.app, Door.MCP, Initiator.MODEL, "model-call", target.id, cause=taint.id)
         record = self._recorder.start("tool", replace(caller, cause=None), safe=False)
-        record.note(method="tools/call", tool=tool.page_name)
+        record.note(method="tools/call", tool=tool.page_name, request_size=len(json.dumps(arguments)))
         with self._telling(tell, record.id), self._absences.telling(record.id, tell):
             refused = await self._closed(record, self._admitted(target, tool, arguments, caller, record, tell))
             if refused is not None:
@@ -133,7 +133,6 @@ class Forwarder:
         problem = first_problem(tool.input_schema, arguments)
         if problem is not None:
             raise Refusal(Reason.BAD_REQUEST, problem)
-        record.note(request_size=len(json.dumps(arguments)))
         if decision.obligations.reported:
             record.report(*decision.reasons)
         if exceeded := await self._limiter.take(decision.obligations, caller):

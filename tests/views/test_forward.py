@@ -289,3 +289,11 @@ tools:
     assert "does not hold" in first
     assert "rate-limited" not in first
     assert "rate-limited" in second
+
+
+async def test_a_refused_call_is_recorded_with_its_size(house: House) -> None:
+    """One with wrong arguments, and one that the policy denies."""
+    await house.call(ADD, {"item_id": 7})
+    under(house, replace(POLICY, tools={"add": replace(POLICY.tools["add"], deny="no more")}))
+    await house.call(ADD, {"item_id": "tea"})
+    assert [(fields["status"], fields["request_size"]) for fields in house.outcomes()] == [(400, 14), (403, 18)]
