@@ -1,25 +1,36 @@
-"""Tokens of a real authorization server at every door: of another resource, another issuer, an older key, another."""
+"""Tokens of a real authorization server at every door: of another resource or issuer, changed, expired, revoked."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hmac
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
+from aiohttp import web
 from joserfc.jwk import ECKey
 
+from gateway.doors import issuers
+from tests.attacks.bridge_door import BridgeDoor
+from tests.attacks.calls import WAIT
+from tests.attacks.mcp_doors import HttpDoor
+from tests.attacks.test_sequences import stream_of
 from tests.callers.doors import statuses
 from tests.mcp.test_messages import opened
 from tests.oidc.provider import OidcProvider, oidc_provider
-from tests.world import World, running
+from tests.resource import resource
+from tests.world import World, local_client, running
 
 RESOURCE, OTHER = "https://gateway.example/mcp", "https://elsewhere.example/mcp"
-RESOURCES = {RESOURCE: {"scope": "use"}, OTHER: {"scope": "use"}}
+OPAQUE = "https://gateway.example/opaque"
+RESOURCES = {RESOURCE: {"scope": "use"}, OTHER: {"scope": "use"}, OPAQUE: {"scope": "use", "format": "opaque"}}
 CLIENTS = [
     {
         "client_id": name,
@@ -28,24 +39,30 @@ CLIENTS = [
         "redirect_uris": [],
         "response_types": [],
     }
-    for name in ("ada", "bob")
+    for name in ("ada", "bob", "gateway")
 ]
-AUTH = 'auth: [{{type: oauth, issuer: "{issuer}", audience: "{audience}", network: private}}]'
+AUTH = """
+auth:
+  - {{type: oauth, issuer: "{issuer}", audience: [{audience}], network: private, skew: 1ms,
+      introspection: true, client_id: gateway, client_secret: gateway-secret}}
+"""
 
 
 @asynccontextmanager
-async def guarded(folder: Path) -> AsyncIterator[tuple[World, OidcProvider]]:
-    """The cart behind a gateway that takes the tokens of the server."""
-    async with oidc_provider(CLIENTS, resources=RESOURCES) as provider:
-        auth = AUTH.format(issuer=provider.issuer, audience=RESOURCE)
-        async with running(folder, extra=auth) as world:
+async def guarded(
+    folder: Path, policy: str | None = None, **settings: Any
+) -> AsyncIterator[tuple[World, OidcProvider]]:
+    """The cart behind a gateway that takes the tokens of the server, which has these `settings`."""
+    async with oidc_provider(CLIENTS, resources=RESOURCES, **settings) as provider:
+        auth = AUTH.format(issuer=provider.issuer, audience=f"{RESOURCE}, {OPAQUE}")
+        async with running(folder, policy=policy, extra=auth) as world:
             yield world, provider
 
 
-async def token(provider: OidcProvider, client: str = "ada", resource: str = RESOURCE) -> dict[str, str]:
+async def token(provider: OidcProvider, client: str = "ada", kind: str = RESOURCE) -> dict[str, str]:
     """What the holder of a new token shows."""
     headers = {"authorization": aiohttp.encode_basic_auth(client, f"{client}-secret")}
-    form = {"grant_type": "client_credentials", "resource": resource, "scope": "use"}
+    form = {"grant_type": "client_credentials", "resource": kind, "scope": "use"}
     async with (
         aiohttp.ClientSession() as http,
         http.post(f"{provider.issuer}/token", data=form, headers=headers) as answer,
@@ -59,7 +76,7 @@ async def test_only_tokens_of_this_server_for_this_gateway_open_a_door(tmp_path:
         good = await statuses(world, await token(provider))
         assert good["mcp"] == good["mcp of an app"] == good["console"] == 200
         before = len(world.arrived())
-        for wrong in (await token(provider, resource=OTHER), await token(foreign)):
+        for wrong in (await token(provider, kind=OTHER), await token(foreign)):
             assert set((await statuses(world, wrong)).values()) == {401}
         assert len(world.arrived()) == before
 
@@ -92,6 +109,139 @@ async def test_a_token_that_was_changed_opens_no_door(tmp_path: Path) -> None:
         wrong = [one[:80] for one in shown if set((await knocked(world, one)).values()) != {401}]
         assert wrong == []
         assert len(world.arrived()) == before
+
+
+OPENED = {"mcp", "mcp of an app", "mcp on the console's host", "console", "events", "record", "site", "site's api"}
+
+
+async def test_an_expired_token_opens_no_door(tmp_path: Path) -> None:
+    """Signed or introspected: it did while it was good, and what it had opened at the bridge ends with it."""
+    async with guarded(tmp_path, ttl={"ClientCredentials": 8}) as (world, provider), asyncio.timeout(WAIT):
+        signed, opaque = [await token(provider, kind=kind) for kind in (RESOURCE, OPAQUE)]
+        async with bridge(world, signed) as one, bridge(world, opaque) as other:
+            for shown in (signed, opaque):
+                found = await statuses(world, shown)
+                assert {name for name, status in found.items() if status == 200} == OPENED
+            before = len(world.arrived())
+            await ended(one)
+            await ended(other)
+            for shown in (signed, opaque):
+                assert set((await statuses(world, shown)).values()) == {401}
+            assert len(world.arrived()) == before
+
+
+async def test_a_revoked_token_opens_no_door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The issuer knows it no longer: neither one that was used before, nor what it had opened at the bridge."""
+    monkeypatch.setattr(issuers, "REMEMBERED", 0.0)
+    async with guarded(tmp_path) as (world, provider):
+        used, unused = [await token(provider, kind=OPAQUE) for _ in range(2)]
+        async with bridge(world, used) as door, asyncio.timeout(WAIT):
+            found = await statuses(world, used)
+            assert {name for name, status in found.items() if status == 200} == OPENED
+            before = len(world.arrived())
+            for one in (used, unused):
+                await revoked(provider, one)
+                assert set((await statuses(world, one)).values()) == {401}
+            await ended(door)
+            assert len(world.arrived()) == before
+
+
+STREAMING = """
+version: 1
+backends: {{shop: {{url: "{url}", network: private}}}}
+routes: [{{path: /api/large, methods: [GET], stream: true}}]
+"""
+LARGE = b"a part of what is Ada's " * 100_000
+
+
+@pytest.mark.parametrize("door", ["2026-07-28", "2025-11-25", "bridge"])
+async def test_a_good_token_does_not_open_what_is_anothers(tmp_path: Path, door: str) -> None:
+    """Bob has a view of his own, and Ada's view id, its proof and the id of its stream: he learns and ends nothing."""
+    asked = {"url": "/api/large", "stream": True}
+    async with resource() as behind, guarded(tmp_path, STREAMING.format(url=behind.url)) as (world, provider):
+        behind.answer = lambda request: web.Response(body=LARGE)
+        async with (
+            holder(world, await token(provider), door) as ada,
+            holder(world, await token(provider, "bob"), door) as bob,
+        ):
+            stream = stream_of(await ada.ask(asked))
+            assert stream is not None
+            for told in ({"id": stream}, {"id": stream, "cancel": True}):
+                refused = await bob.tool("http_stream", json.dumps(told))
+                assert (refused.status, refused.reason) == (503, "connection-lost")
+            assert (await ada.tool("http_stream", json.dumps({"id": stream}))).status == 200
+            if isinstance(ada, HttpDoor) and isinstance(bob, HttpDoor):
+                bob.proof = ada.proof
+                assert (await bob.ask(asked)).reason == "view-unproven"
+            elif isinstance(ada, BridgeDoor) and isinstance(bob, BridgeDoor):
+                assert ada.socket is not None
+                await ada.socket.close()
+                assert [await resumed(one, ada.view, ada.token) for one in (bob, ada)] == ["unknown-view", "resumed"]
+
+
+def holder(world: World, shown: dict[str, str], door: str) -> AbstractAsyncContextManager[BridgeDoor | HttpDoor]:
+    """A proven view of who shows this, at one of the doors."""
+    return bridge(world, shown) if door == "bridge" else client(world, shown, modern=door == "2026-07-28")
+
+
+@asynccontextmanager
+async def client(world: World, shown: dict[str, str], *, modern: bool) -> AsyncIterator[HttpDoor]:
+    """An MCP client of who shows this."""
+    async with local_client(headers=shown) as http:
+        door = HttpDoor(Here(world), http, modern, app="cart")
+        await door.open()
+        yield door
+
+
+async def revoked(provider: OidcProvider, shown: dict[str, str]) -> None:
+    """The issuer ends a token of Ada's (RFC 7009)."""
+    headers = {"authorization": aiohttp.encode_basic_auth("ada", "ada-secret")}
+    form = {"token": shown["authorization"].removeprefix("Bearer ")}
+    url = f"{provider.issuer}/token/revocation"
+    async with aiohttp.ClientSession() as http, http.post(url, data=form, headers=headers) as answer:
+        assert answer.status == 200, await answer.text()
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """Where the gateway is, as the doors of attacks want it told."""
+
+    world: World
+
+    @property
+    def port(self) -> int:
+        """Its port."""
+        return self.world.gateway.port
+
+    @property
+    def hosts(self) -> dict[str, str]:
+        """The `Host` of each site."""
+        return {"console": self.world.console.removeprefix("http://"), "site": self.world.site.removeprefix("http://")}
+
+
+@asynccontextmanager
+async def bridge(world: World, shown: dict[str, str]) -> AsyncIterator[BridgeDoor]:
+    """A view at the bridge, opened by who shows this."""
+    async with local_client(headers=shown) as client:
+        door = BridgeDoor(Here(world), client, apps=("cart",))
+        await door.open()
+        yield door
+
+
+async def resumed(door: BridgeDoor, view: str, token: str) -> str:
+    """What a host page hears that takes a view up again which lost its connection."""
+    door.socket = await door.connect()
+    await door.socket.send_json({"hello": {"ticket": await door.ticket()}})
+    await door.socket.send_json({"resume": {"view": view, "token": token}})
+    heard = await door.socket.receive_json(timeout=WAIT)
+    return "resumed" if "resume" in heard else str(heard["error"]["code"])
+
+
+async def ended(door: BridgeDoor) -> None:
+    """Until the gateway has ended the connection of a host page."""
+    assert door.socket is not None
+    while (await door.socket.receive()).type is aiohttp.WSMsgType.TEXT:
+        pass
 
 
 async def knocked(world: World, shown: str) -> dict[str, int]:
