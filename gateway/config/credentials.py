@@ -153,7 +153,7 @@ def _oauth(name: str, type: str, section: Section, reading: Reading) -> OAuth:
 def _grant(type: str, key: SigningKey | None, section: Section) -> Grant:
     match type:
         case "authorization_code":
-            return AuthorizationCode()
+            return AuthorizationCode(section.choice("callback", ("shared", "own")) == "own")
         case "token_exchange":
             section.require("subject")
             requested = section.choice("requested_token_type", _TOKEN_TYPES)

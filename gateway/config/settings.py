@@ -115,6 +115,11 @@ SETTINGS: Final = (
         "",
         "authorization_code: where people log in; left out, it is looked up.",
     ),
+    Setting(
+        "credentials.<name>.callback",
+        "shared",
+        "authorization_code: shared is /oauth/callback, own an address of its own below it: /oauth/callback/<name>.",
+    ),
     Setting("credentials.<name>.revocation_endpoint", "", "Where tokens are revoked; left out, it is looked up."),
     Setting("credentials.<name>.client_id", None, "The gateway's client id at the authorization server."),
     Setting("credentials.<name>.client_secret", "", "The client's secret."),

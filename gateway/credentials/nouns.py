@@ -79,7 +79,12 @@ class ClientCredentials:
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationCode:
-    """The account of each person, who connects it at the server's own pages (RFC 6749 4.1, RFC 7636)."""
+    """The account of each person, who connects it at the server's own pages (RFC 6749 4.1, RFC 7636).
+
+    With `own_callback` its server, and no other, sends persons back to an address of its own (RFC 9700 4.4.2.2).
+    """
+
+    own_callback: bool = False
 
 
 @dataclass(frozen=True, slots=True)

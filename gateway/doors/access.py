@@ -45,7 +45,18 @@ class Access(StrEnum):
 CALLBACK: Final = "/oauth/callback"
 """Where authorization servers send people back to who connect an account; it hands on what they say, and no more."""
 
-_OPEN_ON_CONSOLE: Final = ("/", "/assets/{name}", "/approvals/{id}", "/connect/{name}", CALLBACK, "/bridge")
+OWN_CALLBACK: Final = f"{CALLBACK}/{{name}}"
+"""The same for the server of one credential alone."""
+
+_OPEN_ON_CONSOLE: Final = (
+    "/",
+    "/assets/{name}",
+    "/approvals/{id}",
+    "/connect/{name}",
+    CALLBACK,
+    OWN_CALLBACK,
+    "/bridge",
+)
 """Pages and files that are the same for everybody; the bridge takes a ticket, which names its caller."""
 
 

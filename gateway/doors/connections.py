@@ -41,6 +41,8 @@ class ConnectionsDoor:
     async def callback(self, request: web.Request) -> web.Response:
         """Back from the server. The browser sends no session along here: the console's own page ends the login."""
         answer = {key: request.query[key][:LONGEST] for key in _ANSWER if key in request.query}
+        if "name" in request.match_info:
+            answer["callback"] = request.match_info["name"]
         # As it stands: `HTTPSeeOther` would write it anew, and what is `%26` or `%2B` in a code would be no part of it.
         headers = {"location": f"/#/connected?{urlencode(answer)}", "cache-control": "no-store"}
         return web.Response(status=303, headers=headers)

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from gateway.callers.people import display_name, is_login
 from gateway.config import Notices
-from gateway.doors.access import CALLBACK
+from gateway.doors.access import CALLBACK, OWN_CALLBACK
 from gateway.doors.allowed import lacking
 from gateway.doors.answers import SECURE, fresh, object_of, refused
 from gateway.doors.approvals import ApprovalDoor
@@ -111,6 +111,7 @@ class ConsoleDoor:
                 web.post("/api/logout", self._changing(self._logged_out)),
                 web.get("/connect/{name}", self._connections.page),
                 web.get(CALLBACK, self._connections.callback),
+                web.get(OWN_CALLBACK, self._connections.callback),
                 web.get("/api/connections", self._connections.list),
                 web.post("/api/connections/finish", self._changing(self._connections.finish)),
                 web.post("/api/connections/{name}", self._changing(self._connections.begin)),

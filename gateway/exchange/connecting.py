@@ -23,6 +23,7 @@ from gateway.credentials import (
     redeem,
     revoke,
 )
+from gateway.credentials.answers import failed
 from gateway.errors import Reason, Refusal, StartError
 from gateway.exchange.absent import Absences
 from gateway.exchange.cookies import CookieJars
@@ -58,7 +59,7 @@ class Begun:
 
 
 class Connecting:
-    """The connections of all persons. `redirect_uri` is where authorization servers send them back to."""
+    """The connections of all persons. `callback` is where authorization servers send them back to."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class Connecting:
         sources: Mapping[str, Fetched],
         store: TokenStore,
         jars: CookieJars,
-        redirect_uri: str,
+        callback: str,
         absences: Absences,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -85,7 +86,7 @@ class Connecting:
         self._sources = sources
         self._store = store
         self._jars = jars
-        self._redirect_uri = redirect_uri
+        self._callback = callback
         self._absences = absences
         self._now = now
 
@@ -102,7 +103,8 @@ class Connecting:
     async def begin(self, credential: str, principal: Principal) -> Begun:
         """Start a login. Raises `Refusal`; OSError while the database is down."""
         spec = self._spec(credential, principal)
-        tried = attempt(spec, self._redirect_uri)
+        own = isinstance(spec.grant, AuthorizationCode) and spec.grant.own_callback
+        tried = attempt(spec, self._place(credential if own else None))
         location = await drive(authorization_url(spec, tried), self._servers[credential])
         secret = secrets.token_urlsafe(24)
         text = json.dumps(_remembered(credential, principal, tried, secret))
@@ -110,7 +112,10 @@ class Connecting:
         return Begun(location, secret)
 
     async def finish(self, principal: Principal, secret: str, answer: Mapping[str, str]) -> Connection:
-        """End a login with what the server's redirect says, in the window where it began. Raises `Refusal`, OSError."""
+        """End a login with what the server's redirect says, in the window where it began. Raises `Refusal`, OSError.
+
+        `answer` has `callback` where it came to the address of one credential, whose name that is.
+        """
         state = answer.get("state", "")
         try:
             text = await self._store.recall(state, self._now())
@@ -126,6 +131,8 @@ class Connecting:
                 "This login was begun by somebody else, or in another window: begin it again.",
                 status=403,
             )
+        if begun["redirect_uri"] != self._place(answer.get("callback")):
+            raise failed(begun["credential"], "the answer came to the address of another server (callback)")
         spec = self._spec(begun["credential"], principal)
         token = await drive(redeem(spec, _attempt(begun, state), answer, self._now()), self._servers[spec.name])
         before = await self._connected(spec.name, principal)
@@ -150,6 +157,10 @@ class Connecting:
         except Refusal as refusal:
             log.warning("the server of a disconnected account could not be told: %s", refusal.detail)
             return False
+
+    def _place(self, name: str | None) -> str:
+        """Where a server sends persons back to: that of the credential `name`, or any."""
+        return f"{self._callback}/{name}" if name is not None else self._callback
 
     def _spec(self, credential: str, principal: Principal) -> OAuth:
         if principal.shared:

@@ -172,7 +172,7 @@ async def house(folder: Path, **settings: Any) -> AsyncIterator[House]:
             "client_id": "console",
             "client_secret": SECRET,
             "grant_types": ["authorization_code", "refresh_token"],
-            "redirect_uris": [back],
+            "redirect_uris": [back, f"{back}/own"],
         },
     ]
     resources = {RESOURCE: {"scope": "cart", "format": "opaque"}}

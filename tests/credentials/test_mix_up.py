@@ -1,0 +1,72 @@
+"""Authorization servers that pass the answer of another off as theirs: it must come to their address (RFC 9700)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import parse_qsl, urlencode
+
+import aiohttp
+import pytest
+
+from tests.credentials.house import House, house
+from tests.oidc.sign_in import sign_in
+from tests.world import local_client
+
+EVIL = """credentials:
+  evil: {{type: authorization_code, callback: own, issuer: "https://evil.example", client_id: gateway,
+    network: private, authorization_endpoint: "{url}/auth", token_endpoint: "{url}/token"}}
+"""
+CROSSING = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> AsyncIterator[House]:
+    """A person can connect an account at a server that is evil, too; what it gets is in `resource.seen`."""
+    async with house(tmp_path) as running:
+        file = tmp_path / "gateway.yaml"
+        text = file.read_text("utf-8")
+        person = next(line for line in text.splitlines() if line.startswith("  person:"))
+        own = f"{person.replace('person: {', 'own: {callback: own, ')}\n"
+        file.write_text(text.replace("credentials:\n", EVIL.format(url=running.resource.url) + own), "utf-8")
+        await running.restart()
+        yield running
+
+
+async def came_back(home: House, back: str) -> dict[str, str]:
+    """What the console's page is told where the browser is sent to `back`."""
+    async with home.http.get(back, headers=CROSSING, allow_redirects=False) as answer:
+        return dict(parse_qsl(answer.headers["location"].partition("?")[2]))
+
+
+@pytest.mark.parametrize("good", ["person", "own"])
+async def test_an_account_is_connected_at_the_address_of_its_server(home: House, good: str) -> None:
+    """At the shared one, or at one of its own; an answer at any other is none, whatever it says."""
+    for place in ("", "/own", "/person", "/nobody", "/own%2F"):
+        _, begun = await home.api(f"connections/{good}", {})
+        async with aiohttp.ClientSession() as pages:
+            back = await sign_in(pages, begun["location"], "alice", f"{home.console}/oauth/callback")
+        path, _, query = back.removeprefix(home.console).partition("?")
+        right = path == f"/oauth/callback{place}"
+        told = await came_back(home, f"{home.console}/oauth/callback{place}?{query}&callback={good}")
+        await home.provider.events()
+        status, _ = await home.api("connections/finish", {"secret": begun["secret"], "answer": told})
+        assert (status, bool(await home.provider.events())) == ((200, True) if right else (502, False)), place
+    assert path == ("/oauth/callback/own" if good == "own" else "/oauth/callback")
+
+
+async def test_the_code_of_another_server_is_not_given_away(home: House) -> None:
+    """A server sends the person on to an honest one that does not name itself: its code stays here."""
+    _, begun = await home.api("connections/evil", {})
+    asked = dict(parse_qsl(begun["location"].partition("?")[2]))
+    assert asked["redirect_uri"] == f"{home.console}/oauth/callback/evil"
+    back = f"{home.console}/oauth/callback"
+    query = urlencode({**asked, "client_id": "console", "redirect_uri": back, "scope": "openid"})
+    async with local_client() as pages:
+        sent = await sign_in(pages, f"{home.provider.issuer}/auth?{query}", "alice", back)
+    told = await came_back(home, sent)
+    del told["iss"]
+    assert told["code"]
+    status, said = await home.api("connections/finish", {"secret": begun["secret"], "answer": told})
+    assert (status, said["type"]) == (502, "urn:webmcp-gateway:credential-failed")
+    assert home.resource.seen == []
