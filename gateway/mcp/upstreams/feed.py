@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from gateway.errors import Refusal
 from gateway.mcp.upstreams.conversation import Message, UpstreamLost
 from gateway.mcp.upstreams.handshake import INFO, envelope, headers
-from gateway.mcp.upstreams.link import Link, Session
+from gateway.mcp.upstreams.link import FIRST_WAIT, LONGEST_WAIT, STEADY, Link, Session
 
 log = logging.getLogger(__name__)
 
@@ -136,23 +138,45 @@ class Feed:
         except (MCPError, UpstreamLost, TimeoutError, Refusal) as error:
             log.warning("what was followed could not be followed again: %s", error)
         if again:
-            for method in KINDS.values():
-                self.heard(method, {})
-            for uri in list(self._uris):
-                self.heard(UPDATED, {"uri": uri})
+            self._missed()
+
+    def _missed(self) -> None:
+        """Nobody listened for a while: everything may have changed."""
+        for method in KINDS.values():
+            self.heard(method, {})
+        for uri in list(self._uris):
+            self.heard(UPDATED, {"uri": uri})
 
     async def _stream(self, session: Session, told: asyncio.Event) -> None:
+        """Listen, and again when the stream ends, as long as somebody follows and the connection stands."""
+        failures = 0
+        while True:
+            began = time.monotonic()
+            try:
+                await self._listened(session, self._missed if told.is_set() else told.set)
+            except UpstreamLost as error:
+                log.debug("an upstream tells of no changes: %s", error)
+            except MCPError as error:
+                log.debug("an upstream tells of no changes: %s", error)
+                if error.error.code == types.METHOD_NOT_FOUND:
+                    return
+            told.set()
+            if session.conversation.ended.done() or not self.followers:
+                return
+            failures = 0 if time.monotonic() - began > STEADY else failures + 1
+            await asyncio.sleep(min(FIRST_WAIT * 2 ** min(failures, 10), LONGEST_WAIT))
+
+    async def _listened(self, session: Session, begun: Callable[[], None]) -> None:
+        """One stream, until it ends; `begun` is called when the upstream says that it will tell."""
         wanted: Message = dict.fromkeys(KINDS, True)
         if self._uris:
             wanted["resourceSubscriptions"] = list(self._uris)
         params: Message = {"notifications": wanted, "_meta": envelope(session.terms.version, {}, INFO)}
         fields = headers(session.terms, "subscriptions/listen", params)
-        try:
-            await session.conversation.request(
-                "subscriptions/listen", params, asker=_Listening(self, told), headers=fields, patience=math.inf
-            )
-        except (MCPError, UpstreamLost) as error:
-            log.debug("an upstream tells of no changes: %s", error)
+        asker = _Listening(self, begun)
+        await session.conversation.request(
+            "subscriptions/listen", params, asker=asker, headers=fields, patience=math.inf
+        )
 
     def _forget(self, uri: str) -> None:
         self._uris[uri] -= 1
@@ -165,16 +189,16 @@ class _Listening:
 
     who = "feed"
 
-    def __init__(self, feed: Feed, told: asyncio.Event) -> None:
+    def __init__(self, feed: Feed, begun: Callable[[], None]) -> None:
         self._feed = feed
-        self._told = told
+        self._begun = begun
 
     async def ask(self, method: str, params: Message) -> Message:
         raise MCPError(-32600, "Nobody can be asked on this stream.")
 
     async def tell(self, method: str, params: Message) -> None:
         if method == ACKNOWLEDGED:
-            self._told.set()
+            self._begun()
             return
         self._feed.heard(method, {key: value for key, value in params.items() if key != "_meta"})
 

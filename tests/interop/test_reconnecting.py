@@ -1,0 +1,153 @@
+"""Connections to upstreams that are cut: clients that stayed go on calling, and hear of what they follow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import mcp_types as types
+import pytest
+from mcp import Client
+from mcp.server.subscriptions import ResourceUpdated
+
+from gateway.mcp.upstreams import feed, link
+from tests.interop.probe import Probe, text
+from tests.interop.serving import gateway, over_http, over_sse, over_websocket
+
+MODES = ["legacy", "2026-07-28"]
+OVER: dict[str, Callable[..., AbstractAsyncContextManager[str]]] = {
+    "url": over_http,
+    "sse": over_sse,
+    "websocket": over_websocket,
+}
+WAYS = [("url", "legacy"), ("url", "2026-07-28"), ("sse", ""), ("websocket", "")]
+
+
+class Wire:
+    """Stands between the gateway and a server, and can cut all that goes through."""
+
+    def __init__(self, port: int) -> None:
+        self._far = port
+        self._open: set[asyncio.StreamWriter] = set()
+
+    def cut(self) -> int:
+        """Every connection breaks; how many there were."""
+        cut = len(self._open)
+        for writer in self._open:
+            writer.transport.abort()
+        return cut
+
+    async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, until either end closes it."""
+        far_reader, far_writer = await asyncio.open_connection("localhost", self._far)
+        self._open |= {writer, far_writer}
+        await asyncio.wait(
+            {asyncio.ensure_future(_copied(reader, far_writer)), asyncio.ensure_future(_copied(far_reader, writer))},
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        for end in (writer, far_writer):
+            self._open.discard(end)
+            end.transport.abort()
+
+
+async def _copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while part := await reader.read(65536):
+            writer.write(part)
+            await writer.drain()
+
+
+@asynccontextmanager
+async def wired(url: str) -> AsyncIterator[tuple[str, Wire]]:
+    """Another address of the server at `url`, and what is in between."""
+    port = urlsplit(url).port
+    assert port is not None
+    wire = Wire(port)
+    server = await asyncio.start_server(wire.carry, "127.0.0.1", 0)
+    async with server:
+        try:
+            yield url.replace(f":{port}", f":{server.sockets[0].getsockname()[1]}"), wire
+        finally:
+            wire.cut()
+
+
+@asynccontextmanager
+async def behind_a_wire(folder: Path, kind: str, era: str) -> AsyncIterator[tuple[str, Probe, Wire]]:
+    """A gateway in front of a probe, and what lies between them."""
+    probe = Probe()
+    options = {"only": era} if era else {}
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(OVER[kind](probe.server, **options))
+        near, wire = await stack.enter_async_context(wired(url))
+        mcp = await stack.enter_async_context(gateway(folder, f'up: {{{kind}: "{near}", network: private}}'))
+        yield mcp, probe, wire
+
+
+@asynccontextmanager
+async def following(mcp: str, uri: str, mode: str) -> AsyncIterator[tuple[Client, asyncio.Queue[str]]]:
+    """A client that follows a resource, and what it hears of that."""
+    heard: asyncio.Queue[str] = asyncio.Queue()
+
+    async def on_message(message: Any) -> None:
+        if isinstance(message, types.ResourceUpdatedNotification):
+            heard.put_nowait(str(message.params.uri))
+
+    async def take(changes: AsyncIterator[Any]) -> None:
+        async for change in changes:
+            if isinstance(change, ResourceUpdated):
+                heard.put_nowait(change.uri)
+
+    async with Client(mcp, mode=mode, message_handler=on_message) as client, AsyncExitStack() as stack:
+        if mode == "legacy":
+            params = types.SubscribeRequestParams(uri=uri)
+            await client.session.send_request(types.SubscribeRequest(params=params), types.EmptyResult)
+        else:
+            changes = await stack.enter_async_context(client.listen(resource_subscriptions=[uri]))
+            taking = asyncio.ensure_future(take(aiter(changes)))
+            stack.callback(taking.cancel)
+        yield client, heard
+
+
+async def hears(probe: Probe, heard: asyncio.Queue[str]) -> None:
+    """Until a client hears that a resource changed, which it does again and again."""
+    while not heard.empty():
+        heard.get_nowait()
+    while heard.empty():
+        await probe.updated()
+        await asyncio.sleep(0.05)
+    assert heard.get_nowait() == probe.uri
+
+
+async def called(client: Client, name: str) -> str:
+    """What a tool says, once its upstream is there again."""
+    while (result := await client.call_tool(name, {})).is_error:
+        assert "cannot be reached" in text(result)
+        await asyncio.sleep(0.05)
+    return text(result)
+
+
+@pytest.mark.parametrize("mount", ["", "/up"])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("kind", "era"), WAYS)
+async def test_a_client_goes_on_where_a_connection_was_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, era: str, mode: str, mount: str
+) -> None:
+    """It calls, and hears of the resource that it follows, as often as that happens; it did nothing for it."""
+    for module in (feed, link):
+        monkeypatch.setattr(module, "FIRST_WAIT", 0.05)
+    async with (
+        behind_a_wire(tmp_path, kind, era) as (mcp, probe, wire),
+        following(f"{mcp}{mount}", probe.uri, mode) as (client, heard),
+        asyncio.timeout(60),
+    ):
+        await client.list_tools()
+        for _ in range(3):
+            await hears(probe, heard)
+            assert wire.cut() > 0
+            name = "plain" if mount else "up_plain"
+            assert await called(client, name) == "plain of probe: {}"
+        await hears(probe, heard)
