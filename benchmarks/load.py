@@ -91,22 +91,18 @@ class _Drive:
 
 
 class Requests:
-    """The requests of one load, one after the other; one for each connection is ready before its turn comes."""
+    """The requests of one load, one after the other, made beforehand: what a load does for itself is not measured."""
 
     def __init__(self, load: Load) -> None:
         self._before, self._proof, self._after = load.request.encode("latin-1").partition(PROOF.encode())
         self._view = load.view.encode()
         self._key = base64.urlsafe_b64decode(f"{load.key}==")
         self._number = int((time.time() - _EPOCH) * 1e6)  # beyond those of every load before
-        self._ready = deque(self._made() for _ in range(load.connections))
+        self._ready = deque(self._made() for _ in range(load.requests))
 
     def next(self) -> bytes:
-        """The bytes of the next one; `prepare` follows once they are sent."""
-        return self._ready.popleft()
-
-    def prepare(self) -> None:
-        """Make another one, while the server is at work: what a load does for itself is not what is measured."""
-        self._ready.append(self._made())
+        """The bytes of the next one."""
+        return self._ready.popleft() if self._ready else self._made()
 
     def _made(self) -> bytes:
         if not self._proof:
@@ -173,7 +169,6 @@ class _Connection(asyncio.Protocol):
             request = self._requests.next()
             self._sent = time.perf_counter()
             self._transport.write(request)
-            self._requests.prepare()
         else:
             self._drive = None
             drive.ended()
