@@ -53,6 +53,15 @@ class Ending:
         finally:
             self._callbacks.discard(callback)
 
+    @contextmanager
+    def outlived(self) -> Iterator[None]:
+        """Within the block, its end calls nothing: what runs there goes on without the connection."""
+        callbacks, self._callbacks = self._callbacks, set()
+        try:
+            yield
+        finally:
+            self._callbacks = callbacks
+
 
 def ending_of(request: Request | None) -> Ending:
     """The ending of the exchange that `request` belongs to; one that never comes where there is no request."""

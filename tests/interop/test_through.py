@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -20,6 +21,8 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from tests.interop.everything import Everything
 from tests.interop.probe import Probe, text
 from tests.interop.serving import gateway, over_http, over_websocket
+from tests.mcp.test_messages import opened
+from tests.mcp.test_resume import event
 
 MODES = ["legacy", "2026-07-28"]
 CLIENTS = pytest.mark.parametrize("client", MODES)
@@ -51,6 +54,31 @@ async def test_a_call_that_its_client_gives_up_ends_at_the_upstream(tmp_path: Pa
                 scope.cancel()
         await asyncio.wait_for(probe.given_up.wait(), 20)
         assert text(await one.call_tool("plain")).startswith("plain of probe")
+
+
+@UPSTREAMS
+@pytest.mark.parametrize(("mount", "tool"), [("/up", "hold"), ("", "up_hold")])
+async def test_a_call_of_a_session_outlives_its_connection(
+    tmp_path: Path, upstream: str, mount: str, tool: str
+) -> None:
+    """Its stream is taken up where it broke, and brings the answer (2025-11-25)."""
+    call = {"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": tool, "arguments": {}}}
+    listing = {"jsonrpc": "2.0", "id": 4, "method": "tools/list"}
+    async with probed(tmp_path, upstream) as (up, probe), aiohttp.ClientSession() as http, asyncio.timeout(60):
+        url = f"{up.removesuffix('/up')}{mount}"
+        fields = await opened(http, url, more={})
+        async with http.post(url, json=listing, headers=fields) as answer:
+            await answer.read()
+        async with aiohttp.ClientSession() as breaking:
+            answer = await breaking.post(url, json=call, headers=fields)
+            first = await event(answer)
+            await probe.held.wait()
+            answer.close()
+        async with http.get(url, headers={**fields, "last-event-id": first["id"]}) as stream:
+            probe.go.set()
+            while not (found := json.loads((await event(stream)).get("data") or "{}")):
+                pass
+    assert (found["id"], found["result"]["content"][0]["text"]) == (5, "went on")
 
 
 async def test_a_cancellation_reaches_an_upstream_by_websocket(tmp_path: Path) -> None:

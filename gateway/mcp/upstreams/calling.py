@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from gateway.errors import Reason, Refusal
+from gateway.mcp.asgi import ending_of
 from gateway.mcp.elicit import STATE, Calls
 from gateway.mcp.results import of_refusal
 from gateway.mcp.upstreams import accounts, listing
@@ -40,6 +42,7 @@ class _Turn:
 
     client: UpstreamClient
     params: Message
+    context: Context | None
 
     def moved(self, context: Context) -> None:
         """The client came again: it is told of progress there, under the token that it gave now."""
@@ -47,6 +50,15 @@ class _Turn:
             self.client.way.session, self.client.way.request_id = context.session, context.request_id
         meta = (context.params or {}).get("_meta")
         self.params = {**self.params, **({"_meta": meta} if isinstance(meta, dict) else {})}
+
+    def outlives(self) -> AbstractContextManager[None]:
+        """What the upstream does now goes on where a session's connection breaks: it can take up the stream.
+
+        2025-11-25, Transports: a disconnection is not a cancellation. In 2026-07-28 it is one.
+        """
+        if self.context is None or self.client.modern:
+            return nullcontext()
+        return ending_of(self.context.request).outlived()
 
 
 class ToolCalls:
@@ -85,7 +97,7 @@ class ToolCalls:
         With its `context`, a client that can ask its person is sent where the call needs one.
         """
         name, state = str(params.get("name")), params.get("requestState")
-        turn = _Turn(client, params)
+        turn = _Turn(client, params, context)
         ours = isinstance(state, str) and state.startswith(STATE)
         asks = context is not None and self._calls.can_ask(context.session.client_capabilities, client.principal)
         if context is None or not asks or not (ours or self.may_ask(name)):
@@ -130,6 +142,10 @@ class ToolCalls:
                 raise Refusal(Reason.POLICY_DENIED, detail)
 
         async def run(trace: Trace | None) -> Message:
+            with turn.outlives():
+                return await sent(trace)
+
+        async def sent(trace: Trace | None) -> Message:
             if own:
                 await self._upstream.session(client)
                 return accounts.connected(spec)

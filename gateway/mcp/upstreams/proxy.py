@@ -97,7 +97,7 @@ class Proxy:
             raise MCPError(types.METHOD_NOT_FOUND, "Method not found", context.method) from None
         client = client_of(context, self._levels)
         params = dict(context.params or {})
-        # A session of the handshake would run a call to its end for a client that is gone.
+        # A session of the handshake would go on for a client that is gone, as only what its upstream runs then does.
         with (
             anyio.CancelScope() as scope,
             ending_of(context.request).calling(scope.cancel),
