@@ -19,6 +19,9 @@ from typing import cast
 
 from benchmarks.errors import BenchmarkError
 
+BEFOREHAND = 20_000
+"""Requests that are made before a load begins."""
+
 PATIENCE = 30.0
 """Seconds beyond its own time after which a run has failed."""
 
@@ -98,7 +101,7 @@ class Requests:
         self._view = load.view.encode()
         self._key = base64.urlsafe_b64decode(f"{load.key}==")
         self._number = int((time.time() - _EPOCH) * 1e6)  # beyond those of every load before
-        self._ready = deque(self._made() for _ in range(load.requests))
+        self._ready = deque(self._made() for _ in range(min(load.requests, BEFOREHAND)))
 
     def next(self) -> bytes:
         """The bytes of the next one."""
