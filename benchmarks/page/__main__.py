@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-from mcp import Client
-from playwright.async_api import Frame, async_playwright
+from playwright.sync_api import sync_playwright
 
-from benchmarks.backend import PATH
 from benchmarks.errors import BenchmarkError
 from benchmarks.page.backend import POLICY, SOURCE
-from benchmarks.page.busy import CATEGORIES, MARKS, Call, Trace, worked_ms
+from benchmarks.page.model import Idle, Model
 from benchmarks.processes import ROOT, Processes, Running, free_port
-from benchmarks.targets import SERVE
+from benchmarks.targets import SERVE, module
 
 CHROMIUM = Path("/usr/bin/chromium")
 CHUNKS = 50 * 16
 """How many pieces of 64 KiB are 50 MiB."""
 
-BETWEEN = 0.01
-"""Seconds between two requests to the idle server."""
+GOAL = 50.0
+"""Milliseconds that a model's call may take beside whatever the page does."""
+
+READY_WITHIN = 30.0
+SETTLED = 2.0
+"""Seconds after which the host page has done what it does when an app opens."""
 
 _WORK = (
     ("a model's call, nothing else", "rest", 3000),
@@ -40,8 +40,18 @@ _WORK = (
 )
 """What the page does meanwhile, and how much of it."""
 
+_FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
+
 _HEAD = """\
-| what | calls | median ms | p99 ms | longest ms | busy ms | seconds | bare ms |
+| what | calls | median ms | p99 ms | longest ms | seconds | bare ms | others |
 |---|--:|--:|--:|--:|--:|--:|--:|"""
 
 _CONFIG = """\
@@ -54,101 +64,48 @@ apps:
 """
 
 
-@dataclass(slots=True)
-class Pings:
-    """A model's calls of the page's tool at the process `gateway`, one after the other.
-
-    `bare` are requests to the server at `idle`, with which nobody else has to do: what they take is the machine's, in
-    milliseconds.
-    """
-
-    client: Client
-    http: aiohttp.ClientSession
-    idle: str
-    gateway: int
-    calls: list[Call] = field(default_factory=list)
-    bare: list[float] = field(default_factory=list)
-    over: bool = False
-
-    async def run(self) -> None:
-        """Call until it is over."""
-        self.calls = []
-        self.over = False
-        while not self.over:
-            began, worked = time.perf_counter(), worked_ms(self.gateway)
-            result = await self.client.call_tool("bulk_ping", {})
-            if result.is_error:
-                raise BenchmarkError(f"The page's tool failed: {result}")
-            ended = time.perf_counter()
-            self.calls.append(Call(began * 1000, ended * 1000, worked_ms(self.gateway) - worked))
-
-    async def run_bare(self) -> None:
-        """Ask the idle server until it is over."""
-        self.bare.clear()
-        while not self.over:
-            began = time.perf_counter()
-            async with self.http.get(self.idle) as answer:
-                await answer.read()
-            self.bare.append((time.perf_counter() - began) * 1000)
-            await asyncio.sleep(BETWEEN)
-
-    async def beside(self, work: Awaitable[Any]) -> Any:
-        """What `work` gives, with calls for as long as it takes."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.run())
-            tasks.create_task(self.run_bare())
-            try:
-                return await work
-            finally:
-                self.over = True
-
-    async def during(self, label: str, work: str, frame: Frame, argument: int) -> Phase:
-        """The calls while the page does `work`."""
-        began = time.perf_counter()
-        answer = await self.beside(frame.evaluate(work, argument))
-        seconds = time.perf_counter() - began
-        if isinstance(answer, dict) and answer.get("status") != 200:
-            raise BenchmarkError(f"The page got {answer}")
-        return Phase(label, self.calls, seconds, max(self.bare))
-
-
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """The calls beside one kind of work; `bare` is the longest request to the idle server, in milliseconds."""
+    """What a model's calls took while the page did one kind of work, and what that came to; times in milliseconds.
 
-    label: str
-    calls: Sequence[Call]
+    `others` is how many processors other programs had meanwhile; NaN where the system does not tell.
+    """
+
+    calls: Sequence[float]
     seconds: float
     bare: float
+    others: float
+    outcome: Any
 
-    def line(self, trace: Trace) -> str:
+    def line(self, label: str) -> str:
         """A line of the table."""
-        ordered = sorted(call.taken for call in self.calls)
+        ordered = sorted(self.calls)
         p99 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
-        longest = max(trace.busy(call) for call in self.calls)
-        figures = [
-            f"{ms:.1f}" for ms in (statistics.median(ordered), p99, ordered[-1], longest, self.seconds, self.bare)
-        ]
-        return " | ".join(["", self.label, str(len(ordered)), *figures, ""]).strip()
+        figures = (statistics.median(ordered), p99, ordered[-1], self.seconds, self.bare, self.others)
+        return " | ".join(["", label, str(len(ordered)), *(f"{figure:.1f}" for figure in figures), ""]).strip()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure; exit code 1 with a reason where that fails."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.page", description="Measure a page in a view.")
     parser.add_argument("--rounds", type=int, default=300, help="fetches, and calls by hand, that are timed")
+    parser.add_argument("--part", type=float, default=1.0, help="of the bytes and of the fetches; 1: all of them")
     given = parser.parse_args(arguments)
     try:
-        with tempfile.TemporaryDirectory(prefix="benchmark-") as folder, Processes(Path(folder)) as processes:
+        # What a browser that ends writes last, it may write while its folder is removed.
+        with (
+            tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as folder,
+            Processes(Path(folder)) as processes,
+        ):
             print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
-            idle = processes.start("idle", [sys.executable, "-m", "benchmarks.backend"])
-            asyncio.run(_measure(start(Path(folder), processes), idle.port, given.rounds, Path(folder)))
+            _measure(Path(folder), processes, given.rounds, given.part)
     except BenchmarkError as error:
         sys.exit(str(error))
 
 
 def start(folder: Path, processes: Processes) -> Running:
     """A gateway in front of the backend."""
-    backend = processes.start("backend", [sys.executable, "-m", "benchmarks.page.backend"])
+    backend = processes.start("backend", module("benchmarks.page.backend"))
     port = free_port()
     config = folder / "gateway.yaml"
     config.write_text(_CONFIG.format(port=port, source=SOURCE), "utf-8")
@@ -157,47 +114,84 @@ def start(folder: Path, processes: Processes) -> Running:
     return processes.start("gateway", command, port=port)
 
 
-async def _measure(gateway: Running, idle: int, rounds: int, folder: Path) -> None:
-    async with async_playwright() as playwright:
+@dataclass(frozen=True, slots=True)
+class _Bench:
+    """What a model's calls are measured with; nobody else asks the server at port `idle`."""
+
+    model: Model
+    idle: int
+    processes: Processes
+
+    def calls(self, part: float) -> None:
+        """What a model's calls take beside each kind of work, as a table."""
+        print(_HEAD)
+        late = []
+        for label, what, much in _WORK:
+            phase = self._during(what, max(1, int(much * part)))
+            print(phase.line(label), flush=True)
+            late += [label] if max(phase.calls) > GOAL else []
+        print(f"\nNo call may take more than {GOAL:g} ms: {'not met: ' + '; '.join(late) if late else 'met'}.")
+
+    def fetches(self, rounds: int) -> None:
+        """A fetch beside the same call by hand, turn by turn, both channels busy."""
+        times = self._during("compare", rounds).outcome
+        fetched, by_hand = (statistics.median(times[name]) for name in ("fetch", "hand"))
+        print(f"`fetch` {fetched:.2f} ms, the same call by hand {by_hand:.2f} ms (medians of {rounds}): ", end="")
+        print(f"{fetched - by_hand:+.2f} ms, {fetched / by_hand:.2f} times")
+
+    def _during(self, what: str, much: int) -> Phase:
+        """The calls while the page does `much` of `what`."""
+        calls = []
+        used, began = self.processes.others_seconds(), time.perf_counter()
+        self.model.call("bulk_work", {"what": what, "much": much})
+        with Idle(self.idle) as bare:
+            over = False
+            while not over:
+                asked = time.perf_counter()
+                told = self.model.call("bulk_ping", {})
+                calls.append((time.perf_counter() - asked) * 1000)
+                over = told["over"]
+        seconds, ended = time.perf_counter() - began, self.processes.others_seconds()
+        others = float("nan") if used is None or ended is None else max(0.0, ended - used) / seconds
+        outcome = told["outcome"]
+        if outcome.get("status", 200) != 200:
+            raise BenchmarkError(f"The page got {outcome}")
+        return Phase(calls, seconds, bare.longest, others, outcome)
+
+
+def _measure(folder: Path, processes: Processes, rounds: int, part: float) -> None:
+    idle = processes.start("idle", module("benchmarks.backend")).port
+    gateway = start(folder, processes).port
+    _show(f"http://localhost:{gateway}", folder, processes)
+    with Model(gateway) as model:
+        _ready(model)
+        bench = _Bench(model, idle, processes)
+        bench.calls(part)
+        bench.fetches(rounds)
+
+
+def _show(url: str, folder: Path, processes: Processes) -> None:
+    """A browser that shows `url`, to which nothing is attached: whoever looks into it takes its time."""
+    with sync_playwright() as playwright:
         own = Path(playwright.chromium.executable_path)
-        browser = await playwright.chromium.launch(
-            executable_path=None if own.exists() else CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
-        )
-        page = await browser.new_page()
-        await page.add_init_script(MARKS)
-        site = f"http://localhost:{gateway.port}"
-        await page.goto(site)
-        app = page.frame_locator("[data-testid=app-frame] iframe").frame_locator("iframe")
-        await app.locator("#ready").wait_for()
-        frame = page.frames[-1]
-        async with Client(f"{site}/mcp", mode="2026-07-28") as client, aiohttp.ClientSession() as http:
-            pings = Pings(client, http, f"http://127.0.0.1:{idle}{PATH}", gateway.pid)
-            await _ready(client)
-            await browser.start_tracing(page=page, path=folder / "trace.json", categories=CATEGORIES)
-            for each in page.frames:
-                await each.evaluate("() => dispatchEvent(new Event('busy'))")
-            phases = [await pings.during(label, work, frame, argument) for label, work, argument in _WORK]
-            await browser.stop_tracing()
-            trace = Trace.read(folder / "trace.json")
-            print("\n".join([_HEAD, *(phase.line(trace) for phase in phases)]))
-            await _latency(pings, frame, rounds)
-        await browser.close()
+    port = free_port()
+    where = [f"--user-data-dir={folder / 'profile'}", f"--remote-debugging-port={port}", url]
+    processes.start("chromium", [str(own if own.exists() else CHROMIUM), *_FLAGS, *where], port=port)
 
 
-async def _latency(pings: Pings, frame: Frame, rounds: int) -> None:
-    """A fetch beside the same call by hand, turn by turn, both channels busy."""
-    times = await pings.beside(frame.evaluate("compare", rounds))
-    fetched, by_hand = (statistics.median(times[name]) for name in ("fetch", "hand"))
-    print(f"\nfetch {fetched:.2f} ms, the same call by hand {by_hand:.2f} ms (medians of {rounds}): ", end="")
-    print(f"{fetched - by_hand:+.2f} ms, {fetched / by_hand:.2f} times")
-
-
-async def _ready(client: Client) -> None:
-    for _ in range(200):
-        if any(tool.name == "bulk_ping" for tool in (await client.list_tools()).tools):
-            return
-        await asyncio.sleep(0.05)
-    raise BenchmarkError(f"The page's tool was not listed; {ROOT}/gateway/static may be older than the sources.")
+def _ready(model: Model) -> None:
+    """Wait until the page's tools are offered, and a while longer."""
+    deadline = time.monotonic() + READY_WITHIN
+    while True:
+        try:
+            model.call("bulk_ping", {})
+            break
+        except BenchmarkError as error:
+            if time.monotonic() > deadline:
+                hint = f"{ROOT}/gateway/static may be older than the sources."
+                raise BenchmarkError(f"The page's tools are not there; {hint} {error}") from error
+        time.sleep(0.1)
+    time.sleep(SETTLED)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ routes:
   - {{path: /api/small, methods: [GET, POST]}}
 tools:
   ping: {{}}
+  work: {{}}
 """
 
 
