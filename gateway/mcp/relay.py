@@ -13,8 +13,8 @@ from gateway.mcp.encodable import encodable
 from gateway.mcp.ports import Client, Views
 from gateway.mcp.tools import APP_ONLY
 from gateway.model import Caller, Json, Response
+from gateway.views.reading import tool_of
 from gateway.views.relay import LONGEST_POLL, Event
-from gateway.views.session import is_tool
 
 POLL = "webmcp_poll"
 RESULT = "webmcp_result"
@@ -143,7 +143,7 @@ def _listed(arguments: Arguments) -> Sequence[types.Tool] | None:
         return None
     if not isinstance(given, list):
         raise Refusal(Reason.BAD_REQUEST, "`tools` must be a list.")
-    return [types.Tool.model_validate(tool) for tool in given[:MOST_LISTED] if is_tool(tool)]
+    return [tool for definition in given[:MOST_LISTED] if (tool := tool_of(definition)) is not None]
 
 
 def _event(event: Event) -> dict[str, Json]:

@@ -10,14 +10,11 @@ from typing import Any
 
 from mcp import MCPError
 from mcp import types as mcp
-from mcp_types.methods import parse_server_result
-from mcp_types.version import LATEST_HANDSHAKE_VERSION
-from pydantic import ValidationError
 
 from gateway.errors import Reason, Refusal
 from gateway.model import ViewTool
-from gateway.mux.text import is_deep
 from gateway.policy.gcra import Rate, take
+from gateway.views.reading import result_of
 
 LONGEST_POLL = 20.0
 """Seconds that a poll waits for a call."""
@@ -177,14 +174,9 @@ class Relay:
                 Reason.BAD_REQUEST, "No such call waits for an answer: it was cancelled, answered, or too old."
             )
         try:
-            said = {} if is_deep(dict(result)) else result
-            parsed = parse_server_result("tools/call", LATEST_HANDSHAKE_VERSION, said)
-        except (ValidationError, RecursionError):
-            parsed = None
-        if isinstance(parsed, mcp.CallToolResult):
-            call.answer.set_result(parsed)
-        else:
-            _fail(call, MCPError(mcp.INTERNAL_ERROR, "its answer is no result of a tool"))
+            call.answer.set_result(result_of(result))
+        except MCPError as error:
+            _fail(call, error)
 
     def drain(self) -> None:
         """The gateway stops: no poll waits any longer."""

@@ -1,25 +1,27 @@
-"""The gateway's MCP client session with one page, over the webmcp channel of its view."""
+"""The gateway's MCP client of one page, over the webmcp channel of its view.
+
+It is a small one of our own: a model waits for each step on the way, and the SDK's takes several turns of the event
+loop for a call, in all of which what the page itself asks for has its turn, too.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import count
 from typing import Any
 
-import anyio
-from mcp import ClientSession, MCPError
+from mcp import MCPError
 from mcp import types as mcp
-from mcp.shared.message import SessionMessage
-from mcp_types.jsonrpc import jsonrpc_message_adapter
-from mcp_types.methods import parse_server_result
-from mcp_types.version import LATEST_HANDSHAKE_VERSION
-from pydantic import ValidationError
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
 
 from gateway.model import ViewTool
+from gateway.traces import current
+from gateway.views.reading import result_of, tool_of
 
 QUEUE = 256
-"""Messages of a page that may wait to be read; a page that sends more loses its session."""
+"""Answers to a page, and words that a call is over, that may wait; a page that asks more often loses its session."""
 
 READY = 60.0
 """Seconds that a page has to answer `initialize`: its person may look at it later."""
@@ -43,19 +45,22 @@ class PageSession:
         self._send = send
         self._on_tools = on_tools
         self._changed = asyncio.Event()
-        self._client: ClientSession | None = None
-        self._to_client, self._from_page = anyio.create_memory_object_stream[SessionMessage | Exception](QUEUE)
-        self._to_page, self._from_client = anyio.create_memory_object_stream[SessionMessage](QUEUE)
+        self._ids = count()
+        self._asked: dict[int, asyncio.Future[JsonObject]] = {}
+        self._unsaid: asyncio.Queue[JsonObject] = asyncio.Queue(QUEUE)
+        self._ready = False
+        self._closed = False
 
     def receive(self, message: JsonObject) -> bool:
-        """A message of the page. False if the page sends faster than it is read: its session is over then."""
-        try:
-            parsed = jsonrpc_message_adapter.validate_python(_with_valid_tools(message))
-            self._to_client.send_nowait(SessionMessage(parsed))
-        except ValidationError:
-            return True
-        except (anyio.WouldBlock, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        """A message of the page, as the mux let it pass. False if the session is over, or the page asks too much."""
+        if self._closed:
             return False
+        if "method" not in message:
+            self._answered(message)
+        elif "id" in message:  # a ping: a page may ask nothing else
+            return self._say({"jsonrpc": "2.0", "id": message["id"], "result": {}})
+        elif message["method"] == "notifications/tools/list_changed":
+            self._changed.set()
         return True
 
     async def call(
@@ -65,77 +70,97 @@ class PageSession:
 
         Cancelling this call cancels it in the page. The result is not checked against the page's own output schema.
         """
-        if self._client is None:
+        if not self._ready:
             raise MCPError(mcp.CONNECTION_CLOSED, "The page is not ready.")
         started()
-        params = mcp.CallToolRequestParams(name=tool.page_name, arguments=dict(arguments))
-        request = mcp.CallToolRequest(params=params)
-        return await self._client.send_request(request, mcp.CallToolResult)
+        params: JsonObject = {"name": tool.page_name, "arguments": dict(arguments)}
+        if trace := current():
+            params["_meta"] = dict(trace.headers())
+        return result_of(await self._ask("tools/call", params))
 
     async def run(self) -> None:
         """Keep the session until cancelled. A page that breaks the protocol ends only this."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                writer = tasks.create_task(self._write())
+                tasks.create_task(self._write())
                 await self._talk()
-                writer.cancel()
-        except* Exception as group:  # noqa: BLE001  whatever a hostile page makes the SDK raise ends this session alone
+        except* Exception as group:  # noqa: BLE001  whatever a hostile page brings about ends this session alone
             log.warning("the webmcp session of a view ended: %s", group.exceptions)
         finally:
-            self._client = None
             self._on_tools(())
             self.close()
 
     def close(self) -> None:
-        """Let go of what is held, also where `run` was cancelled before it began."""
-        for stream in (self._to_client, self._from_page, self._to_page, self._from_client):
-            stream.close()
+        """End what waits for the page, also where `run` was cancelled before it began."""
+        self._closed, self._ready = True, False
+        for answer in self._asked.values():
+            if not answer.done():
+                answer.set_exception(MCPError(mcp.CONNECTION_CLOSED, "Connection closed"))
 
     async def _talk(self) -> None:
-        async with ClientSession(self._from_page, self._to_page, message_handler=self._notified) as client:
-            async with asyncio.timeout(READY):
-                await client.initialize()
-            self._client = client
-            self._on_tools(await _list_tools(client))
-            while True:  # a page registers its tools when it likes: the first change is asked for at once
-                await self._changed.wait()
-                self._changed.clear()
-                self._on_tools(await _list_tools(client))
-                await asyncio.sleep(LIST_PAUSE)
+        async with asyncio.timeout(READY):
+            await self._greet()
+        self._ready = True
+        self._on_tools(await self._list_tools())
+        while True:  # a page registers its tools when it likes: the first change is asked for at once
+            await self._changed.wait()
+            self._changed.clear()
+            self._on_tools(await self._list_tools())
+            await asyncio.sleep(LIST_PAUSE)
+
+    async def _greet(self) -> None:
+        own = {"name": "webmcp-gateway", "version": "1"}
+        params = {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": {}, "clientInfo": own}
+        version = (await self._ask("initialize", params)).get("protocolVersion")
+        if version not in HANDSHAKE_PROTOCOL_VERSIONS:
+            raise MCPError(mcp.INVALID_REQUEST, f"The page speaks no version of MCP that is known: {version!r:.100}")
+        await self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    async def _list_tools(self) -> list[mcp.Tool]:
+        """The tools of the page, without definitions that are none."""
+        tools: list[mcp.Tool] = []
+        params: JsonObject = {}
+        for _ in range(LIST_PAGES):
+            page = await self._ask("tools/list", params)
+            if not isinstance(page.get("tools"), list):
+                raise MCPError(mcp.INVALID_REQUEST, "The page's list of tools is none.")
+            tools += [tool for definition in page["tools"] if (tool := tool_of(definition)) is not None]
+            if not isinstance(page.get("nextCursor"), str):
+                break
+            params = {"cursor": page["nextCursor"]}
+        return tools
+
+    async def _ask(self, method: str, params: JsonObject) -> JsonObject:
+        """The result of a request. Raises `MCPError`. Cancelling this is told to the page."""
+        id = next(self._ids)
+        answer: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
+        self._asked[id] = answer
+        try:
+            await self._send({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+            return await answer
+        except asyncio.CancelledError:
+            self._say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}})
+            raise
+        finally:
+            del self._asked[id]
+
+    def _answered(self, message: JsonObject) -> None:
+        id, error = message.get("id"), message.get("error")
+        answer = self._asked.get(int(id)) if isinstance(id, int | float) else None
+        if answer is None or answer.done():
+            return
+        if error is None:
+            answer.set_result(message["result"])
+        else:
+            answer.set_exception(MCPError(error["code"], error["message"], error.get("data")))
+
+    def _say(self, message: JsonObject) -> bool:
+        """Send it in its turn; False where too much waits already."""
+        if self._unsaid.full():
+            return False
+        self._unsaid.put_nowait(message)
+        return True
 
     async def _write(self) -> None:
-        async for item in self._from_client:
-            await self._send(item.message.model_dump(mode="json", by_alias=True, exclude_none=True))
-
-    async def _notified(self, message: object) -> None:
-        if isinstance(message, mcp.ToolListChangedNotification):
-            self._changed.set()
-
-
-def _with_valid_tools(message: JsonObject) -> JsonObject:
-    """The message without definitions that are no valid tools: the SDK would refuse the whole list for one of them."""
-    result = message.get("result")
-    if not isinstance(result, dict) or not isinstance(result.get("tools"), list):
-        return message
-    return {**message, "result": {**result, "tools": [tool for tool in result["tools"] if is_tool(tool)]}}
-
-
-def is_tool(definition: object) -> bool:
-    """Whether a page's definition of a tool is one."""
-    try:
-        parse_server_result("tools/list", LATEST_HANDSHAKE_VERSION, {"tools": [definition]})
-    except ValidationError:
-        return False
-    return True
-
-
-async def _list_tools(client: ClientSession) -> list[mcp.Tool]:
-    tools: list[mcp.Tool] = []
-    cursor: str | None = None
-    for _ in range(LIST_PAGES):
-        page = await client.list_tools(params=mcp.PaginatedRequestParams(cursor=cursor))
-        tools += page.tools
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    return tools
+        while True:
+            await self._send(await self._unsaid.get())

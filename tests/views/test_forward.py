@@ -256,6 +256,19 @@ async def test_what_could_reach_beyond_a_result_is_removed(house: House) -> None
     assert result.meta is None
 
 
+async def test_what_is_no_result_of_a_tool_is_told_and_recorded(house: House) -> None:
+    """The model learns that the tool may have run; the record ends with that."""
+
+    async def run(arguments: JsonObject) -> JsonObject:
+        return {"content": "added"}
+
+    house.page.tools["add"] = (house.page.tools["add"][0], run)
+    result = await house.call("cart_add", {"item_id": "tea"})
+    assert result.is_error
+    assert "its answer is no result of a tool. The tool may have run" in said(result)
+    assert house.outcomes()[-1]["reason"] == "connection-lost"
+
+
 def under(house: House, policy: Policy) -> None:
     """The app has another policy now."""
     house.views.apps = {"cart": AppRules("Cart", policy)}

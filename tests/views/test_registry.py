@@ -315,7 +315,7 @@ async def test_tools_come_and_go_with_the_page(views: Views) -> None:
 
 
 async def test_a_page_that_talks_nonsense_loses_only_its_session(views: Views) -> None:
-    """Garbage is passed over; too much of it ends the session of that page."""
+    """Garbage is passed over; too many questions end the session of that page."""
     loud, quiet = Page(), Page()
 
     async def add(arguments: dict[str, object]) -> dict[str, object]:
@@ -330,7 +330,8 @@ async def test_a_page_that_talks_nonsense_loses_only_its_session(views: Views) -
     session = loud.view.session
     assert session is not None
     assert session.receive({"jsonrpc": "1.0", "garbage": []})
-    said = [session.receive({"jsonrpc": "2.0", "method": "notifications/progress"}) for _ in range(1000)]
+    assert session.receive({"jsonrpc": "2.0", "method": "notifications/progress"})
+    said = [session.receive({"jsonrpc": "2.0", "id": number, "method": "ping"}) for number in range(1000)]
     assert said[0] is True
     assert said[-1] is False
     assert quiet.view.tools

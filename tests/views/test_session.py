@@ -1,0 +1,171 @@
+"""The gateway as MCP client of one page."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from mcp import MCPError
+from mcp import types as mcp
+
+from gateway.model import ViewTool
+from gateway.traces import arriving
+from gateway.views import session as sessions
+from gateway.views.session import PageSession
+from tests.views.pages import JsonObject, text, until
+
+INFO = {"name": "page", "version": "1"}
+GREETING: JsonObject = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": INFO}
+TOOL: JsonObject = {"name": "add", "inputSchema": {"type": "object"}}
+ADD = ViewTool("cart_add", "add", "", "", {"type": "object"}, {})
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+class Page:
+    """What it says to each method; `heard` is what it was told, `listed` the tools that the session found."""
+
+    def __init__(self, **says: Any) -> None:
+        self.says = {"initialize": GREETING, "tools/list": {"tools": [TOOL]}, "tools/call": text("added"), **says}
+        self.heard: list[JsonObject] = []
+        self.listed: list[list[str]] = []
+        self.session = PageSession(self._hear, self._list)
+
+    async def _hear(self, message: JsonObject) -> None:
+        self.heard.append(message)
+        if "id" not in message or "method" not in message:
+            return
+        said = self.says[message["method"]]
+        said = said(message["params"]) if callable(said) else said
+        if said is not None:
+            answer = said if "error" in said else {"result": said}
+            assert self.session.receive({"jsonrpc": "2.0", "id": message["id"], **answer})
+
+    def _list(self, tools: Any) -> None:
+        self.listed.append([tool.name for tool in tools])
+
+    async def call(self) -> mcp.CallToolResult:
+        """The model calls its tool."""
+        return await self.session.call(ADD, {"n": 1}, lambda: None)
+
+
+@asynccontextmanager
+async def open_(page: Page) -> AsyncIterator[Page]:
+    """Its session runs."""
+    running = asyncio.create_task(page.session.run())
+    try:
+        await until(lambda: bool(page.listed))
+        yield page
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+
+
+async def test_a_page_is_greeted_then_asked_for_its_tools_then_called() -> None:
+    """In this order; the call names the tool as the page does."""
+    async with open_(Page()) as page:
+        assert (await page.call()).content == [mcp.TextContent(type="text", text="added")]
+    said = ["initialize", "notifications/initialized", "tools/list", "tools/call"]
+    assert [message["method"] for message in page.heard] == said
+    assert page.heard[-1]["params"] == {"name": "add", "arguments": {"n": 1}}
+    assert page.listed == [["add"], []]
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"error": {"code": -32602, "message": "No such tool"}}, "No such tool"),
+        ({"content": "added"}, "no result of a tool"),
+        ({}, "no result of a tool"),
+        ({"content": [{"type": "text"}]}, "no result of a tool"),
+    ],
+)
+async def test_what_a_page_says_in_place_of_a_result_is_an_error(said: JsonObject, words: str) -> None:
+    """With the page's own words where it has some; its session goes on."""
+    async with open_(Page(**{"tools/call": said})) as page:
+        with pytest.raises(MCPError, match=words):
+            await page.call()
+        page.says["tools/call"] = text("added")
+        assert not (await page.call()).is_error
+
+
+async def test_the_lists_of_a_page_are_followed_and_bounded() -> None:
+    """What is no tool is left out of each."""
+    asked: list[JsonObject] = []
+
+    def listed(params: JsonObject) -> JsonObject:
+        asked.append(params)
+        return {"tools": [{**TOOL, "name": f"add{len(asked)}"}, {"name": 1}, None], "nextCursor": str(len(asked))}
+
+    async with open_(Page(**{"tools/list": listed})) as page:
+        assert page.listed == [["add1", "add2", "add3", "add4", "add5"]]
+    assert asked == [{}, *({"cursor": str(number)} for number in (1, 2, 3, 4))]
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        {"initialize": {**GREETING, "protocolVersion": "1999-01-01"}},
+        {"initialize": {"error": {"code": -32600, "message": "no"}}},
+        {"tools/list": {"tools": "none"}},
+        {"tools/list": {}},
+    ],
+)
+async def test_a_page_that_breaks_the_protocol_loses_its_session(says: JsonObject) -> None:
+    """It has no tools then, and nothing more is heard of it."""
+    page = Page(**says)
+    await page.session.run()
+    assert page.listed == [[]]
+    assert not page.session.receive({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+    with pytest.raises(MCPError, match="not ready"):
+        await page.call()
+
+
+async def test_a_page_that_is_silent_has_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then its session is over."""
+    monkeypatch.setattr(sessions, "READY", 0.05)
+    page = Page(initialize=lambda _: None)
+    await page.session.run()
+    assert page.listed == [[]]
+    assert [message["method"] for message in page.heard] == ["initialize"]
+
+
+async def test_a_ping_is_answered() -> None:
+    """With the id that it has."""
+    async with open_(Page()) as page:
+        assert page.session.receive({"jsonrpc": "2.0", "id": "p1", "method": "ping"})
+        await until(lambda: page.heard[-1] == {"jsonrpc": "2.0", "id": "p1", "result": {}})
+
+
+async def test_a_call_that_is_given_up_is_told_to_the_page_which_may_answer_late() -> None:
+    """It names the call; other calls have their own answers."""
+    async with open_(Page(**{"tools/call": lambda _: None})) as page:
+        call = asyncio.create_task(page.call())
+        await until(lambda: page.heard[-1]["method"] == "tools/call")
+        id = page.heard[-1]["id"]
+        call.cancel()
+        await until(lambda: page.heard[-1]["method"] == "notifications/cancelled")
+        assert page.heard[-1]["params"] == {"requestId": id}
+        assert page.session.receive({"jsonrpc": "2.0", "id": id, "result": text("late")})
+        page.says["tools/call"] = text("added")
+        assert (await page.call()).content == [mcp.TextContent(type="text", text="added")]
+
+
+async def test_a_session_that_ends_ends_its_calls() -> None:
+    """At once."""
+    page = Page(**{"tools/call": lambda _: None})
+    async with open_(page):
+        call = asyncio.create_task(page.call())
+        await until(lambda: page.heard[-1]["method"] == "tools/call")
+    with pytest.raises(MCPError, match="Connection closed"):
+        await call
+
+
+async def test_the_trace_of_a_call_goes_on_in_the_page() -> None:
+    """As the client said it, in `_meta`."""
+    async with open_(Page()) as page:
+        with arriving({"traceparent": TRACE, "tracestate": "a=b"}):
+            await page.call()
+    assert page.heard[-1]["params"]["_meta"] == {"traceparent": TRACE, "tracestate": "a=b"}
