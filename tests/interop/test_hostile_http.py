@@ -184,7 +184,35 @@ async def long_event(_: Hostile, response: web.StreamResponse, id: Any) -> None:
         await response.write(b"x" * (HUGE // 50))
 
 
+LONG = ["a" * 600_000, "b", "c" * 300_000, "d", "e" * 400_000, "f"]
+
+
+def long_ones(id: Any) -> bytes:
+    """Notifications, short and long by turns, then a long answer, and one more."""
+    told = [{"level": "info", "data": text} for text in LONG]
+    before = b"".join(event({"jsonrpc": "2.0", "method": "notifications/message", "params": one}) for one in told)
+    for answered in ("x" * 600_000, "too late"):
+        result = {**GOOD, "content": [{"type": "text", "text": answered}]}
+        before += event({"jsonrpc": "2.0", "id": id, "result": result})
+    return before
+
+
+async def at_once(_: Hostile, __: web.Request, id: Any) -> web.StreamResponse:
+    """All of it, with its length."""
+    return web.Response(body=long_ones(id), headers={"content-type": "text/event-stream"})
+
+
+async def bit_by_bit(hostile: Hostile, response: web.StreamResponse, id: Any) -> None:
+    """The same in pieces, on a stream that stays open."""
+    whole = long_ones(id)
+    for start in range(0, len(whole), 200_000):
+        await response.write(whole[start : start + 200_000])
+    await hostile.go.wait()
+
+
 WAYS: dict[str, Way] = {
+    "at once": at_once,
+    "bit by bit": stream(bit_by_bit),
     "loop": plain,
     "endless": plain,
     "many": plain,
@@ -279,6 +307,25 @@ async def test_a_call_ends_with_words(tmp_path: Path, way: str, why: str, mode: 
         assert why in bad
         assert text(good).startswith("plain of good")
         assert {tool.name for tool in (await tools_again(client)).tools} == {"ok"}
+
+
+@pytest.mark.parametrize("way", ["at once", "bit by bit"])
+async def test_long_events_keep_their_place(tmp_path: Path, way: str) -> None:
+    """They are read beside all else, and what comes after them waits."""
+    heard: list[Any] = []
+
+    async def log(params: types.LoggingMessageNotificationParams) -> None:
+        heard.append(params.data)
+
+    async with (
+        behind(tmp_path, way) as (mcp, _, __),
+        Client(f"{mcp}/bad", mode="legacy", logging_callback=log) as client,
+    ):
+        await client.list_tools()
+        for _number in range(2):
+            heard.clear()
+            assert await said(client) == "x" * 600_000
+            assert heard == LONG
 
 
 async def tools_again(client: Client) -> types.ListToolsResult:

@@ -14,16 +14,15 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from yarl import URL
 
-from gateway.backends.body import Body
 from gateway.backends.connect import USER_AGENT, Connections, Network
 from gateway.backends.http import place
-from gateway.backends.http1 import Malformed, Reading, Taker
+from gateway.backends.http1 import Malformed
 from gateway.backends.wires import Lost, Wires
 from gateway.errors import Reason, Refusal
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
 from gateway.mcp.upstreams.credentials import Credentials
-from gateway.mcp.upstreams.decode import decode, decode_text, encode
-from gateway.mcp.upstreams.events import EventReader
+from gateway.mcp.upstreams.decode import LONG, decode, encode, read, read_text
+from gateway.mcp.upstreams.http_answer import EVENTS, Answer, Stream
 
 log = logging.getLogger(__name__)
 
@@ -32,13 +31,6 @@ LAST_EVENT: Final = "last-event-id"
 RESUMES = 5
 """Times in a row that a stream which ended before its answer is taken up again."""
 
-RETRY = 1.0
-"""Seconds before a stream is taken up again, where the server names none."""
-
-SHORTEST_RETRY, LONGEST_RETRY = 0.05, 60.0
-"""What it may name: one that ends each stream at once keeps nobody busy."""
-
-_EVENTS: Final = "text/event-stream"
 _ACCEPT: Final = {
     "accept": "application/json, text/event-stream",
     "accept-encoding": "identity",
@@ -67,6 +59,7 @@ class StreamableHttp:
         self._receive: Receive | None = None
         self._running = asyncio.Event()
         self._lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._reads = asyncio.Lock()
         self._standing: asyncio.Event = asyncio.Event()
 
     async def run(self, receive: Receive) -> None:
@@ -95,7 +88,7 @@ class StreamableHttp:
         opening = method == "initialize"
         if opening:
             self._session = self._version = None
-        stream = _Stream(related)
+        stream = Stream(related)
         try:
             answer = await self._exchange("POST", encode(message), headers, stream)
         except Lost as error:
@@ -104,7 +97,7 @@ class StreamableHttp:
         if opening and (session := answer.header(SESSION)) is not None:
             self._session = session if session.isascii() and session.isprintable() else None
         if answer.status >= 300:
-            self._failed(answer, related)
+            await self._failed(answer, related)
         elif related is None:
             if method == "notifications/initialized":
                 self._standing.set()
@@ -113,7 +106,7 @@ class StreamableHttp:
         else:
             await self._answered(answer, related, stream)
 
-    async def _exchange(self, method: str, body: bytes | None, headers: Mapping[str, str], stream: _Stream) -> _Answer:
+    async def _exchange(self, method: str, body: bytes | None, headers: Mapping[str, str], stream: Stream) -> Answer:
         """The answer once it is complete, or as much as was waited for. Raises `Lost` where nothing came back."""
         fields = {**_ACCEPT, **headers}
         if self._session is not None:
@@ -126,14 +119,15 @@ class StreamableHttp:
         return answer
 
     async def _asked(
-        self, method: str, body: bytes | None, fields: Mapping[str, str], stream: _Stream
-    ) -> tuple[_Answer, bool]:
+        self, method: str, body: bytes | None, fields: Mapping[str, str], stream: Stream
+    ) -> tuple[Answer, bool]:
         """The answer, and whether another attempt would carry another credential."""
-        answer = _Answer(method, self._limit, stream, self._take, self._credentials)
+        answer = Answer(method, self._limit, stream, self._take, self._credentials, self._read_text)
         try:
             credential = await self._credentials.inject(method, self._url)
             data = self._written(method, {**fields, **dict(credential.headers)}, body)
             await self._wires.carry(method, data, answer.reading)
+            await answer.ended()
         except Refusal as refusal:
             if refusal.reason not in _ANSWERED:
                 raise UpstreamLost.refused(refusal) from refusal
@@ -144,6 +138,8 @@ class StreamableHttp:
             raise
         except OSError as error:
             raise UpstreamLost("the connection to the upstream broke") from error
+        finally:
+            answer.close()
         if answer.failed is not None:
             raise answer.failed
         try:
@@ -166,7 +162,7 @@ class StreamableHttp:
             lines.append(f"content-length: {len(body)}\r\n")
         return "".join((*lines, "\r\n")).encode() + (body or b"")
 
-    def _failed(self, answer: _Answer, related: int | None) -> None:
+    async def _failed(self, answer: Answer, related: int | None) -> None:
         if answer.status == 404 and self._session is not None:
             self._lose("the upstream ended the session")
             raise UpstreamLost("the upstream ended the session", unsent=True)
@@ -175,29 +171,29 @@ class StreamableHttp:
         message: object = None
         if answer.kind == "application/json":
             with suppress(ValueError):
-                message = decode(answer.body())
+                message = await self._read(answer.body())
         error = message.get("error") if isinstance(message, dict) else None
         if isinstance(error, dict) and self._receive is not None:
             self._receive({"id": related, "error": error}, related, 0)
             return
         raise MCPError(types.INTERNAL_ERROR, f"The upstream answered with HTTP status {answer.status}.")
 
-    async def _answered(self, answer: _Answer, related: int, stream: _Stream) -> None:
+    async def _answered(self, answer: Answer, related: int, stream: Stream) -> None:
         if answer.kind == "application/json":
             try:
-                message = decode(answer.body())
+                message = await self._read(answer.body())
             except ValueError as error:
                 raise UpstreamLost(f"the upstream answered with what is no JSON: {error}") from error
             if not isinstance(message, dict) or message.get("id") != related:
                 raise UpstreamLost("the upstream answered another request than it was asked")
             self._take(message, related, 0)
-        elif answer.kind == _EVENTS:
+        elif answer.kind == EVENTS:
             if not stream.answered:
                 await self._resumed(stream)
         else:
             raise UpstreamLost(f"the upstream answered with {self._credentials.hide_text(answer.kind)[:80]!r}")
 
-    async def _resumed(self, stream: _Stream) -> None:
+    async def _resumed(self, stream: Stream) -> None:
         """The events of one request, up to its answer, whose stream ended before that."""
         for _ in range(RESUMES):
             if stream.last is None:
@@ -206,7 +202,7 @@ class StreamableHttp:
             before = stream.last
             with suppress(Lost):
                 answer = await self._exchange("GET", None, {LAST_EVENT: stream.last}, stream)
-                if answer.status != 200 or answer.kind != _EVENTS:
+                if answer.status != 200 or answer.kind != EVENTS:
                     break
             if stream.answered:
                 return
@@ -214,6 +210,17 @@ class StreamableHttp:
                 continue
         if not stream.answered:
             raise UpstreamLost("the upstream ended the stream of a request before its answer")
+
+    async def _read(self, raw: bytes) -> object:
+        """A message; long ones are read one after the other, since others need threads, too."""
+        if len(raw) <= LONG:
+            return decode(raw)
+        async with self._reads:
+            return await read(raw)
+
+    async def _read_text(self, text: str) -> object:
+        async with self._reads:
+            return await read_text(text)
 
     def _take(self, message: object, related: int | None, size: int) -> None:
         if self._receive is None:
@@ -227,7 +234,7 @@ class StreamableHttp:
     async def _stand(self) -> None:
         """The stream on which a session tells what belongs to no request, for as long as the server offers it."""
         await self._standing.wait()
-        stream = _Stream(None)
+        stream = Stream(None)
         failures = 0
         while self._session is not None and failures < RESUMES:
             headers = {LAST_EVENT: stream.last} if stream.last is not None else {}
@@ -236,7 +243,7 @@ class StreamableHttp:
                 if answer.status == 404:
                     self._lose("the upstream ended the session")
                     return
-                if answer.status != 200 or answer.kind != _EVENTS:
+                if answer.status != 200 or answer.kind != EVENTS:
                     return
                 failures = 0
             except (UpstreamLost, Lost) as lost:
@@ -256,95 +263,6 @@ class StreamableHttp:
             if self._session is not None and not self._lost.done():
                 with suppress(UpstreamLost, Lost, TimeoutError):
                     async with asyncio.timeout(2):
-                        await self._exchange("DELETE", None, {}, _Stream(None))
+                        await self._exchange("DELETE", None, {}, Stream(None))
         finally:
             self._wires.close()
-
-
-class _Stream:
-    """How far a stream was read, over all connections that it took; `retry` is in seconds."""
-
-    def __init__(self, related: int | None) -> None:
-        self.related = related
-        self.last: str | None = None
-        self.retry = RETRY
-        self.answered = False
-
-    def answers(self, message: object) -> bool:
-        """Whether `message` is the answer that the stream was opened for."""
-        if isinstance(message, dict) and "method" not in message and message.get("id") == self.related:
-            self.answered = self.related is not None
-        return self.answered
-
-
-class _Answer:
-    """One answer: the events of a stream are taken as they come, all else is kept. `failed` is what was wrong."""
-
-    def __init__(self, method: str, limit: int, stream: _Stream, take: Receive, credentials: Credentials) -> None:
-        self.reading = Reading(method, limit, self._taker)
-        self.failed: UpstreamLost | None = None
-        self._limit = limit
-        self._stream = stream
-        self._take = take
-        self._credentials = credentials
-
-    @property
-    def status(self) -> int:
-        """The HTTP status."""
-        return self.reading.head.status
-
-    @property
-    def kind(self) -> str:
-        """The media type, in lower case and without parameters."""
-        return (self.header("content-type") or "").partition(";")[0].strip().lower()
-
-    def header(self, name: str) -> str | None:
-        """The first value of a field."""
-        return next((value for known, value in self.reading.head.headers if known == name), None)
-
-    def body(self) -> bytes:
-        """What was kept."""
-        return self._credentials.hide(self.reading.body())
-
-    def _taker(self, reading: Reading, coding: str) -> Taker:
-        if reading.head.status != 200 or self.kind != _EVENTS or coding.lower() not in ("", "identity"):
-            return Body(coding, self._limit)
-        return _Events(self, EventReader(self._limit))
-
-    def events(self, reader: EventReader, data: bytes) -> None:
-        """Take the events in `data`, up to the answer."""
-        stream = self._stream
-        try:
-            for event in reader.feed(data):
-                stream.last = event.id or stream.last
-                if event.retry is not None:
-                    stream.retry = max(SHORTEST_RETRY, min(event.retry / 1000, LONGEST_RETRY))
-                if event.type == "message" and event.data:
-                    message = decode_text(self._credentials.hide_text(event.data))
-                    self._take(message, stream.related, len(event.data))
-                    if stream.answers(message):
-                        self.reading.enough = True
-                        return
-        except ValueError as error:
-            self._fail(UpstreamLost(f"the upstream sent {error}"))
-        except UpstreamLost as lost:
-            self._fail(lost)
-
-    def _fail(self, lost: UpstreamLost) -> None:
-        self.failed = lost
-        self.reading.enough, self.reading.reusable = True, False
-
-
-class _Events:
-    """Takes the body that is a stream of events."""
-
-    def __init__(self, answer: _Answer, reader: EventReader) -> None:
-        self._answer = answer
-        self._reader = reader
-
-    def feed(self, data: bytes) -> None:
-        if not self._answer.reading.enough:
-            self._answer.events(self._reader, data)
-
-    def close(self) -> bytes:
-        return b""

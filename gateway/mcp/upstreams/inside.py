@@ -20,7 +20,7 @@ from mcp_types.jsonrpc import jsonrpc_message_adapter
 from pydantic import ValidationError
 
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
-from gateway.mcp.upstreams.decode import decode_text
+from gateway.mcp.upstreams.decode import read_text
 
 BUFFER = 64
 BATCH = 64
@@ -77,7 +77,7 @@ class Inside:
             text = _written(item.message)
             if len(text) > self._limit:
                 raise UpstreamLost(f"the server sent a message of more than {self._limit} bytes")
-            receive(_read(text), None, len(text))
+            receive(await _read(text), None, len(text))
             count += 1
             if not count % BATCH:
                 await asyncio.sleep(0)  # a flood must leave time to others
@@ -122,9 +122,9 @@ def _written(message: JSONRPCMessage) -> str:
         return ""
 
 
-def _read(text: str) -> object:
+async def _read(text: str) -> object:
     """The message, None for what is none."""
     try:
-        return decode_text(text)
+        return await read_text(text)
     except ValueError:
         return None

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gateway.exchange.echo import Echo
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
-from gateway.mcp.upstreams.decode import decode, encode
+from gateway.mcp.upstreams.decode import encode, read
 
 log = logging.getLogger(__name__)
 
@@ -120,20 +120,20 @@ class Process:
                 *lines, tail = bytes(rest).split(b"\n") if start else part.split(b"\n")
                 rest = bytearray(tail)
                 for count, line in enumerate(lines, 1):
-                    self._line(line, receive)
+                    await self._line(line, receive)
                     if not count % BATCH:
                         await asyncio.sleep(0)  # a flood must leave time to others
             if len(rest) > self._limit:
                 raise UpstreamLost(f"the process sent a message of more than {self._limit} bytes")
             await asyncio.sleep(0)  # what is there already is read without a pause
 
-    def _line(self, line: bytes, receive: Receive) -> None:
+    async def _line(self, line: bytes, receive: Receive) -> None:
         if len(line) > self._limit:
             raise UpstreamLost(f"the process sent a message of more than {self._limit} bytes")
         if not line.strip():
             return
         try:
-            message = decode(line)
+            message = await read(line)
         except ValueError:
             log.debug("upstream %s: not JSON on its output: %r", self._name, Echo(self._secrets).whole(line)[:200])
             message = None

@@ -12,7 +12,7 @@ from gateway.backends.connect import OpenSession
 from gateway.errors import Refusal
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
 from gateway.mcp.upstreams.credentials import Credentials
-from gateway.mcp.upstreams.decode import decode_text, encode
+from gateway.mcp.upstreams.decode import encode, read_text
 from gateway.mcp.upstreams.events import Event, EventReader
 
 
@@ -63,7 +63,7 @@ class OlderSse:
                 reader = EventReader(self._limit)
                 async for part in response.content.iter_any():
                     for event in reader.feed(part):
-                        self._take(event, receive)
+                        await self._take(event, receive)
                     await asyncio.sleep(0)  # a flood must leave time to others
         except Refusal as refusal:
             raise UpstreamLost.refused(refusal) from refusal
@@ -72,7 +72,7 @@ class OlderSse:
         except ValueError as error:
             raise UpstreamLost(f"the upstream sent {error}") from error
 
-    def _take(self, event: Event, receive: Receive) -> None:
+    async def _take(self, event: Event, receive: Receive) -> None:
         if event.type == "endpoint" and not self._endpoint.done():
             endpoint = urljoin(self._url, event.data)
             if urlsplit(endpoint)[:2] != urlsplit(self._url)[:2]:
@@ -80,7 +80,7 @@ class OlderSse:
             self._endpoint.set_result(endpoint)
         elif event.type == "message" and event.data:
             try:
-                message = decode_text(self._credentials.hide_text(event.data))
+                message = await read_text(self._credentials.hide_text(event.data))
             except ValueError:
                 message = None
             receive(message, None, len(event.data))

@@ -11,7 +11,7 @@ from gateway.backends.connect import OpenSession
 from gateway.errors import Refusal
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
 from gateway.mcp.upstreams.credentials import Credentials
-from gateway.mcp.upstreams.decode import decode, encode
+from gateway.mcp.upstreams.decode import encode, read
 
 HEARTBEAT = 30.0
 """Seconds between two pings of the connection; a missing pong ends it."""
@@ -63,7 +63,7 @@ class WebSocket:
             if frame.type is not aiohttp.WSMsgType.TEXT:
                 raise UpstreamLost("the upstream sent a frame that is no text")
             try:
-                message = decode(self._credentials.hide(frame.data.encode("utf-8", "surrogatepass")))
+                message = await read(self._credentials.hide(frame.data.encode("utf-8", "surrogatepass")))
             except ValueError:
                 message = None
             receive(message, None, len(frame.data))

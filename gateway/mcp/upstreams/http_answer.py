@@ -1,0 +1,156 @@
+"""One HTTP answer of an upstream: the events of a stream are taken as they come, up to the answer to a request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final
+
+from gateway.backends.body import Body
+from gateway.backends.http1 import Reading, Taker
+from gateway.mcp.upstreams.conversation import Receive, UpstreamLost
+from gateway.mcp.upstreams.credentials import Credentials
+from gateway.mcp.upstreams.decode import LONG, decode_text
+from gateway.mcp.upstreams.events import Event, EventReader
+
+EVENTS: Final = "text/event-stream"
+
+RETRY = 1.0
+"""Seconds before a stream is taken up again, where the server names none."""
+
+SHORTEST_RETRY, LONGEST_RETRY = 0.05, 60.0
+"""What it may name: one that ends each stream at once keeps nobody busy."""
+
+
+class Stream:
+    """How far a stream was read, over all connections that it took; `retry` is in seconds."""
+
+    def __init__(self, related: int | None) -> None:
+        self.related = related
+        self.last: str | None = None
+        self.retry = RETRY
+        self.answered = False
+
+    def answers(self, message: object) -> bool:
+        """Whether `message` is the answer that the stream was opened for."""
+        if isinstance(message, dict) and "method" not in message and message.get("id") == self.related:
+            self.answered = self.related is not None
+        return self.answered
+
+
+class Answer:
+    """One answer: the events of a stream are taken as they come, all else is kept. `failed` is what was wrong.
+
+    `read` reads a long message beside all else.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        limit: int,
+        stream: Stream,
+        take: Receive,
+        credentials: Credentials,
+        read: Callable[[str], Awaitable[object]],
+    ) -> None:
+        self.reading = Reading(method, limit, self._taker)
+        self.failed: UpstreamLost | None = None
+        self._slow: asyncio.Task[None] | None = None
+        self._limit = limit
+        self._stream = stream
+        self._take = take
+        self._credentials = credentials
+        self._read = read
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return self.reading.head.status
+
+    @property
+    def kind(self) -> str:
+        """The media type, in lower case and without parameters."""
+        return (self.header("content-type") or "").partition(";")[0].strip().lower()
+
+    def header(self, name: str) -> str | None:
+        """The first value of a field."""
+        return next((value for known, value in self.reading.head.headers if known == name), None)
+
+    def body(self) -> bytes:
+        """What was kept."""
+        return self._credentials.hide(self.reading.body())
+
+    def _taker(self, reading: Reading, coding: str) -> Taker:
+        if reading.head.status != 200 or self.kind != EVENTS or coding.lower() not in ("", "identity"):
+            return Body(coding, self._limit)
+        return _Events(self, EventReader(self._limit))
+
+    async def ended(self) -> None:
+        """Until all that came is read."""
+        if self._slow is not None:
+            await self._slow
+
+    def close(self) -> None:
+        """Nobody waits for it any more."""
+        if self._slow is not None:
+            self._slow.cancel()
+
+    def events(self, reader: EventReader, data: bytes) -> None:
+        """Take the events in `data`, up to the answer."""
+        events = reader.feed(data)
+        try:
+            for event in events:
+                if len(event.data) > LONG:
+                    self._slow = asyncio.ensure_future(self._slowly(event, events))
+                    self.reading.held, self.reading.until = True, self._slow
+                    return
+                text = self._text(event)
+                if text is not None:
+                    self._heard(decode_text(text), event)
+                if self.reading.enough:
+                    return
+        except (ValueError, UpstreamLost) as error:
+            self._fail(error)
+
+    async def _slowly(self, event: Event | None, events: Iterator[Event]) -> None:
+        """The same from `event` on, which takes long to read: nothing more of the stream is taken meanwhile."""
+        try:
+            while event is not None and not self.reading.enough:
+                text = self._text(event)
+                if text is not None:
+                    self._heard(await self._read(text), event)
+                event = next(events, None)
+        except (ValueError, UpstreamLost) as error:
+            self._fail(error)
+
+    def _text(self, event: Event) -> str | None:
+        """The message in it, if it is of one."""
+        stream = self._stream
+        stream.last = event.id or stream.last
+        if event.retry is not None:
+            stream.retry = max(SHORTEST_RETRY, min(event.retry / 1000, LONGEST_RETRY))
+        return self._credentials.hide_text(event.data) if event.type == "message" and event.data else None
+
+    def _heard(self, message: object, event: Event) -> None:
+        self._take(message, self._stream.related, len(event.data))
+        if self._stream.answers(message):
+            self.reading.enough = True
+
+    def _fail(self, error: ValueError | UpstreamLost) -> None:
+        self.failed = error if isinstance(error, UpstreamLost) else UpstreamLost(f"the upstream sent {error}")
+        self.reading.enough, self.reading.reusable = True, False
+
+
+class _Events:
+    """Takes the body that is a stream of events."""
+
+    def __init__(self, answer: Answer, reader: EventReader) -> None:
+        self._answer = answer
+        self._reader = reader
+
+    def feed(self, data: bytes) -> None:
+        if not self._answer.reading.enough:
+            self._answer.events(self._reader, data)
+
+    def close(self) -> bytes:
+        return b""
