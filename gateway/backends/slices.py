@@ -1,8 +1,9 @@
-"""A large body that is sent piece by piece, without a copy of it and without holding up the event loop."""
+"""Large bodies that are sent piece by piece, without a copy of them and without holding up the event loop."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from aiohttp.abc import AbstractStreamWriter
@@ -35,3 +36,29 @@ class Slices(Payload):
         for start in range(0, len(whole), _PIECE):
             await writer.write(whole[start : start + _PIECE])
             await asyncio.sleep(0)
+
+
+class Pieces(Payload):
+    """The bytes of all of `_value`, none of which is large."""
+
+    _value: Sequence[bytes]
+    _autoclose = True
+
+    def __init__(self, value: Sequence[bytes]) -> None:
+        super().__init__(value)
+        self._size = sum(map(len, value))
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """As a text."""
+        return b"".join(self._value).decode(encoding, errors)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        """Send all of it."""
+        for piece in self._value:
+            if piece:
+                await writer.write(piece)
+                await asyncio.sleep(0)
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        """The same: an answer is never sent in part."""
+        await self.write(writer)

@@ -12,9 +12,16 @@ from typing import Final, TypeAlias
 from gateway.contract.exact import MAX_DEPTH, NotExact, dump, exact_json
 from gateway.errors import Reason, Refusal
 from gateway.model import BodyType, Headers, Json, Response
+from gateway.pieces import SIZE, written
 from gateway.recall import recalled
 
 TEXT_BLOCK_LIMIT: Final = 64 * 1024
+
+LONGEST_JSON: Final = 24 * 1024 * 1024
+"""Bytes of a JSON body that is given as JSON; a longer one is text: to read it would hold up all others."""
+
+_AT_ONCE: Final = 768 * 1024
+"""Bytes that are written in base64 in one go, a multiple of three: other threads run in between."""
 
 Body: TypeAlias = Json | bytes
 
@@ -88,7 +95,8 @@ _CODECS: Final = {
 
 def in_base64(body: bytes) -> Json:
     """How bytes are written in JSON."""
-    return base64.b64encode(body).decode()
+    pieces = (body[start : start + _AT_ONCE] for start in range(0, len(body), _AT_ONCE))
+    return "".join(base64.b64encode(piece).decode("ascii") for piece in pieces)
 
 
 def result(response: Response, written: Callable[[bytes], Json] = in_base64) -> dict[str, Json]:
@@ -124,6 +132,9 @@ def text_block(content: dict[str, Json], structured_arrives: bool) -> str:
 
     Over 64 KiB it only names the size, where the view has proved that structured content arrives.
     """
+    body = content.get("body")
+    if isinstance(body, str) and len(body) > SIZE and not structured_arrives:
+        return "".join(written(content, lambda value: dump(value).decode()))
     text = dump(content)
     if len(text) > TEXT_BLOCK_LIMIT and structured_arrives:
         return f"An HTTP response of {len(text)} bytes, status {content['status']}: see the structured content."
@@ -225,6 +236,8 @@ def _is_text(media_type: str) -> bool:
 
 def _json(body: bytes) -> tuple[BodyType, Body]:
     kind, text = _text(body, "utf-8", BodyType.TEXT)
+    if len(body) > LONGEST_JSON:
+        return kind, text
     if kind is not BodyType.TEXT or not isinstance(text, str):
         return kind, text
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Final
 
@@ -35,8 +36,17 @@ class Answering:
     def rest(self, text: str, status: int) -> bytes:
         """What is still to be written, with the answer."""
         if self._begun:
-            return _chunk(last_event(text)) + b"0\r\n\r\n"
+            return b"".join(_chunk(piece) for piece in last_event(text)) + b"0\r\n\r\n"
         return _written(text.encode(), status, self._last)
+
+    def pieces(self, answer: list[bytes], status: int) -> Iterator[bytes]:
+        """The same of a long answer."""
+        if self._begun:
+            yield from map(_chunk, last_event(answer))
+            yield b"0\r\n\r\n"
+        else:
+            yield _head(sum(map(len, answer)), status, self._last)
+            yield from answer
 
     def _ping(self) -> None:
         if not self._begun:
@@ -48,8 +58,12 @@ class Answering:
 
 def _written(body: bytes, status: int, more: bytes) -> bytes:
     """The answer as aiohttp writes it."""
+    return _head(len(body), status, more) + body
+
+
+def _head(length: int, status: int, more: bytes) -> bytes:
     start = _START % (status, _REASONS[status])
-    return b"%bContent-Length: %d\r\nDate: %b\r\n%b%b%b" % (start, len(body), _date(), more, _SERVER, body)
+    return b"%bContent-Length: %d\r\nDate: %b\r\n%b%b" % (start, length, _date(), more, _SERVER)
 
 
 def _event_head(more: bytes) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
@@ -176,6 +176,7 @@ class Front(asyncio.Protocol):
         self._kept = b""
         self._pieces = 0
         self._full = False
+        self._room: asyncio.Future[None] | None = None
         self._left = 0
         self._taken = self.since
         self._heads: dict[bytes, Sent] = {}
@@ -224,6 +225,8 @@ class Front(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._full, self._taken = False, time.monotonic()
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
         if self._behind is not None:
             self._behind.resume_writing()
         elif self.running is None:
@@ -332,7 +335,10 @@ class Front(asyncio.Protocol):
                     text, status = await fast.message(call, principal)
             finally:
                 answering.end()
-            self._transport.write(answering.rest(text, status))
+            if isinstance(text, str):
+                self._transport.write(answering.rest(text, status))
+            else:
+                await self._write(answering.pieces(text, status))
         except BaseException:  # cancelled too: half an answer may be written, and nothing may follow that
             self._transport.abort()
             raise
@@ -343,6 +349,15 @@ class Front(asyncio.Protocol):
         if len(data) > size or self._kept:
             self._kept = data[size:] + self._kept
         self._go_on()
+
+    async def _write(self, pieces: Iterable[bytes]) -> None:
+        """A long answer, as fast as it is taken; others have their turn in between."""
+        for piece in pieces:
+            self._transport.write(piece)
+            while self._full:
+                self._room = self._loop.create_future()
+                await self._room
+            await asyncio.sleep(0)
 
     def _go_on(self) -> None:
         """With what came meanwhile."""

@@ -13,7 +13,9 @@ from starlette.authentication import AuthCredentials
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Scope
 
+from gateway.backends.slices import Pieces
 from gateway.mcp.identity import User
+from gateway.mcp.spliced import put_in
 
 HOP_BY_HOP = frozenset(
     (b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te", b"trailer",
@@ -75,8 +77,9 @@ async def serve(app: ASGIApp, request: web.Request, user: User, ending: Ending) 
     application is then told so, as ASGI says, and not cancelled: the SDK takes a cancelled opening request for one that
     failed, and clients close that stream as soon as they have read its one event.
     """
-    exchange = _Exchange(request, ending)
-    running = asyncio.ensure_future(app(_scope(request, user, ending), exchange.receive, exchange.send))
+    scope = _scope(request, user, ending)
+    exchange = _Exchange(request, ending, scope)
+    running = asyncio.ensure_future(app(scope, exchange.receive, exchange.send))
     try:
         await asyncio.shield(running)
     except asyncio.CancelledError:
@@ -115,12 +118,13 @@ def _scope(request: web.Request, user: User, ending: Ending) -> Scope:
 class _Exchange:
     """The two ends that an ASGI application is given."""
 
-    def __init__(self, request: web.Request, ending: Ending) -> None:
+    def __init__(self, request: web.Request, ending: Ending, scope: Scope) -> None:
         self._request = request
+        self._scope = scope
         self._ending = ending
         self._read = False
         self._response: web.StreamResponse | None = None
-        self._whole: bytearray | None = None
+        self._whole: list[bytes] | None = None
 
     async def receive(self) -> Message:
         if not self._read:
@@ -147,7 +151,8 @@ class _Exchange:
             return web.Response(status=500)
         if self._whole is None:
             return self._response
-        return web.Response(status=self._response.status, headers=self._response.headers, body=bytes(self._whole))
+        body = b"".join(self._whole) if len(self._whole) == 1 else Pieces(self._whole)
+        return web.Response(status=self._response.status, headers=self._response.headers, body=body)
 
     async def _start(self, status: int, raw: list[tuple[bytes, bytes]]) -> None:
         headers = CIMultiDict(
@@ -157,17 +162,19 @@ class _Exchange:
         )
         self._response = web.StreamResponse(status=status, headers=headers)
         if any(name.lower() == b"content-length" for name, _ in raw) or status in (204, 304):
-            self._whole = bytearray()  # its length is known: head and body leave in one write
+            self._whole = []  # its length is known: head and body leave in one write
         else:
             await self._response.prepare(self._request)  # a stream's head must not wait for its first event
 
     async def _body(self, part: bytes, more: bool) -> None:
         if self._response is None:
             raise RuntimeError("The application sent a body before its head.")
+        pieces = put_in(self._scope, part)
         if self._whole is not None:
-            self._whole += part
+            self._whole += pieces
             return
-        if part:
-            await self._response.write(part)
+        for piece in pieces:
+            if piece:
+                await self._response.write(piece)
         if not more:
             await self._response.write_eof()

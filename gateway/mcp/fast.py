@@ -10,19 +10,22 @@ import json
 import logging
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from itertools import chain
 from json.encoder import encode_basestring_ascii
 from typing import Final, Protocol, TypeVar
 
 from aiohttp import web
 from mcp_types import SERVER_INFO_META_KEY
 
-from gateway.compact import compact_ascii
+from gateway.backends.slices import Pieces
+from gateway.compact import compact, compact_ascii
 from gateway.errors import Reason, Refusal
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.envelope import TOOL, Call, Calls, Fields, Heads
 from gateway.mcp.ports import Client
-from gateway.mcp.results import LONG, text_of, values_of
+from gateway.mcp.results import LONG, content_of, text_of, values_of
 from gateway.model import Json, Principal, Response
+from gateway.pieces import escaped, gathered, written
 from gateway.traces import arriving
 
 log = logging.getLogger(__name__)
@@ -63,8 +66,8 @@ class Fast(Protocol[C]):
         """The call of `tool` in `body`; None where the request must go the long way. Then nothing was done."""
         ...
 
-    async def message(self, call: C, principal: Principal) -> tuple[str, int]:
-        """The JSON-RPC message that answers, and its HTTP status."""
+    async def message(self, call: C, principal: Principal) -> tuple[str | list[bytes], int]:
+        """The JSON-RPC message that answers, in pieces where it is long, and its HTTP status."""
         ...
 
 
@@ -83,7 +86,8 @@ async def answered(fast: Fast[C], request: web.Request, principal: Principal) ->
     finally:
         stream = await silence.end()
     if stream is None:
-        return web.Response(body=text.encode(), headers=_JSON, status=status)
+        body = text.encode() if isinstance(text, str) else Pieces(text)
+        return web.Response(body=body, headers=_JSON, status=status)
     return await closed(stream, text)
 
 
@@ -112,7 +116,7 @@ class FastPath:
         """The call of `tool` in `body`; None where the request must go the long way."""
         return self._calls.read(body, tool)
 
-    async def message(self, call: Call, principal: Principal) -> tuple[str, int]:
+    async def message(self, call: Call, principal: Principal) -> tuple[str | list[bytes], int]:
         """The JSON-RPC message that answers, and its status. As the catalog does, it has a result for every failure."""
         client = Client(principal, is_app=True)
         try:
@@ -121,7 +125,7 @@ class FastPath:
                 return self._spliced(call.id, text_of(values), compact_ascii(values)), 200
             response = await self._catalog.http_request(call.arguments, client)
             if len(response.body) > LONG:
-                return await asyncio.to_thread(self._answer, call.id, response), 200
+                return await asyncio.to_thread(self._long_answer, call.id, response), 200
             return self._answer(call.id, response), 200
         except Refusal as refusal:
             failed = refusal
@@ -137,11 +141,23 @@ class FastPath:
         same = text.isascii() and text.startswith("{")
         return self._spliced(id, text, text if same else compact_ascii(values), is_error=is_error)
 
+    def _long_answer(self, id: str, response: Response) -> list[bytes]:
+        values, is_error = content_of(response)
+        start, middle, end = self._around(id, is_error=is_error)
+        text = escaped(written(values, lambda value: compact(value).decode()))
+        return gathered(chain((start,), text, (middle,), written(values), (end,)))
+
     def _spliced(self, id: str, text: str, structured: str, *, is_error: bool = False) -> str:
+        start, middle, end = self._around(id, is_error=is_error)
+        return f"{start}{encode_basestring_ascii(text)}{middle}{structured}{end}"
+
+    def _around(self, id: str, *, is_error: bool) -> tuple[str, str, str]:
+        """What stands before the text, between it and the structured content, and after that."""
+        failed = "true" if is_error else "false"
         return (
-            f'{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"text":{encode_basestring_ascii(text)},'
-            f'"type":"text"}}],"isError":{"true" if is_error else "false"},"resultType":"complete",'
-            f'"structuredContent":{structured},{self._end}'
+            f'{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"text":',
+            f',"type":"text"}}],"isError":{failed},"resultType":"complete","structuredContent":',
+            f",{self._end}",
         )
 
 
@@ -180,16 +196,19 @@ class Silence:
                         await ended.wait()
 
 
-async def closed(stream: web.StreamResponse, text: str) -> web.StreamResponse:
+async def closed(stream: web.StreamResponse, text: str | list[bytes]) -> web.StreamResponse:
     """The stream with the answer as its last event."""
     with suppress(ConnectionError):
-        await stream.write(last_event(text))
+        for piece in last_event(text):
+            await stream.write(piece)
         await stream.write_eof()
     return stream
 
 
-def last_event(text: str) -> bytes:
+def last_event(text: str | list[bytes]) -> list[bytes]:
     """The message as the last event of a stream: one line, whatever an upstream wrote."""
+    if not isinstance(text, str):
+        return [b"event: message\r\ndata: ", *(piece for piece in text if piece), b"\r\n\r\n"]
     if not text.isascii() or not text.isprintable():
         text = compact_ascii(json.loads(text))
-    return f"event: message\r\ndata: {text}\r\n\r\n".encode("ascii")
+    return [f"event: message\r\ndata: {text}\r\n\r\n".encode("ascii")]

@@ -59,12 +59,18 @@ def values_of(
     response: Response, *, structured_arrives: bool, written: Callable[[bytes], Json] = in_base64
 ) -> tuple[dict[str, Json], str, bool]:
     """Structured content, text block, and whether it is an error; bytes stand there as they are `written`."""
+    values, is_error = content_of(response, written)
+    return values, text_block(values, structured_arrives), is_error
+
+
+def content_of(response: Response, written: Callable[[bytes], Json] = in_base64) -> tuple[dict[str, Json], bool]:
+    """The same without the text block."""
     try:
         values = result(response, written)
     except Refusal as refusal:
         response = problem(refusal, "", response.url)
         values = result(response)
-    return values, text_block(values, structured_arrives), response.header("gateway-reason") in FAILURES
+    return values, response.header("gateway-reason") in FAILURES
 
 
 def of_page(answer: types.CallToolResult) -> types.CallToolResult:

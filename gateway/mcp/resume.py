@@ -12,6 +12,8 @@ from mcp.server.streamable_http import EventCallback, EventMessage, EventStore, 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types import JSONRPCMessage
 
+from gateway.mcp.spliced import MARK
+
 EVENTS = 128
 """Events that one session keeps."""
 
@@ -57,7 +59,8 @@ class SessionEvents(EventStore):
     async def store_event(self, stream_id: str, message: JSONRPCMessage | None) -> str:
         """Keep an event, and give it an id that nobody else can guess."""
         id = secrets.token_urlsafe(12)
-        size = 64 + (len(message.model_dump_json(by_alias=True, exclude_none=True)) if message is not None else 0)
+        written = message.model_dump_json(by_alias=True, exclude_none=True) if message is not None else ""
+        size = 64 + len(written) + (self._largest if MARK in written else 0)
         self._events[id] = _Event(stream_id, message, size)
         self._count(size)
         while self._events and (

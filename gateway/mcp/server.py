@@ -35,6 +35,7 @@ from gateway.mcp.ids import OneInFlight
 from gateway.mcp.ports import Client, Exchange, Forwarder, PackedApp, Views
 from gateway.mcp.results import of_refusal
 from gateway.mcp.resume import PER_PRINCIPAL, Sessions
+from gateway.mcp.spliced import lightened, spliced
 from gateway.mcp.storage import StorageTool
 from gateway.mcp.tools import UI_EXTENSION, shows_apps
 from gateway.model import LOCAL, Principal, Tell
@@ -167,6 +168,7 @@ class Face:
         self._before = before
         if before is not None:
             server.middleware.insert(0, before)
+        server.middleware.insert(0, spliced)
         if before is None or not before.follows:
             server.add_notification_handler("notifications/initialized", types.NotificationParams, self._follow)
         self._manager = Sessions(
@@ -262,7 +264,7 @@ class Face:
             ending_of(context.request).calling(scope.cancel),
             arriving(_said(context, params)),
         ):
-            return await self._called(context, params, _client(context))
+            return await lightened(await self._called(context, params, _client(context)), context.request)
         raise MCPError(REQUEST_CANCELLED, "The connection of this call is gone.")
 
     async def _called(self, context: Context, params: types.CallToolRequestParams, client: Client) -> Result:

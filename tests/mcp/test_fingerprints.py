@@ -1,10 +1,17 @@
 """What the tools of an upstream looked like is not forgotten while the database is down."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.mcp.upstreams.fingerprints import Fingerprints
+import pytest
+
+from gateway.mcp.upstreams import fingerprints, offers
+from gateway.mcp.upstreams.fingerprints import MAX_TOOLS, Fingerprints
 from gateway.mcp.upstreams.listing import pin_of
+from gateway.mcp.upstreams.offers import Offer
+from gateway.mcp.upstreams.turns import EACH
+from gateway.mcp.upstreams.whole_lists import size_of
 from gateway.stores.upstream_tools import Known, UpstreamTools, key_of
 
 
@@ -45,3 +52,33 @@ async def test_a_change_during_an_outage_is_found_afterwards() -> None:
         key_of("pay"): Known(pin_of(OLD), pin_of(NEW)),
         key_of("wait"): Known(pin_of(OTHER), pin_of(OTHER)),
     }
+
+
+async def test_others_have_their_turn_while_many_tools_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each digest and each size takes its time, and there are thousands."""
+    seen, longest = 0, 0
+
+    def counting(done: Any) -> Any:
+        def counted(thing: Mapping[str, Any]) -> Any:
+            nonlocal seen
+            seen += 1
+            return done(thing)
+
+        return counted
+
+    async def others() -> None:
+        nonlocal seen, longest
+        while True:
+            longest, seen = max(longest, seen), 0
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(fingerprints, "pin_of", counting(pin_of))
+    monkeypatch.setattr(offers, "size_of", counting(size_of))
+    store = Store()
+    store.down = False
+    known = Fingerprints("shop", store=store, pinned=lambda _: None, changed=lambda *_: None)
+    beside = asyncio.create_task(others())
+    taken = await Offer(known, lambda: None).take({"tools": [tool(f"t{number}", "") for number in range(MAX_TOOLS)]})
+    beside.cancel()
+    assert len(taken) == MAX_TOOLS
+    assert 0 < longest <= 2 * EACH

@@ -13,6 +13,7 @@ from mcp.server.streamable_http import EventMessage
 from mcp_types import JSONRPCNotification
 
 from gateway.mcp.resume import Room, SessionEvents
+from gateway.mcp.spliced import MARK
 from tests.mcp.fakes import ADD, LOCAL, Mount, Served
 
 ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
@@ -131,6 +132,17 @@ async def test_only_the_same_stream_is_said_again() -> None:
     ids = [await events.store_event("a" if number % 2 else "b", note(number)) for number in range(6)]
     assert await replayed(events, ids[1]) == ["n3", "n5"]
     assert await replayed(events, "unknown") == []
+
+
+async def test_what_is_put_in_later_is_not_kept() -> None:
+    """What stands for it is small, and means nothing to another answer; what comes after it is kept."""
+    events = SessionEvents(Room())
+    first = await events.store_event("a", note(1))
+    spliced = JSONRPCNotification(jsonrpc="2.0", method="n2", params={"x": {f"{MARK}0": 0}})
+    await events.store_event("a", spliced)
+    third = await events.store_event("a", note(3))
+    await events.store_event("a", note(4))
+    assert (await replayed(events, first), await replayed(events, third)) == ([], ["n4"])
 
 
 async def test_a_session_keeps_its_newest_events_alone() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gateway.mcp.upstreams.listing import pin_of
+from gateway.mcp.upstreams.turns import by_turns
 from gateway.stores.upstream_tools import Known, UpstreamTools, key_of
 
 MAX_TOOLS = 5000
@@ -44,7 +45,7 @@ class Fingerprints:
         """Compare `tools` with what they were; `flagged` are those that differ, with both forms."""
         await self._load()
         news: dict[str, Known] = {}
-        for tool in tools:
+        async for tool in by_turns(tools):
             name, now = str(tool["name"]), pin_of(tool)
             key = key_of(name)
             known = self._known.get(key)

@@ -29,6 +29,7 @@ from gateway.mcp.upstreams.lists import Lists
 from gateway.mcp.upstreams.merging import Named, Names
 from gateway.mcp.upstreams.offers import Offer
 from gateway.mcp.upstreams.proxy import Proxy, as_error, said_trace
+from gateway.mcp.upstreams.turns import by_turns
 from gateway.model import Principal
 from gateway.traces import arriving
 
@@ -180,7 +181,7 @@ class Merged:
         merged = list(mine) if isinstance(mine, list) else []
         await self._lists.refresh(client, "tools/list")
         if method == "tools/list":
-            return {**own, key: merged + self._shown_tools(client)}
+            return {**own, key: merged + await self._shown_tools(client)}
         await self._lists.refresh(client, method)
         if method == "prompts/list":
             prompts = self._prompts(client).items()
@@ -198,11 +199,11 @@ class Merged:
                 merged.append({**thing, address: public})
         return {**own, key: merged}
 
-    def _shown_tools(self, client: UpstreamClient) -> list[Message]:
+    async def _shown_tools(self, client: UpstreamClient) -> list[Message]:
         apps = self._apps(client)
         proxies = self._proxies()
         shown: list[Message] = []
-        for name, named in self._tools(client.principal).items():
+        async for name, named in by_turns(self._tools(client.principal).items()):
             tool = merging.public_tool(name, named, apps=apps)
             seen = visibility(tool, frozenset(("model",)))
             if "model" in seen or (client.is_app and "app" in seen):

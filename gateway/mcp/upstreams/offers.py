@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 from gateway.mcp.upstreams.conversation import Message
 from gateway.mcp.upstreams.fingerprints import MAX_TOOLS, Fingerprints
 from gateway.mcp.upstreams.listing import tools_of
+from gateway.mcp.upstreams.turns import by_turns
 from gateway.mcp.upstreams.whole_lists import LARGEST, size_of
 from gateway.model import Principal
 from gateway.stores.upstream_tools import key_of
@@ -56,7 +57,11 @@ class Offer:
         among them."""
         listed = tools_of(result)[:MAX_TOOLS]
         await self.fingerprints.look(listed)
-        taken = [tool for tool in listed if not self.fingerprints.holds_back(tool["name"]) and self._take(tool)]
+        taken = [
+            tool
+            async for tool in by_turns(listed)
+            if not self.fingerprints.holds_back(tool["name"]) and self._take(tool)
+        ]
         self.grown()
         return taken
 

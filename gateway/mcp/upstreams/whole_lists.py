@@ -9,6 +9,7 @@ from typing import Final
 from gateway.mcp.upstreams.conversation import Message
 from gateway.mcp.upstreams.decode import encode
 from gateway.mcp.upstreams.fingerprints import MAX_TOOLS
+from gateway.mcp.upstreams.turns import by_turns
 
 PAGES: Final = 100
 """Pages of a list that are read."""
@@ -31,7 +32,7 @@ async def whole(page: Page, what: str) -> tuple[list[Message], int]:
     size, params, cursors = 0, Message(), set[str]()
     for _ in range(PAGES):
         things, cursor = await page(params)
-        for thing in things:
+        async for thing in by_turns(things):
             more = size_of(thing)
             if size + more > LARGEST:
                 log.warning("%s: what has more than %d bytes together is left out", what, LARGEST)

@@ -1,0 +1,80 @@
+"""JSON that takes long to write, in pieces none of which does: other threads run in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from json.encoder import encode_basestring_ascii
+from typing import Final
+
+from gateway.compact import compact_ascii
+
+PARTS: Final = 5000
+"""Values from which it takes long."""
+
+SIZE: Final = 256 * 1024
+"""Characters of texts from which it does; those that are written in one go."""
+
+
+def is_large(value: object) -> bool:
+    """Whether it takes long to write."""
+    parts, size = PARTS, SIZE
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            size -= len(one)
+        elif isinstance(one, dict):
+            parts -= len(one)
+            size -= sum(map(len, one))
+            waiting += one.values()
+        elif isinstance(one, list):
+            parts -= len(one)
+            waiting += one
+        if parts < 0 or size < 0:
+            return True
+    return False
+
+
+def written(value: object, compact: Callable[[object], str] = compact_ascii) -> Iterator[str]:
+    """The JSON of a value, as `compact` writes what is small. Raises as that does."""
+    if not is_large(value):
+        yield compact(value)
+    elif isinstance(value, str):
+        yield '"'
+        for start in range(0, len(value), SIZE):
+            yield compact(value[start : start + SIZE])[1:-1]
+        yield '"'
+    elif isinstance(value, dict):
+        mark = "{"
+        for key, one in value.items():
+            yield f"{mark}{compact(key)}:"
+            yield from written(one, compact)
+            mark = ","
+        yield "}"
+    elif isinstance(value, list):
+        mark = "["
+        for one in value:
+            yield mark
+            yield from written(one, compact)
+            mark = ","
+        yield "]"
+
+
+def escaped(texts: Iterable[str]) -> Iterator[str]:
+    """One long text as a JSON string in ASCII."""
+    yield '"'
+    for text in texts:
+        yield encode_basestring_ascii(text)[1:-1]
+    yield '"'
+
+
+def gathered(texts: Iterable[str]) -> list[bytes]:
+    """Texts in ASCII, as bytes that are neither many nor long."""
+    found, waiting, size = [], list[str](), 0
+    for text in texts:
+        waiting.append(text)
+        size += len(text)
+        if size >= SIZE:
+            found.append("".join(waiting).encode("ascii"))
+            waiting, size = [], 0
+    return [*found, "".join(waiting).encode("ascii")]

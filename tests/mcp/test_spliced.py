@@ -1,0 +1,120 @@
+"""Large results reach a client whole, in both eras, and never stand in a message that the SDK writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from starlette.types import Scope
+
+from gateway.contract import result as content
+from gateway.mcp import asgi
+from gateway.mcp.spliced import put_in
+from gateway.mcp.upstreams.decode import THINGS
+from gateway.model import Response
+from tests.interop import test_hostile_http
+from tests.interop.test_hostile_http import Hostile, answer, behind
+from tests.mcp import fakes
+from tests.mcp.fakes import MODES, Mount
+from tests.mcp.test_messages import ACCEPT, META, MODERN, fetching, opened, said
+
+LARGE = 'aé"\n\x7f' * 200_000
+RESULTS: dict[str, dict[str, Any]] = {
+    "text": {"content": [{"type": "text", "text": LARGE}, {"type": "text", "text": "small"}]},
+    "structured": {"content": [], "structuredContent": {"a": {LARGE: [LARGE, None, 1.5]}, "b": 1}},
+    "parts": {"content": [], "structuredContent": {"a": list(range(90_000))}},
+    "meta": {"content": [{"type": "text", "text": "small"}], "_meta": {"x": LARGE}},
+}
+MOST = 4096
+"""Bytes that the SDK may write."""
+
+
+@pytest.fixture
+def by_the_sdk(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many bytes it wrote at a time."""
+    seen: list[int] = []
+
+    def counted(scope: Scope, part: bytes) -> list[bytes]:
+        seen.append(len(part))
+        return put_in(scope, part)
+
+    monkeypatch.setattr(asgi, "put_in", counted)
+    return seen
+
+
+async def asked(http: aiohttp.ClientSession, url: str, mode: str, method: str, params: dict[str, Any]) -> Any:
+    """The result, past no fast path."""
+    body = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
+    if mode == "legacy":
+        fields = await opened(http, url, more=ACCEPT)
+    else:
+        fields = {**MODERN, "mcp-method": method, **({"mcp-name": params["name"]} if "name" in params else {})}
+        body["params"] = {**params, "_meta": {**META, "progressToken": "x"}}
+    async with http.post(url, json=body, headers=fields) as response:
+        assert response.status == 200
+        return (await said(response))[-1]["result"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", RESULTS)
+@pytest.mark.parametrize("mount", ["/bad", ""])
+async def test_a_large_result_of_an_upstream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_the_sdk: list[int], mount: str, kind: str, mode: str
+) -> None:
+    """Whatever is large in it."""
+
+    async def large(_: Hostile, __: web.Request, id: Any) -> web.StreamResponse:
+        return answer(id, {**RESULTS[kind], "resultType": "complete"})
+
+    monkeypatch.setitem(test_hostile_http.WAYS, "large", large)
+    async with behind(tmp_path, "large") as (mcp, _, __), aiohttp.ClientSession() as http:
+        await asked(http, mcp + mount, mode, "tools/list", {})
+        by_the_sdk.clear()
+        name = "ok" if mount else "bad_ok"
+        result = await asked(http, mcp + mount, mode, "tools/call", {"name": name, "arguments": {}})
+    assert {key: result[key] for key in RESULTS[kind] if key != "_meta"} == {
+        key: value for key, value in RESULTS[kind].items() if key != "_meta"
+    }
+    assert result.get("_meta", {}).get("x") == RESULTS[kind].get("_meta", {}).get("x")
+    assert 0 < max(by_the_sdk) < MOST
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mount", ["/bad", ""])
+async def test_a_large_list(tmp_path: Path, by_the_sdk: list[int], mount: str, mode: str) -> None:
+    """Of which the first tools are given."""
+    async with behind(tmp_path, "many") as (mcp, _, __), aiohttp.ClientSession() as http:
+        tools: list[dict[str, Any]] = []
+        while len(tools) < THINGS:
+            by_the_sdk.clear()
+            tools = (await asked(http, mcp + mount, mode, "tools/list", {}))["tools"]
+    assert ("tool_4999" if mount else "bad_tool_4999") in [one["name"] for one in tools]
+    assert max(by_the_sdk) < MOST
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        ("text/plain; charset=utf-8", LARGE.encode()),
+        ("application/json", json.dumps({"a": LARGE}).encode()),
+        ("application/octet-stream", bytes(range(256)) * 4096),
+    ],
+)
+async def test_a_large_answer_of_a_backend(
+    monkeypatch: pytest.MonkeyPatch, by_the_sdk: list[int], content_type: str, body: bytes, mode: str
+) -> None:
+    """The text block is the structured content again."""
+    response = Response(200, (("content-type", content_type),), body, "/answer/large")
+    monkeypatch.setitem(fakes.ANSWERS, "/answer/large", response)
+    async with Mount(app="cart").serve() as served, aiohttp.ClientSession() as http:
+        params = fetching(1, "/answer/large")["params"]
+        result = await asked(http, served.url, mode, "tools/call", params)
+    structured = result["structuredContent"]
+    assert json.loads(result["content"][0]["text"]) == structured
+    assert structured["body"] == content(response)["body"]
+    assert 0 < max(by_the_sdk) < MOST
