@@ -5,7 +5,7 @@ import type { Activity } from "./activity";
 import { createGate } from "./gate";
 import type { Gestures } from "./gesture";
 import type { Handshake, Host } from "./handshake";
-import { answer, failure, isObject, METHOD_NOT_FOUND, PeerError, type Answer, type Id, type Message, type Params, type Request } from "./json-rpc";
+import { answer, failure, METHOD_NOT_FOUND, objectOf, PeerError, type Answer, type Id, type Message, type Params, type Request } from "./json-rpc";
 import { approvalOf, settle, type Ends as PendingEnds } from "./pending";
 import { problem } from "./problem";
 import type { Proof } from "./proof";
@@ -140,8 +140,7 @@ export function createCalls({ handshake, proof, activity, gestures, requests, pe
   }
 
   async function depart(message: Request): Promise<void> {
-    const given = message.params?.["arguments"];
-    const args = isObject(given) ? given : {};
+    const args = objectOf(message.params?.["arguments"]);
     departing.add(message.id);
     const cause = causeNow();
     const host = await handshake.host();
@@ -186,8 +185,7 @@ export function createCalls({ handshake, proof, activity, gestures, requests, pe
         throw error;
       });
       if (result["isError"]) result = refused(args, result) ?? result;
-      const headers = answerOf(result)?.["headers"];
-      if (isObject(headers) && headers["gateway-calls"]) hurry();
+      if (objectOf(answerOf(result)?.["headers"])["gateway-calls"]) hurry();
       return settle(result, ends, signal);
     },
     async own(name, args, signal) {

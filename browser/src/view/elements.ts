@@ -1,8 +1,17 @@
 /** Elements that name a file of the backend, in the page and on their way into it, get that file. */
 
+import { modulesRun } from "./modules";
 import type { Files } from "./page-files";
 
 type Kind = "data" | "set" | "script" | "sheet" | "ahead";
+
+/** What an element names. */
+interface Named {
+  url: string;
+  /** How it gets in. */
+  kind: Kind;
+  begun: boolean;
+}
 
 /** By element and attribute that names files, how these get in. */
 const NAMING: { [place: string]: Kind } = Object.create(null);
@@ -12,8 +21,8 @@ Object.assign(NAMING, {
   "script src": "script", "link href": "sheet",
 });
 const PLACES = Object.keys(NAMING).map((place) => place.split(" ") as [string, string]);
-const SELECTOR = PLACES.map(([name, attribute]) => `${name}[${attribute.replace(":", "\\:")}]`).join() + ",[style],style";
-const CANDIDATE = /([^\s,]\S*[^\s,])(\s[^,]*)?/g;
+const SELECTOR = PLACES.map(([name]) => name).join() + ",[style],style";
+const CANDIDATE = /(?<=(?:^|,)\s*)([^\s,]\S*[^\s,])(\s+[\d.]+[wx][\s\dh]*)?(?=,|\s*$)/g;
 
 /**
  * The one of a `srcset` that the screen asks for; all where that depends on widths. Browsers take the densest of those
@@ -26,30 +35,13 @@ function chosen(found: RegExpMatchArray[]): RegExpMatchArray[] {
   return [found.find((one) => density(one) >= devicePixelRatio) ?? found.at(-1)!];
 }
 
-let modules = 0;
-
-/** When the module `script`, which gets into the page now, has run: modules run later, in their order. */
-function whenRun(script: HTMLScriptElement): Promise<unknown> {
-  const name = `webmcp-gateway-module-${++modules}`;
-  const next = document.createElement("script");
-  next.type = "module";
-  next.text = `dispatchEvent(new Event("${name}"))`;
-  script.async = next.async = false;
-  queueMicrotask(() => {
-    document.head.append(next);
-    next.remove();
-  });
-  return new Promise((go) => addEventListener(name, go, { once: true }));
-}
-
 export function watchElements(files: Files, resolve: (url: string) => string): void {
-  const { setAttribute, setAttributeNS, getAttribute, hasAttribute, removeAttribute, attachShadow } = Element.prototype;
+  const { setAttribute, getAttribute, removeAttribute, attachShadow } = Element.prototype;
   /** What the page named, by element and attribute, and how it gets in. */
-  const named = new WeakMap<Element, { [attribute: string]: { url: string; kind: Kind } | undefined }>();
+  const named = new WeakMap<Element, { [attribute: string]: Named | undefined }>();
   /** Those that have what they name, or name nothing of the backend any more. */
   const filled = new WeakSet<Element>();
   const sheets = new WeakMap<Element, HTMLStyleElement>();
-  const waiting = new WeakMap<Element, () => void>();
 
   const held = (element: Element, attribute: string): string | undefined => named.get(element)?.[attribute]?.url;
 
@@ -62,63 +54,79 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     return /icon/i.test(rel) ? "data" : /preload/i.test(rel) ? "ahead" : undefined;
   }
 
-  function put(element: Element, attribute: string, value: string): void {
-    filled.add(element);
-    setAttribute.call(element, attribute.replace("xlink:", ""), value);
+  /** Its sheet is as a link says. */
+  function follow(element: Element): void {
+    const { media, title, disabled } = element as HTMLLinkElement;
+    const inline = sheets.get(element);
+    if (inline) Object.assign(inline, { media, title, disabled });
   }
 
   /** Where `text` stands in place of what `element` names. */
   async function putInline(element: HTMLScriptElement | HTMLLinkElement, text: string): Promise<void> {
     const inline = document.createElement(element.localName === "link" ? "style" : "script");
     inline.textContent = text;
-    while (!element.isConnected) await new Promise<void>((go) => waiting.set(element, go));
-    waiting.delete(element);
     if (inline instanceof HTMLStyleElement) {
-      for (const { name, value } of element.attributes) if (/^(media|title|nonce)$/.test(name)) setAttribute.call(inline, name, value);
       sheets.get(element)?.remove();
       sheets.set(element, inline);
       element.after(inline);
-      inline.disabled = (element as HTMLLinkElement).disabled;
+      follow(element);
     } else {
       inline.type = element.type;
-      const ran = /module/i.test(inline.type) && whenRun(inline);
-      element.after(inline);
+      inline.async = false; // modules run one after the other
+      // It runs, too, where the page took it out again meanwhile.
+      if (element.isConnected) element.after(inline);
+      else document.head.append(inline);
       inline.remove();
-      await ran;
+      if (/module/i.test(inline.type)) await modulesRun();
     }
   }
 
-  async function fill(element: Element, attribute: string, kind: Kind, url: string): Promise<void> {
-    const over = (): boolean => held(element, attribute) !== url;
-    if (kind === "data") {
-      const data = await files.data(url);
-      if (!over()) put(element, attribute, data);
-    } else if (kind === "set") {
-      const found = chosen([...url.matchAll(CANDIDATE)]);
-      const data = await Promise.all(found.map(([, one = ""]) => (files.remote(one) ? files.data(one).catch(() => one) : one)));
-      if (!over()) put(element, attribute, found.map(([, , size = ""], at) => data[at] + size).join(", "));
-    } else {
-      // Neither scripts nor sheets may be `data:` URLs there; inline ones may.
-      const text = await files.text(url, element as HTMLScriptElement);
-      const whole = kind === "sheet" ? await files.styled(text, resolve(url)) : undefined;
+  /** Begins to load what `element` names. */
+  function begin(element: Element, attribute: string, what: Named): void {
+    if (what.begun) return;
+    what.begun = true;
+    const { url, kind } = what;
+    const over = (): boolean => named.get(element)?.[attribute] !== what;
+
+    async function fill(): Promise<void> {
+      let value: string;
+      if (kind === "data") value = await files.data(url);
+      else if (kind === "set") {
+        const found = chosen([...url.matchAll(CANDIDATE)]);
+        const data = await Promise.all(found.map(([, one = ""]) => (files.remote(one) ? files.data(one).catch(() => one) : one)));
+        value = found.map(([, , size = ""], at) => data[at] + size).join(", ");
+      } else {
+        // Neither scripts nor sheets may be `data:` URLs there; inline ones may.
+        value = await files.text(url, element as HTMLScriptElement, kind === "ahead");
+        if (kind === "sheet") value = (await files.styled(value, resolve(url))) ?? value;
+      }
       if (over()) return;
-      if (kind !== "ahead") await putInline(element as HTMLScriptElement, whole ?? text);
+      if (/data|set/.test(kind)) {
+        filled.add(element);
+        return setAttribute.call(element, attribute.replace("xlink:", ""), value);
+      }
+      if (kind !== "ahead") await putInline(element as HTMLScriptElement, value);
       element.dispatchEvent(new Event("load"));
     }
+
+    fill().catch(() => {
+      if (over()) return;
+      sheets.get(element)?.remove();
+      element.dispatchEvent(new Event("error"));
+    });
   }
 
   /** Takes what `element` names into our hands; false where the browser can load it. */
   function take(element: Element, attribute: string, url: string): boolean {
     const kind = kindOf(element, attribute);
     // What we write ourselves is not remote.
-    if (!kind || !(kind === "set" ? [...url.matchAll(CANDIDATE)].some(([, one = ""]) => files.remote(one)) : files.remote(url))) return false;
-    named.set(element, { ...named.get(element), [attribute]: { url, kind } });
+    const urls = kind === "set" ? [...url.matchAll(CANDIDATE)].map(([, one = ""]) => one) : [url];
+    if (!kind || !urls.some(files.remote)) return false;
+    const what = { url, kind, begun: false };
+    named.set(element, { ...named.get(element), [attribute]: what });
     filled.delete(element);
-    fill(element, attribute, kind, url).catch(() => {
-      if (held(element, attribute) !== url) return;
-      sheets.get(element)?.remove();
-      element.dispatchEvent(new Event("error"));
-    });
+    // Others begin when they get into the page.
+    if (/data|set/.test(kind) || element.isConnected) begin(element, attribute, what);
     return true;
   }
 
@@ -137,14 +145,12 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
       const before = named.get(element)?.[attribute];
       const value = getAttribute.call(element, attribute);
       if (value !== null && value !== before?.url && take(element, attribute, value)) continue;
+      if (!before) continue;
       // A link that becomes another's, such as one that was loaded ahead.
-      if (before && before.kind !== kindOf(element, attribute)) take(element, attribute, before.url);
+      if (before.kind !== kindOf(element, attribute)) take(element, attribute, before.url);
+      else begin(element, attribute, before);
     }
-    const inline = sheets.get(element);
-    if (inline) {
-      inline.media = (element as HTMLLinkElement).media;
-      inline.disabled = (element as HTMLLinkElement).disabled;
-    }
+    follow(element);
     const own = element instanceof HTMLStyleElement;
     const read = (): string => (own ? element.textContent : getAttribute.call(element, "style")) ?? "";
     const css = read();
@@ -155,28 +161,34 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     });
   }
 
-  const { prototype } = Element;
-  const set = (element: Element, name: string, value: unknown, native: () => void): void => {
-    const attribute = String(name).toLowerCase();
+  const set = (element: Element, attribute: string, value: unknown, native: () => void): void => {
     if (take(element, attribute, String(value))) return;
     forget(element, attribute);
     native();
   };
-  prototype.setAttribute = function (name, value) {
-    set(this, name, value, () => setAttribute.call(this, name, value));
+  /** `make` is told the element, the attribute, what does as the browser does, and the last argument. */
+  type Make = (element: Element, attribute: string, native: () => unknown, value: unknown) => unknown;
+  const methods: { [method: string]: Make } = {
+    setAttribute: (element, attribute, native, value) => set(element, attribute, value, native),
+    removeAttribute: (element, attribute, native) => (forget(element, attribute), native()),
+    getAttribute: (element, attribute, native) => held(element, attribute) ?? native(),
+    hasAttribute: (element, attribute, native) => held(element, attribute) !== undefined || native(),
   };
-  prototype.setAttributeNS = function (space: string | null, name: string, value: string) {
-    set(this, name, value, () => setAttributeNS.call(this, space, name, value));
-  };
-  prototype.removeAttribute = function (name) {
-    forget(this, String(name).toLowerCase());
-    removeAttribute.call(this, name);
-  };
-  prototype.getAttribute = function (name) {
-    return held(this, String(name).toLowerCase()) ?? getAttribute.call(this, name);
-  };
-  prototype.hasAttribute = function (name) {
-    return held(this, String(name).toLowerCase()) !== undefined || hasAttribute.call(this, name);
+  const prototype = Element.prototype as unknown as { [method: string]: (...given: unknown[]) => unknown };
+  for (const [method, make] of Object.entries(methods)) {
+    for (const name of [method, `${method}NS`]) {
+      const native = prototype[name]!;
+      prototype[name] = function (this: Element, ...given) {
+        const [first, second] = given.map(String) as [string, string];
+        const attribute = name === method ? first.toLowerCase() : (/xlink/.test(first) ? "xlink:" : "") + second.replace(/.*:/, "");
+        return make(this, attribute, () => native.apply(this, given), given.at(-1));
+      };
+    }
+  }
+  Element.prototype.toggleAttribute = function (this: Element, name: string, force: boolean = !this.hasAttribute(name)) {
+    if (!force) this.removeAttribute(name);
+    else if (!this.hasAttribute(name)) this.setAttribute(name, "");
+    return !!force;
   };
   for (const [name, attribute] of PLACES) {
     const owner = Object.getPrototypeOf(document.createElement(name)) as object;
@@ -210,14 +222,18 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
   const observer = new MutationObserver((records) => {
     for (const { type, target, addedNodes, removedNodes } of records) {
       if (type === "attributes") adopt(target as Element);
-      for (const node of removedNodes) if (node instanceof Element && !node.isConnected) sheets.get(node)?.remove();
+      for (const node of removedNodes as NodeListOf<Element>) {
+        sheets.get(node)?.remove();
+        // A link that comes back is loaded anew.
+        const { href } = named.get(node) ?? {};
+        if (href) href.begun = false;
+      }
       for (const node of addedNodes) {
         if (!(node instanceof Element)) {
           if (target instanceof HTMLStyleElement) adopt(target);
           continue;
         }
         for (const element of [node, ...node.querySelectorAll(SELECTOR)]) {
-          waiting.get(element)?.();
           if (element.matches(SELECTOR)) adopt(element);
         }
       }

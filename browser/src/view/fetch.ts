@@ -5,9 +5,9 @@ import { readArguments } from "./arguments";
 import { attempt } from "./attempt";
 import { NoHost, type Calls } from "./calls";
 import { intact } from "./integrity";
-import { isObject, type Params } from "./json-rpc";
+import { objectOf, type Params } from "./json-rpc";
 import { readLocal } from "./local";
-import { createResponse, opaqueRedirect, readAnswer, type Answer, type Parts } from "./response";
+import { createResponse, opaqueRedirect, shown, readAnswer, type Answer, type Parts } from "./response";
 import { answerOf } from "./results";
 
 /** To a gateway at the end of a bridge: the bytes of an answer may come beside it, and parts of a stream before it. */
@@ -21,7 +21,7 @@ interface Ends {
   offline(args: Params): Promise<Params>;
   Request: typeof Request;
   blobs(url: string): Blob | undefined;
-  digest: ((algorithm: string, bytes: BufferSource) => Promise<ArrayBuffer>) | undefined;
+  digest?: (algorithm: string, bytes: BufferSource) => Promise<ArrayBuffer>;
   warn(line: string): void;
 }
 
@@ -37,7 +37,8 @@ function quoted(word: string): string {
 /** What a problem of the gateway says to developers; its `detail` is for people. */
 function causeOf({ body }: Answer): string {
   const problem: unknown = attempt(() => JSON.parse(new TextDecoder().decode(body ?? undefined)));
-  return isObject(problem) ? String(problem["cause"] ?? problem["detail"]) : "";
+  const { cause, detail = "" } = objectOf(problem);
+  return String(cause ?? detail);
 }
 
 function reasonOf({ headers }: Answer): string | undefined {
@@ -77,11 +78,10 @@ export function createFetch({ addresses, calls, offline, Request, blobs, digest,
     cancel: (id) => void calls.stream({ id, cancel: true }).catch(() => undefined),
   };
 
-  async function local(request: Request, blob: Blob): Promise<Response> {
+  function local(request: Request, blob: Blob): Response {
     if (request.method !== "GET") throw failed("only GET");
-    const body = new Uint8Array(await blob.arrayBuffer());
-    const headers: [string, string][] = [["content-type", blob.type]];
-    return createResponse({ status: 200, statusText: "OK", headers, body, url: "", redirected: false }, request.url, request.signal);
+    const headers = { "content-type": blob.type, "content-length": String(blob.size) };
+    return shown(new Response(blob, { statusText: "OK", headers }), { url: request.url, redirected: false, type: "basic" });
   }
 
   async function remote(request: Request, url: string): Promise<Response> {

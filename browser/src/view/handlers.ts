@@ -5,7 +5,7 @@ type Handler = ((this: EventTarget, event: Event) => unknown) | null;
 /** A handler keeps its place among the listeners until it is set to null. */
 export function defineHandlers(prototype: EventTarget, types: readonly string[]): void {
   for (const type of types) {
-    const handlers = new WeakMap<EventTarget, { now: Handler; listen(event: Event): void }>();
+    const handlers = new WeakMap<EventTarget, { now: Handler; handleEvent(event: Event): void }>();
     Object.defineProperty(prototype, `on${type}`, {
       configurable: true,
       enumerable: true,
@@ -18,11 +18,11 @@ export function defineHandlers(prototype: EventTarget, types: readonly string[])
         if (held && now) held.now = now;
         else if (held) {
           handlers.delete(this);
-          this.removeEventListener(type, held.listen);
+          this.removeEventListener(type, held);
         } else if (now) {
-          const made = { now, listen: (event: Event) => made.now.call(this, event) };
+          const made = { now, handleEvent: (event: Event) => made.now.call(this, event) };
           handlers.set(this, made);
-          this.addEventListener(type, made.listen);
+          this.addEventListener(type, made);
         }
       },
     });

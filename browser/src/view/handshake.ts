@@ -1,6 +1,6 @@
 /** The one `ui/initialize` of this view: the page's own where it speaks ui itself, else the runtime's. */
 
-import { answer, isObject, notification, type Answer, type Id, type Message, type Notification, type Params, type Request } from "./json-rpc";
+import { answer, isObject, notification, objectOf, type Answer, type Id, type Message, type Notification, type Params, type Request } from "./json-rpc";
 
 /** What the runtime reads of the host's answer. */
 export interface Host {
@@ -51,15 +51,13 @@ const WITHDRAWN = 30000;
 const ONCE = /^ui\/notifications\/(tool-(input|result|cancelled)|host-context-changed)$/;
 
 function readHost(result: Params): Host {
-  const given = result["hostContext"];
-  const ours = isObject(given) ? given["webmcp-gateway"] : undefined;
-  const capabilities = result["hostCapabilities"];
-  return { capabilities: isObject(capabilities) ? capabilities : {}, bridge: isObject(ours) && ours["bridge"] === true };
+  const ours = objectOf(objectOf(result["hostContext"])["webmcp-gateway"]);
+  return { capabilities: objectOf(result["hostCapabilities"]), bridge: ours["bridge"] === true };
 }
 
 function withTools(capabilities: unknown): Params {
-  const given = isObject(capabilities) ? capabilities : {};
-  return { ...given, tools: { ...(isObject(given["tools"]) ? given["tools"] : {}), listChanged: true } };
+  const given = objectOf(capabilities);
+  return { ...given, tools: { ...objectOf(given["tools"]), listChanged: true } };
 }
 
 export function deferred<Value>(): { promise: Promise<Value>; resolve: (value: Value) => void } {
@@ -130,7 +128,7 @@ export function createHandshake({ app, title, toHost, toPage, ask, later }: Ends
     pageInitializes(message) {
       speaks = true;
       const capabilities = message.params?.["appCapabilities"];
-      hasTools ||= isObject(capabilities) && isObject(capabilities["tools"]);
+      hasTools ||= isObject(objectOf(capabilities)["tools"]);
       if (state === "idle") {
         state = "asked";
         pageAsked = message.id;

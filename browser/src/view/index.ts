@@ -43,16 +43,13 @@ const NEWS = 4000;
 /** A host that writes into the document may never close it. */
 const PARSED_AT_LAST = 2000;
 
-function whenParsed(run: () => void): void {
-  if (document.readyState !== "loading") return run();
-  let done = false;
-  const once = (): void => {
-    if (!done) run();
-    done = true;
-  };
-  // On its way down: to a page whose scripts wait the event does not come.
-  addEventListener("DOMContentLoaded", once, { once: true, capture: true });
-  setTimeout(once, PARSED_AT_LAST);
+function parsed(): Promise<unknown> {
+  return new Promise((go) => {
+    if (document.readyState !== "loading") go(true);
+    // On its way down: to a page whose scripts wait the event does not come.
+    addEventListener("DOMContentLoaded", go, true);
+    setTimeout(go, PARSED_AT_LAST);
+  });
 }
 
 function connect(wire: Wire, natives: Natives, config: Config, registry: Registry, native: NativeContext | undefined): Receivers {
@@ -158,7 +155,7 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
     if (!found.bridge && found.capabilities["serverTools"]) later(() => void proof.settled().then(relay.start), OTHERS_FIRST);
     if (!handshake.pageSpeaks()) watchSize((size) => requests.notify("ui/notifications/size-changed", { ...size }));
   });
-  whenParsed(() => later(handshake.begin, PAGE_FIRST));
+  void parsed().then(() => later(handshake.begin, PAGE_FIRST));
 
   const addresses = createAddresses(config.app, config.base, document.baseURI, location);
   window.URL = rebasedUrl(URL, addresses.own);

@@ -33,6 +33,11 @@ export function isObject(value: unknown): value is Params {
   return typeof value === "object" && value !== null && !isArray(value);
 }
 
+/** `value` where it is an object, else an empty one. */
+export function objectOf(value: unknown): Params {
+  return isObject(value) ? value : {};
+}
+
 function isId(value: unknown): value is Id {
   return typeof value === "string" || typeof value === "number";
 }

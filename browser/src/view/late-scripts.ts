@@ -1,36 +1,24 @@
 /** Starts the scripts of a page that the packer made wait, as if the page were parsed only now. */
 
+import { modulesRun } from "./modules";
+import { fileOf } from "./page-files";
+
 /** The type of a script that waits, and the attribute with the type that it had. */
 const WAITS = "webmcp-gateway-waits";
 /** What it names of the backend. */
 const SOURCE = "webmcp-gateway-src";
-/** What the last module tells. */
-const STARTED = "webmcp-gateway-started";
 /** A host that writes into the document may never close it. */
 const PARSED_AT_LAST = 2000;
 
-function add(text: string | null, type: string, place: (script: HTMLScriptElement) => void): void {
+function run(waiting: HTMLScriptElement, text: string | null): void {
   const script = document.createElement("script");
-  script.type = type;
+  script.type = waiting.getAttribute(WAITS) ?? "";
   script.text = text ?? "";
   // Modules run one after the other.
   script.async = false;
-  place(script);
-}
-
-function run(waiting: HTMLScriptElement, text: string | null): void {
-  add(text, waiting.getAttribute(WAITS) ?? "", (script) => {
-    for (const { name, value } of waiting.attributes) if (name !== WAITS && name !== SOURCE && name !== "type") script.setAttribute(name, value);
-    waiting.replaceWith(script);
-    if (waiting.hasAttribute(SOURCE)) script.dispatchEvent(new Event("load"));
-  });
-}
-
-/** The text of a script of the backend. Rejects where there is none. */
-async function loaded(waiting: HTMLScriptElement, url: string): Promise<string> {
-  const response = await fetch(url, { integrity: waiting.integrity });
-  if (!response.ok) throw new Error(`${url}: ${response.status}`);
-  return response.text();
+  for (const { name, value } of waiting.attributes) if (name !== WAITS && name !== SOURCE && name !== "type") script.setAttribute(name, value);
+  waiting.replaceWith(script);
+  if (waiting.hasAttribute(SOURCE)) script.dispatchEvent(new Event("load"));
 }
 
 /** All that wait, also in shadow roots that the parser made. */
@@ -39,17 +27,6 @@ function* waitingIn(root: ParentNode): Generator<HTMLScriptElement> {
     if (one.matches(`script[${WAITS}]`)) yield one as HTMLScriptElement;
     if (one.shadowRoot) yield* waitingIn(one.shadowRoot);
   }
-}
-
-async function runModules(modules: HTMLScriptElement[]): Promise<void> {
-  for (const one of modules) run(one, one.textContent);
-  await new Promise((go) => {
-    addEventListener(STARTED, go, { once: true });
-    add(`dispatchEvent(new Event("${STARTED}"))`, "module", (script) => {
-      document.head.append(script);
-      addEventListener(STARTED, () => script.remove(), { once: true });
-    });
-  });
 }
 
 /** When `ready` has come and the page is parsed: classic scripts in their order, modules, then the events of a page. */
@@ -81,7 +58,7 @@ export function startScripts(ready: Promise<unknown>): void {
     for (const one of all) {
       const url = one.getAttribute(SOURCE);
       if (url === null) continue;
-      const text = loaded(one, url);
+      const text = fileOf(fetch, url, one.integrity).then((file) => file.text());
       text.catch(() => undefined); // its turn comes
       texts.set(one, text);
     }
@@ -97,7 +74,8 @@ export function startScripts(ready: Promise<unknown>): void {
     }
     Object.assign(document, { write, writeln });
     is("interactive");
-    if (modules.length) await runModules(modules);
+    for (const one of modules) run(one, one.textContent);
+    if (modules.length) await modulesRun();
     document.dispatchEvent(new Event("DOMContentLoaded", { bubbles: true }));
     is("complete");
     dispatchEvent(new Event("load"));

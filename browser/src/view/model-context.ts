@@ -101,11 +101,6 @@ export function createModelContext(registry: Registry, scope: Scope): EventTarge
     return tool;
   }
 
-  function clear(): void {
-    provided.forEach(registry.remove);
-    provided = [];
-  }
-
   class ModelContext extends EventTarget {
     /** Takes effect at once; the promise only tells of errors, as in the browser's own. `unregister` is of earlier drafts. */
     registerTool(tool: unknown, options: { signal?: AbortSignal } | null = {}): Promise<void> & { unregister(): void } {
@@ -132,12 +127,13 @@ export function createModelContext(registry: Registry, scope: Scope): EventTarge
     }
 
     provideContext(context: { tools?: unknown[] } = {}): void {
-      clear();
+      this.clearContext();
       provided = (context.tools ?? []).map((tool) => add(tool));
     }
 
     clearContext(): void {
-      clear();
+      provided.forEach(registry.remove);
+      provided = [];
     }
   }
   defineHandlers(ModelContext.prototype, ["toolchange"]);

@@ -10,9 +10,9 @@ function getter<Owner extends object, Key extends keyof Owner & string>(owner: O
   return uncurried(Object.getOwnPropertyDescriptor(owner, key)!.get!) as (self: Owner) => Owner[Key];
 }
 
-/** All undefined where the page is no secure context. */
+/** Nothing where the page is no secure context. */
 function takeCrypto(subtle: SubtleCrypto | undefined) {
-  if (!subtle) return { importKey: undefined, sign: undefined, digest: undefined };
+  if (!subtle) return {};
   const importKey = subtle.importKey.bind(subtle);
   const sign = subtle.sign.bind(subtle);
   return {

@@ -14,7 +14,6 @@ span { font-size: 13px; opacity: .75; }
 b, .address { font-weight: 600; opacity: 1; user-select: all; }
 button { min-height: 34px; padding: 0 14px; border: 0; border-radius: 9px; background: light-dark(#4050d8, #8c9aff); color: Canvas;
   font: inherit; font-weight: 600; cursor: pointer; }
-@media (max-width: 440px) { :host { inset: auto 8px 8px !important; width: auto !important; } }
 @media (forced-colors: active) { button { border: 1px solid; } }
 @media print { :host { display: none !important; } }
 `;

@@ -12,24 +12,36 @@ export interface Files {
   remote(url: string): boolean;
   /** The file as a `data:` URL. Rejects where there is none. */
   data(url: string): Promise<string>;
-  /** The file as text, where it is what `integrity` says. */
-  text(url: string, wanted: { integrity: string }): Promise<string>;
+  /** The file as text, where it is what `integrity` says; `ahead` keeps it for who asks next. */
+  text(url: string, wanted: { integrity: string }, ahead?: boolean): Promise<string>;
   /** `css` with the files that it names, relative to `base`; undefined where it names none. */
   styled(css: string, base?: string): Promise<string> | undefined;
 }
 
+/** The file at `url`. Rejects where there is none, or not the one that `integrity` says. */
+export async function fileOf(fetch: typeof globalThis.fetch, url: string, integrity: string): Promise<Blob> {
+  const response = await fetch(url, { integrity });
+  if (!response.ok) throw new Error(`${url}: ${response.status}`);
+  return response.blob();
+}
+
 export function createFiles(fetch: typeof globalThis.fetch, resolve: (url: string) => string): Files {
   const kept = new Map<string, Promise<string>>();
+  /** What was loaded ahead, until somebody asks for it. */
+  const early = new Map<string, Promise<Blob>>();
 
-  async function load(url: string, init?: RequestInit): Promise<Response> {
-    const response = await fetch(url, init);
-    if (!response.ok) throw new Error(`${url}: ${response.status}`);
-    return response;
+  function load(url: string, integrity = "", ahead = false): Promise<Blob> {
+    const key = integrity + resolve(url);
+    const file = early.get(key) ?? fileOf(fetch, url, integrity);
+    early.delete(key);
+    if (ahead) early.set(key, file);
+    file.catch(() => early.delete(key));
+    return file;
   }
 
   function data(given: string): Promise<string> {
     const url = resolve(given);
-    const file = kept.get(url) ?? load(url).then((response) => response.blob()).then(dataUrlOf);
+    const file = kept.get(url) ?? load(url).then(dataUrlOf);
     kept.delete(url);
     kept.set(url, file);
     file.catch(() => kept.delete(url));
@@ -50,9 +62,9 @@ export function createFiles(fetch: typeof globalThis.fetch, resolve: (url: strin
   }
 
   return {
-    remote: (url) => /\S/.test(url) && !/^\s*(data:|blob:|about:|#|javascript:)/i.test(url),
+    remote: (url) => /^\s*(?!data:|blob:|about:|#|javascript:)\S/i.test(url),
     data,
-    text: async (url, { integrity }) => (await load(url, { integrity })).text(),
+    text: async (url, { integrity }, ahead) => (await load(url, integrity, ahead)).text(),
     styled: (css, base = "") => (css.search(NAMED) < 0 ? undefined : filled(css, base)),
   };
 }

@@ -1,6 +1,6 @@
 /** An answer that waits for a person's approval: asked for again until it is the real one. */
 
-import { isObject, type Params } from "./json-rpc";
+import { objectOf, type Params } from "./json-rpc";
 import { answerOf } from "./results";
 
 export interface Approval {
@@ -15,11 +15,10 @@ const PAUSE = 500;
 export function approvalOf(result: Params): Approval | undefined {
   if (result["isError"]) return undefined;
   const given = answerOf(result);
-  const headers = given?.["headers"];
-  const id = given?.["status"] === 202 && isObject(headers) ? headers["gateway-pending"] : undefined;
-  if (typeof id !== "string") return undefined;
-  const body = isObject(given?.["body"]) ? given["body"] : {};
-  return { id, message: String(body["message"] ?? ""), url: String(body["url"] ?? "") };
+  const id = objectOf(given?.["headers"])["gateway-pending"];
+  if (given?.["status"] !== 202 || typeof id !== "string") return undefined;
+  const { message, url } = objectOf(given["body"]);
+  return { id, message: String(message ?? ""), url: String(url ?? "") };
 }
 
 export interface Ends {

@@ -33,8 +33,8 @@ interface View {
 
 export interface Crypto {
   /** HMAC-SHA-256, not extractable: what a page might steal of it signs here, and nowhere else. */
-  importKey: ((key: BufferSource) => Promise<CryptoKey>) | undefined;
-  sign: ((key: CryptoKey, message: BufferSource) => Promise<ArrayBuffer>) | undefined;
+  importKey?: ((key: BufferSource) => Promise<CryptoKey>) | undefined;
+  sign?: ((key: CryptoKey, message: BufferSource) => Promise<ArrayBuffer>) | undefined;
 }
 
 interface Ends {

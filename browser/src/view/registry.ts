@@ -1,7 +1,7 @@
 /** The tools that the page registered, by name. */
 
 import { unlessAborted } from "./abort";
-import { isObject, type Params } from "./json-rpc";
+import { objectOf, type Params } from "./json-rpc";
 import { toolFailure, toolResult, type ToolResult } from "./results";
 
 export type Execute = (input: Params, client: { signal: AbortSignal; requestUserInteraction: (ask: () => unknown) => unknown }) => unknown;
@@ -58,7 +58,7 @@ export async function execute(tool: Tool, input: Params, signal = new AbortContr
 /** The same as an MCP result; what the page throws becomes `isError`. */
 export async function call(tool: Tool, input: unknown, signal?: AbortSignal): Promise<ToolResult> {
   try {
-    return toolResult(await execute(tool, isObject(input) ? input : {}, signal));
+    return toolResult(await execute(tool, objectOf(input), signal));
   } catch (error) {
     return toolFailure(error);
   }

@@ -1,6 +1,7 @@
 /** Relay: in hosts that know nothing but `tools/call`, the view asks the gateway for the model's calls. */
 
 import { Unproven } from "./calls";
+import { coalesced } from "./coalesced";
 import { isObject, request, type Message, type Params } from "./json-rpc";
 import type { Registry, Tool } from "./registry";
 import { answerOf, toolFailure } from "./results";
@@ -61,7 +62,6 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, n
   let calm = 0;
   let after = 0;
   let told = "[]";
-  let telling = false;
   let lively = -Infinity;
   let wake = (): void => undefined;
   let polling = new AbortController();
@@ -149,18 +149,15 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, n
     go();
   }
 
+  const againLater = coalesced(again, (run) => later(run, LIST_PAUSE));
+
   return {
     start() {
       started = open = true;
       go();
     },
     changed() {
-      if (telling || !open || listed() === told) return;
-      telling = true;
-      later(() => {
-        telling = false;
-        again();
-      }, LIST_PAUSE);
+      if (open && listed() !== told) againLater();
     },
     renewed() {
       after = 0;

@@ -1,30 +1,40 @@
 /** `Request` and `URL` with the app's base in place of the document's, which leads to the host, or nowhere. */
 
-/** The same class for the page: `instanceof`, the prototype and subclasses work as before. */
-export function rebasedRequest(native: typeof Request, resolve: (url: string) => string): typeof Request {
-  const rebased = new Proxy(native, {
-    construct(target, [...given]: unknown[], newTarget: Function) {
-      if (given.length && !(given[0] instanceof target)) given[0] = resolve(String(given[0]));
-      return Reflect.construct(target, given, newTarget) as Request;
-    },
+import { attempt } from "./attempt";
+
+type Make = (...given: unknown[]) => object;
+
+/** The same class for the page, made by `construct`: `instanceof`, the prototype and subclasses work as before. */
+function rebased<Class extends typeof Request | typeof URL>(native: Class, construct: (given: unknown[], make: Make) => object): Class {
+  const made = new Proxy(native, {
+    construct: (target, [...given], newTarget: Function) => construct(given, (...rest) => Reflect.construct(target, rest, newTarget) as object),
   });
-  native.prototype.constructor = rebased;
-  return rebased;
+  native.prototype.constructor = made;
+  return made;
 }
 
-/** The same where the browser's own throws for what the document says of its own place; `own` gives what that means. */
-export function rebasedUrl(native: typeof URL, own: (text: string) => string | undefined): typeof URL {
-  const rebased = new Proxy(native, {
-    construct(target, [...given]: unknown[], newTarget: Function) {
-      try {
-        return Reflect.construct(target, given, newTarget) as URL;
-      } catch (error) {
-        const meant = own(String(given.pop() ?? given.pop()));
-        if (!meant) throw error;
-        return Reflect.construct(target, [...given, meant], newTarget) as URL;
-      }
-    },
+export function rebasedRequest(native: typeof Request, resolve: (url: string) => string): typeof Request {
+  return rebased(native, (given, make) => {
+    if (given.length && !(given[0] instanceof native)) given[0] = resolve(String(given[0]));
+    return make(...given);
   });
-  native.prototype.constructor = rebased;
-  return rebased;
+}
+
+/** Another where the browser's own throws for what the document says of its own place; `own` gives what that means. */
+export function rebasedUrl(native: typeof URL, own: (text: string) => string | undefined): typeof URL {
+  const made = rebased(native, (given, make) => {
+    try {
+      return make(...given);
+    } catch (error) {
+      const meant = own(String(given.pop() ?? given.pop()));
+      if (!meant) throw error;
+      return make(...given, meant);
+    }
+  });
+  const { parse } = native;
+  if (parse) {
+    made.parse = (...given) => parse.apply(native, given) ?? attempt(() => new made(...given)) ?? null;
+    made.canParse = (...given) => !!made.parse(...given);
+  }
+  return made;
 }

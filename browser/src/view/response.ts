@@ -2,7 +2,7 @@
 
 import { attempt } from "./attempt";
 import { fromBase64 } from "./base64";
-import { isObject, type Params } from "./json-rpc";
+import { isObject, objectOf, type Params } from "./json-rpc";
 
 /** What an `http_request` result says, after `answerOf`. */
 export interface Answer {
@@ -42,12 +42,11 @@ function bytesOf(type: unknown, body: unknown): Uint8Array<ArrayBuffer> {
 export function readAnswer(given: Params | undefined): Answer {
   const status = given?.["status"];
   if (!given || typeof status !== "number" || !(status >= 200 && status <= 599)) throw new Error("no HTTP answer");
-  const headers = isObject(given["headers"]) ? given["headers"] : {};
   const { statusText = "", url = "", redirected, bodyType, body, stream } = given as { [key: string]: unknown };
   return {
     status,
     statusText: REASON.test(String(statusText)) ? String(statusText) : "",
-    headers: Object.entries(headers)
+    headers: Object.entries(objectOf(given["headers"]))
       .filter(([name]) => !/^(set-cookie2?|gateway-calls)$/i.test(name))
       .map(([name, value]) => [name, String(value)]),
     body: NULL_BODY.includes(status) ? null : bytesOf(bodyType, body),
@@ -61,12 +60,7 @@ export function readAnswer(given: Params | undefined): Answer {
 function stream(first: Answer, parts: Parts | undefined, signal: AbortSignal | undefined): ReadableStream<Uint8Array<ArrayBuffer>> {
   const asking = new AbortController();
   let { body: bytes, stream: id } = first;
-  let abort: (() => void) | undefined;
-  const end = (): void => {
-    if (abort) signal?.removeEventListener("abort", abort);
-  };
   const cancel = (): void => {
-    end();
     asking.abort();
     if (id !== undefined) parts?.cancel(id);
     id = undefined;
@@ -74,11 +68,11 @@ function stream(first: Answer, parts: Parts | undefined, signal: AbortSignal | u
   return new ReadableStream({
     type: "bytes",
     start(controller) {
-      abort = () => {
+      const abort = (): void => {
         cancel();
         controller.error(signal?.reason);
       };
-      signal?.addEventListener("abort", abort, { once: true });
+      signal?.addEventListener("abort", abort, { signal: asking.signal });
     },
     async pull(controller) {
       let came = false;
@@ -95,7 +89,7 @@ function stream(first: Answer, parts: Parts | undefined, signal: AbortSignal | u
       }
       bytes = null;
       if (id !== undefined) return;
-      end();
+      asking.abort();
       controller.close();
       controller.byobRequest?.respond(0);
     },
@@ -113,7 +107,7 @@ interface Shown {
 const READERS = ["arrayBuffer", "blob", "bytes", "formData", "json", "text"] as const;
 
 /** `response` with what its constructor cannot be told; `clone()` keeps it. */
-function shown(response: Response, { signal, ...facts }: Shown): Response {
+export function shown(response: Response, { signal, ...facts }: Shown): Response {
   const put = (name: string, value: unknown): unknown =>
     Object.defineProperty(response, name, { value, configurable: true, writable: true });
   for (const [name, value] of Object.entries(facts)) put(name, value);

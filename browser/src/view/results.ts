@@ -15,9 +15,8 @@ function isContent(value: unknown): value is unknown[] {
 
 /** `value` is taken through JSON first, so that what cannot be sent fails here and not in `postMessage`. */
 export function toolResult(value: unknown): ToolResult {
-  if (value === undefined || value === null) return { content: [] };
   if (typeof value === "string") return { content: text(value) };
-  const json = JSON.stringify(value);
+  const json = JSON.stringify(value ?? undefined);
   if (json === undefined) return { content: [] };
   const plain: unknown = JSON.parse(json);
   if (!isObject(plain)) return { content: text(json) };

@@ -2,7 +2,7 @@
 
 import { attempt } from "./attempt";
 import type { Handshake } from "./handshake";
-import { isObject, type Params } from "./json-rpc";
+import { isObject, objectOf, type Params } from "./json-rpc";
 import { OUT_OF_REACH, problem } from "./problem";
 import { call, type Registry } from "./registry";
 import type { Reports } from "./reports";
@@ -52,8 +52,8 @@ export function showTier(tier: Tier, previous?: Tier): void {
 /** The snapshot that the packer wrote into the page: `{version: 1, responses: {"<path?query>": {status, headers, body, bodyType}}}`. */
 function readSnapshot(): Params {
   const written: unknown = attempt(() => JSON.parse(document.getElementById("webmcp-gateway-snapshot")?.textContent ?? ""));
-  const responses = isObject(written) && written["version"] === 1 ? written["responses"] : undefined;
-  return isObject(responses) ? responses : {};
+  const { version, responses } = objectOf(written);
+  return version === 1 ? objectOf(responses) : {};
 }
 
 /** The same where there is no host: the page's own tools run, and nobody is told. */

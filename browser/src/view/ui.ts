@@ -6,8 +6,8 @@ import { TOOL } from "./calls";
 import { isEnvelope, type Envelope } from "./envelope";
 import type { Handshake } from "./handshake";
 import {
-  answer, failure, isAnswer, isMessage, isNotification, isObject, isRequest, METHOD_NOT_FOUND,
-  type Answer, type Notification, type Params, type Request,
+  answer, failure, isAnswer, isMessage, isNotification, isRequest, METHOD_NOT_FOUND, objectOf,
+  type Answer, type Message, type Notification, type Request,
 } from "./json-rpc";
 import type { PageTools } from "./page-tools";
 import { LAUNCH, type Proof } from "./proof";
@@ -28,12 +28,10 @@ export interface Parts {
   requests: Requests;
 }
 
-/** `holder` without the launch value in its `_meta`, and that value. */
-function withoutLaunch(holder: Params | undefined): { rest: Params | undefined; launch: unknown } {
-  const meta = holder?.["_meta"];
-  if (!isObject(meta) || !(LAUNCH in meta)) return { rest: holder, launch: undefined };
-  const { [LAUNCH]: launch, ...others } = meta;
-  return { rest: { ...holder, _meta: others }, launch };
+/** `message` without the launch value in the `_meta` of its `holder`, and that value. */
+function withoutLaunch<Kind extends Message>(message: Kind, holder: "params" | "result"): { seen: Kind; launch: unknown } {
+  const { [LAUNCH]: launch, ..._meta } = objectOf(message[holder]?.["_meta"]);
+  return { seen: launch === undefined ? message : { ...message, [holder]: { ...message[holder], _meta } }, launch };
 }
 
 export function createUi(wire: Wire, parts: Parts): Receivers {
@@ -44,8 +42,7 @@ export function createUi(wire: Wire, parts: Parts): Receivers {
     handshake.observe(message);
     const seen = calls.read(message);
     if (!seen) return SWALLOWED;
-    const { rest, launch } = withoutLaunch(seen.result);
-    return launch === undefined ? seen : { ...seen, result: rest };
+    return withoutLaunch(seen, "result").seen;
   }
 
   function hostNotifies(message: Notification): unknown {
@@ -53,8 +50,7 @@ export function createUi(wire: Wire, parts: Parts): Receivers {
       return SWALLOWED;
     }
     if (requests.progressed(message.params)) return SWALLOWED;
-    const { rest, launch } = withoutLaunch(message.params);
-    const seen: Notification = launch === undefined ? message : { ...message, params: rest ?? {} };
+    const { seen, launch } = withoutLaunch(message, "params");
     if (typeof launch === "string" && message.method === "ui/notifications/tool-result") proof.launched(launch);
     // A turn of the model: it has read what was reported before.
     if (/^ui\/notifications\/tool-(input|result)$/.test(message.method)) reports.acknowledge();

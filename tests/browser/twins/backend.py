@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,10 +30,14 @@ class Backend:
         self.sunk = web.json_response({})
         self.next = asyncio.Event()
         self.gone = 0
+        self.asked: Counter[str] = Counter()
 
     def app(self) -> web.Application:
         """The aiohttp application."""
         app = web.Application(client_max_size=80 * 1024 * 1024)
+        app.on_response_prepare.append(self.count)
+        app.router.add_get("/api/asked", self.tell_asked)
+        app.router.add_get("/api/sheet.css", self.sheet)
         app.router.add_route("*", "/api/echo", self.echo)
         app.router.add_route("*", "/api/echo/{rest}", self.echo)
         app.router.add_route("*", "/api/status/{status}", self.status)
@@ -57,6 +62,19 @@ class Backend:
             app.router.add_get(path, _fixed(body, kind))
         app.router.add_static("/", self.folder)
         return app
+
+    async def count(self, request: web.Request, _: web.StreamResponse) -> None:
+        """Once more."""
+        self.asked[request.path_qs] += 1
+
+    async def tell_asked(self, request: web.Request) -> web.Response:
+        """How often this URL was asked for."""
+        return web.json_response(self.asked[request.query["url"]])
+
+    async def sheet(self, request: web.Request) -> web.Response:
+        """The sheet that it is given; without one it imports itself."""
+        css = request.query.get("css", '@import "sheet.css?circle"; #a { color: green }')
+        return web.Response(text=css, content_type="text/css")
 
     async def echo(self, request: web.Request) -> web.Response:
         """What was asked."""

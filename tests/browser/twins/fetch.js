@@ -193,4 +193,9 @@ twin("fetch: what a page makes of its location", async (see) => {
   const own = new URL(origin + pathname + search);
   see(own.protocol !== "null:", own instanceof URL, own.constructor === URL, new URL("/api/echo", new URL("/api/json", href)).pathname);
   for (const broken of [["/api"], ["nope"], ["x", "nope"], ["http://a b", href], ["nullable"]]) see(await failure(() => new URL(...broken)));
+  for (const given of [["/api/echo", href], ["/api/echo?q", origin], [`${origin}/api/echo`], [`${origin}/api/echo`, "nope"], ["http://a/b"], ["x", new URL(href)], ["/api"], ["nope"], ["x", "nope"], ["x", undefined], [undefined, href], ["http://a b", href]]) {
+    const parsed = URL.parse(...given);
+    see(parsed && parsed.pathname + parsed.search, parsed instanceof URL, URL.canParse(...given));
+  }
+  see(await failure(() => URL.parse()), await failure(() => URL.canParse()));
 });

@@ -1,0 +1,18 @@
+/** Modules of a page that scripts put there: the browser runs them later, in their order. */
+
+let count = 0;
+
+/** When all have run that got into the page until now, or do before this turn of the event loop ends. */
+export function modulesRun(): Promise<unknown> {
+  // Its own in each script of ours: the runtime and its parts have this each.
+  const name = `webmcp-gateway-${performance.now() + ++count}`;
+  const last = document.createElement("script");
+  last.type = "module";
+  last.text = `dispatchEvent(new Event("${name}"))`;
+  last.async = false;
+  queueMicrotask(() => {
+    document.head.append(last);
+    last.remove();
+  });
+  return new Promise((go) => addEventListener(name, go, { once: true }));
+}

@@ -1,0 +1,111 @@
+/** How often the backend was asked for `url`. */
+const asked = async (url) => (await fetch(`/api/asked?url=${encodeURIComponent(url)}`)).json();
+/** `url` as nobody else asks for it. */
+const alone = (url) => `${url}&${alone.mark}`;
+alone.mark = Math.random();
+const linked = (values) => document.head.appendChild(Object.assign(document.createElement("link"), values));
+
+twin("file: what is loaded ahead is asked for once", async (see) => {
+  window.loaded = 0;
+  const [script, module, sheet, picture] = ["script.js?early", "script.js?module-early", "theme.css?early", "pixel.png?early"].map((name) => alone(`/api/${name}`));
+  const hints = [[script, "script"], [sheet, "style"], [picture, "image"]].map(([href, as]) => linked({ rel: "preload", as, href }));
+  hints.push(linked({ rel: "modulepreload", href: module }));
+  const image = new Image();
+  const use = async (element) => see(await loaded(element));
+  const both = [Object.assign(document.createElement("script"), { src: script }), Object.assign(document.createElement("script"), { type: "module", src: module })];
+  await Promise.all(hints.map(loaded));
+  for (const one of both) {
+    document.head.append(one);
+    await use(one);
+  }
+  hints.push(linked({ rel: "stylesheet", href: sheet }));
+  await use(hints.at(-1));
+  image.src = picture;
+  await use(image);
+  see(window.loaded);
+  for (const url of [script, module, sheet, picture]) see(await asked(url));
+  for (const one of [...hints, ...both]) one.remove();
+});
+
+twin("file: loaded ahead at the same time, or not there", async (see) => {
+  window.loaded = 0;
+  const url = alone("/api/script.js?at-once");
+  const hint = linked({ rel: "preload", as: "script", href: url });
+  const script = document.head.appendChild(Object.assign(document.createElement("script"), { src: url }));
+  see(await loaded(script), window.loaded, await asked(url));
+  const again = document.head.appendChild(Object.assign(document.createElement("script"), { src: `${url}&again` }));
+  see(await loaded(again), window.loaded, await asked(`${url}&again`));
+  const none = linked({ rel: "preload", as: "script", href: "/api/status/404?early" });
+  see(await loaded(none));
+  const broken = document.head.appendChild(Object.assign(document.createElement("script"), { src: "/api/status/404?early" }));
+  see(await loaded(broken));
+  for (const one of [hint, script, again, none, broken]) one.remove();
+});
+
+twin("file: scripts and links that get into the page within others", async (see) => {
+  window.loaded = 0;
+  const stage = document.getElementById("stage");
+  const box = document.createElement("div");
+  const [first, sheet] = [alone("/api/script.js?within"), alone("/api/theme.css?within")];
+  const script = box.appendChild(document.createElement("script"));
+  const link = box.appendChild(Object.assign(document.createElement("link"), { rel: "stylesheet", href: sheet }));
+  const text = box.appendChild(Object.assign(document.createElement("p"), { id: "styled" }));
+  script.src = first;
+  await new Promise((go) => setTimeout(go, 100));
+  see(window.loaded, await asked(first), await asked(sheet));
+  const both = Promise.all([loaded(script), loaded(link)]);
+  stage.append(box);
+  see(await both, window.loaded, getComputedStyle(text).color);
+  box.remove();
+  text.remove();
+  stage.append(text);
+  see(getComputedStyle(text).color);
+  link.remove();
+  document.head.append(link);
+  see(await loaded(link), getComputedStyle(text).color);
+  link.remove();
+  const gone = Object.assign(document.createElement("script"), { src: "/api/script.js?gone" });
+  const ran = loaded(gone);
+  document.head.append(gone);
+  gone.remove();
+  see(await ran, window.loaded);
+});
+
+twin("file: attributes with a namespace, and toggled", async (see) => {
+  const xlink = "http://www.w3.org/1999/xlink";
+  const stage = document.getElementById("stage");
+  stage.innerHTML = '<svg width="1" height="1"><image width="1" height="1"/></svg><img>';
+  const drawn = stage.querySelector("image");
+  drawn.setAttributeNS(xlink, "href", "/api/pixel.png?ns");
+  see(await loaded(drawn), drawn.getAttributeNS(xlink, "href"), drawn.hasAttributeNS(xlink, "href"));
+  drawn.removeAttributeNS(xlink, "href");
+  see(drawn.getAttributeNS(xlink, "href"), drawn.hasAttributeNS(xlink, "href"), drawn.href.baseVal, drawn.hasAttribute("href"));
+  drawn.setAttribute("href", "/api/pixel.png?plain");
+  see(await loaded(drawn));
+  drawn.removeAttributeNS(null, "href");
+  see(drawn.getAttribute("href"), drawn.href.baseVal);
+  const picture = stage.querySelector("img");
+  picture.setAttributeNS(null, "src", "/api/pixel.png?null");
+  see(await loaded(picture), picture.getAttributeNS(null, "src"), picture.hasAttributeNS(null, "src"), picture.hasAttributeNS(xlink, "src"));
+  see(picture.toggleAttribute("src"), picture.hasAttribute("src"), picture.getAttribute("src"), picture.src);
+  see(picture.toggleAttribute("src", false), picture.toggleAttribute("hidden"), picture.hidden, picture.toggleAttribute("hidden", true), picture.toggleAttribute("HIDDEN"), picture.hidden);
+  picture.src = "/api/pixel.png?forced";
+  see(await loaded(picture), picture.toggleAttribute("src", true), picture.getAttribute("src"));
+  for (const wrong of [() => picture.toggleAttribute("<"), () => picture.getAttributeNS(null), () => picture.setAttribute("<", "x")]) see(await failure(wrong));
+});
+
+twin("file: a srcset with candidates that are none, or are not there", async (see) => {
+  const bad = "/api/status/404?set", good = "/api/pixel.png?set-";
+  const sets = [
+    `${good}1 1x, ${good}2 nonsense`, `${good}3 nonsense, ${good}4 1x`, `${good}5 1x, ${bad}1 4x`, `${bad}2 1x, ${good}6 4x`,
+    `${good}7 100w, ${bad}3 20000w`, `${good}9, ${good}10 -2x, ${bad}5 0w`, `${bad}6 1x`, `${bad}7 1x 2x, ${good}11 1x`,
+    `${bad}8 nonsense`, `${good}12 100w 50h, ${bad}9 100h`, `${good}13 1x, ${bad}10 1x`, `${bad}11 1x, ${good}14 1x`, `${good}15 100w, ${bad}12 2x`,
+  ];
+  for (const set of sets) {
+    const picture = new Image();
+    picture.sizes = "50px";
+    picture.srcset = set;
+    const heard = await Promise.race([loaded(picture), new Promise((go) => setTimeout(go, 500, "nothing"))]);
+    see(set, heard, picture.naturalWidth > 0);
+  }
+});
