@@ -16,14 +16,19 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client import advertise
 from mcp.client.stdio import stdio_client
+from mcp_types import EmptyResult, ResourceUpdatedNotification, SubscribeRequest, SubscribeRequestParams
 
+from gateway.app import build_app
 from gateway.cli import lock
 from gateway.cli.stdio.events import EventReader
+from gateway.config import load_config
 from gateway.errors import StartError
 from tests.cli.test_serve import ROOT, process, ready, write
+from tests.interop.probe import Probe, text
+from tests.interop.serving import gateway, over_http
 from tests.leaks.watch import environment
 from tests.mcp.fakes import ADD, LOCAL, MODES, Mount, Served
-from tests.world import free_port
+from tests.world import Server, bound, free_port
 
 COMMAND = ("-c", "from gateway.cli import main; main()", "stdio")
 UI = [advertise("io.modelcontextprotocol/ui", {"mimeTypes": ["text/html;profile=mcp-app"]})]
@@ -41,10 +46,10 @@ async def served() -> AsyncIterator[Served]:
         yield served
 
 
-def desktop(*arguments: str, mode: str) -> Client:
+def desktop(*arguments: str, mode: str, heard: Any = None) -> Client:
     """A client that starts the pipe as desktop clients do."""
     pipe = StdioServerParameters(command=sys.executable, args=[*COMMAND, *arguments], env=environment())
-    return Client(stdio_client(pipe), mode=mode, extensions=UI)
+    return Client(stdio_client(pipe), mode=mode, extensions=UI, message_handler=heard)
 
 
 @asynccontextmanager
@@ -227,3 +232,37 @@ def test_events_are_read_however_they_are_cut() -> None:
     found = [one for byte in text for one in reader.feed(bytes((byte,)))]
     assert (found, reader.last_id) == (['{"a":\n1}', "x"], "7")
     assert list(EventReader().feed(text)) == found
+
+
+@pytest.mark.parametrize("mount", ["", "/up"])
+@pytest.mark.parametrize("end", ["restarted", "idle"])
+async def test_a_desktop_client_outlives_its_session(tmp_path: Path, end: str, mount: str) -> None:
+    """The gateway was started anew, or nobody called for long: the client goes on, and hears what it followed."""
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    probe = Probe()
+
+    async def on_message(message: Any) -> None:
+        if isinstance(message, ResourceUpdatedNotification):
+            heard.put_nowait(str(message.params.uri))
+
+    door = Server(bound())
+    more = "mcp: {session_idle: 1s}" if end == "idle" else ""
+    async with (
+        over_http(probe.server) as url,
+        gateway(tmp_path, f'up: {{url: "{url}", network: private}}', more, at=door) as mcp,
+        desktop("--url", f"{mcp}{mount}", mode="legacy", heard=on_message) as client,
+        asyncio.timeout(60),
+    ):
+        await client.list_tools()
+        params = SubscribeRequestParams(uri=probe.uri)
+        await client.session.send_request(SubscribeRequest(params=params), EmptyResult)
+        if end == "restarted":
+            await door.stop()
+            await door.start(build_app(load_config(tmp_path / "gateway.yaml", {})))
+        else:
+            await asyncio.sleep(2.5)
+        told = await asyncio.gather(*(client.call_tool("plain" if mount else "up_plain", {"n": n}) for n in range(3)))
+        assert [text(result) for result in told] == [f'plain of probe: {{"n": {n}}}' for n in range(3)]
+        while heard.empty():
+            await probe.updated()
+            await asyncio.sleep(0.1)

@@ -8,17 +8,16 @@ import json
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import aiohttp
 
 from gateway.cli.stdio.events import EventReader
+from gateway.cli.stdio.session import INITIALIZED, Message, Session, changes
 from gateway.errors import Refusal
 
 log = logging.getLogger(__name__)
 
-Message: TypeAlias = dict[str, Any]
 Id: TypeAlias = str | int
 
 LONGEST: Final = 16 * 1024 * 1024
@@ -40,14 +39,6 @@ _LISTEN: Final = "subscriptions/listen"
 _PLAIN: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 
 
-@dataclass(slots=True)
-class _Session:
-    """What the handshake of the older protocols left: the id of the session, and the version."""
-
-    id: str = ""
-    version: str = ""
-
-
 class Pipe:
     """Carries messages to `url`. `say` writes one line to the client, `complain` words to the person."""
 
@@ -64,7 +55,8 @@ class Pipe:
         self._say = say
         self._complain = complain
         self._own = {"authorization": f"Bearer {token}"} if token else {}
-        self._session = _Session()
+        self._session = Session()
+        self._renewing = asyncio.Lock()
         self._calls: dict[Id, asyncio.Task[None]] = {}
         self._modern: set[Id] = set()
         self._endless: set[asyncio.Task[None]] = set()
@@ -139,23 +131,52 @@ class Pipe:
         return True
 
     async def _call(self, message: Message, line: bytes, id: Id) -> None:
-        """Ask, and give on everything that comes back."""
+        """Ask, and give on everything that comes back; where the gateway has lost the session, ask in a new one."""
+        older = _version(message) is None
+        if older:
+            self._session.keep(message, line)
+        session = self._session.id if older and message["method"] != "initialize" else ""
         try:
             async with self._post(message, line) as answer:
-                self._note_session(message, answer)
-                answered = False
-                async for text in _messages(answer):
-                    if message["method"] == "initialize":
-                        self._note_version(text)
-                    answered = answered or answer.status < 400 or _answers(text, id)
-                    await self._say(text)
-                if not answered:
-                    await self._fail(id, UNREACHABLE, f"The gateway answered with the status {answer.status}.")
+                if not session or answer.status != 404:
+                    await self._answered(message, id, answer)
+                    return
+            await self._renew(session)
+            async with self._post(message, line) as answer:
+                await self._answered(message, id, answer)
         except (Refusal, aiohttp.ClientError, OSError, ValueError) as error:
             await self._unreachable(id, error)
 
+    async def _answered(self, message: Message, id: Id, answer: aiohttp.ClientResponse) -> None:
+        answered = False
+        async for text in _messages(answer):
+            if message["method"] == "initialize":
+                self._session.opened(answer.headers.get("mcp-session-id", ""), text)
+            answered = answered or answer.status < 400 or _answers(text, id)
+            await self._say(text)
+        if not answered:
+            await self._fail(id, UNREACHABLE, f"The gateway answered with the status {answer.status}.")
+
+    async def _renew(self, session: str) -> None:
+        """Open another session for a client that cannot: it knows of none, and nobody has told it to begin again."""
+        async with self._renewing:
+            if self._session.id != session:
+                return  # for another call
+            opening = json.loads(self._session.opening)
+            async with self._post(opening, self._session.opening) as answer:
+                texts = [text async for text in _messages(answer)]
+                id = answer.headers.get("mcp-session-id", "")
+            if not (texts and id and self._session.opened(id, texts[-1])):
+                return  # what is asked now is answered with what is wrong
+            for message, line in self._session.again():
+                await self._tell(message, line)
+            for text in changes(texts[-1]):
+                await self._say(text)
+
     async def _tell(self, message: Message, line: bytes) -> None:
         """A notification, or an answer of the client; they keep their order."""
+        if _version(message) is None:
+            self._session.keep(message, line)
         try:
             async with self._post(message, line) as answer:
                 async for text in _messages(answer):
@@ -163,7 +184,9 @@ class Pipe:
                         self._complain(f"the gateway did not take {message.get('method', 'an answer')}: {text[:500]}")
         except (Refusal, aiohttp.ClientError, OSError, ValueError) as error:
             self._complain(f"{self._url}: {_words(error)}")
-        if message.get("method") == "notifications/initialized" and self._standing is None and self._session.id:
+        if message.get("method") == INITIALIZED and self._session.id:
+            if self._standing is not None:
+                self._standing.cancel()  # events of another session are none of this one
             self._standing = self._tasks.create_task(self._stand())
 
     async def _stand(self) -> None:
@@ -206,16 +229,6 @@ class Pipe:
         elif message.get("method") != "initialize" and self._session.id:
             headers |= {"mcp-session-id": self._session.id, "mcp-protocol-version": self._session.version}
         return headers
-
-    def _note_session(self, message: Message, answer: aiohttp.ClientResponse) -> None:
-        if message["method"] == "initialize" and answer.status < 400:
-            self._session.id = answer.headers.get("mcp-session-id", "")
-
-    def _note_version(self, text: str) -> None:
-        try:
-            self._session.version = str(json.loads(text)["result"]["protocolVersion"])
-        except (ValueError, KeyError, TypeError):
-            self._session.id = ""
 
     async def _give_back(self) -> None:
         if not self._session.id:

@@ -1,0 +1,62 @@
+"""The session of a client of the handshake protocols: what it said to it, so that another can take its place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+Message: TypeAlias = dict[str, Any]
+
+INITIALIZED: Final = "notifications/initialized"
+_CHANGED: Final = ("tools", "prompts", "resources")
+
+
+@dataclass(slots=True)
+class Session:
+    """One at a time: `id` and `version` are those that the gateway gave last, empty before the handshake."""
+
+    id: str = ""
+    version: str = ""
+    opening: bytes = b""
+    _said: dict[str, bytes] = field(default_factory=dict)
+
+    def keep(self, message: Message, line: bytes) -> None:
+        """What the client says, as far as a session goes by it."""
+        params = message.get("params")
+        match message.get("method"):
+            case "initialize":
+                self.opening = line
+                self._said.clear()
+            case "logging/setLevel" | "notifications/initialized" as method:
+                self._said[method] = line
+            case "resources/subscribe" if isinstance(params, dict):
+                self._said[f"resource {params.get('uri')}"] = line
+            case "resources/unsubscribe" if isinstance(params, dict):
+                self._said.pop(f"resource {params.get('uri')}", None)
+            case _:
+                pass
+
+    def again(self) -> Iterator[tuple[Message, bytes]]:
+        """What is to be said to a new session after its opening."""
+        for line in list(self._said.values()):
+            yield json.loads(line), line
+
+    def opened(self, id: str, text: str) -> bool:
+        """Take the answer to an opening; whether there is a session now."""
+        try:
+            version = str(json.loads(text)["result"]["protocolVersion"])
+        except (ValueError, KeyError, TypeError):
+            return False
+        self.id, self.version = id, version
+        return True
+
+
+def changes(text: str) -> Iterator[str]:
+    """What a client hears when a new session, opened with the answer `text`, took the place of its own."""
+    capabilities = json.loads(text)["result"].get("capabilities", {})
+    for kind in _CHANGED:
+        offered = capabilities.get(kind)
+        if isinstance(offered, dict) and offered.get("listChanged") is True:
+            yield json.dumps({"jsonrpc": "2.0", "method": f"notifications/{kind}/list_changed"})
