@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 FRESH = 600.0
 """Seconds for which it is used without a look."""
 
@@ -14,8 +12,11 @@ PAUSE = 5.0
 """Seconds between two tries while the issuer does not answer."""
 
 SURPRISES = 3
-WINDOW = 60.0
-"""Looks out of turn, such as for a key that is not known: so many, in so many seconds."""
+SPACING = 5.0
+"""Looks out of turn, such as for a key that is not known: so many at once, and one more after each so many seconds.
+
+Whoever looks finds what is new for all: however many odd keys strangers name, a new one is found as soon as that.
+"""
 
 
 class Freshness:
@@ -24,7 +25,7 @@ class Freshness:
     def __init__(self) -> None:
         self._got = float("-inf")
         self._failed = float("-inf")
-        self._surprises: deque[float] = deque(maxlen=SURPRISES)
+        self._spent = float("-inf")
 
     def due(self, now: float) -> bool:
         """Whether to ask now."""
@@ -32,11 +33,9 @@ class Freshness:
 
     def surprised(self, now: float) -> bool:
         """Whether to ask now although it is not old; counts as one look out of turn."""
-        if now - self._failed < PAUSE:
+        if now - self._failed < PAUSE or self._spent > now + (SURPRISES - 1) * SPACING:
             return False
-        if len(self._surprises) == SURPRISES and now - self._surprises[0] < WINDOW:
-            return False
-        self._surprises.append(now)
+        self._spent = max(self._spent, now) + SPACING
         return True
 
     def usable(self, now: float) -> bool:

@@ -17,11 +17,19 @@ import pytest
 from aiohttp import web
 from joserfc.jwk import ECKey
 
+from gateway.backends.connect import Connections
+from gateway.backends.http import HttpBackend
+from gateway.callers.freshness import SPACING
+from gateway.callers.nouns import ALGORITHMS, OAuth, Roles
 from gateway.doors import issuers
+from gateway.doors.issuers import Issuer
+from gateway.errors import Unidentified
+from gateway.policy import parse_network
 from tests.attacks.bridge_door import BridgeDoor
 from tests.attacks.calls import WAIT
 from tests.attacks.mcp_doors import HttpDoor
 from tests.attacks.test_sequences import stream_of
+from tests.backends.peers import Shop
 from tests.callers.doors import statuses
 from tests.mcp.test_messages import opened
 from tests.oidc.provider import OidcProvider, oidc_provider
@@ -257,6 +265,50 @@ async def published(provider: OidcProvider) -> dict[str, Any]:
         async with http.get(place) as answer:
             (key,) = [key for key in (await answer.json())["keys"] if key.get("use", "sig") == "sig"]
             return dict(key)
+
+
+async def test_odd_keys_of_strangers_hide_no_new_one(tmp_path: Path) -> None:
+    """They may name as many as they like, all the time: a key that the server signs with now is found soon."""
+    now = 0.0
+    async with oidc_provider(CLIENTS, resources=RESOURCES) as provider, Connections() as connections:
+        spec = OAuth(
+            issuer=provider.issuer,
+            audience=(RESOURCE,),
+            algorithms=ALGORITHMS,
+            scope=(),
+            roles_claim="roles",
+            client_id=None,
+            client_secret=None,
+            login_scope=(),
+            introspection=False,
+            skew=30.0,
+            session=3600.0,
+            logout_there=False,
+            network=parse_network(["private"]),
+        )
+        taker = Issuer(spec, Roles(), HttpBackend(Shop(), connections), steady=lambda: now)
+
+        async def takes(shown: str) -> bool:
+            try:
+                return await taker.principal(shown, frozenset()) is not None
+            except Unidentified:
+                return False
+
+        async def show_odd_ones() -> None:
+            for name in range(20):
+                header = {**json.loads(base64.urlsafe_b64decode(head + "==")), "kid": f"odd-{name}"}
+                assert not await takes(f"{plain(header)}.{claims}.{signature}")
+
+        first = (await token(provider))["authorization"].removeprefix("Bearer ")
+        head, claims, signature = first.split(".")
+        assert await takes(first)
+        await show_odd_ones()
+        await provider.rotate_keys()
+        newer = (await token(provider))["authorization"].removeprefix("Bearer ")
+        assert not await takes(newer)
+        now += SPACING
+        await show_odd_ones()
+        assert await takes(newer)
 
 
 def forged(good: str, key: dict[str, Any]) -> list[str]:

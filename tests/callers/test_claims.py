@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from gateway.callers.claims import of_access_token, of_id_token, roles_in
-from gateway.callers.freshness import FRESH, PAUSE, STALE, SURPRISES, WINDOW, Freshness
+from gateway.callers.freshness import FRESH, PAUSE, SPACING, STALE, SURPRISES, Freshness
 from gateway.callers.login import Attempt, attempt
 from gateway.callers.nouns import ALGORITHMS, OAuth, Roles
 from gateway.callers.people import as_client, on_console
@@ -134,14 +134,16 @@ def test_nobody_else_can_make_the_state() -> None:
 
 
 def test_an_issuer_is_asked_seldom() -> None:
-    """Every ten minutes, three surprises a minute, and not at once again while it is down."""
+    """Every ten minutes, three times at once where it surprises, then seldom, and not at once while it is down."""
     fresh = Freshness()
     assert fresh.due(0.0)
     fresh.got(0.0)
     assert not fresh.due(FRESH - 1)
     assert fresh.due(FRESH)
     assert [fresh.surprised(1.0) for _ in range(SURPRISES + 1)] == [True] * SURPRISES + [False]
-    assert fresh.surprised(1.0 + WINDOW)
+    assert not fresh.surprised(SPACING)
+    assert [fresh.surprised(1.0 + SPACING) for _ in range(2)] == [True, False]
+    assert [fresh.surprised(FRESH - 1) for _ in range(SURPRISES + 1)] == [True] * SURPRISES + [False]
     fresh.failed(FRESH)
     assert not fresh.due(FRESH + PAUSE - 1)
     assert not fresh.surprised(FRESH + PAUSE - 1)
