@@ -21,6 +21,7 @@ class Outbox:
         self._wire = wire
         self._waiting: deque[str] = deque()
         self._writing = asyncio.Lock()
+        self._rest: asyncio.Task[None] | None = None
         _hold_little(request.transport)
 
     async def put(self, texts: Sequence[str], *, first: bool = False) -> None:
@@ -35,6 +36,15 @@ class Outbox:
                 await self._write(text)
             return
         self._waiting += texts
+        try:
+            await self._write_all()
+        except asyncio.CancelledError:
+            # What waits was said, whoever would have written it; the task ends with the connection at the latest.
+            if self._waiting and (self._rest is None or self._rest.done()):
+                self._rest = asyncio.ensure_future(self._write_all())
+            raise
+
+    async def _write_all(self) -> None:
         async with self._writing:
             while self._waiting:
                 await self._write(self._waiting.popleft())
