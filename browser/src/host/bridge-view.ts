@@ -90,7 +90,9 @@ export class BridgeView {
     return new Promise<JsonObject>((resolve, reject) => {
       signal?.throwIfAborted();
       const abort = (): void => this.cancel(id, signal?.reason);
+      const over = new AbortController();
       const settle = (): void => {
+        over.abort(); // what is still handed over leaves its place to others
         if (blob) this.bulk.leave(id);
         this.waiting.delete(id);
         signal?.removeEventListener("abort", abort);
@@ -101,8 +103,8 @@ export class BridgeView {
         onprogress,
       });
       signal?.addEventListener("abort", abort);
-      if (blob) void this.postBulk(id, message, blob, signal);
-      else this.post("ui", message, signal);
+      if (blob) void this.postBulk(id, message, blob, over.signal);
+      else this.post("ui", message, over.signal);
     });
   }
 
@@ -205,11 +207,11 @@ export class BridgeView {
   }
 
   /** Send a call whose request's body goes as bytes by HTTP; other messages overtake it. */
-  private async postBulk(id: Id, message: JsonObject, blob: Blob, signal?: AbortSignal): Promise<void> {
+  private async postBulk(id: Id, message: JsonObject, blob: Blob, signal: AbortSignal): Promise<void> {
     const { connection } = this.wire;
     try {
       const $bytes = await this.bulk.put(id, blob, signal);
-      if (signal?.aborted) return;
+      if (signal.aborted) return;
       if (this.wire.connection !== connection) return this.failLarge("ui", message, "connection-lost");
       this.wire.send(this.frame("ui", { ...message, params: { ...(message["params"] as JsonObject), $bytes } }));
     } catch {

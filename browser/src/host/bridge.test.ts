@@ -48,8 +48,8 @@ class World {
   readonly events: string[] = [];
   readonly webmcp: JsonObject[] = [];
   readonly bridge: Bridge;
-  putBody = async (id: string, text: string): Promise<void> => void this.bodies.set(id, text);
-  putBytes = async (id: string, bytes: Blob): Promise<void> => void this.bytes.set(id, await bytes.arrayBuffer());
+  putBody = async (id: string, text: string, _?: AbortSignal): Promise<void> => void this.bodies.set(id, text);
+  putBytes = async (id: string, bytes: Blob, _?: AbortSignal): Promise<void> => void this.bytes.set(id, await bytes.arrayBuffer());
 
   constructor() {
     this.bridge = new Bridge({
@@ -58,9 +58,9 @@ class World {
       base: new URL("http://gateway.localhost/"),
       http: {
         ticket: async () => "ticket",
-        putBody: (id, text) => this.putBody(id, text),
+        putBody: (id, text, signal) => this.putBody(id, text, signal),
         takeBody: async (id) => this.bodies.get(id) ?? Promise.reject(new Error("no such body")),
-        putBytes: (id, bytes) => this.putBytes(id, bytes),
+        putBytes: (id, bytes, signal) => this.putBytes(id, bytes, signal),
         takeBytes: async (id) => this.bytes.get(id) ?? Promise.reject(new Error("no such bytes")),
       },
       connect: () => {
@@ -82,7 +82,7 @@ class World {
     return socket;
   }
 
-  async open(): Promise<BridgeView> {
+  async open(view = VIEW): Promise<BridgeView> {
     const events: ViewEvents = {
       webmcp: (message) => this.webmcp.push(message),
       notification: (message) => this.events.push(String(message["method"])),
@@ -91,7 +91,8 @@ class World {
     };
     const opening = this.bridge.open("cart", events);
     await vi.waitFor(() => expect(this.socket.last()).toMatchObject({ type: "open" }));
-    this.socket.say({ type: "opened", ref: "1", view: VIEW, resource: "ui://cart/x", links: [], resume: "r-1" });
+    const { ref } = this.socket.last() as { ref: string };
+    this.socket.say({ type: "opened", ref, view, resource: "ui://cart/x", links: [], resume: "r-1" });
     return opening;
   }
 
@@ -242,6 +243,27 @@ test.each([
   world.say("webmcp", { jsonrpc: "2.0", id: 7, method: "tools/call", params: {} });
   view.sendWebmcp({ jsonrpc: "2.0", id: 7, result: { text: "x".repeat(300_000) } });
   await vi.waitFor(() => expect(handedOver).toBe(3));
+});
+
+test.each([
+  ["texts", (): JsonObject => ({ body: "x".repeat(300_000) })],
+  ["bytes", () => ({ arguments: { body: new Blob(["up"]) } }) as unknown as JsonObject],
+])("%s that a closed view was sending leave their place to those of others", async (_, params) => {
+  const world = new World();
+  const [closed, open] = [await world.open(), await world.open("B".repeat(22))];
+  const ended: string[] = [];
+  let handedOver = 0;
+  world.putBody = world.putBytes = (_id: string, _body: unknown, signal?: AbortSignal) =>
+    new Promise((_resolve, reject) => {
+      handedOver += 1;
+      if (signal?.aborted) reject(signal.reason);
+      signal?.addEventListener("abort", () => reject(signal.reason));
+    });
+  for (let sent = 0; sent < 3; sent++) closed.call("tools/call", params()).catch((error: Error) => ended.push(error.message));
+  await vi.waitFor(() => expect(handedOver).toBe(2));
+  void open.call("tools/call", params()).catch(() => undefined);
+  closed.close("the person closed it");
+  await vi.waitFor(() => expect([handedOver, ended.length]).toEqual([4, 3]));
 });
 
 test("a Blob goes beside its call, and the bytes of an answer come into it", async () => {

@@ -12,7 +12,7 @@ class SlowSocket {
 
   send(text: string): void {
     this.sent.push(text);
-    this.bufferedAmount += text.length;
+    this.bufferedAmount += new TextEncoder().encode(text).length;
   }
 }
 
@@ -23,8 +23,8 @@ function put(frame: Frame): void {
   outbox.put(encode(frame), frame);
 }
 
-function say(channel: Channel, id: string, size = 0): void {
-  put({ type: "message", view: VIEW, channel, message: { jsonrpc: "2.0", id, result: { text: "x".repeat(size) } } });
+function say(channel: Channel, id: string, size = 0, letter = "x"): void {
+  put({ type: "message", view: VIEW, channel, message: { jsonrpc: "2.0", id, result: { text: letter.repeat(size) } } });
 }
 
 /** The far side takes all that it was sent; gives what that was. */
@@ -54,6 +54,12 @@ test("an answer to a model stands behind no more than the socket may hold", () =
   say("webmcp", "answer");
   expect(socket.sent.map((text) => text.length < LARGE)).toEqual([false, true]);
   expect(taken()).toEqual(["1", "answer"]);
+});
+
+test("what the socket may hold is counted in bytes, in whatever script a text is written", () => {
+  for (const id of ["1", "2", "3"]) say("ui", id, LARGE / 4, "中");
+  expect(socket.bufferedAmount).toBeLessThanOrEqual(HELD);
+  expect(taken()).toEqual(["1"]);
 });
 
 test("the rest follows in its order as the far side takes it, and nothing is lost", () => {

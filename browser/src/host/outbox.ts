@@ -1,5 +1,5 @@
 /** What waits for the bridge's socket: webmcp goes at once, all else in its order, and only while the socket holds little. */
-import { encode, GESTURE_LIMIT, type Frame } from "../mux";
+import { byteLength, encode, GESTURE_LIMIT, type Frame } from "../mux";
 
 /** Bytes that the socket may hold unsent for more to be given to it: behind so many a model waits at most, or one frame. */
 export const HELD = 256 * 1024;
@@ -9,6 +9,8 @@ const LOOK_EVERY = 10;
 interface Waiting {
   frame: Frame;
   text: string;
+  /** Bytes of the text. */
+  size: number;
   since: number;
 }
 
@@ -24,7 +26,7 @@ export class Outbox {
   /** Send the text of `frame`; without a frame it is the core's own word, and short. */
   put(text: string, frame?: Frame): void {
     if (!frame || (frame.type === "message" && frame.channel === "webmcp")) return this.socket.send(text);
-    this.queue.push({ frame, text, since: performance.now() });
+    this.queue.push({ frame, text, size: byteLength(text), since: performance.now() });
     this.give();
   }
 
@@ -33,7 +35,7 @@ export class Outbox {
     clearTimeout(this.timer);
     for (let first = this.queue[0]; first; first = this.queue[0]) {
       const held = this.socket.bufferedAmount;
-      if (held > 0 && held + first.text.length > most) break;
+      if (held > 0 && held + first.size > most) break;
       this.queue.shift();
       const text = textNow(first);
       if (text !== null) this.socket.send(text);
