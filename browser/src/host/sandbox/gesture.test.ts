@@ -22,3 +22,10 @@ test("a relay looks too", () => {
   gestures.age(false, 900);
   expect(gestures.age(true, 1000)).toBe(100);
 });
+
+test("a gesture that was just told of is not told again, another one is", () => {
+  const gestures = new Gestures(0);
+  expect([100, 200, 349, 350].map((now) => gestures.age(true, now))).toEqual([100, null, null, 350]);
+  gestures.look(false, 360);
+  expect(gestures.age(true, 400)).toBe(40);
+});
