@@ -7,7 +7,6 @@ request that was answered. The guard decides here as it does there, and what it 
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -21,7 +20,8 @@ from multidict import CIMultiDict
 from gateway.backends.alarms import Alarms
 from gateway.doors.answering import Answering
 from gateway.doors.asked import Asked
-from gateway.doors.heads import BEGINNING, LONGEST_HEAD, Head, is_whole, read_head
+from gateway.doors.heads import BEGINNING, LONGEST_HEAD, Head, read_head
+from gateway.doors.lent import HEAD_END, Lent
 from gateway.mcp.fast import Fast, Traced
 from gateway.model import Principal
 from gateway.traces import arriving
@@ -46,13 +46,6 @@ IDLE: Final = 75.0
 
 HEAD_WITHIN = 15.0
 """Seconds in which the head of a request must be there once it has begun: who trickles it would hold a place."""
-
-HEAD_BYTES: Final = 64 * 1024
-"""Bytes of the longest head: nobody is known before its end, and so much is held for anybody who never ends one."""
-
-_END: Final = b"\r\n\r\n"
-_FIRST_LINE: Final = re.compile(rb"[\r\n]*[A-Z-]{0,24}(?: |\Z)")
-_TOO_LONG: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 TAKEN_WITHIN = 120.0
 """Seconds in which a client takes some of what waits for it here: what it never takes would be held for ever.
@@ -166,12 +159,7 @@ class Front(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self.since = time.monotonic()
         self._fronts = fronts
-        self._behind: web.RequestHandler | None = None
-        self._lent: int | None = 0
-        self._reads = False
-        self._head_since: float | None = None
-        self._head_size = 0
-        self._head_end = b""
+        self._lent: Lent | None = None
         self._transport: asyncio.Transport
         self._kept = b""
         self._pieces = 0
@@ -196,16 +184,17 @@ class Front(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._fronts.open.discard(self)
-        if self._behind is not None:
-            self._behind.connection_lost(exc)
+        if self._lent is not None:
+            self._lent.behind.connection_lost(exc)
         elif self.running is not None:
             self.running.cancel()
 
     def data_received(self, data: bytes) -> None:
-        if self._behind is not None and self._lent == 0 and data.startswith(BEGINNING):
-            self._take_back(self._behind)
-        if self._behind is not None:
-            self._lend(self._behind, data)
+        if self._lent is not None and self._lent.done and data.startswith(BEGINNING):
+            self._lent.take_back()
+            self._lent = None
+        if self._lent is not None:
+            self._lent.give(data)
         elif self.running is not None or self._full:
             self._kept += data
             if len(self._kept) > KEPT:
@@ -215,38 +204,38 @@ class Front(asyncio.Protocol):
 
     def eof_received(self) -> None:
         """As for aiohttp, a client that says no more is gone: the connection ends, and what runs with it."""
-        if self._behind is not None:
-            self._behind.eof_received()
+        if self._lent is not None:
+            self._lent.behind.eof_received()
 
     def pause_writing(self) -> None:
-        if self._behind is not None:
-            self._behind.pause_writing()
+        if self._lent is not None:
+            self._lent.behind.pause_writing()
         self._full = True
 
     def resume_writing(self) -> None:
         self._full, self._taken = False, time.monotonic()
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
-        if self._behind is not None:
-            self._behind.resume_writing()
+        if self._lent is not None:
+            self._lent.behind.resume_writing()
         elif self.running is None:
             self._go_on()
 
     def close_if_idle(self) -> None:
         """End the connection if nothing runs on it; aiohttp ends its own."""
-        if self._behind is None and self.running is None:
+        if self._lent is None and self.running is None:
             self._transport.close()
 
     def abort(self) -> None:
         """End what is ours in any case."""
-        if self._behind is None:
+        if self._lent is None:
             self._transport.abort()
 
     def trickles(self, before: float) -> bool:
         """Whether a request began before then whose head is not there yet."""
-        if self._behind is None:
+        if self._lent is None:
             return bool(self._kept) and self.running is None and not self._full and self.since < before
-        return self._head_since is not None and self._head_since < before
+        return self._lent.head_since is not None and self._lent.head_since < before
 
     def takes_nothing(self, now: float) -> bool:
         """Whether something waits for the client, which took none of it since `TAKEN_WITHIN` seconds before `now`."""
@@ -258,20 +247,19 @@ class Front(asyncio.Protocol):
 
     def begins(self) -> None:
         """aiohttp has read the head of a request."""
-        self._reads, self._head_since = True, None
-        self._head_size, self._head_end = 0, b""
+        if self._lent is not None:
+            self._lent.begins()
 
     def answered(self) -> None:
         """aiohttp has written one answer, after which the connection stays open."""
-        self._reads = False
-        if self._lent:
-            self._lent -= 1
+        if self._lent is not None:
+            self._lent.answered()
 
     def _take(self, data: bytes) -> None:
         """Begin with the request that `data` begins with; hand over what is another's."""
         self.since = time.monotonic()
         self._kept = b""
-        end = data.find(_END) + len(_END)
+        end = data.find(HEAD_END) + len(HEAD_END)
         sent = self._sent(data[:end]) if 4 <= end <= LONGEST_HEAD and not self._fronts.draining else None
         fast = self._fast(sent) if sent is not None else None
         if sent is None or fast is None:
@@ -371,45 +359,13 @@ class Front(asyncio.Protocol):
         elif not self._kept and self._fronts.draining:
             self._transport.close()
 
-    def _lend(self, behind: web.RequestHandler, data: bytes) -> None:
-        """Let aiohttp read `data`; what is not plainly whole is the last that is counted: it keeps the connection."""
-        whole = (self._lent is not None or self._head_since is None) and is_whole(data)
-        if self._lent is not None:
-            self._lent = self._lent + 1 if whole else None
-        if not whole and not self._reads and self._head_since is None:
-            self._head_since = time.monotonic()
-            # What a request whose head came before the last answer was done sends now is its body.
-            self._head_size, self._head_end = 0, b"" if _FIRST_LINE.match(data) else _END
-        if self._head_since is not None and self._is_too_long(data):
-            self._transport.write(_TOO_LONG)
-            self._transport.close()
-            return
-        behind.data_received(data)
-
-    def _is_too_long(self, data: bytes) -> bool:
-        """Whether the head that aiohttp is given has too many bytes with `data`, and no end yet."""
-        if self._head_end == _END:
-            return False
-        self._head_size += len(data)
-        seen = self._head_end + data
-        self._head_end = _END if _END in seen else seen[-3:]
-        return self._head_end != _END and self._head_size > HEAD_BYTES
-
-    def _take_back(self, behind: web.RequestHandler) -> None:
-        """aiohttp has answered all that it was given: let it forget the connection, without closing it."""
-        self._behind, self._lent, self._reads, self._head_since = None, 0, False, None
-        self._head_size, self._head_end = 0, b""
-        behind.transport = None
-        behind.connection_lost(None)
-
     def _hand_over(self, data: bytes) -> None:
         """From here on the connection is aiohttp's."""
-        behind = self._behind = self._fronts.behind()
+        lent = self._lent = Lent(self._transport, self._fronts.behind())
         self._kept, self._pieces, self._heads = b"", 0, {}
-        behind.connection_made(self._transport)
         if self._full:
-            behind.pause_writing()
-        self._lend(behind, data)
+            lent.behind.pause_writing()
+        lent.give(data)
         self._transport.resume_reading()
 
 

@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gateway.doors.front import HEAD_BYTES
 from gateway.doors.heads import is_whole, read_head
+from gateway.doors.lent import HEAD_BYTES
 from tests.attacks.wire import raw_exchange
 from tests.mcp.fakes import Mount, Served
 from tests.mcp.fast_cases import HEAD, HOST, message

@@ -1,0 +1,80 @@
+"""A connection that is lent to aiohttp: what that was given, and whether it may be taken back."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from typing import Final
+
+from aiohttp import web
+
+from gateway.doors.heads import is_whole
+
+HEAD_BYTES: Final = 64 * 1024
+"""Bytes of the longest head: nobody is known before its end, and so much is held for anybody who never ends one."""
+
+HEAD_END: Final = b"\r\n\r\n"
+"""What a head ends with."""
+
+_FIRST_LINE: Final = re.compile(rb"[\r\n]*[A-Z-]{0,24}(?: |\Z)")
+_TOO_LONG: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+class Lent:
+    """The connection `transport` while `behind` reads it; `head_since` is when a head began that is not there yet."""
+
+    def __init__(self, transport: asyncio.Transport, behind: web.RequestHandler) -> None:
+        self.behind = behind
+        self.head_since: float | None = None
+        self._transport = transport
+        self._owed: int | None = 0
+        self._reads = False
+        self._head_size = 0
+        self._head_end = b""
+        behind.connection_made(transport)
+
+    @property
+    def done(self) -> bool:
+        """Whether all that it was given is answered, and was plainly whole: then others may read what comes next."""
+        return self._owed == 0
+
+    def give(self, data: bytes) -> None:
+        """Let aiohttp read `data`; what is not plainly whole is the last that is counted: it keeps the connection."""
+        whole = (self._owed is not None or self.head_since is None) and is_whole(data)
+        if self._owed is not None:
+            self._owed = self._owed + 1 if whole else None
+        if not whole and not self._reads and self.head_since is None:
+            self.head_since = time.monotonic()
+            # What a request whose head came before the last answer was done sends now is its body.
+            self._head_size, self._head_end = 0, b"" if _FIRST_LINE.match(data) else HEAD_END
+        if self.head_since is not None and self._is_too_long(data):
+            self._transport.write(_TOO_LONG)
+            self._transport.close()
+            return
+        self.behind.data_received(data)
+
+    def begins(self) -> None:
+        """aiohttp has read the head of a request."""
+        self._reads, self.head_since = True, None
+        self._head_size, self._head_end = 0, b""
+
+    def answered(self) -> None:
+        """aiohttp has written one answer, after which the connection stays open."""
+        self._reads = False
+        if self._owed:
+            self._owed -= 1
+
+    def take_back(self) -> None:
+        """Let aiohttp forget the connection, without closing it."""
+        self.behind.transport = None
+        self.behind.connection_lost(None)
+
+    def _is_too_long(self, data: bytes) -> bool:
+        """Whether the head that aiohttp is given has too many bytes with `data`, and no end yet."""
+        if self._head_end == HEAD_END:
+            return False
+        self._head_size += len(data)
+        seen = self._head_end + data
+        self._head_end = HEAD_END if HEAD_END in seen else seen[-3:]
+        return self._head_end != HEAD_END and self._head_size > HEAD_BYTES
