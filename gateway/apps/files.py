@@ -13,27 +13,42 @@ from gateway.documents.files import read_bytes
 from gateway.errors import DocumentError
 
 MEDIA_TYPES = {
+    ".apng": "image/apng",
     ".avif": "image/avif",
+    ".bmp": "image/bmp",
+    ".cur": "image/x-icon",
     ".gif": "image/gif",
     ".ico": "image/x-icon",
+    ".jfif": "image/jpeg",
     ".jpeg": "image/jpeg",
     ".jpg": "image/jpeg",
     ".png": "image/png",
     ".svg": "image/svg+xml",
     ".webp": "image/webp",
+    ".eot": "application/vnd.ms-fontobject",
     ".otf": "font/otf",
     ".ttf": "font/ttf",
     ".woff": "font/woff",
     ".woff2": "font/woff2",
+    ".aac": "audio/aac",
+    ".flac": "audio/flac",
     ".m4a": "audio/mp4",
+    ".m4v": "video/mp4",
     ".mp3": "audio/mpeg",
     ".mp4": "video/mp4",
+    ".oga": "audio/ogg",
     ".ogg": "audio/ogg",
+    ".ogv": "video/ogg",
+    ".opus": "audio/ogg",
     ".wav": "audio/wav",
+    ".weba": "audio/webm",
     ".webm": "video/webm",
     ".vtt": "text/vtt",
 }
 """What may be embedded. The machine's own table is not asked: the packed file must not depend on it."""
+
+_UNREAD = frozenset({".eot"})
+"""What stands in sheets beside other files for browsers that show no views: it is given without its bytes."""
 
 _NAMELESS = (ValueError, OSError, RuntimeError)
 """What Python says of no URL, of a name that no file can have, and of a link that leads to itself."""
@@ -117,6 +132,8 @@ class Folder:
         if media_type is None:
             raise reference.error(f"{reference.url}: files named {path.suffix or path.name} cannot be embedded")
         fragment = urlsplit(reference.url.strip()).fragment
+        if path.suffix.lower() in _UNREAD:
+            return f"data:{media_type},"
         encoded = base64.b64encode(_read(path, reference.url, reference)).decode("ascii")
         return f"data:{media_type};base64,{encoded}" + (f"#{fragment}" if fragment else "")
 

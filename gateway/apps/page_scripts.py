@@ -10,7 +10,7 @@ from gateway.apps.markup import Element, Page
 from gateway.apps.modules import Module, link
 from gateway.apps.places import Splice
 from gateway.apps.scripts import as_element_text as script_text
-from gateway.apps.scripts import import_problems, worker_problems
+from gateway.apps.scripts import blocked_problems, import_problems
 from gateway.apps.styles import as_element_text as style_text
 from gateway.apps.styles import pack_styles
 from gateway.apps.syntax import syntax_problems
@@ -106,7 +106,7 @@ class PageScripts:
     def blocked(self) -> list[Problem]:
         """What the scripts do that hosts let no page do."""
         scripts = (*self._classic, *(module for _, module in self._modules))
-        return [problem for script in scripts for problem in worker_problems(script.text, script.source)]
+        return [problem for script in scripts for problem in blocked_problems(script.text, script.source)]
 
     def unread(self) -> list[Problem]:
         """What no browser can read of the scripts; modules that import others were read as they were linked."""

@@ -118,7 +118,11 @@ def _expects_expression(previous: Token | None, after_head: bool) -> bool:
     return after_head if previous.text == ")" else previous.text != "]"
 
 
-_WORKER = re.compile(r"\bnew\s+(?:Shared)?Worker\s*\(")
+_BLOCKED = {
+    re.compile(r"\bnew\s+(?:Shared)?Worker\s*\("): "starts a worker, which hosts block",
+    re.compile(r"\bWebAssembly\s*\.\s*(?:compile|instantiate|Module)"): "compiles WebAssembly, which hosts block",
+}
+"""What hosts let no page do, by how it is written."""
 _NAMED_FILE = re.compile(r"""["'`](?!data:|blob:)[^$]*\Z""")
 WORKER_FILE = (
     "starts a worker of another file, which a packed app cannot: build that into the script, in Vite with "
@@ -157,10 +161,10 @@ def _is_worker_file(words: list[str]) -> bool:
     return words[1:2] == ["("] and named[1:] in ([")"], [","]) and _NAMED_FILE.match(named[0]) is not None
 
 
-def worker_problems(text: Text, code: str) -> list[Problem]:
-    """The first worker that `code` starts, of no file: hosts block them, and many libraries go on without."""
-    found = _WORKER.search(code)
-    return [text.problem(found.start(), "starts a worker, which hosts block")] if found is not None else []
+def blocked_problems(text: Text, code: str) -> list[Problem]:
+    """Where `code` first does something that hosts block: many libraries go on without."""
+    found = [(pattern.search(code), words) for pattern, words in _BLOCKED.items()]
+    return [text.problem(match.start(), words) for match, words in found if match is not None]
 
 
 def _is_import(before: str, after: Token, found: list[Token], index: int) -> bool:

@@ -77,6 +77,24 @@ def test_pictures_become_data_urls(tmp_path: Path) -> None:
     assert 'src="data:,x"' in text
 
 
+@pytest.mark.parametrize(
+    ("name", "media_type"),
+    [("a.bmp", "image/bmp"), ("a.CUR", "image/x-icon"), ("a.apng", "image/apng"), ("a.opus", "audio/ogg")],
+)
+def test_older_kinds_of_files_are_embedded_too(tmp_path: Path, name: str, media_type: str) -> None:
+    """As browsers show and play them."""
+    page = f"<style>a {{ cursor: url({name}), auto }}</style>"
+    assert f'url("data:{media_type};base64,eA==")' in body(packed(tmp_path, index__html=page, **{name: b"x"}))
+
+
+def test_a_font_for_browsers_of_the_past_takes_no_room(tmp_path: Path) -> None:
+    """Sheets of icon fonts name one first; it must be there, and none that shows a view reads it."""
+    sheet = "@font-face { src: url('a.eot?v=4'); src: url('a.eot?#iefix') format('x'), url(a.woff) format('woff') }"
+    text = body(packed(tmp_path, index__html=f"<style>{sheet}</style>", a__eot=b"old", a__woff=b"new"))
+    assert text.count('url("data:application/vnd.ms-fontobject,")') == 2
+    assert "data:font/woff;base64,bmV3" in text
+
+
 def test_style_sheets_stand_in_the_page(tmp_path: Path) -> None:
     """Imports in their place, files relative to the sheet that names them, strings and comments untouched."""
     page = (

@@ -105,6 +105,14 @@ def test_scripts_that_no_browser_can_read_are_noted(tmp_path: Path) -> None:
     assert made(checked=True).html == made(checked=False).html
 
 
+def test_webassembly_is_noted_with_its_place(tmp_path: Path) -> None:
+    """It is compiled only where a content policy allows that by name, and none of a host does."""
+    resource = packed(tmp_path, index__html="<script>let a;\nWebAssembly.instantiateStreaming(f)</script>")
+    assert [note.removeprefix(f"{tmp_path}/") for note in resource.notes[1:]] == [
+        "index.html:2:1: compiles WebAssembly, which hosts block"
+    ]
+
+
 def test_workers_are_noted_with_their_places(tmp_path: Path) -> None:
     """The first of each script: the page may go on without, so that it is no error."""
     page = "<script>\n  f(new  Worker(url)); new Worker(u)</script><script type=module src=m.js></script>"
