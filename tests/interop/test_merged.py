@@ -221,14 +221,21 @@ async def test_an_upstream_that_is_slow_is_waited_for_once(tmp_path: Path) -> No
                 assert "a_show" in {tool.name for tool in (await client.list_tools()).tools}
 
 
-async def test_a_dead_and_a_silent_upstream_delay_nobody(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_dead_and_a_silent_upstream_delay_nobody(tmp_path: Path, mode: str) -> None:
     """What answers is there; what does not is left out, and said so when it is called."""
     silent = f'{{command: ["{sys.executable}", "-c", "import time; time.sleep(600)"]}}'
     dead = f'{{command: ["{sys.executable}", "-c", "raise SystemExit(3)"]}}'
     async with gateway(tmp_path, f"dead: {dead}\nsilent: {silent}\n{inside('a')}") as mcp:
-        async with Client(mcp) as client:
+        async with Client(mcp, mode=mode) as client:
             assert "a_show" in {tool.name for tool in (await client.list_tools()).tools}
             assert text(await client.call_tool("a_show")) == "clock show"
+            for name, why in (("dead_x", "The upstream dead cannot be reached: "), ("silent_x", "not answered yet")):
+                result = await client.call_tool(name)  # of which it was told before the gateway was started anew, say
+                assert result.is_error
+                assert why in text(result)
+            with pytest.raises(MCPError, match="Unknown tool"):
+                await client.call_tool("deadly")
         with pytest.raises((MCPError, ExceptionGroup), match=r"status 3|unhandled"):
             async with Client(f"{mcp}/dead", mode="legacy"):
                 pass

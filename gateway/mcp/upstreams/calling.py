@@ -101,7 +101,7 @@ class ToolCalls:
         ours = isinstance(state, str) and state.startswith(STATE)
         asks = context is not None and self._calls.can_ask(context.session.client_capabilities, client.principal)
         if context is None or not asks or not (ours or self.may_ask(name)):
-            return _whole(client, await self._call(turn, None))
+            return complete(client, await self._call(turn, None))
         echoed = {key: params[key] for key in ("requestState", "inputResponses") if ours and key in params}
         said = types.CallToolRequestParams.model_validate({"name": name, **echoed}, by_name=False)
 
@@ -117,7 +117,7 @@ class ToolCalls:
         answer = await self._calls.carry(context, said, client.principal, work, turn.moved)
         if isinstance(answer, types.InputRequiredResult):
             return answer.model_dump(by_alias=True, mode="json", exclude_none=True)
-        return _whole(client, answer)
+        return complete(client, answer)
 
     async def _call(self, turn: _Turn, tell: Tell | None) -> Message:
         client, spec, name = turn.client, self._upstream.spec, str(turn.params.get("name"))
@@ -204,7 +204,7 @@ def refused(refusal: Refusal) -> Message:
     return result
 
 
-def _whole(client: UpstreamClient, result: Message) -> Message:
+def complete(client: UpstreamClient, result: Message) -> Message:
     """A result as the client's era writes it."""
     return {**result, "resultType": "complete"} if client.modern and "resultType" not in result else result
 

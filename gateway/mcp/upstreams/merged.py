@@ -15,12 +15,13 @@ from mcp.server.streamable_http import REQUEST_CANCELLED
 from mcp.shared.exceptions import MCPError
 from mcp_types.methods import validate_client_request
 
-from gateway.errors import Refusal
+from gateway.errors import Reason, Refusal
 from gateway.mcp.asgi import ending_of
 from gateway.mcp.identity import current_principal
 from gateway.mcp.server import Face as Mount
 from gateway.mcp.upstreams import merging
 from gateway.mcp.upstreams.accounts import CONNECT
+from gateway.mcp.upstreams.calling import complete, refused
 from gateway.mcp.upstreams.client import Context, UpstreamClient, client_of
 from gateway.mcp.upstreams.conversation import Message, UpstreamLost
 from gateway.mcp.upstreams.gathered import Gathering
@@ -255,7 +256,7 @@ class Merged:
             await self._lists.refresh(client, "tools/list")
             named = self._tools(client.principal).get(public)
         if named is None:
-            return None
+            return self._unheard(client, public)
         if not self._apps(client) and "model" not in visibility(named.thing, frozenset(("model",))):
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {public[:128]}")
         proxy = self._proxies()[named.upstream]
@@ -265,6 +266,17 @@ class Merged:
         if named.original == CONNECT:
             await self._lists.refresh(client, "tools/list")  # whoever follows them hears of its own tools
         return merging.public_content(named.upstream, result)
+
+    def _unheard(self, client: UpstreamClient, public: str) -> Message | None:
+        """What a call hears of a tool whose upstream, by its name, has not said yet what it has; None for any other."""
+        known = self._lists.known("tools/list", client.principal)
+        for name, proxy in self._proxies().items():
+            prefix = proxy.upstream.spec.prefix
+            if name not in known and prefix is not None and public.startswith(f"{prefix}_"):
+                why = proxy.upstream.state[1] or "it has not answered yet"
+                detail = f"The upstream {name} cannot be reached: {why}."
+                return complete(client, refused(Refusal(Reason.BACKEND_UNAVAILABLE, detail)))
+        return None
 
     async def _read_resource(self, client: UpstreamClient, params: Message) -> Message | None:
         found = await self._owner(client, str(params.get("uri")))
