@@ -102,6 +102,25 @@ class Heads:
         return seen.get(b"mcp-name") if short and _accepts(seen.get(b"accept", b"")) else None
 
 
+def tool_call(body: bytes) -> tuple[str, dict[str, Any], dict[str, Any]] | None:
+    """The JSON text of the id of a `tools/call`, its `params` and their `_meta`; None where the SDK has to judge."""
+    if is_bulky(body):
+        return None
+    try:
+        message = read_json(_decoder, body.decode())
+    except (ValueError, RecursionError):
+        return None
+    if type(message) is not dict or message.keys() != _MESSAGE:
+        return None
+    params, id = message["params"], id_text(message["id"])
+    if message["jsonrpc"] != "2.0" or message["method"] != "tools/call" or type(params) is not dict or id is None:
+        return None
+    meta = params.get("_meta")
+    if type(params.get("name")) is not str or type(meta) is not dict or type(params.get("arguments", {})) is not dict:
+        return None
+    return id, params, meta
+
+
 class Calls:
     """Reads bodies, and remembers the clients whose description of themselves the SDK found valid."""
 
@@ -110,29 +129,20 @@ class Calls:
 
     def read(self, body: bytes, name: bytes) -> Call | None:
         """The call of the tool `name` in `body`; None for anything that the SDK has to judge."""
-        if is_bulky(body):
+        said = tool_call(body)
+        if said is None:
             return None
-        try:
-            message = read_json(decoder, body.decode())
-        except (ValueError, RecursionError):
-            return None
-        if type(message) is not dict or message.keys() != _MESSAGE:
-            return None
-        params = message["params"]
-        if message["jsonrpc"] != "2.0" or message["method"] != "tools/call" or type(params) is not dict:
-            return None
-        arguments, meta, id = params.get("arguments"), params.get("_meta"), id_text(message["id"])
-        if params.keys() != _PARAMS or type(arguments) is not dict or type(meta) is not dict:
-            return None
+        id, params, meta = said
         tool = params["name"]
-        if type(tool) is not str or tool not in TOOLS or tool.encode() != name:
+        if params.keys() != _PARAMS or tool not in TOOLS or tool.encode() != name:
             return None
+        arguments: dict[str, Json] = params["arguments"]
         if "_view" not in arguments:
             return None  # such a call may have to send its client's person somewhere
         if "progressToken" in meta and (type(meta.pop("progressToken")) not in (str, int) or "stream" in arguments):
             return None
         trace: dict[str, Json] = {name: meta[name] for name in TRACE[:2] if name in meta}
-        return Call(id, tool, arguments, trace) if id is not None and self._is_app(meta) else None
+        return Call(id, tool, arguments, trace) if self._is_app(meta) else None
 
     def _is_app(self, meta: dict[str, Json]) -> bool:
         """Whether the rest of `_meta` is in order and of a client that shows apps. Takes out what differs each time."""
@@ -200,4 +210,4 @@ def _constant(name: str) -> Never:
     raise _Unusual(name)
 
 
-decoder: Final = json.JSONDecoder(parse_constant=_constant)
+_decoder: Final = json.JSONDecoder(parse_constant=_constant)

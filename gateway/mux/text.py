@@ -35,6 +35,17 @@ def dump(value: Json) -> str:
     return text
 
 
+def sayable(value: Json) -> str:
+    """JSON text of `value`. Raises ValueError for NaN and infinities, and for what nests deeper than the cap."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+    if text.count("{") + text.count("[") > DEPTH_LIMIT and is_deep(value):
+        raise ValueError(f"nested deeper than {DEPTH_LIMIT}")
+    return text
+
+
 def is_deep(value: Json) -> bool:
     """Whether `value` nests deeper than the cap; does not recurse."""
     layer: list[Json] = [value]

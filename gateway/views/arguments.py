@@ -5,14 +5,13 @@ Left to the page: `$ref` and its kin, patterns, formats, `uniqueItems` and combi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from jsonschema import Draft202012Validator, validators
 from jsonschema.exceptions import UnknownType
 
-from gateway.mux.text import DEPTH_LIMIT, is_deep
+from gateway.mux.text import DEPTH_LIMIT, sayable
 
 _BOUNDED = (
     "type",
@@ -51,10 +50,8 @@ def first_problem(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> st
     A schema that is no valid one says nothing: the page checks for itself.
     """
     try:
-        json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
-    except (ValueError, RecursionError):
-        return UNSAYABLE
-    if is_deep(dict(arguments)):
+        sayable(dict(arguments)).encode()
+    except ValueError:
         return UNSAYABLE
     try:
         error = next(iter(_Validator(_without_patterns(schema)).iter_errors(dict(arguments))), None)

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gateway.mcp.envelope import Calls, Heads
+from gateway.mcp.envelope import Calls, Heads, tool_call
 from gateway.mcp.upstreams.fast import UpstreamFast
 from tests.attacks.wire import WireAnswer, exchange, written
 from tests.mcp.fakes import HELD, Mount, Served
@@ -106,7 +106,7 @@ def test_a_message_of_too_many_parts_is_left_to_be_refused() -> None:
     for parts, taken in ((10, True), (120_000, False)):
         body = message(arguments={"_view": "x", "other": [1] * parts}).encode()
         assert (Calls().read(body, b"http_request") is not None) is taken
-        assert (UpstreamFast(cast(Any, None), [], [])._read(body, b"http_request") is not None) is taken
+        assert (tool_call(body) is not None) is taken
 
 
 def test_a_client_that_describes_itself_too_deeply_is_left_to_the_sdk() -> None:

@@ -19,8 +19,6 @@ from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
 from mcp_types import methods as surface
 from pydantic import ValidationError
 
-from gateway.bulk import is_bulky
-from gateway.contract import read_json
 from gateway.mcp.envelope import (
     CLIENTS,
     LONGEST_CLIENT,
@@ -28,9 +26,8 @@ from gateway.mcp.envelope import (
     VERSION,
     Fields,
     Heads,
-    decoder,
     description_key,
-    id_text,
+    tool_call,
 )
 from gateway.mcp.fast import SILENCE
 from gateway.mcp.tools import shows_apps
@@ -43,7 +40,6 @@ from gateway.model import Principal
 
 log = logging.getLogger(__name__)
 
-_MESSAGE: Final = frozenset({"jsonrpc", "id", "method", "params"})
 _PARAMS: Final = (frozenset({"name", "arguments", "_meta"}), frozenset({"name", "_meta"}))
 _NAME: Final = re.compile(rb"[A-Za-z0-9_./-]{1,128}")
 _ASIDE: Final = ("progressToken", types.LOG_LEVEL_META_KEY)
@@ -64,9 +60,9 @@ class _Client:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call as it was read."""
+    """A call as it was read; `id` is the JSON text of its id."""
 
-    id: str | int
+    id: str
     params: Message
     client: _Client
 
@@ -95,14 +91,16 @@ class UpstreamFast:
 
     def read(self, tool: bytes, body: bytes) -> ToolCall | None:
         """The call of `tool` in `body`; None where the request must go the long way. Then nothing was done."""
-        message = self._read(body, tool)
-        if message is None:
+        said = tool_call(body)
+        if said is None:
             return None
-        params: Message = message["params"]
-        known = self._client(params["_meta"])
-        if known is None or not self._is_plain(params["name"]):
+        id, params, meta = said
+        if params.keys() not in _PARAMS or any(key in meta for key in _ASIDE):
             return None
-        return ToolCall(message["id"], params, known)
+        if not _NAME.fullmatch(tool) or params["name"].encode("utf-8", "replace") != tool:
+            return None
+        known = self._client(meta)
+        return ToolCall(id, params, known) if known is not None and self._is_plain(params["name"]) else None
 
     async def message(self, call: ToolCall, principal: Principal) -> tuple[str, int]:
         """The JSON-RPC message that answers, and its HTTP status."""
@@ -115,7 +113,7 @@ class UpstreamFast:
             info=known.info,
             is_app=known.is_app,
         )
-        return await self._carried(client, call.params, cast(str, id_text(call.id)))
+        return await self._carried(client, call.params, call.id)
 
     async def _carried(self, client: UpstreamClient, params: Message, id: str) -> tuple[str, int]:
         """The JSON-RPC message that answers, and its HTTP status."""
@@ -131,26 +129,6 @@ class UpstreamFast:
             return f'{{"jsonrpc":"2.0","id":{id},"result":{text}}}', 200
         said = failed.model_dump(mode="json", by_alias=True, exclude_none=True)
         return f'{{"jsonrpc":"2.0","id":{id},"error":{_ascii(said)}}}', ERROR_CODE_HTTP_STATUS.get(failed.code, 200)
-
-    def _read(self, body: bytes, name: bytes) -> Message | None:
-        """The call of the tool `name` in `body`; None for anything that the SDK has to judge."""
-        if is_bulky(body):
-            return None
-        try:
-            message = read_json(decoder, body.decode())
-        except (ValueError, RecursionError):
-            return None
-        if type(message) is not dict or message.keys() != _MESSAGE or id_text(message["id"]) is None:
-            return None
-        params = message["params"]
-        if message["jsonrpc"] != "2.0" or message["method"] != "tools/call" or type(params) is not dict:
-            return None
-        if params.keys() not in _PARAMS or type(params.get("arguments", {})) is not dict:
-            return None
-        called, meta = params["name"], params["_meta"]
-        if type(called) is not str or type(meta) is not dict or any(key in meta for key in _ASIDE):
-            return None
-        return message if _NAME.fullmatch(name) and called.encode("utf-8", "replace") == name else None
 
     def _client(self, meta: Message) -> _Client | None:
         """Who calls, as `meta` says; None where the SDK has to judge that."""

@@ -26,7 +26,7 @@ from gateway.mcp.upstreams.conversation import Message
 from gateway.mcp.upstreams.eras import needs_input
 from gateway.mcp.upstreams.listing import held_back, pin_of, rule_of
 from gateway.model import Caller, Effect, Tell, Visit
-from gateway.mux.text import DEPTH_LIMIT, is_deep
+from gateway.mux.text import DEPTH_LIMIT, sayable
 from gateway.policy import Decision, Policy, decide_tool
 from gateway.traces import Trace
 
@@ -259,12 +259,9 @@ class Gate:
 def _size(call: ToolCall) -> int:
     """Characters of the arguments. Raises `Refusal` for those that no message and no record can carry."""
     try:
-        body = call.body
-    except (ValueError, RecursionError) as error:
+        return len(sayable(call.arguments))
+    except ValueError as error:
         raise Refusal(Reason.BAD_REQUEST, UNSAYABLE) from error
-    if body.count("{") + body.count("[") > DEPTH_LIMIT and is_deep(call.arguments):
-        raise Refusal(Reason.BAD_REQUEST, UNSAYABLE)
-    return len(body)
 
 
 def _decided(call: ToolCall) -> Decision:
