@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 from collections import Counter
@@ -23,7 +24,7 @@ from gateway.mcp.upstreams.listing import pin_of
 from tests.callers.tokens import token
 from tests.interop.probe import said, text
 from tests.interop.serving import over_http
-from tests.world import World, running
+from tests.world import World, local_client, running
 
 MODES = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 MOUNTS = pytest.mark.parametrize("mount", ["", "/up"])
@@ -190,7 +191,8 @@ async def test_only_so_many_persons_are_remembered(tmp_path: Path, mode: str, mo
 async def test_the_lists_of_all_persons_have_an_end_in_bytes(
     tmp_path: Path, mode: str, mount: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Those of whom was not heard for longest are kept nowhere, and asked for anew; the log says so, once."""
+    """Those of whom was not heard for longest are kept nowhere, and asked for anew; log and console say so, once."""
+    room = offers.ROOM
     monkeypatch.setattr(offers, "ROOM", 1)
     before = kept()
     async with placed(tmp_path, mode, mount) as place:
@@ -200,9 +202,23 @@ async def test_the_lists_of_all_persons_have_an_end_in_bytes(
             assert [await place.runs(person, "shared") for person in PEOPLE] == [True, False]
         now = Counter(type(one).__name__ for one in kept() if not any(one is old for old in before))
         assert now == ({"Offer": 1} if mount else {"Offer": 2, "_Heard": 2, "_Tools": 1})
+        assert await noticed(place.world) == [
+            f"up: its lists for all persons have more than {room} bytes: it is asked for them anew more often"
+        ]
     assert [one.message for one in caplog.records if "lists for all persons" in one.message] == [
         "upstream up: its lists for all persons have more than 1 bytes"
     ]
+
+
+async def noticed(world: World) -> list[str]:
+    """What the console says is wrong, as soon as it says anything."""
+    looks = await token(world, "looks", "mcp", "admin")
+    async with local_client(headers={**looks, "webmcp-gateway-client": "1"}) as person, asyncio.timeout(20):
+        while True:
+            async with person.get(f"{world.console}/api/state") as answer:
+                if said := [str(one["message"]) for one in (await answer.json())["problems"]]:
+                    return said
+            await asyncio.sleep(0.1)
 
 
 def kept() -> list[object]:

@@ -38,9 +38,19 @@ async def test_all_hear_with_which_status_it_ended() -> None:
     assert told == {"the process ended with status 3; it said: no licence"}
 
 
-async def test_all_hear_that_it_said_too_much() -> None:
-    """And not how it was ended then."""
-    assert await endings(running("print('x' * 2000, flush=True); input()"), 0) == {
+SAID = [
+    "print('x' * 2000, flush=True)",
+    "print('x' * 2000, end='', flush=True)",
+    "print('{}', '\\n', 'x' * 2000, '\\n{}', flush=True)",
+    "[print('x' * 400, end='', flush=True) for _ in range(9)]",
+]
+
+
+@pytest.mark.parametrize("senders", [0, 5])
+@pytest.mark.parametrize("said", SAID)
+async def test_all_hear_that_it_said_too_much(said: str, senders: int) -> None:
+    """And not how it was ended then: on a line of its own or without an end, at once or bit by bit."""
+    assert await endings(running(f"import sys; {said}; [None for _ in sys.stdin]"), senders) == {
         "the process sent a message of more than 1000 bytes"
     }
 

@@ -14,6 +14,7 @@ from gateway.errors import Reason, Refusal
 from gateway.model import LOCAL, Door, Initiator
 from gateway.policy import parse_policy
 from gateway.views.registry import IDLE, LAUNCH_LIFE, LIVE, RELOAD, Views
+from gateway.views.relay import LONGEST_POLL, Handed
 from gateway.views.view import AppRules, Attached
 from tests.clock import Clock
 from tests.views.pages import Page, connect, text, until
@@ -59,6 +60,18 @@ async def test_a_launched_view_is_proven(views: Views) -> None:
     assert (attached.view, attached.proven, attached.held) == (opened.view, True, ("held", "noisy", "closed", "slow"))
     caller = views.caller(LOCAL, "cart", proof(attached, 1))
     assert (caller.view, caller.proven, caller.initiator) == (opened.view, True, Initiator.PAGE)
+
+
+async def test_who_begins_to_ask_for_calls_while_the_gateway_stops_waits_for_none(views: Views) -> None:
+    """As those do that asked before: it would put off the end."""
+    asking, new = (views.attach(LOCAL, "cart", views.open(LOCAL, "cart").launch.reveal(), {}) for _ in range(2))
+    before = asyncio.create_task(views.relayed(LOCAL, "cart", proof(asking, 1)).poll(0, LONGEST_POLL))
+    await asyncio.sleep(0)
+    views.drain()
+    async with asyncio.timeout(LONGEST_POLL / 2):
+        assert await before == Handed(())
+        for number in (1, 2):
+            assert await views.relayed(LOCAL, "cart", proof(new, number)).poll(0, LONGEST_POLL) == Handed(())
 
 
 async def test_a_view_that_a_model_gave_something_is_the_models(views: Views) -> None:
