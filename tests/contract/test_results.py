@@ -11,7 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.bulk import AT_ONCE
-from gateway.contract import OUTPUT_SCHEMA, NotExact, exact_json, problem, result, text_block, whole_characters
+from gateway.contract import (
+    OUTPUT_SCHEMA,
+    NotExact,
+    exact,
+    exact_json,
+    problem,
+    result,
+    results,
+    text_block,
+    whole_characters,
+)
 from gateway.errors import STATUS, WORDS, Reason, Refusal
 from gateway.model import Part, Response
 
@@ -270,3 +280,31 @@ def test_json_of_too_many_parts_is_a_text() -> None:
     """To read it would hold up everybody; the app reads it itself."""
     text = f"[{'[],' * AT_ONCE}1]"
     assert _typed("application/json", text.encode()) == ("text", text)
+
+
+@pytest.mark.parametrize("before", range(64))
+def test_a_large_number_is_found_wherever_it_stands(before: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long texts are looked through piece by piece."""
+    monkeypatch.setattr(exact, "_SHORT", 0)
+    monkeypatch.setattr(exact, "_SLICE", 24)
+    for number in ("9" * 16, "1e17"):
+        with pytest.raises(NotExact):
+            exact_json(f'["{"x" * before}",{number},"{"y" * 40}"]')
+    assert exact_json(f'["{"x" * before}",{"1" * 15}]') == ["x" * before, int("1" * 15)]
+
+
+@pytest.mark.parametrize("length", range(20))
+def test_bytes_in_pieces_are_the_same_base64(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pieces are multiples of three."""
+    assert results._AT_ONCE % 3 == 0
+    monkeypatch.setattr(results, "_AT_ONCE", 6)
+    assert base64.b64decode(str(results.in_base64(bytes(range(length)))), validate=True) == bytes(range(length))
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_json_that_takes_long_to_read_is_text(more: int) -> None:
+    """Nothing is lost: the page reads it itself."""
+    body = b'"' + b"x" * (results.LONGEST_JSON - 2 + more) + b'"'
+    found = result(Response(200, (("content-type", "application/json"),), body, "/"))
+    assert found["bodyType"] == ("text" if more else "json")
+    assert found["body"] == (body.decode() if more else body.decode()[1:-1])

@@ -1,16 +1,19 @@
 """The short way before aiohttp: taken for what is plainly a call of `http_request`, and for nothing else."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 import pytest
 
+from gateway.doors.front import Front
 from gateway.doors.heads import is_whole, read_head
 from gateway.doors.lent import HEAD_BYTES
+from gateway.model import Response
+from gateway.pieces import SIZE
 from tests.attacks.wire import raw_exchange
-from tests.mcp.fakes import Mount, Served
+from tests.mcp.fakes import ANSWERS, Mount, Served
 from tests.mcp.fast_cases import HEAD, HOST, message
 
 CALL = message(arguments={"url": "/", "_view": "proof"}).encode()
@@ -43,6 +46,48 @@ async def answer(reader: asyncio.StreamReader) -> bytes:
     head = await reader.readuntil(b"\r\n\r\n")
     length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
     return head + await reader.readexactly(int(length.partition(b":")[2]))
+
+
+@pytest.mark.parametrize("gone", [False, True])
+async def test_a_long_answer_is_written_as_it_is_taken(monkeypatch: pytest.MonkeyPatch, *, gone: bool) -> None:
+    """Never more of it waits than a little, and nothing waits for a client that is gone; the next call is answered."""
+    body = b"x" * 24 * 1024 * 1024
+    monkeypatch.setitem(ANSWERS, "/answer/long", Response(200, (("content-type", "text/plain"),), body, "/answer/long"))
+    buffered: list[int] = []
+    ended = asyncio.Event()
+    write = Front._write
+
+    async def watched(front: Front, pieces: Iterable[bytes]) -> None:
+        def counted() -> Iterator[bytes]:
+            for piece in pieces:
+                buffered.append(front.transport.get_write_buffer_size())
+                yield piece
+
+        try:
+            await write(front, counted())
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(Front, "_write", watched)
+    call = message(arguments={"url": "/answer/long", "_view": "proof"}).encode()
+    async with connected() as (_, reader, writer), asyncio.timeout(60):
+        writer.write(request(call))
+        head = await reader.readuntil(b"\r\n\r\n")
+        if gone:
+            await reader.readexactly(SIZE)
+            writer.transport.abort()
+            await ended.wait()
+            assert len(buffered) < 2 * len(body) // SIZE
+            return
+        end = b"0\r\n\r\n" if b"chunked" in head else b"}"
+        taken, last = 0, b""
+        while not ended.is_set() or not last.endswith(end):
+            last = await reader.read(2**20)
+            taken += last.count(b"x")
+        assert taken >= 2 * len(body)
+        writer.write(request())
+        assert b"200" in await reader.readuntil(b"\r\n\r\n")
+    assert max(buffered) < 4 * SIZE
 
 
 @pytest.mark.parametrize(
