@@ -6,11 +6,12 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from gateway.mcp.upstreams.decode import THINGS
 from gateway.mcp.upstreams.listing import pin_of
 from gateway.mcp.upstreams.turns import by_turns
 from gateway.stores.upstream_tools import Known, UpstreamTools, key_of
 
-MAX_TOOLS = 5000
+MAX_TOOLS = THINGS
 """Tools of one upstream that are remembered, of each person's where they have accounts; a new one beyond is held back,
 unless its policy pins it."""
 
