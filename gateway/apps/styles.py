@@ -6,7 +6,7 @@ import re
 from functools import partial
 from pathlib import Path
 
-from gateway.apps.files import Folder, Reference
+from gateway.apps.files import Folder, Reference, is_embedded
 from gateway.apps.places import LARGEST, TOO_LARGE, Text
 
 _QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
@@ -69,7 +69,10 @@ def pack_styles(
             return match[0]
         url, at = _value(match, *named)
         if (left := folder.left(url, beside)) is not None:
-            return match[0] if left == url else 'url("{}")'.format(left.replace("\\", "%5C").replace('"', "%22"))
+            # The view runtime loads what url() names.
+            if left == url and (named[0] != "string" or is_embedded(url)):
+                return match[0]
+            return 'url("{}")'.format(left.replace("\\", "%5C").replace('"', "%22"))
         return f'url("{folder.data_url(Reference(url, text, start + at), beside)}")'
 
     whole = _TOKEN.sub(replace, css)
@@ -93,6 +96,8 @@ def _import(
         raise reference.error(
             "@import with layer or supports cannot be packed: write the rules in a block of that name"
         )
+    if not is_embedded(url) and folder.left(url, beside) is not None:
+        raise reference.error(f"{url} is a sheet of the backend, which cannot be imported: name it in a <link>")
     path = folder.find(reference, beside)
     if path in within:
         raise reference.error(f"{url} imports itself")

@@ -310,6 +310,17 @@ def test_what_the_backend_has_stays_where_it_is(tmp_path: Path) -> None:
     assert made("<link rel=stylesheet href=css/s.css><img src='api/a.png?x#y'>") == (
         '<style>p { background: url("/api/e.png") }</style><img src="/api/a.png?x#y">'
     )
+    sets = (
+        "<style>p { background: image-set('/api/a.png' type('image/png') 1x, \"api/b.png\" 2x, 'data:,x' 3x) }</style>"
+    )
+    assert made(sets) == (
+        "<style>p { background: "
+        "image-set(url(\"/api/a.png\") type('image/png') 1x, url(\"/api/b.png\") 2x, 'data:,x' 3x) }</style>"
+    )
+    with pytest.raises(
+        DocumentError, match=r"html:1:16: /api/t\.css is a sheet of the backend, .*: name it in a <link>"
+    ):
+        made("<style>@import '/api/t.css';</style>")
     write(tmp_path, api_of_a__png=b"x")
     assert made('<img src="/api/a.png">') == '<img src="data:image/png;base64,eA==">'
 

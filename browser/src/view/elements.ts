@@ -14,12 +14,12 @@ interface Named {
 }
 
 /** By element and attribute that names files, how these get in. */
-const NAMING: { [place: string]: Kind } = Object.create(null);
-for (const name of ["img", "audio", "video", "source", "track", "input"]) NAMING[`${name} src`] = "data";
-Object.assign(NAMING, {
-  "img srcset": "set", "source srcset": "set", "video poster": "data", "image href": "data", "image xlink:href": "data",
-  "script src": "script", "link href": "sheet",
+const NAMING: { [place: string]: Kind } = Object.assign(Object.create(null), {
+  "img srcset": "set", "source srcset": "set", "script src": "script", "link href": "sheet",
 });
+const INSIDE = "img src,audio src,video src,source src,track src,input src,video poster,image href,image xlink:href,"
+  + "body background,table background,td background,th background";
+for (const place of INSIDE.split(",")) NAMING[place] = "data";
 const PLACES = Object.keys(NAMING).map((place) => place.split(" ") as [string, string]);
 const SELECTOR = PLACES.map(([name]) => name).join() + ",[style],style";
 const CANDIDATE = /(?<=(?:^|,)\s*)([^\s,]\S*[^\s,])(\s+[\d.]+[wx][\s\dh]*)?(?=,|\s*$)/g;
@@ -199,7 +199,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
       ...native,
       get(this: Element) {
         const url = held(this, attribute);
-        return url === undefined ? get.call(this) : attribute === "srcset" ? url : resolve(url);
+        return url === undefined ? get.call(this) : /set|back/.test(attribute) ? url : resolve(url);
       },
       set(this: Element, value) {
         set(this, attribute, value, () => write.call(this, value));
@@ -240,7 +240,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     }
   });
   const observe = (root: Node): void =>
-    observer.observe(root, { subtree: true, childList: true, attributes: true, attributeFilter: ["src", "srcset", "href", "poster", "style", "rel", "media", "disabled"] });
+    observer.observe(root, { subtree: true, childList: true, attributes: true, attributeFilter: ["src", "srcset", "href", "poster", "background", "style", "rel", "media", "disabled"] });
   observe(document);
   Element.prototype.attachShadow = function (init) {
     const root = attachShadow.call(this, init);

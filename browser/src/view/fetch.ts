@@ -25,10 +25,6 @@ interface Ends {
   warn(line: string): void;
 }
 
-function failed(cause: unknown): TypeError {
-  return new TypeError("Failed to fetch", { cause });
-}
-
 /** `word` for a shell. */
 function quoted(word: string): string {
   return /^[\w./:@%+,=-]+$/.test(word) ? word : `'${word.replace(/'/g, "'\\''")}'`;
@@ -79,7 +75,7 @@ export function createFetch({ addresses, calls, offline, Request, blobs, digest,
   };
 
   function local(request: Request, blob: Blob): Response {
-    if (request.method !== "GET") throw failed("only GET");
+    if (request.method !== "GET") throw "only GET";
     const headers = { "content-type": blob.type, "content-length": String(blob.size) };
     return shown(new Response(blob, { statusText: "OK", headers }), { url: request.url, redirected: false, type: "basic" });
   }
@@ -89,9 +85,9 @@ export function createFetch({ addresses, calls, offline, Request, blobs, digest,
     explain(answer, request.method, url);
     const refused = reasonOf(answer) === "redirect-denied";
     const redirects = REDIRECTS.includes(answer.status);
-    if (request.redirect === "error" && (redirects || refused)) throw failed("the answer is a redirect");
+    if (request.redirect === "error" && (redirects || refused)) throw "the answer is a redirect";
     if (request.redirect === "manual" && redirects) return opaqueRedirect(request.url);
-    if (!(await intact(answer.body ?? new Uint8Array(), request.integrity, digest))) throw failed("integrity does not match");
+    if (!(await intact(answer.body ?? new Uint8Array(), request.integrity, digest))) throw "integrity does not match";
     return createResponse(answer, addresses.absolute(answer.url || url), request.signal, parts);
   }
 
@@ -100,7 +96,7 @@ export function createFetch({ addresses, calls, offline, Request, blobs, digest,
     const address = addresses.resolve(request.url);
     const blob = readLocal(address, blobs);
     if (blob) return local(request, blob);
-    if (!/^https?:/.test(address)) throw failed(`URL scheme of ${address} is not supported`);
+    if (!/^https?:/.test(address)) throw `URL scheme of ${address} is not supported`;
     return remote(request, addresses.wire(address));
   }
 
@@ -111,7 +107,7 @@ export function createFetch({ addresses, calls, offline, Request, blobs, digest,
       return await run(request);
     } catch (error) {
       if (request.signal.aborted) throw request.signal.reason;
-      throw error instanceof TypeError && error.message === "Failed to fetch" ? error : failed(error);
+      throw new TypeError("Failed to fetch", { cause: error });
     }
   };
   return Object.defineProperties(replacement, { name: { value: "fetch" }, length: { value: 1 } });

@@ -116,7 +116,7 @@ export function createModelContext(registry: Registry, scope: Scope): EventTarge
     }
 
     async executeTool(tool: { name?: unknown }, input: unknown = {}, options: { signal?: AbortSignal } | null = {}): Promise<string | null> {
-      const known = isObject(tool) ? registry.get(String(tool["name"])) : undefined;
+      const known = registry.get(tool?.name as string);
       if (!known) throw new TypeError("This tool is not of getTools()");
       return toText(await execute(known, readInput(input), options?.signal));
     }

@@ -43,7 +43,7 @@ export function createNotice(open: (url: string) => Promise<boolean>): ShowNotic
   function row({ message, url, title }: Parameters<ShowNotice>[0]): HTMLElement {
     const words = element("div", "words", element("b", "", title ?? "Waiting for approval"), element("span", "", message || "A request of this app"));
     const made = element("div", "row", words, ...(url ? [review(url, words)] : []));
-    made.setAttribute("role", title ? "status" : "alert");
+    made.role = title ? "status" : "alert";
     return made;
   }
 

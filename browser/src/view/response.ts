@@ -111,6 +111,11 @@ export function shown(response: Response, { signal, ...facts }: Shown): Response
   const put = (name: string, value: unknown): unknown =>
     Object.defineProperty(response, name, { value, configurable: true, writable: true });
   for (const [name, value] of Object.entries(facts)) put(name, value);
+  // Its guard is "immutable" (Fetch, 5.1).
+  const refuse = (): never => {
+    throw new TypeError("immutable");
+  };
+  Object.assign(response.headers, { append: refuse, delete: refuse, set: refuse });
   put("clone", () => shown(Response.prototype.clone.call(response), { signal, ...facts }));
   for (const name of READERS) {
     const read = response[name] as (() => Promise<unknown>) | undefined;

@@ -26,7 +26,7 @@ export function createToolChannel(registry: Registry, { send, offered, began }: 
   const running = new Map<Id, AbortController>();
 
   function find(name: unknown): Tool | undefined {
-    const tool = typeof name === "string" ? registry.get(name) : undefined;
+    const tool = registry.get(name as string);
     return tool && offered(tool) ? tool : undefined;
   }
 

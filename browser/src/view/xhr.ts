@@ -240,7 +240,8 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
       const html = type === "text/html";
       if (!this.#chunks.length || (html ? !this.#type : !/^(text|application)\/xml$|\+xml$/.test(type))) return null;
       const parsed = new DOMParser().parseFromString(this.#text(), html || type === "image/svg+xml" ? type : "application/xml");
-      return !html && parsed.querySelector("parsererror") ? null : parsed;
+      if (!html && parsed.querySelector("parsererror")) return null;
+      return Object.defineProperty(parsed, "URL", { value: this.responseURL });
     }
 
     #object() {

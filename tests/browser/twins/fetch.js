@@ -133,6 +133,18 @@ twin("fetch: headers", async (see) => {
   see([...(await fetch("/api/json")).headers.keys()].filter((name) => /^(content-(type|length)|etag)/.test(name)));
 });
 
+twin("fetch: headers of an answer are not the page's to change", async (see) => {
+  const response = await fetch("/api/json");
+  for (const { headers } of [response, response.clone(), await fetch("/api/status/404"), Response.error()]) {
+    for (const change of [() => headers.append("x-a", "1"), () => headers.set("etag", "x"), () => headers.delete("etag")]) see(await failure(change));
+    see(headers.get("x-a"), headers instanceof Headers);
+  }
+  const own = new Response("", { headers: response.headers });
+  own.headers.set("etag", "x");
+  own.headers.delete("content-type");
+  see(own.headers.get("etag"), response.headers.get("etag"), new Headers(response.headers).get("content-type"));
+});
+
 twin("fetch: many at once", async (see) => {
   const all = await Promise.all(Array.from({ length: 1000 }, async (_, n) => (await (await fetch(`/api/echo?n=${n}`)).json()).query));
   see(all.every((query, n) => query === `n=${n}`), all.length);

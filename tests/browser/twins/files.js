@@ -109,3 +109,16 @@ twin("file: a srcset with candidates that are none, or are not there", async (se
     see(set, heard, picture.naturalWidth > 0);
   }
 });
+
+twin("file: a background by its attribute", async (see) => {
+  const stage = document.getElementById("stage");
+  stage.innerHTML = '<table background="/api/pixel.png?table"><tr><td background="/api/pixel.png?td">x</td><th>y</th></tr></table>';
+  see(await painted(stage.querySelector("table")), await painted(stage.querySelector("td")));
+  const head = stage.querySelector("th");
+  head.setAttribute("background", "/api/pixel.png?th");
+  see(await painted(head), head.getAttribute("background"));
+  document.body.background = "/api/pixel.png?body";
+  see(await painted(document.body), document.body.background);
+  document.body.removeAttribute("background");
+  see(document.body.background, getComputedStyle(document.body).backgroundImage);
+});

@@ -65,9 +65,9 @@ twin("xhr: response types", async (see) => {
       let value = xhr.response;
       if (value instanceof ArrayBuffer) value = [...new Uint8Array(value)].length;
       if (value instanceof Blob) value = [value.type.replace(/;.*/, ""), await value.text()];
-      if (value instanceof Document) value = [value.contentType, value.documentElement.textContent];
+      if (value instanceof Document) value = [value.contentType, value.documentElement.textContent, value.URL];
       see(type, url, value, await failure(() => xhr.responseText));
-      see(await failure(() => xhr.responseXML), !type && xhr.responseXML?.documentElement.nodeName);
+      see(await failure(() => xhr.responseXML), !type && xhr.responseXML?.documentElement.nodeName, !type && xhr.responseXML?.URL);
     }
   }
 });
