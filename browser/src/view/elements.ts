@@ -10,7 +10,7 @@ interface Named {
   url: string;
   /** How it gets in. */
   kind: Kind;
-  begun: boolean;
+  begun?: boolean;
 }
 
 /** By element and attribute that names files, how these get in. */
@@ -122,7 +122,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     // What we write ourselves is not remote.
     const urls = kind === "set" ? [...url.matchAll(CANDIDATE)].map(([, one = ""]) => one) : [url];
     if (!kind || !urls.some(files.remote)) return false;
-    const what = { url, kind, begun: false };
+    const what: Named = { url, kind };
     named.set(element, { ...named.get(element), [attribute]: what });
     filled.delete(element);
     // Others begin when they get into the page.

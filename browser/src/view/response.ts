@@ -51,7 +51,7 @@ export function readAnswer(given: Params | undefined): Answer {
       .map(([name, value]) => [name, String(value)]),
     body: NULL_BODY.includes(status) ? null : bytesOf(bodyType, body),
     url: String(url),
-    redirected: redirected === true,
+    redirected: !!redirected,
     stream: typeof stream === "string" && !NULL_BODY.includes(status) ? stream : undefined,
   };
 }
@@ -108,14 +108,15 @@ const READERS = ["arrayBuffer", "blob", "bytes", "formData", "json", "text"] as 
 
 /** `response` with what its constructor cannot be told; `clone()` keeps it. */
 export function shown(response: Response, { signal, ...facts }: Shown): Response {
-  const put = (name: string, value: unknown): unknown =>
-    Object.defineProperty(response, name, { value, configurable: true, writable: true });
+  const put = (name: string, value: unknown, owner: object = response): unknown =>
+    Object.defineProperty(owner, name, { value, configurable: true, writable: true });
   for (const [name, value] of Object.entries(facts)) put(name, value);
   // Its guard is "immutable" (Fetch, 5.1).
-  const refuse = (): never => {
-    throw new TypeError("immutable");
-  };
-  Object.assign(response.headers, { append: refuse, delete: refuse, set: refuse });
+  for (const name of ["append", "delete", "set"]) {
+    put(name, () => {
+      throw new TypeError("immutable");
+    }, response.headers);
+  }
   put("clone", () => shown(Response.prototype.clone.call(response), { signal, ...facts }));
   for (const name of READERS) {
     const read = response[name] as (() => Promise<unknown>) | undefined;
