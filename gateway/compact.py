@@ -10,6 +10,11 @@ import orjson
 _OURS: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _NULL: Final = b"null"
 
+DEL: Final = "\x7f"
+"""The one character of ASCII that Python's library escapes where it writes ASCII, and orjson does not."""
+
+_DEL: Final = DEL.encode()
+
 _exact: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False)
 _ascii: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
 
@@ -23,7 +28,9 @@ def compact(value: object) -> bytes:
 def compact_ascii(value: object) -> str:
     """The same in ASCII."""
     written = _quick(value)
-    return _ascii.encode(value) if written is None or not written.isascii() else written.decode("ascii")
+    if written is None or not written.isascii() or _DEL in written:
+        return _ascii.encode(value)
+    return written.decode("ascii")
 
 
 def _quick(value: object) -> bytes | None:

@@ -18,7 +18,7 @@ from aiohttp import web
 from mcp_types import SERVER_INFO_META_KEY
 
 from gateway.backends.slices import Pieces
-from gateway.compact import compact, compact_ascii
+from gateway.compact import DEL, compact, compact_ascii
 from gateway.errors import Reason, Refusal
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.envelope import TOOL, Call, Calls, Fields, Heads
@@ -138,7 +138,7 @@ class FastPath:
     def _answer(self, id: str, response: Response) -> str:
         values, text, is_error = values_of(response, structured_arrives=False)
         # The text block is the same JSON, where it is not a refusal's words; in ASCII it is the same text too.
-        same = text.isascii() and text.startswith("{")
+        same = text.isascii() and DEL not in text and text.startswith("{")
         return self._spliced(id, text, text if same else compact_ascii(values), is_error=is_error)
 
     def _long_answer(self, id: str, response: Response) -> list[bytes]:

@@ -250,6 +250,7 @@ ANSWERS: dict[str, Response] = {
             (200, "", (("content-type", "application/json"),), b'{"a":null,"b":[null,1.0,-0.0,1e5,true],"c":{}}'),
             (200, "", (("content-type", "application/json"),), '{"\u00e9":"\u00fc"}'.encode()),
             (200, "", (("content-type", "application/json"),), b'{"n":12345678901234567890}'),
+            (200, "", (("content-type", "application/json"),), b'{"deleted":"\x7f"}'),
             (200, "", (("content-type", "application/json"),), b'{"a":1,"a":2}'),
             (200, "", (("content-type", "application/json"),), b'"\\ud800"'),
             (200, "", (("content-type", "application/json"),), b"{broken"),
