@@ -15,6 +15,7 @@ from mcp import Client
 from mcp.server.subscriptions import ResourceUpdated
 
 from gateway.mcp.upstreams import feed, link
+from gateway.mcp.upstreams.http import RESUMES
 from tests.interop.probe import Probe, text
 from tests.interop.serving import gateway, over_http, over_sse, over_websocket
 
@@ -33,10 +34,12 @@ class Wire:
     def __init__(self, port: int) -> None:
         self._far = port
         self._open: set[asyncio.StreamWriter] = set()
+        self.said = b""
+        """What came from the server since everything was cut last."""
 
     def cut(self) -> int:
         """Every connection breaks; how many there were."""
-        cut = len(self._open)
+        cut, self.said = len(self._open), b""
         for writer in self._open:
             writer.transport.abort()
         return cut
@@ -45,20 +48,18 @@ class Wire:
         """One connection, until either end closes it."""
         far_reader, far_writer = await asyncio.open_connection("localhost", self._far)
         self._open |= {writer, far_writer}
-        await asyncio.wait(
-            {asyncio.ensure_future(_copied(reader, far_writer)), asyncio.ensure_future(_copied(far_reader, writer))},
-            return_when=asyncio.FIRST_COMPLETED,
-        )
+        ways = (self._copied(reader, far_writer), self._copied(far_reader, writer, back=True))
+        await asyncio.wait([asyncio.ensure_future(way) for way in ways], return_when=asyncio.FIRST_COMPLETED)
         for end in (writer, far_writer):
             self._open.discard(end)
             end.transport.abort()
 
-
-async def _copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(OSError):
-        while part := await reader.read(65536):
-            writer.write(part)
-            await writer.drain()
+    async def _copied(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, back: bool = False) -> None:
+        with suppress(OSError):
+            while part := await reader.read(65536):
+                writer.write(part)
+                await writer.drain()
+                self.said += part if back else b""
 
 
 @asynccontextmanager
@@ -128,6 +129,27 @@ async def called(client: Client, name: str) -> str:
         assert "cannot be reached" in text(result)
         await asyncio.sleep(0.05)
     return text(result)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_call_goes_on_where_its_stream_broke(tmp_path: Path, mode: str) -> None:
+    """In sessions of the handshake, which can take a stream up again, and as often as it breaks."""
+    async with (
+        behind_a_wire(tmp_path, "url", "legacy") as (mcp, probe, wire),
+        Client(f"{mcp}/up", mode=mode) as client,
+        asyncio.timeout(60),
+    ):
+        await client.list_tools()
+        wire.said = b""
+        calling = asyncio.ensure_future(client.call_tool("hold"))
+        await probe.held.wait()
+        for _ in range(RESUMES + 2):
+            while b"\nid: " not in wire.said:  # where the stream is, so that it can be taken up there
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # what came has been read, too
+            wire.cut()
+        probe.go.set()
+        assert text(await calling) == "went on"
 
 
 @pytest.mark.parametrize("mount", ["", "/up"])

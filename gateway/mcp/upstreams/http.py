@@ -126,7 +126,12 @@ class StreamableHttp:
         try:
             credential = await self._credentials.inject(method, self._url)
             data = self._written(method, {**fields, **dict(credential.headers)}, body)
-            await self._wires.carry(method, data, answer.reading)
+            try:
+                await self._wires.carry(method, data, answer.reading)
+            except Malformed as error:
+                if answer.status != 200 or answer.kind != EVENTS or stream.last is None:
+                    raise
+                log.debug("a stream of an upstream broke, and is taken up again there: %s", error)
             await answer.ended()
         except Refusal as refusal:
             if refusal.reason not in _ANSWERED:
@@ -195,9 +200,8 @@ class StreamableHttp:
 
     async def _resumed(self, stream: Stream) -> None:
         """The events of one request, up to its answer, whose stream ended before that."""
-        for _ in range(RESUMES):
-            if stream.last is None:
-                break
+        failures = 0
+        while stream.last is not None and failures < RESUMES:
             await asyncio.sleep(stream.retry)
             before = stream.last
             with suppress(Lost):
@@ -206,8 +210,7 @@ class StreamableHttp:
                     break
             if stream.answered:
                 return
-            if stream.last != before:
-                continue
+            failures = 0 if stream.last != before else failures + 1
         if not stream.answered:
             raise UpstreamLost("the upstream ended the stream of a request before its answer")
 
