@@ -126,6 +126,22 @@ async def test_a_name_that_was_told_stays_with_its_upstream(tmp_path: Path) -> N
         assert text(await client.call_tool("a_show")) == "late show"
 
 
+async def test_a_name_is_kept_for_who_had_it_before_a_restart(tmp_path: Path) -> None:
+    """As long as that one has not answered: what a client still knows by this name reaches no other server."""
+    second = inside("b", ", prefix: null")
+    async with gateway(tmp_path, f"{inside('a', ', prefix: null')}\n{second}") as mcp, Client(mcp) as client:
+        names = [tool.name for tool in (await client.list_tools()).tools]
+        assert [name for name in names if name.endswith("show")] == ["show", "b_show"]
+    silent = f'a: {{command: ["{sys.executable}", "-c", "import time; time.sleep(600)"], prefix: null}}'
+    async with gateway(tmp_path, f"{silent}\n{second}") as mcp, Client(mcp) as client:
+        names = [tool.name for tool in (await client.list_tools()).tools]
+        assert [name for name in names if name.endswith("show")] == ["b_show"]
+        assert text(await client.call_tool("b_show")) == "clock show"
+        result = await client.call_tool("show")
+        assert result.is_error
+        assert "The upstream a cannot be reached: it has not answered yet." in text(result)
+
+
 LATE = """
 import sys, time
 from pathlib import Path

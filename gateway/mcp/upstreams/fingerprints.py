@@ -44,7 +44,7 @@ class Fingerprints:
 
     async def look(self, tools: Iterable[Mapping[str, Any]]) -> None:
         """Compare `tools` with what they were; `flagged` are those that differ, with both forms."""
-        await self._load()
+        await self.load()
         news: dict[str, Known] = {}
         async for tool in by_turns(tools):
             name, now = str(tool["name"]), pin_of(tool)
@@ -64,12 +64,17 @@ class Fingerprints:
                 self._known[key] = news[key] = found
         await self._keep(news)
 
+    def knew(self, name: str) -> bool:
+        """Whether there was a tool of this name."""
+        return key_of(name) in self._known
+
     def holds_back(self, name: str) -> bool:
         """Whether nobody would notice that the tool changed, for want of room to remember it."""
         full = len(self._known) >= MAX_TOOLS
-        return full and key_of(name) not in self._known and self._pinned(name) is None
+        return full and not self.knew(name) and self._pinned(name) is None
 
-    async def _load(self) -> None:
+    async def load(self) -> None:
+        """Read what the tools were before the gateway was started."""
         if self._loaded:
             return
         try:

@@ -87,6 +87,7 @@ class Lists:
 
     async def _ask(self, proxy: Proxy, client: UpstreamClient, method: str, heard: _Heard) -> None:
         alone = UpstreamClient(client.principal, "list", client.version, client.capabilities, client.info)
+        await proxy.upstream.offer(client.principal).fingerprints.load()
         try:
             joined, session = await proxy.upstream.session(alone)
         except Refusal as refusal:

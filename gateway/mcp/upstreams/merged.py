@@ -224,12 +224,22 @@ class Merged:
                 return made.named
         specs = {name: proxies[name].upstream.spec for name in known}
         listed = [(specs[name], [tool for tool in known[name] if offered(specs[name], tool)]) for name in known]
-        named = self._tool_names.of(listed)
+        named = self._tool_names.of(listed, self._awaited(principal, known))
         if key in self._made or len(self._made) < MOST_MADE:
             # What was offered to a principal is kept no longer than the offer.
             offers = [proxies[name].upstream.offer(principal) for name in known]
             self._made[key] = _Tools(made_of, named, [ref(one, lambda _: self._unmake(key)) for one in offers])
         return named
+
+    def _awaited(self, principal: Principal | None, known: Collection[str]) -> Callable[[str, str], bool]:
+        """Whether an upstream before another, of which nothing is known yet, had a tool of a name."""
+        places = {name: place for place, name in enumerate(self._proxies())}
+        silent = {name: proxy for name, proxy in self._proxies().items() if name not in known}
+
+        def awaited(upstream: str, public: str) -> bool:
+            return any(places[name] < places[upstream] and _had(silent[name], principal, public) for name in silent)
+
+        return awaited
 
     def _unmake(self, key: str) -> None:
         self._made.pop(key, None)
@@ -268,11 +278,15 @@ class Merged:
         return merging.public_content(named.upstream, result)
 
     def _unheard(self, client: UpstreamClient, public: str) -> Message | None:
-        """What a call hears of a tool whose upstream, by its name, has not said yet what it has; None for any other."""
+        """What a call hears of a tool whose upstream has not said yet what it has; None for any other.
+
+        That is known by the name's prefix, or because the upstream had it before the gateway was started.
+        """
         known = self._lists.known("tools/list", client.principal)
         for name, proxy in self._proxies().items():
-            prefix = proxy.upstream.spec.prefix
-            if name not in known and prefix is not None and public.startswith(f"{prefix}_"):
+            spec = proxy.upstream.spec
+            named = spec.prefix is not None and merging.original_name(spec, public) is not None
+            if name not in known and (named or _had(proxy, client.principal, public)):
                 why = proxy.upstream.state[1] or "it has not answered yet"
                 detail = f"The upstream {name} cannot be reached: {why}."
                 return complete(client, refused(Refusal(Reason.BACKEND_UNAVAILABLE, detail)))
@@ -340,6 +354,12 @@ class Merged:
             await self._lists.refresh(client, "prompts/list")
             found = self._prompts(client).get(public)
         return found
+
+
+def _had(proxy: Proxy, principal: Principal | None, public: str) -> bool:
+    """Whether an upstream had a tool whose best public name this is."""
+    original = merging.original_name(proxy.upstream.spec, public)
+    return original is not None and proxy.upstream.offer(principal).fingerprints.knew(original)
 
 
 def _introduced(result: HandlerResult) -> HandlerResult:

@@ -28,21 +28,30 @@ class Named:
 class Names:
     """Public names of one kind of things. `taken` says which are the gateway's own.
 
-    Who comes first in the configuration has a name that two want. A name that was told to a client stays with its
-    upstream while that is there, also where one before it answers later: no call may reach another than was meant.
+    Who comes first in the configuration has a name that two want: also where it has not answered yet, if it had that
+    name before the gateway was started. A name that was told to a client stays with its upstream while that is there,
+    also where one before it answers later: no call may reach another than was meant.
     """
 
     def __init__(self, taken: Callable[[str], bool] = lambda _: False) -> None:
         self._taken = taken
         self._given: dict[str, tuple[str, str]] = {}
 
-    def of(self, offered: Iterable[tuple[Upstream, Sequence[Message]]]) -> dict[str, Named]:
-        """The things by their public names."""
+    def of(
+        self,
+        offered: Iterable[tuple[Upstream, Sequence[Message]]],
+        awaited: Callable[[str, str], bool] = lambda _, __: False,
+    ) -> dict[str, Named]:
+        """The things by their public names.
+
+        `awaited` says whether a name is kept from an upstream for one before it that has not answered yet.
+        """
         found: dict[str, Named] = {}
         for spec, things in offered:
             for thing in things:
                 name = str(thing["name"])
-                public = next((public for public in _names(spec, name) if self._free(public, spec.name, name)), None)
+                names = (public for public in _names(spec, name) if not awaited(spec.name, public))
+                public = next((public for public in names if self._free(public, spec.name, name)), None)
                 if public is not None and public not in found:
                     found[public] = Named(spec.name, name, thing)
                     if len(self._given) < MOST_NAMES:
@@ -64,6 +73,14 @@ def _names(spec: Upstream, name: str) -> Iterator[str]:
     yield public
     mark = hashlib.sha256(f"{spec.name}\0{name}".encode("utf-8", "surrogatepass")).hexdigest()[:6]
     yield f"{public[:57]}_{mark}"
+
+
+def original_name(spec: Upstream, public: str) -> str | None:
+    """What an upstream itself calls a thing that has the best of its public names; None where that is none of its."""
+    if spec.prefix is None:
+        return public
+    before, _, name = public.partition(f"{spec.prefix}_")
+    return name if name and not before else None
 
 
 def public_uri(upstream: str, uri: str) -> str:
