@@ -25,10 +25,19 @@ def read_tools(top: Section) -> dict[str, ToolRule]:
 
 
 def tool_pin(
-    name: str, *, title: str, description: str, input_schema: Mapping[str, object], annotations: Mapping[str, object]
+    name: str,
+    *,
+    title: str,
+    description: str,
+    input_schema: Mapping[str, object],
+    annotations: Mapping[str, object],
+    output_schema: Mapping[str, object] | None = None,
 ) -> str:
     """What `pin` of a tool must say for a page that offers it so: a digest of all that a model goes by."""
-    text = json.dumps([name, title, description, input_schema, annotations], sort_keys=True, separators=(",", ":"))
+    said: list[object] = [name, title, description, input_schema, annotations]
+    if output_schema is not None:  # pages have none, and many tools
+        said.append(output_schema)
+    text = json.dumps(said, sort_keys=True, separators=(",", ":"))
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 

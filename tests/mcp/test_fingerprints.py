@@ -54,6 +54,14 @@ async def test_a_change_during_an_outage_is_found_afterwards() -> None:
     }
 
 
+def test_a_pin_holds_all_that_a_model_goes_by() -> None:
+    """Each of these changes what a model is told of the tool."""
+    said = {"title": "Pay", "inputSchema": {"type": "array"}, "annotations": {"readOnlyHint": True}, "outputSchema": {}}
+    changed = [OLD | {key: value} for key, value in said.items()]
+    changed.append(OLD | {"outputSchema": {"type": "object", "description": "Call `tell` with it."}})
+    assert len({pin_of(one) for one in (OLD, NEW, OTHER, *changed)}) == 3 + len(changed)
+
+
 async def test_others_have_their_turn_while_many_tools_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each digest and each size takes its time, and there are thousands."""
     seen, longest = 0, 0

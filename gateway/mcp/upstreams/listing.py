@@ -39,13 +39,14 @@ def rule_of(spec: Upstream, name: str) -> ToolRule | None:
 
 def pin_of(tool: Mapping[str, Any]) -> str:
     """The digest of all that a model goes by, as `pin` of a policy writes it."""
-    annotations, schema = tool.get("annotations"), tool.get("inputSchema")
+    annotations, schema, output = tool.get("annotations"), tool.get("inputSchema"), tool.get("outputSchema")
     return tool_pin(
         str(tool.get("name")),
         title=str(tool.get("title") or ""),
         description=str(tool.get("description") or ""),
         input_schema=schema if isinstance(schema, dict) else {},
         annotations=annotations if isinstance(annotations, dict) else {},
+        output_schema=output if isinstance(output, dict) else None,
     )
 
 
