@@ -17,8 +17,8 @@ from gateway.pieces import gathered, is_large, written
 
 Result = TypeVar("Result")
 
-MARK: Final = "webmcp-gateway/spliced-"
-"""What stands for a part that is put in later begins so."""
+MARK: Final = f"webmcp-gateway/spliced-{secrets.token_hex(16)}-"
+"""What stands for a part that is put in later begins so; nobody outside can say it."""
 
 _KEY: Final = "webmcp-gateway.spliced"
 
@@ -72,7 +72,8 @@ def _left_out(value: object, scope: Scope) -> object:
     # What reads the message on the way still finds a list, an object or a text there.
     made: object = word if isinstance(value, str) else [{word: 0}] if isinstance(value, list) else {word: 0}
     try:
-        pieces = gathered(written(value))
+        # What is left out of it already is put in here: nobody looks through the pieces again.
+        pieces = [piece for part in gathered(written(value)) for piece in put_in(scope, part)]
     except (ValueError, TypeError, RecursionError):
         return value
     scope.setdefault(_KEY, {})[compact_ascii(made).encode()] = pieces

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import mcp_types as types
 import pytest
 from aiohttp import web
 from starlette.types import Scope
@@ -16,10 +17,11 @@ from gateway.mcp import asgi
 from gateway.mcp.spliced import put_in
 from gateway.mcp.upstreams.decode import THINGS
 from gateway.model import Response
+from gateway.pieces import SIZE
 from tests.interop import test_hostile_http
 from tests.interop.test_hostile_http import Hostile, answer, behind
 from tests.mcp import fakes
-from tests.mcp.fakes import MODES, Mount
+from tests.mcp.fakes import ADD, LOCAL, MODES, Mount
 from tests.mcp.test_messages import ACCEPT, META, MODERN, fetching, opened, said
 
 LARGE = 'aé"\n\x7f' * 200_000
@@ -117,4 +119,21 @@ async def test_a_large_answer_of_a_backend(
     structured = result["structuredContent"]
     assert json.loads(result["content"][0]["text"]) == structured
     assert structured["body"] == content(response)["body"]
+    assert 0 < max(by_the_sdk) < MOST
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_texts_that_are_large_together(monkeypatch: pytest.MonkeyPatch, by_the_sdk: list[int], mode: str) -> None:
+    """Beside one that is large by itself, of a page: what was left out of a part is not lost where that is, too."""
+    texts = ["a" * (SIZE + 1), "b" * (SIZE - 1), "c" * (SIZE - 1)]
+
+    async def call(*_: Any, **__: Any) -> types.CallToolResult:
+        return types.CallToolResult(content=[types.TextContent(type="text", text=text) for text in texts])
+
+    async with Mount(app="cart").serve() as served, aiohttp.ClientSession() as http:
+        served.views.offer(LOCAL, ADD)
+        monkeypatch.setattr(served.pages, "call", call)
+        params = {"name": ADD.name, "arguments": {"item_id": "tea"}}
+        result = await asked(http, served.url, mode, "tools/call", params)
+    assert [block["text"] for block in result["content"]] == texts
     assert 0 < max(by_the_sdk) < MOST
