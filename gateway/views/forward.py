@@ -22,7 +22,7 @@ from gateway.exchange.limit import Limiter
 from gateway.exchange.record import Record, Recorder
 from gateway.model import Caller, Door, Effect, Initiator, Principal, Question, Tell, ViewTool, Visit
 from gateway.policy import Decision, Policy, decide_tool
-from gateway.views.arguments import first_problem
+from gateway.views.arguments import UNSAYABLE, first_problem
 from gateway.views.later import Later
 from gateway.views.registry import Views
 from gateway.views.view import View
@@ -85,7 +85,7 @@ class Forwarder:
         taint = target.taint.cause(self._views.now())
         caller = Caller(principal, target.app, Door.MCP, Initiator.MODEL, "model-call", target.id, cause=taint.id)
         record = self._recorder.start("tool", replace(caller, cause=None), safe=False)
-        record.note(method="tools/call", tool=tool.page_name, request_size=len(json.dumps(arguments)))
+        record.note(method="tools/call", tool=tool.page_name)
         with self._telling(tell, record.id), self._absences.telling(record.id, tell):
             refused = await self._closed(record, self._admitted(target, tool, arguments, caller, record, tell))
             if refused is not None:
@@ -124,6 +124,7 @@ class Forwarder:
         self, view: View, tool: ViewTool, arguments: Arguments, caller: Caller, record: Record, tell: Tell | None
     ) -> None:
         """The way to the open record. Raises `Refusal`."""
+        record.note(request_size=_size(arguments))
         policy = self._views.apps[view.app].policy
         decision = decide_tool(policy, tool.page_name, caller, arguments, time.time())
         record.note(decision=decision.effect, reasons=list(decision.reasons), policy_version=policy.version)
@@ -343,6 +344,14 @@ def _digest(caller: Caller, tool: ViewTool, body: str) -> str:
     return sha.hexdigest()
 
 
+def _size(arguments: Arguments) -> int:
+    """Characters of the arguments. Raises `Refusal` for those that nest too deep for any JSON text."""
+    try:
+        return len(json.dumps(arguments))
+    except RecursionError as error:
+        raise Refusal(Reason.BAD_REQUEST, UNSAYABLE) from error
+
+
 def _shown(arguments: Arguments) -> dict[str, Any] | str:
-    size = len(json.dumps(arguments))
+    size = _size(arguments)
     return dict(arguments) if size <= 2048 else f"{size} bytes"

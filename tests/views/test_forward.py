@@ -310,3 +310,14 @@ async def test_a_refused_call_is_recorded_with_its_size(house: House) -> None:
     under(house, replace(POLICY, tools={"add": replace(POLICY.tools["add"], deny="no more")}))
     await house.call(ADD, {"item_id": "tea"})
     assert [(fields["status"], fields["request_size"]) for fields in house.outcomes()] == [(400, 14), (403, 18)]
+
+
+async def test_a_call_that_no_text_can_carry_is_recorded(house: House) -> None:
+    """Who reads messages may take what nests a little deeper than who writes them can say."""
+    deep: Any = "tea"
+    for _ in range(5000):
+        deep = [deep]
+    result = await house.call(ADD, {"item_id": deep})
+    assert (result.is_error, house.calls) == (True, [])
+    assert "nested deeper" in said(result)
+    assert [fields["status"] for fields in house.outcomes()] == [400]
