@@ -13,7 +13,7 @@ from gateway.mcp.encodable import encodable
 from gateway.mcp.ports import Client, Views
 from gateway.mcp.tools import APP_ONLY
 from gateway.model import Caller, Json, Response
-from gateway.views.reading import tool_of
+from gateway.views.reading import tools_of
 from gateway.views.relay import LONGEST_POLL, Event
 
 POLL = "webmcp_poll"
@@ -21,9 +21,6 @@ RESULT = "webmcp_result"
 
 CALLS = "gateway-calls"
 """The header of an answer to a proven view for which calls wait: it need not pause before it polls."""
-
-MOST_LISTED = 200
-"""Tools of one list that are looked at."""
 
 _VIEW = {"type": "string", "description": "The proof of a view that it makes the call itself."}
 
@@ -143,7 +140,7 @@ def _listed(arguments: Arguments) -> Sequence[types.Tool] | None:
         return None
     if not isinstance(given, list):
         raise Refusal(Reason.BAD_REQUEST, "`tools` must be a list.")
-    return [tool for definition in given[:MOST_LISTED] if (tool := tool_of(definition)) is not None]
+    return tools_of(given)
 
 
 def _event(event: Event) -> dict[str, Json]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from mcp import MCPError
 from mcp import types as mcp
@@ -13,9 +13,16 @@ from pydantic import ValidationError
 
 from gateway.mux.text import is_deep
 
+MOST_LISTED: Final = 200
+"""Tools of one list that are looked at."""
 
-def tool_of(definition: object) -> mcp.Tool | None:
-    """The tool that a page defines so; None where that is none."""
+
+def tools_of(definitions: Sequence[object]) -> list[mcp.Tool]:
+    """The tools that a page defines so, without definitions that are none."""
+    return [tool for definition in definitions[:MOST_LISTED] if (tool := _tool(definition)) is not None]
+
+
+def _tool(definition: object) -> mcp.Tool | None:
     try:
         listed = parse_server_result("tools/list", LATEST_HANDSHAKE_VERSION, {"tools": [definition]})
     except ValidationError:

@@ -18,7 +18,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERS
 
 from gateway.model import ViewTool
 from gateway.traces import current
-from gateway.views.reading import result_of, tool_of
+from gateway.views.reading import result_of, tools_of
 
 QUEUE = 256
 """Answers to a page, and words that a call is over, that may wait; a page that asks more often loses its session."""
@@ -117,14 +117,14 @@ class PageSession:
         await self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     async def _list_tools(self) -> list[mcp.Tool]:
-        """The tools of the page, without definitions that are none."""
+        """The tools of the page."""
         tools: list[mcp.Tool] = []
         params: JsonObject = {}
         for _ in range(LIST_PAGES):
             page = await self._ask("tools/list", params)
             if not isinstance(page.get("tools"), list):
                 raise MCPError(mcp.INVALID_REQUEST, "The page's list of tools is none.")
-            tools += [tool for definition in page["tools"] if (tool := tool_of(definition)) is not None]
+            tools += tools_of(page["tools"])
             if not isinstance(page.get("nextCursor"), str):
                 break
             params = {"cursor": page["nextCursor"]}

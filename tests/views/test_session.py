@@ -14,6 +14,7 @@ from mcp import types as mcp
 from gateway.model import ViewTool
 from gateway.traces import arriving
 from gateway.views import session as sessions
+from gateway.views.reading import MOST_LISTED
 from gateway.views.session import PageSession
 from tests.views.pages import JsonObject, text, until
 
@@ -102,6 +103,13 @@ async def test_the_lists_of_a_page_are_followed_and_bounded() -> None:
     async with open_(Page(**{"tools/list": listed})) as page:
         assert page.listed == [["add1", "add2", "add3", "add4", "add5"]]
     assert asked == [{}, *({"cursor": str(number)} for number in (1, 2, 3, 4))]
+
+
+async def test_of_a_long_list_the_first_tools_are_read() -> None:
+    """All others wait while one is: a page may list what fills a body of the bridge, again and again."""
+    many = [{**TOOL, "name": f"add{number}"} for number in range(MOST_LISTED + 50)]
+    async with open_(Page(**{"tools/list": {"tools": many}})) as page:
+        assert page.listed == [[tool["name"] for tool in many[:MOST_LISTED]]]
 
 
 @pytest.mark.parametrize(
