@@ -10,7 +10,8 @@ interface Named {
   url: string;
   /** How it gets in. */
   kind: Kind;
-  begun?: boolean;
+  /** Over when it is in, or failed; absent where it has not begun. */
+  begun?: Promise<unknown>;
 }
 
 /** By element and attribute that names files, how these get in. */
@@ -42,6 +43,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
   /** Those that have what they name, or name nothing of the backend any more. */
   const filled = new WeakSet<Element>();
   const sheets = new WeakMap<Element, HTMLStyleElement>();
+  let queue: Promise<unknown> = Promise.resolve();
 
   const held = (element: Element, attribute: string): string | undefined => named.get(element)?.[attribute]?.url;
 
@@ -84,8 +86,9 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
   /** Begins to load what `element` names. */
   function begin(element: Element, attribute: string, what: Named): void {
     if (what.begun) return;
-    what.begun = true;
     const { url, kind } = what;
+    /** Scripts that are not `async` run one after the other. */
+    const turn = (element as HTMLScriptElement).async === false && queue;
     const over = (): boolean => named.get(element)?.[attribute] !== what;
 
     async function fill(): Promise<void> {
@@ -99,6 +102,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
         // Neither scripts nor sheets may be `data:` URLs there; inline ones may.
         value = await files.text(url, element as HTMLScriptElement, kind === "ahead");
         if (kind === "sheet") value = (await files.styled(value, resolve(url))) ?? value;
+        await turn;
       }
       if (over()) return;
       if (/data|set/.test(kind)) {
@@ -109,11 +113,13 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
       element.dispatchEvent(new Event("load"));
     }
 
-    fill().catch(() => {
+    what.begun = fill().catch(() => {
       if (over()) return;
+      filled.add(element);
       sheets.get(element)?.remove();
       element.dispatchEvent(new Event("error"));
     });
+    if (turn) queue = what.begun.then(() => turn);
   }
 
   /** Takes what `element` names into our hands; false where the browser can load it. */
@@ -151,13 +157,10 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
       else begin(element, attribute, before);
     }
     follow(element);
-    const own = element instanceof HTMLStyleElement;
-    const read = (): string => (own ? element.textContent : getAttribute.call(element, "style")) ?? "";
-    const css = read();
-    void files.styled(css)?.then((filled) => {
-      if (read() !== css) return;
-      if (own) element.textContent = filled;
-      else setAttribute.call(element, "style", filled);
+    const style = element.localName === "style" ? element : element.getAttributeNode("style");
+    const css = style?.textContent;
+    void files.styled(css ?? "")?.then((filled) => {
+      if (style!.textContent === css) style!.textContent = filled;
     });
   }
 
@@ -166,7 +169,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     forget(element, attribute);
     native();
   };
-  /** `make` is told the element, the attribute, what does as the browser does, and the last argument. */
+  /** `make` is told the element, the attribute, what does as the browser does, and the value. */
   type Make = (element: Element, attribute: string, native: () => unknown, value: unknown) => unknown;
   const methods: { [method: string]: Make } = {
     setAttribute: (element, attribute, native, value) => set(element, attribute, value, native),
@@ -181,7 +184,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
       prototype[name] = function (this: Element, ...given) {
         const [first, second] = given.map(String) as [string, string];
         const attribute = name === method ? first.toLowerCase() : (/xlink/.test(first) ? "xlink:" : "") + second.replace(/.*:/, "");
-        return make(this, attribute, () => native.apply(this, given), given.at(-1));
+        return make(this, attribute, () => native.apply(this, given), given[name === method ? 1 : 2]);
       };
     }
   }
@@ -190,29 +193,33 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     else if (!this.hasAttribute(name)) this.setAttribute(name, "");
     return !!force;
   };
-  for (const [name, attribute] of PLACES) {
-    const owner = Object.getPrototypeOf(document.createElement(name)) as object;
-    const native = Object.getOwnPropertyDescriptor(owner, attribute);
-    if (!native?.set || !native.get) continue;
-    const { get, set: write } = native;
-    Object.defineProperty(owner, attribute, {
+  /** `read` is told the element and the browser's own getter. */
+  function define(owner: object, property: string, read: (element: Element, get: () => unknown) => unknown): void {
+    const { get, set: write, ...native } = Object.getOwnPropertyDescriptor(owner, property) ?? {};
+    if (!get) return;
+    Object.defineProperty(owner, property, {
       ...native,
       get(this: Element) {
-        const url = held(this, attribute);
-        return url === undefined ? get.call(this) : /set|back/.test(attribute) ? url : resolve(url);
+        return read(this, () => get.call(this));
       },
-      set(this: Element, value) {
-        set(this, attribute, value, () => write.call(this, value));
+      set(this: Element, value: unknown) {
+        if (write) set(this, property, value, () => write.call(this, value));
       },
     });
   }
-  const { get } = Object.getOwnPropertyDescriptor(HTMLLinkElement.prototype, "sheet")!;
-  Object.defineProperty(HTMLLinkElement.prototype, "sheet", {
-    configurable: true,
-    get(this: HTMLLinkElement) {
-      return sheets.get(this)?.sheet ?? get!.call(this);
-    },
-  });
+  for (const [name, attribute] of PLACES) {
+    define(Object.getPrototypeOf(document.createElement(name)) as object, attribute, (element, get) => {
+      const url = held(element, attribute);
+      return url === undefined ? get() : /set|back/.test(attribute) ? url : resolve(url);
+    });
+  }
+  define(HTMLLinkElement.prototype, "sheet", (link, get) => sheets.get(link)?.sheet ?? get());
+  define(Image.prototype, "complete", (picture, get) => (!named.has(picture) || filled.has(picture)) && get());
+  const { decode } = Image.prototype;
+  Image.prototype.decode = async function () {
+    await named.get(this)?.["src"]?.begun;
+    return decode.call(this);
+  };
 
   // The browser could not load what stood there before we had it: that is no error of the page's.
   addEventListener("error", (event) => {
@@ -225,17 +232,15 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
       for (const node of removedNodes as NodeListOf<Element>) {
         sheets.get(node)?.remove();
         // A link that comes back is loaded anew.
-        const { href } = named.get(node) ?? {};
-        if (href) href.begun = false;
+        const href = held(node, "href");
+        if (href) take(node, "href", href);
       }
       for (const node of addedNodes) {
         if (!(node instanceof Element)) {
-          if (target instanceof HTMLStyleElement) adopt(target);
+          adopt(target as Element);
           continue;
         }
-        for (const element of [node, ...node.querySelectorAll(SELECTOR)]) {
-          if (element.matches(SELECTOR)) adopt(element);
-        }
+        [node, ...node.querySelectorAll(SELECTOR)].forEach(adopt);
       }
     }
   });

@@ -85,9 +85,9 @@ export function createFetch({ addresses, calls, offline, Request, blobs, digest,
     explain(answer, request.method, url);
     const refused = reasonOf(answer) === "redirect-denied";
     const redirects = REDIRECTS.includes(answer.status);
-    if (request.redirect === "error" && (redirects || refused)) throw "the answer is a redirect";
+    if (request.redirect === "error" && (redirects || refused)) throw "redirect";
     if (request.redirect === "manual" && redirects) return opaqueRedirect(request.url);
-    if (!(await intact(answer.body ?? new Uint8Array(), request.integrity, digest))) throw "integrity does not match";
+    if (!(await intact(answer.body ?? new Uint8Array(), request.integrity, digest))) throw "integrity";
     return createResponse(answer, addresses.absolute(answer.url || url), request.signal, parts);
   }
 
@@ -96,7 +96,7 @@ export function createFetch({ addresses, calls, offline, Request, blobs, digest,
     const address = addresses.resolve(request.url);
     const blob = readLocal(address, blobs);
     if (blob) return local(request, blob);
-    if (!/^https?:/.test(address)) throw `URL scheme of ${address} is not supported`;
+    if (!/^https?:/.test(address)) throw `not HTTP: ${address}`;
     return remote(request, addresses.wire(address));
   }
 

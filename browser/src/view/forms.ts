@@ -70,8 +70,8 @@ export function watchForms({ fetch, resolve, later, failed }: Ends): void {
     insteadOfDefault(event, later, () => submit(form, null));
   }, true);
   prototype.requestSubmit = function (submitter = null) {
-    if (submitter && !submits(submitter)) throw new TypeError("Not a submit button");
-    if (submitter && submitter.form !== this) throw new DOMException("Not a button of this form", "NotFoundError");
+    if (submitter && !submits(submitter)) throw new TypeError("submitter");
+    if (submitter && submitter.form !== this) throw new DOMException("submitter", "NotFoundError");
     submit(this, submitter);
   };
   prototype.submit = function () {

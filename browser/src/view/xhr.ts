@@ -14,7 +14,7 @@ defineClass(Upload, "XMLHttpRequestUpload");
 const FORBIDDEN = /^(connect|trac[ek])$/i;
 const TYPES = ["", "arraybuffer", "blob", "document", "json", "text"];
 
-function refuse(name: string, why = "Not in this state"): never {
+function refuse(name: string, why?: string): never {
   throw new DOMException(why, name);
 }
 
@@ -93,11 +93,11 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
     }
 
     open(method: string, url: string | URL, async = true) {
-      if (arguments.length < 2) throw new TypeError("2 arguments required");
-      if (FORBIDDEN.test(method)) refuse("SecurityError", `Forbidden: ${method}`);
+      if (arguments.length < 2) throw new TypeError("2 arguments");
+      if (FORBIDDEN.test(method)) refuse("SecurityError", method);
       // The browser's own request says what a method is, and how it is written.
       const known = attempt(() => ({ at: resolve(String(url)), by: new Request("data:,", { method }).method }));
-      if (!known) refuse("SyntaxError", `No request: ${method} ${url}`);
+      if (!known) refuse("SyntaxError", `${method} ${url}`);
       if (!async && (this.#timeout || this.#type)) refuse("InvalidAccessError");
       this.#end();
       this.#url = known.at;
@@ -109,7 +109,7 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
 
     setRequestHeader(name: string, value: string) {
       this.#mustBeOpen();
-      if (!attempt(() => (this.#headers.append(name, value), true))) refuse("SyntaxError", `No header: ${name}`);
+      if (!attempt(() => (this.#headers.append(name, value), true))) refuse("SyntaxError", name);
     }
 
     overrideMimeType(mime: string) {
@@ -127,7 +127,7 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
 
     send(given?: Document | XMLHttpRequestBodyInit | null) {
       this.#mustBeOpen();
-      if (!this.#async) refuse("NetworkError", "It cannot be synchronous");
+      if (!this.#async) refuse("NetworkError", "synchronous");
       let body = /^(GET|HEAD)$/.test(this.#method) ? null : given ?? null;
       if (body instanceof Document) {
         if (!this.#headers.has("content-type")) this.#headers.set("content-type", `${body.contentType};charset=UTF-8`);

@@ -38,6 +38,7 @@ class Backend:
         app.on_response_prepare.append(self.count)
         app.router.add_get("/api/asked", self.tell_asked)
         app.router.add_get("/api/sheet.css", self.sheet)
+        app.router.add_get("/api/named.{kind}", self.named)
         app.router.add_route("*", "/api/echo", self.echo)
         app.router.add_route("*", "/api/echo/{rest}", self.echo)
         app.router.add_route("*", "/api/status/{status}", self.status)
@@ -75,6 +76,13 @@ class Backend:
         """The sheet that it is given; without one it imports itself."""
         css = request.query.get("css", '@import "sheet.css?circle"; #a { color: green }')
         return web.Response(text=css, content_type="text/css")
+
+    async def named(self, request: web.Request) -> web.Response:
+        """A script that tells its name, or a sheet, after so many milliseconds."""
+        await asyncio.sleep(int(request.query.get("ms", "0")) / 1000)
+        if request.match_info["kind"] == "css":
+            return web.Response(text="#named { color: red }", content_type="text/css")
+        return web.Response(text=f"order.push('{request.query['name']}')", content_type="text/javascript")
 
     async def echo(self, request: web.Request) -> web.Response:
         """What was asked."""

@@ -122,3 +122,43 @@ twin("file: a background by its attribute", async (see) => {
   document.body.removeAttribute("background");
   see(document.body.background, getComputedStyle(document.body).backgroundImage);
 });
+
+const named = (name, values) => Object.assign(document.createElement("script"), { src: `/api/named.js?name=${name}`, ...values });
+
+twin("file: scripts that are not async run in their order", async (see) => {
+  window.order = [];
+  const scripts = [named("first&ms=300", { async: false }), named("second", { async: false }), named("third", { type: "module", async: false }), named("free")];
+  document.head.append(...scripts);
+  await Promise.all(scripts.map(loaded));
+  see(window.order);
+  window.order = [];
+  const broken = named("", { src: "/api/status/404?order", async: false });
+  const after = [named("fourth&ms=300", { async: false }), broken, named("fifth", { async: false })];
+  document.head.append(...after);
+  see(await Promise.all(after.map(loaded)), window.order);
+});
+
+twin("file: a link that is taken out while it loads", async (see) => {
+  const told = [];
+  const link = (name) => linked({ rel: "stylesheet", href: `/api/named.css?name=${name}&ms=200`, onload: () => told.push(name) });
+  const [gone, back] = [link("gone"), link("back")];
+  await new Promise((go) => setTimeout(go, 50));
+  gone.remove();
+  back.remove();
+  await new Promise((go) => setTimeout(go, 1));
+  document.head.append(back);
+  await loaded(back);
+  await new Promise((go) => setTimeout(go, 400));
+  see(told);
+  back.remove();
+});
+
+twin("file: a picture that is awaited at once", async (see) => {
+  const picture = new Image();
+  see(picture.complete);
+  picture.setAttribute("src", alone("/api/pixel.png?decoded"), "old");
+  see(picture.complete, picture.naturalWidth, await failure(picture.decode()), picture.complete, picture.naturalWidth);
+  const broken = new Image();
+  broken.src = "/api/status/404?decoded";
+  see(broken.complete, await failure(broken.decode()), broken.complete);
+});
