@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import cast
@@ -15,7 +16,6 @@ from starlette.types import ASGIApp, Message, Scope
 
 from gateway.backends.slices import Pieces
 from gateway.mcp.identity import User
-from gateway.mcp.spliced import put_in
 
 HOP_BY_HOP = frozenset(
     (b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te", b"trailer",
@@ -24,6 +24,9 @@ HOP_BY_HOP = frozenset(
 """Fields that belong to one connection (RFC 9110, 7.6.1)."""
 
 ENDING = "webmcp-gateway.ending"
+
+LEFT_OUT = "webmcp-gateway.left-out"
+"""What was left out of the messages of an exchange, in pieces, by what stands for it there."""
 
 GRACE = 5.0
 """Seconds that the application has to end after its client is gone."""
@@ -41,6 +44,11 @@ class Ending:
         self._ended.set()
         while self._callbacks:
             self._callbacks.pop()()
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended."""
+        return self._ended.is_set()
 
     async def wait(self) -> None:
         """Until it ends."""
@@ -68,6 +76,15 @@ class Ending:
 def ending_of(request: Request | None) -> Ending:
     """The ending of the exchange that `request` belongs to; one that never comes where there is no request."""
     return cast(Ending, request.scope[ENDING]) if request is not None else Ending()
+
+
+def put_in(scope: Scope, part: bytes) -> list[bytes]:
+    """`part` of an answer in pieces, with what was left out of it."""
+    held: dict[bytes, list[bytes]] | None = scope.get(LEFT_OUT)
+    if held is None:
+        return [part]
+    marks = b"|".join(re.escape(mark) for mark in held)
+    return [piece for said in re.split(b"(%b)" % marks, part) for piece in held.get(said, (said,))]
 
 
 async def serve(app: ASGIApp, request: web.Request, user: User, ending: Ending) -> web.StreamResponse:

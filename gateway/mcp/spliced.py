@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import secrets
 from typing import Any, Final, TypeVar
 
@@ -13,6 +12,7 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from gateway.compact import compact_ascii
+from gateway.mcp.asgi import LEFT_OUT, ending_of, put_in
 from gateway.pieces import gathered, is_large, written
 
 Result = TypeVar("Result")
@@ -20,24 +20,18 @@ Result = TypeVar("Result")
 MARK: Final = f"webmcp-gateway/spliced-{secrets.token_hex(16)}-"
 """What stands for a part that is put in later begins so; nobody outside can say it."""
 
-_KEY: Final = "webmcp-gateway.spliced"
-
 
 async def spliced(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """The SDK's outermost middleware: leaves the large members of a result out, and has them written in a thread."""
+    """The SDK's outermost middleware: leaves the large members of a result out, and has them written in a thread.
+
+    Not where the connection is gone: a session's client that takes its stream up hears the result on another one, which
+    knows nothing of what was left out here.
+    """
     result = await call_next(ctx)
     if ctx.request is None or ctx.request_id is None or not isinstance(result, dict) or not is_large(result):
         return result
-    return await asyncio.to_thread(_without_large, result, ctx.request.scope)
-
-
-def put_in(scope: Scope, part: bytes) -> list[bytes]:
-    """`part` of an answer in pieces, with what was left out of it."""
-    held: dict[bytes, list[bytes]] | None = scope.get(_KEY)
-    if held is None:
-        return [part]
-    marks = b"|".join(re.escape(mark) for mark in held)
-    return [piece for said in re.split(b"(%b)" % marks, part) for piece in held.get(said, (said,))]
+    light = await asyncio.to_thread(_without_large, result, ctx.request.scope)
+    return result if ending_of(ctx.request).ended else light
 
 
 async def lightened(result: Result, request: Request | None) -> Result | types.CallToolResult:
@@ -76,5 +70,5 @@ def _left_out(value: object, scope: Scope) -> object:
         pieces = [piece for part in gathered(written(value)) for piece in put_in(scope, part)]
     except (ValueError, TypeError, RecursionError):
         return value
-    scope.setdefault(_KEY, {})[compact_ascii(made).encode()] = pieces
+    scope.setdefault(LEFT_OUT, {})[compact_ascii(made).encode()] = pieces
     return made

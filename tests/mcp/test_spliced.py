@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from starlette.types import Scope
 
 from gateway.contract import result as content
 from gateway.mcp import asgi
-from gateway.mcp.spliced import put_in
+from gateway.mcp.asgi import put_in
 from gateway.mcp.upstreams.decode import THINGS
 from gateway.model import Response
 from gateway.pieces import SIZE
@@ -23,6 +24,7 @@ from tests.interop.test_hostile_http import Hostile, answer, behind
 from tests.mcp import fakes
 from tests.mcp.fakes import ADD, LOCAL, MODES, Mount
 from tests.mcp.test_messages import ACCEPT, META, MODERN, fetching, opened, said
+from tests.mcp.test_resume import event
 
 LARGE = 'aé"\n\x7f' * 200_000
 RESULTS: dict[str, dict[str, Any]] = {
@@ -83,6 +85,40 @@ async def test_a_large_result_of_an_upstream(
     }
     assert result.get("_meta", {}).get("x") == RESULTS[kind].get("_meta", {}).get("x")
     assert 0 < max(by_the_sdk) < MOST
+
+
+@pytest.mark.parametrize("mount", ["/bad", ""])
+async def test_a_large_result_on_a_stream_that_was_taken_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mount: str
+) -> None:
+    """It comes on another connection than the call did."""
+    held, go = asyncio.Event(), asyncio.Event()
+
+    async def large(_: Hostile, __: web.Request, id: Any) -> web.StreamResponse:
+        held.set()
+        await go.wait()
+        return answer(id, RESULTS["text"])
+
+    monkeypatch.setitem(test_hostile_http.WAYS, "large", large)
+    call = {"jsonrpc": "2.0", "id": 5, "method": "tools/call"}
+    name = "ok" if mount else "bad_ok"
+    async with (
+        behind(tmp_path, "large") as (mcp, _, __),
+        asyncio.timeout(60),
+        aiohttp.ClientSession(read_bufsize=2**22) as http,
+    ):
+        await asked(http, mcp + mount, "legacy", "tools/list", {})
+        fields = await opened(http, mcp + mount, more=ACCEPT)
+        async with aiohttp.ClientSession() as breaking:
+            broken = await breaking.post(mcp + mount, json={**call, "params": {"name": name}}, headers=fields)
+            first = await event(broken)
+            await held.wait()
+            broken.close()
+        async with http.get(mcp + mount, headers={**fields, "last-event-id": first["id"]}) as stream:
+            go.set()
+            while not (found := json.loads((await event(stream)).get("data") or "{}")):
+                pass
+    assert found["result"]["content"] == RESULTS["text"]["content"]
 
 
 @pytest.mark.parametrize("mode", MODES)
