@@ -145,12 +145,13 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
   }
 
   /** What the parser or the page has written already. */
-  function adopt(element: Element): void {
+  function adopt(element: Element, failed = false): void {
     for (const [name, attribute] of PLACES) {
       if (name !== element.localName) continue;
       const before = named.get(element)?.[attribute];
       const value = getAttribute.call(element, attribute);
-      if (value !== null && value !== before?.url && take(element, attribute, value)) continue;
+      // Of scripts that parsers made, browsers begin some, and fail with them; others, as those of innerHTML, never run.
+      if ((before || failed || name !== "script") && value !== null && value !== before?.url && take(element, attribute, value)) continue;
       if (!before) continue;
       // A link that becomes another's, such as one that was loaded ahead.
       if (before.kind !== kindOf(element, attribute)) take(element, attribute, before.url);
@@ -224,7 +225,9 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
   // The browser could not load what stood there before we had it: that is no error of the page's.
   addEventListener("error", (event) => {
     const { target, isTrusted } = event;
-    if (isTrusted && target instanceof Element && named.has(target) && !filled.has(target)) event.stopImmediatePropagation();
+    if (!isTrusted || !(target instanceof Element)) return;
+    adopt(target, true);
+    if (named.has(target) && !filled.has(target)) event.stopImmediatePropagation();
   }, true);
   const observer = new MutationObserver((records) => {
     for (const { type, target, addedNodes, removedNodes } of records) {
@@ -240,7 +243,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
           adopt(target as Element);
           continue;
         }
-        [node, ...node.querySelectorAll(SELECTOR)].forEach(adopt);
+        [node, ...node.querySelectorAll(SELECTOR)].forEach((one) => adopt(one));
       }
     }
   });

@@ -162,3 +162,19 @@ twin("file: a picture that is awaited at once", async (see) => {
   broken.src = "/api/status/404?decoded";
   see(broken.complete, await failure(broken.decode()), broken.complete);
 });
+
+twin("file: scripts that parsers made", async (see) => {
+  window.order = [];
+  const stage = document.getElementById("stage");
+  const script = (name) => `<script src="/api/named.js?name=${name}"></script>`;
+  stage.innerHTML = script("inner");
+  const template = document.createElement("template");
+  template.innerHTML = script("template");
+  stage.append(template.content.cloneNode(true));
+  stage.insertAdjacentHTML("beforeend", script("adjacent"));
+  stage.append(document.createRange().createContextualFragment(script("fragment")));
+  const ran = loaded(stage.lastChild);
+  const written = named("written", {});
+  stage.append(written);
+  see(await Promise.all([ran, loaded(written)]), window.order.sort());
+});
