@@ -302,7 +302,7 @@ class _Connection:
             if frame.channel is Channel.UI:
                 message, beside = self._beside(message)
         except MuxError as error:
-            await self._refuse(frame, error)
+            await self._refuse(seat.view, frame, error)
             return
         if frame.channel is Channel.UI:
             await seat.peer.receive(message, beside)
@@ -336,12 +336,15 @@ class _Connection:
             raise MuxError("unknown-body", "the message names bytes that were not put")
         return message, Beside(Handed(content), lambda: bodies.release(id))
 
-    async def _refuse(self, frame: mux.Message, error: MuxError) -> None:
-        """A message whose body cannot be had fails alone."""
+    async def _refuse(self, view: View, frame: mux.Message, error: MuxError) -> None:
+        """A message whose body cannot be had fails alone: it is refused, or the call fails that it answers."""
         id = frame.message.get("id")
-        if "method" in frame.message and id is not None:
-            failure: dict[str, Json] = {"code": INVALID_PARAMS, "message": f"{error.code}: {error.detail}"}
-            answer: dict[str, Json] = {"jsonrpc": "2.0", "id": id, "error": failure}
+        failure: dict[str, Json] = {"code": INVALID_PARAMS, "message": f"{error.code}: {error.detail}"}
+        answer: dict[str, Json] = {"jsonrpc": "2.0", "id": id, "error": failure}
+        if "method" not in frame.message:
+            if frame.channel is Channel.WEBMCP and view.session is not None:
+                view.session.receive(answer)
+        elif id is not None:
             await self._say(mux.Message(frame.view, frame.channel, answer))
 
     async def _close(self, id: str) -> None:

@@ -124,3 +124,15 @@ async def test_a_pages_answer_is_heard_while_its_own_answers_wait(slow: Slow) ->
         await slow.say(Channel.WEBMCP, id=call["id"], result={"content": []})
         assert not (await calling).is_error
     assert slow.ui == []
+
+
+async def test_an_answer_whose_body_is_not_there_fails_the_call(slow: Slow) -> None:
+    """The model hears of it at once, and not when the time of its call is over."""
+    async with Client(f"{slow.world.url}/mcp", mode="2026-07-28") as client:
+        calling = asyncio.create_task(client.call_tool("cart_ping", {}))
+        call = await slow.webmcp()
+        await slow.say(Channel.WEBMCP, id=call["id"], result={"$body": "A" * 22})
+        async with asyncio.timeout(10):
+            answer = await calling
+    assert answer.is_error
+    assert "unknown-body" in str(answer.content)
