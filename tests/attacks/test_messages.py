@@ -127,5 +127,7 @@ async def test_a_frame_names_a_view_of_another_connection(attacked_world: Attack
         }
         await other.socket.send_str(frames[name])
         received = await other.socket.receive(timeout=WAIT)
+        while '"channel":"webmcp"' in str(received.data):  # what the gateway asks of the page of its own accord
+            received = await other.socket.receive(timeout=WAIT)
         assert "error" in str(received.data) or not isinstance(received.data, str)
         assert (await one.ask(HEALTHY)).status == 200
