@@ -144,7 +144,8 @@ class Filler:
     async def _pause(self, seconds: float) -> bool:
         """Wait so long; True where somebody asks before."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._asked.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._asked.wait()
         return self._asked.is_set()
 
     async def _copy(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -72,6 +73,9 @@ class Database:
                 if opening.sync_connection is not None:
                     await whole(opening.close())
         except (SQLAlchemyError, TimeoutError) as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # who is told of an error instead would try again, and go on
+                raise asyncio.CancelledError from error
             raise OSError(f"the database cannot be used: {first_line(error)}") from error
 
     async def reconnect(self) -> None:

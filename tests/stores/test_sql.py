@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.errors import StartError
 from gateway.model import AuditRecord, Json
@@ -339,3 +341,30 @@ async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.01)
+
+
+async def test_who_is_cancelled_while_the_database_fails_is_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error instead would be taken for an outage, and waited out: the gateway would never end."""
+    close = AsyncConnection.close
+
+    async def failing(connection: AsyncConnection) -> None:
+        await close(connection)
+        raise SQLAlchemyError("disk full")
+
+    reached = asyncio.Event()
+
+    async def held(database: Database) -> None:
+        async with database.connect():
+            reached.set()
+            await asyncio.Event().wait()
+
+    async with Database(f"sqlite:///{tmp_path / 'a.db'}") as database:
+        task = asyncio.create_task(held(database))
+        await reached.wait()
+        monkeypatch.setattr(AsyncConnection, "close", failing)
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled()
+        monkeypatch.undo()
