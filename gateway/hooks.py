@@ -144,11 +144,16 @@ async def _call(implementation: pluggy.HookImpl, timeout: float | None = TIMEOUT
     try:
         answer = implementation.function(**taken)
         if inspect.isawaitable(answer):
-            answer = await asyncio.wait_for(answer, timeout)
+            async with asyncio.timeout(timeout):
+                answer = await answer
     except Exception as error:  # a plugin is foreign code: whatever it raises refuses
         hook = implementation.function.__name__
         log.exception("plugin %s failed in %s", implementation.plugin_name, hook)
         raise PluginFailed(f"plugin {_named(implementation)} failed in {hook}") from error
+    finally:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():  # who is cancelled ends, whatever a plugin made of it
+            raise asyncio.CancelledError
     return answer
 
 

@@ -86,7 +86,8 @@ class Reloader:
         self._say()
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._asked.wait(), LOOK)
+                async with asyncio.timeout(LOOK):
+                    await self._asked.wait()
             if self._reread is None:
                 self._asked.clear()
                 self._say()

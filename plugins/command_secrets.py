@@ -61,11 +61,12 @@ async def printed(command: Sequence[str]) -> str:
     """The first line that `command` prints. Raises OSError where it fails, without its words."""
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     try:
-        output, _ = await asyncio.wait_for(process.communicate(), SECONDS)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        raise
+        async with asyncio.timeout(SECONDS):
+            output, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
     lines = output.decode().splitlines()
     if process.returncode or not lines or not lines[0]:
         raise OSError(f"{command[0]} ended with exit code {process.returncode}")

@@ -1,5 +1,6 @@
 """Plugins are loaded by name, called in order and awaited; any failure refuses."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from gateway.errors import Reason, Refusal, StartError
 from gateway.hooks import Hooks
 from gateway.model import LOCAL, AuditRecord, BodyType, Caller, CanonicalRequest, Door, Initiator
+from tests.exchange.house import ends_when_cancelled
 
 REQUEST = CanonicalRequest("POST", "/api/cart", "", (), b"{}", BodyType.JSON, "shop")
 CALLER = Caller(LOCAL, "cart", Door.BRIDGE, Initiator.PAGE, "no-gesture")
@@ -74,3 +76,38 @@ def test_a_backend_type_registered_twice_stops_the_start(tmp_path: Path) -> None
     names = [plugin(tmp_path, "a.py", body), plugin(tmp_path, "b.py", body)]
     with pytest.raises(StartError, match="registered twice"):
         Hooks(names, tmp_path).backend_types()
+
+
+ANSWERS_SOON = """
+import asyncio
+
+@hookimpl
+async def check_request(request): await asyncio.sleep(0)
+"""
+
+KEEPS_IT_TO_ITSELF = """
+import asyncio
+
+@hookimpl
+async def check_request(request):
+    try: await asyncio.sleep(60)
+    except asyncio.CancelledError: END
+"""
+
+
+@pytest.mark.parametrize("end", ["pass", "raise OSError('cleaning up')"])
+async def test_who_is_cancelled_in_a_plugin_ends(tmp_path: Path, end: str) -> None:
+    """Whatever the plugin makes of it: a gateway that stops cancels each request once."""
+    hooks = Hooks([plugin(tmp_path, "keeps.py", KEEPS_IT_TO_ITSELF.replace("END", end))], tmp_path)
+    asked = asyncio.create_task(hooks.check_request(REQUEST, CALLER))
+    await asyncio.sleep(0)
+    asked.cancel()
+    await asyncio.wait({asked})
+    assert asked.cancelled()
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_who_is_cancelled_as_a_plugin_answers_ends(tmp_path: Path, turns: int) -> None:
+    """In each turn of the loop until it has answered."""
+    hooks = Hooks([plugin(tmp_path, "soon.py", ANSWERS_SOON)], tmp_path)
+    await ends_when_cancelled(hooks.check_request(REQUEST, CALLER), lambda: None, turns)

@@ -106,7 +106,8 @@ class Events:
             for what in changes.take():
                 await stream.write(_event(what, json.dumps(self._whole(what, changes.principal))))
             try:
-                await asyncio.wait_for(changes.wake.wait(), HEARTBEAT)
+                async with asyncio.timeout(HEARTBEAT):
+                    await changes.wake.wait()
             except TimeoutError:
                 self._approvals.sweep()
                 await stream.write(b": alive\n\n")

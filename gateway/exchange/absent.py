@@ -34,7 +34,8 @@ class Need:
         if left <= 0:
             return False
         with suppress(TimeoutError):
-            await asyncio.wait_for(self.news.wait(), min(LOOK, left))
+            async with asyncio.timeout(min(LOOK, left)):
+                await self.news.wait()
         self.news.clear()
         return True
 

@@ -191,7 +191,8 @@ class Approvals:
             if parked.state is State.OPEN:
                 with suppress(TimeoutError):
                     left = min(parked.question.expires - self._clock(), parked.expires - self._steady())
-                    await asyncio.wait_for(parked.changed.wait(), max(0.0, min(seconds, left)))
+                    async with asyncio.timeout(min(seconds, left)):
+                        await parked.changed.wait()
         finally:
             parked.holding -= 1
             parked.asked = self._steady()

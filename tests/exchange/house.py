@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -208,3 +208,16 @@ def obliged(policy: Policy, **obligations: Any) -> Policy:
 def reason(response: Response) -> str | None:
     """Why the gateway answered itself."""
     return response.header("gateway-reason")
+
+
+async def ends_when_cancelled(waits: Coroutine[Any, Any, object], come: Callable[[], object], turns: int) -> None:
+    """What waits ends as cancelled, also if that comes so many turns of the loop after what it waited for."""
+    waiting = asyncio.create_task(waits)
+    await asyncio.sleep(0)
+    come()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    done = waiting.done()
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    assert waiting.cancelled() is not done

@@ -11,6 +11,7 @@ from gateway.exchange.approve import KEPT, PER_VIEW, SHOWN, SILENCE, Approvals, 
 from gateway.exchange.grants import Grants
 from gateway.model import LOCAL, Caller, Door, Initiator
 from tests.clock import Clock
+from tests.exchange.house import ends_when_cancelled
 
 CALLER = Caller(LOCAL, "cart", Door.BRIDGE, Initiator.MODEL, "model-call", view="v1", proven=True)
 ASK = Ask("Remove tea from the cart?", "DELETE", "/api/cart/tea", "digest", "sha256:1")
@@ -123,6 +124,15 @@ async def test_waiting_counts_as_asking(approvals: Approvals, clock: Clock) -> N
         clock.now += SILENCE + 1
         assert approvals.answer(call.question.id, True, "ann") is State.APPROVED
     assert (await waiting).state is State.APPROVED
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_who_waits_and_is_cancelled_ends_also_as_the_answer_comes(approvals: Approvals, turns: int) -> None:
+    """A gateway that stops cancels it once."""
+    call = parked(approvals)
+    await ends_when_cancelled(
+        approvals.wait(call.question.id, CALLER, 60), lambda: approvals.answer(call.question.id, True, "ann"), turns
+    )
 
 
 def test_a_question_expires(approvals: Approvals, clock: Clock) -> None:

@@ -1,10 +1,13 @@
 """The first-party plugins, loaded as a configuration would, in a whole gateway."""
 
+import asyncio
 import logging
+import os
 from pathlib import Path
 
 import pytest
 
+from gateway.hooks import Hooks
 from tests.resource import resource
 from tests.world import World, running
 
@@ -94,3 +97,16 @@ routes:
             assert (broken.status, broken.headers["gateway-reason"]) == (502, "credential-failed")
     assert [fields.get("authorization") for fields in behind.seen] == ["Bearer a-token-of-a-command", None]
     assert behind.seen[1]["x-api-key"] == "a-key-of-a-command"
+
+
+async def test_a_command_ends_with_who_waits_for_it(tmp_path: Path) -> None:
+    """It would run on for nobody."""
+    hooks, said = Hooks([str(PLUGINS / "command_secrets.py")], tmp_path), tmp_path / "said"
+    command = f"command:sh -c 'echo $$ > {said}.new; mv {said}.new {said}; exec sleep 600'"
+    asked = asyncio.create_task(hooks.resolve_secret(command, "gateway.yaml"))
+    while not said.exists():
+        await asyncio.sleep(0.01)
+    asked.cancel()
+    await asyncio.wait({asked})
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(said.read_text()), 0)

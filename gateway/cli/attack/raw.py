@@ -90,7 +90,8 @@ class Wire(asyncio.Protocol):
                 while not self.closed:
                     self.changed.clear()
                     try:
-                        await asyncio.wait_for(self.changed.wait(), QUIET)
+                        async with asyncio.timeout(QUIET):
+                            await self.changed.wait()
                     except TimeoutError:
                         if len(self.statuses) >= wanted:
                             return
