@@ -38,6 +38,7 @@ class Challenges:
         """The refusal; `mount` is as in `resources`."""
         code = "unidentified" if error.status == 401 else error.error.replace("_", "-") or "unidentified"
         headers = {"www-authenticate": self._challenge(error, mount)} if error.status in (401, 403) else {}
+        headers |= {"retry-after": "1"} if error.status == 429 else {}
         return refused(error.status, code, error.detail, headers)
 
     def _challenge(self, error: Unidentified, mount: str | None) -> str:

@@ -16,6 +16,7 @@ from gateway.callers.people import as_client, is_open, on_console, on_site, prox
 from gateway.callers.proxies import Address, address_of, client_of, is_here, within
 from gateway.doors.access import Access, Site
 from gateway.doors.asked import Asked
+from gateway.doors.guesses import Guess, Guesses
 from gateway.doors.recent import Recent
 from gateway.doors.session_cookies import SessionCookies
 from gateway.errors import Unidentified
@@ -33,8 +34,11 @@ LONGEST = 16 * 1024
 class TokenIssuer(Protocol):
     """Takes the access tokens of one issuer: `gateway.doors.issuers.Issuer`."""
 
-    async def principal(self, token: str, resources: frozenset[str]) -> Principal | None:
-        """Who calls with it at one of `resources`; None where it is not this issuer's. Raises `Unidentified`."""
+    async def principal(self, token: str, resources: frozenset[str], may_ask: Callable[[], bool]) -> Principal | None:
+        """Who calls with it at one of `resources`; None where it is not this issuer's. Raises `Unidentified`.
+
+        Asks elsewhere about this very token only where it `may_ask`.
+        """
         ...
 
 
@@ -72,6 +76,7 @@ class Identify:
         self._clock = clock
         self._open = is_open(methods)
         self._recent: Recent[tuple[str, bytes], Principal] = Recent()
+        self._guesses = Guesses()
 
     async def principal(self, request: web.Request, place: Place) -> Principal:
         """Who calls. Raises `Unidentified`, and OSError while the database is down."""
@@ -85,10 +90,14 @@ class Identify:
         """The same where no login of a browser counts."""
         peer = address_of(request.remote)
         bearer = _bearer(request) if not self._open else None
+        guess = Guess(self._guesses, lambda: self.client(request))
         for method in self._methods:
-            found = await self._of(method, request, place, peer, bearer)
+            found = await self._of(method, request, place, peer, bearer, guess)
             if found is not None:
+                guess.right()
                 return as_client(found) if place.access is Access.MCP else found
+        if guess.refused:
+            raise Unidentified("Too many tokens come from here that are nobody's.", "rate_limited", status=429)
         if bearer is not None:
             raise Unidentified("No issuer that this gateway trusts has made this token.")
         raise Unidentified("This gateway wants to know who calls.", error="")
@@ -128,7 +137,7 @@ class Identify:
         return known
 
     async def _of(
-        self, method: Method, request: Asked, place: Place, peer: Address | None, bearer: str | None
+        self, method: Method, request: Asked, place: Place, peer: Address | None, bearer: str | None, guess: Guess
     ) -> Principal | None:
         match method:
             case NoAuth():
@@ -139,7 +148,8 @@ class Identify:
             case TokenAuth():
                 return await self._of_token(bearer) if bearer and bearer.startswith(own.PREFIX) else None
             case OAuth():
-                return await self._issuers[method].principal(bearer, place.resources) if bearer else None
+                asked = self._issuers[method]
+                return await asked.principal(bearer, place.resources, guess.may_ask) if bearer else None
 
     def _shows_login(self, request: Asked, place: Place) -> bool:
         """Whether there is the cookie of a login that has ended: what is shown and wrong is not nothing shown."""

@@ -98,15 +98,17 @@ class Issuer:
         self._bad: Recent[bytes, bool] = Recent(clock=steady)
         self._opaque: Recent[str, tuple[Secret, frozenset[str]]] = Recent(clock=steady)
 
-    async def principal(self, token: str, resources: frozenset[str]) -> Principal | None:
+    async def principal(
+        self, token: str, resources: frozenset[str], may_ask: Callable[[], bool] = lambda: True
+    ) -> Principal | None:
         """Who calls with an access token at one of `resources`; None for one that is not this issuer's.
 
-        Raises `Unidentified`.
+        Of what only the issuer can read it `may_ask`, or not now. Raises `Unidentified`.
         """
         key = _key(token)
         known = self._good.get((key, resources))
         if known is None:
-            claims = await self._claims(token, key)
+            claims = await self._claims(token, key, may_ask)
             if claims is None:
                 return None
             known = of_access_token(self._spec, self._roles, claims, resources, self._clock())
@@ -163,7 +165,7 @@ class Issuer:
         more = await drive(server.userinfo(found.userinfo, tokens.access_token, who.subject), self._backend)
         return person(self._spec, {**more, **claims}, who.subject), Secret(tokens.id_token)
 
-    async def _claims(self, token: str, key: bytes) -> dict[str, Json] | None:
+    async def _claims(self, token: str, key: bytes, may_ask: Callable[[], bool]) -> dict[str, Json] | None:
         unverified = _signed(token)
         if unverified is not None:
             if unverified.claims["iss"] != self._spec.issuer:
@@ -171,7 +173,7 @@ class Issuer:
             if str(unverified.header.get("typ", "jwt")).lower() not in TYPES:
                 raise Unidentified("This is a token for something else.")
             return await self._verified(unverified)
-        if not self._spec.introspection or self._bad.get(key):
+        if not self._spec.introspection or self._bad.get(key) or not may_ask():
             return None
         found = await self._metadata.get()
         claims = await drive(server.introspection(self._spec, found, token), self._backend)

@@ -19,10 +19,11 @@ from gateway.backends.http import HttpBackend
 from gateway.callers import freshness
 from gateway.callers.freshness import SURPRISES
 from gateway.callers.nouns import ALGORITHMS, OAuth, Roles
+from gateway.doors import guesses
 from gateway.doors.issuers import Issuer as Taker
 from gateway.errors import Unidentified
 from gateway.model import Secret
-from gateway.policy import Network, parse_network
+from gateway.policy import Network, Rate, parse_network
 from tests.callers.doors import Knock, answer, knocks, mcp_call, statuses
 from tests.callers.issuer import Issuer, issuer
 from tests.leaks.marks import MARK
@@ -231,6 +232,39 @@ async def test_opaque_tokens_are_introspected(evil: Issuer) -> None:
         "unknown": None,
     }
     assert evil.asked["/introspect"] == 8
+
+
+async def test_wrong_tokens_make_the_gateway_ask_so_often_for_an_address(
+    tmp_path: Path, evil: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At all doors together. What is remembered or signed goes on there, and other addresses have theirs."""
+    monkeypatch.setattr(guesses, "WRONG", Rate(5, 3600.0))
+    extra = AUTH.replace("client_id", "introspection: true, client_id").format(issuer=evil.url)
+    here, there = {"x-forwarded-for": "2001:db8::1"}, {"x-forwarded-for": "2001:db8:0:1::1"}
+    async with running(tmp_path, extra=extra) as world:
+        file = tmp_path / "gateway.yaml"
+        file.write_text(
+            file.read_text("utf-8").replace("listen:", "trusted_proxies: [127.0.0.1]\n  listen:", 1), "utf-8"
+        )
+        await world.gateway.stop()
+        await world.start_gateway()
+        for number in range(20):
+            claims = evil.claims(world.url, scope="mcp:use", sub=f"person-{number}")
+            evil.introspected[f"good-{number}"] = {**claims, "active": True}
+            assert (await answer(mcp_call(f"{world.url}/mcp"), {**here, **bearer(f"good-{number}")}))[0] == 200
+        calls = [mcp_call(f"{world.url}/mcp") for _ in range(20)]
+        shown = [{"x-forwarded-for": f"2001:db8::{number}", **bearer(f"wrong-{number}")} for number in range(20)]
+        found = await asyncio.gather(*(answer(call, headers) for call, headers in zip(calls, shown, strict=True)))
+        assert sorted(status for status, _, _ in found) == [401] * 5 + [429] * 15
+        assert {headers.get("Retry-After") for status, headers, _ in found if status == 429} == {"1"}
+        assert set((await statuses(world, {**here, **bearer("another")})).values()) == {429}
+        assert evil.asked["/introspect"] == 20 + 5
+        known = [bearer("good-1"), bearer(evil.sign(evil.claims(world.url, scope="mcp:use")))]
+        for headers in known:
+            assert (await answer(calls[0], {**here, **headers}))[0] == 200
+        evil.introspected["late"] = evil.introspected["good-1"]
+        assert (await answer(calls[0], {**here, **bearer("late")}))[0] == 429
+        assert (await answer(calls[0], {**there, **bearer("late")}))[0] == 200
 
 
 def oauth(evil: Issuer, **more: Any) -> OAuth:
