@@ -200,6 +200,25 @@ async def test_tasks_are_not_carried_and_said_so(tmp_path: Path, upstream: str) 
         assert not any("task" in one for one in arrived)
 
 
+@pytest.mark.parametrize("mount", ["", "/up"])
+async def test_log_messages_pass_beside_a_stream_of_changes(tmp_path: Path, mount: str) -> None:
+    """On one connection with an upstream of 2026-07-28, where nothing says of which call a message is."""
+    heard: list[Any] = []
+
+    async def log(params: types.LoggingMessageNotificationParams) -> None:
+        heard.append(params.data)
+
+    async with (
+        over_websocket(Probe().server) as url,
+        gateway(tmp_path, f'up: {{websocket: "{url}", network: private}}') as mcp,
+        Client(mcp + mount, mode="2026-07-28", logging_callback=log, log_level="info") as one,
+        one.listen(tools_list_changed=True),
+    ):
+        await one.list_tools()
+        await one.call_tool("tells" if mount else "up_tells")
+    assert heard == ["told"]
+
+
 async def test_sessions_of_one_upstream_hear_as_much_as_each_wants(tmp_path: Path) -> None:
     """One that wants little takes nothing from one that wants all."""
     everything = Everything()

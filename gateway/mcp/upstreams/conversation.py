@@ -300,8 +300,8 @@ class Conversation:
             call.told.put_nowait((method, params))
 
     def _only(self) -> Call | None:
-        """The newest call, where all that are in flight are of one client."""
-        calls = [call for call in self._calls.values() if call.asker is not None]
+        """The newest call, where all that are in flight are of one client; a stream of changes is no call of any."""
+        calls = [call for call in self._calls.values() if call.asker is not None and call.patience is not None]
         return calls[-1] if len({call.asker.who for call in calls if call.asker is not None}) == 1 else None
 
     def _unwanted(self) -> None:
