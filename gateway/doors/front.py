@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol, TypeAlias, cast
 
 from aiohttp import web
 from aiohttp.abc import AbstractAccessLogger
 from multidict import CIMultiDict
 
 from gateway.backends.alarms import Alarms
+from gateway.backends.arrival import Arrival
 from gateway.doors.answering import Answering
 from gateway.doors.asked import Asked
 from gateway.doors.heads import BEGINNING, LONGEST_HEAD, Head, read_head
@@ -78,6 +79,10 @@ class Sent:
     """When it is to be asked again who sends it, on the monotonic clock."""
 
 
+Begun: TypeAlias = tuple[Fast[Any], Traced, Sent, bytes, int]
+"""A request that goes the short way: the path, what it calls, its head, what arrived, and how much of that it is."""
+
+
 class Gate(Protocol):
     """Who may pass here: `gateway.doors.short_way.McpGate`."""
 
@@ -95,13 +100,17 @@ class Gate(Protocol):
 
 
 class Fronts:
-    """Makes the protocol of each connection; `behind` makes those of aiohttp, `gate` says who passes."""
+    """Makes the protocol of each connection; `behind` makes those of aiohttp, `gate` says who passes.
+
+    `busy` is how many of them have a request on the short way.
+    """
 
     def __init__(self, behind: Callable[[], web.RequestHandler], gate: Gate) -> None:
         self.gate = gate
         self.behind = behind
         self.open: set[Front] = set()
         self.draining = False
+        self.busy = 0
         self._alarms: dict[float, Alarms] = {}
         self._sweep: asyncio.TimerHandle | None = None
 
@@ -130,7 +139,7 @@ class Fronts:
             self._sweep.cancel()
         for front in tuple(self.open):
             front.close_if_idle()
-        running = {front.running for front in self.open if front.running is not None}
+        running = {front.serving for front in self.open if front.busy and front.serving is not None}
         if running:
             _, late = await asyncio.wait(running, timeout=seconds)
             for task in late:
@@ -152,11 +161,16 @@ class Fronts:
 
 
 class Front(asyncio.Protocol):
-    """One connection, with one request in flight at most; `since` is when the last one came or ended."""
+    """One connection, with one request in flight at most; `since` is when the last one came or ended.
+
+    `serving` is the task of all those that go the short way, from the first of them on; `busy` says that one does now.
+    """
 
     def __init__(self, fronts: Fronts) -> None:
-        self.running: asyncio.Task[None] | None = None
+        self.serving: asyncio.Task[None] | None = None
+        self.busy = False
         self._loop = asyncio.get_running_loop()
+        self._begun: Arrival[Begun] | asyncio.Future[Begun] = Arrival(self._loop)
         self.since = time.monotonic()
         self._fronts = fronts
         self._lent: Lent | None = None
@@ -186,8 +200,9 @@ class Front(asyncio.Protocol):
         self._fronts.open.discard(self)
         if self._lent is not None:
             self._lent.behind.connection_lost(exc)
-        elif self.running is not None:
-            self.running.cancel()
+        if self.serving is not None:
+            self.serving.cancel()
+            self.serving = None  # its last error knows this connection
 
     def data_received(self, data: bytes) -> None:
         if self._lent is not None and self._lent.done and data.startswith(BEGINNING):
@@ -195,7 +210,7 @@ class Front(asyncio.Protocol):
             self._lent = None
         if self._lent is not None:
             self._lent.give(data)
-        elif self.running is not None or self._full:
+        elif self.busy or self._full:
             self._kept += data
             if len(self._kept) > KEPT:
                 self._transport.pause_reading()
@@ -218,12 +233,12 @@ class Front(asyncio.Protocol):
             self._room.set_result(None)
         if self._lent is not None:
             self._lent.behind.resume_writing()
-        elif self.running is None:
+        elif not self.busy:
             self._go_on()
 
     def close_if_idle(self) -> None:
         """End the connection if nothing runs on it; aiohttp ends its own."""
-        if self._lent is None and self.running is None:
+        if self._lent is None and not self.busy:
             self._transport.close()
 
     def abort(self) -> None:
@@ -234,7 +249,7 @@ class Front(asyncio.Protocol):
     def trickles(self, before: float) -> bool:
         """Whether a request began before then whose head is not there yet."""
         if self._lent is None:
-            return bool(self._kept) and self.running is None and not self._full and self.since < before
+            return bool(self._kept) and not self.busy and not self._full and self.since < before
         return self._lent.head_since is not None and self._lent.head_since < before
 
     def takes_nothing(self, now: float) -> bool:
@@ -277,8 +292,11 @@ class Front(asyncio.Protocol):
             self._hand_over(data)
         else:
             self._pieces = 0
-            # Held here, and cancelled with the connection: a task group of each connection would cost more than it.
-            self.running = self._loop.create_task(self._carry(fast, call, sent, data, size))
+            if self.serving is None:
+                # Held here, and cancelled with the connection: a task group of each connection would cost more than it.
+                self.serving = self._loop.create_task(self._serve())
+            self.busy = True
+            self._begun.set_result((fast, call, sent, data, size))
 
     def _sent(self, raw: bytes) -> Sent | None:
         known = self._heads.get(raw)
@@ -308,35 +326,49 @@ class Front(asyncio.Protocol):
         sent.until = time.monotonic() + (LOOK if ends is None else min(LOOK, ends - time.time()))
         return found
 
-    async def _carry(self, fast: Fast[Any], call: Traced, sent: Sent, data: bytes, size: int) -> None:
-        head = sent.head
-        try:
-            principal = sent.principal if time.monotonic() < sent.until else await self._asked(sent)
-            if principal is None:
-                self.running = None
-                self._hand_over(data + self._kept)
-                return
-            answering = Answering(self._transport, self._fronts.alarms(fast.silence), last=head.last)
+    async def _serve(self) -> None:
+        """One request after the other.
+
+        Where no other connection has one, the next is begun as soon as it is there. Beside others each step is taken in
+        a turn of the event loop, for all of them: it costs less where the last thing that was done is the same.
+        """
+        while not self._fronts.draining:
+            fast, call, sent, data, size = await self._begun
+            self._fronts.busy += 1
             try:
-                said = call.trace or (head.headers if head.traced else None)
-                with self._fronts.gate.held(principal, self._transport.abort), arriving(said):
-                    text, status = await fast.message(call, principal)
+                passed = await self._carry(fast, call, sent)
+            except BaseException:  # cancelled too: half an answer may be written, and nothing may follow that
+                self._transport.abort()
+                raise
             finally:
-                answering.end()
-            if isinstance(text, str):
-                self._transport.write(answering.rest(text, status))
+                self.busy = False
+                self._fronts.busy -= 1
+                self._begun = self._loop.create_future() if self._fronts.busy else Arrival(self._loop)
+            if passed:
+                self._answered(data[size:])
             else:
-                await self._write(answering.pieces(text, status))
-        except BaseException:  # cancelled too: half an answer may be written, and nothing may follow that
-            self._transport.abort()
-            raise
-        self.running = None
+                self._hand_over(data + self._kept)
+
+    async def _carry(self, fast: Fast[Any], call: Traced, sent: Sent) -> bool:
+        """Answer one call; False where that is for aiohttp to do."""
+        head = sent.head
+        principal = sent.principal if time.monotonic() < sent.until else await self._asked(sent)
+        if principal is None:
+            return False
+        answering = Answering(self._transport, self._fronts.alarms(fast.silence), last=head.last)
+        try:
+            said = call.trace or (head.headers if head.traced else None)
+            with self._fronts.gate.held(principal, self._transport.abort), arriving(said):
+                text, status = await fast.message(call, principal)
+        finally:
+            answering.end()
+        if isinstance(text, str):
+            self._transport.write(answering.rest(text, status))
+        else:
+            await self._write(answering.pieces(text, status))
         if head.last:
             self._transport.close()
-        self.since = time.monotonic()
-        if len(data) > size or self._kept:
-            self._kept = data[size:] + self._kept
-        self._go_on()
+        return True
 
     async def _write(self, pieces: Iterable[bytes]) -> None:
         """A long answer, as fast as it is taken; others have their turn in between."""
@@ -347,17 +379,20 @@ class Front(asyncio.Protocol):
                 await self._room
             await asyncio.sleep(0)
 
+    def _answered(self, rest: bytes) -> None:
+        """`rest` came behind what was answered, and before what came meanwhile."""
+        self.since = time.monotonic()
+        if rest or self._kept:
+            self._kept = rest + self._kept
+            self._loop.call_soon(self._go_on)  # others have their turn first
+        elif self._fronts.draining:
+            self._transport.close()
+
     def _go_on(self) -> None:
         """With what came meanwhile."""
-        if not self._kept and not self._fronts.draining:
-            return
-        if self._transport.is_closing():
-            return
-        if self._kept and not self._full:
+        if self._kept and not self.busy and not self._full and not self._transport.is_closing():
             self._transport.resume_reading()
             self._take(self._kept)
-        elif not self._kept and self._fronts.draining:
-            self._transport.close()
 
     def _hand_over(self, data: bytes) -> None:
         """From here on the connection is aiohttp's."""

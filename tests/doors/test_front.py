@@ -204,6 +204,25 @@ async def test_a_client_that_goes_away_ends_its_call() -> None:
         await served.exchange.cancelled.wait()
 
 
+async def test_connections_take_turns_and_leave_nothing_behind() -> None:
+    """Each has one task for all of its calls, alone or beside others, and none once it is closed."""
+    async with Mount(app="cart", front=True).serve() as served, asyncio.timeout(30):
+        before = asyncio.all_tasks()
+        port = urlsplit(served.url).port
+        connections = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+        for beside in (1, 4, 2, 1):
+            for _ in range(3):
+                for _, writer in connections[:beside]:
+                    writer.write(request())
+                for reader, _ in connections[:beside]:
+                    assert (await answer(reader)).startswith(b"HTTP/1.1 200")
+        assert len(asyncio.all_tasks() - before) == len(connections)
+        for _, writer in connections:
+            writer.close()
+        while asyncio.all_tasks() - before:
+            await asyncio.sleep(0.01)
+
+
 async def test_what_has_no_host_is_refused() -> None:
     """What does not pass the short way is aiohttp's to answer."""
     async with connected() as (served, _, __):
