@@ -19,7 +19,7 @@ from typing import TypeVar
 import aiohttp
 
 from benchmarks import gateway_files, report
-from benchmarks.errors import BenchmarkError
+from benchmarks.errors import BenchmarkError, leaves
 from benchmarks.processes import Processes, free_port
 from benchmarks.targets import SERVE
 from gateway import mux
@@ -213,7 +213,9 @@ async def _all(jobs: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
         async with free:
             return await job()
 
-    return list(await asyncio.gather(*(run(job) for job in jobs)))
+    async with asyncio.TaskGroup() as tasks:  # where one fails, the others end before their connections do
+        running = [tasks.create_task(run(job)) for job in jobs]
+    return [task.result() for task in running]
 
 
 async def _settled(pid: int) -> float:
@@ -291,12 +293,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--sessions", type=int, default=2000)
     parser.add_argument("--views", type=int, default=2000)
     given = parser.parse_args(arguments)
+    failed = ""
     try:
         with tempfile.TemporaryDirectory(prefix="benchmark-") as folder, Processes(Path(folder)) as processes:
             pid, port = start(processes, Path(folder), given.sessions, given.views)
             held: list[Held] = asyncio.run(measure(port, pid, given.sessions, given.views))
-    except BenchmarkError as error:
-        sys.exit(str(error))
+    except* BenchmarkError as errors:
+        failed = "\n".join(map(str, leaves(errors)))
+    if failed:
+        sys.exit(failed)
     print(", ".join(f"{name} {value}" for name, value in report.machine().items()), end="\n\n")
     print(table(held))
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from benchmarks.errors import leaves
 from benchmarks.memory import measure, start
 from benchmarks.processes import Processes
 from tests.leaks.marks import MARK
@@ -41,12 +41,4 @@ async def test_one_more_than_there_is_room_for_is_refused(
         pid, port = start(processes, tmp_path, 4, 25)
         with pytest.raises(ExceptionGroup, match="unhandled") as failed:
             await measure(port, pid, sessions, views)
-    assert why in str([*_leaves(failed.value)])
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for one in group.exceptions:
-        if isinstance(one, BaseExceptionGroup):
-            yield from _leaves(one)
-        else:
-            yield one
+    assert why in str([*leaves(failed.value)])
