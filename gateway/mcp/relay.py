@@ -13,7 +13,7 @@ from gateway.mcp.encodable import encodable
 from gateway.mcp.ports import Client, Views
 from gateway.mcp.tools import APP_ONLY
 from gateway.model import Caller, Json, Response
-from gateway.views.reading import tools_of
+from gateway.views.reading import Listing
 from gateway.views.relay import LONGEST_POLL, Event
 
 POLL = "webmcp_poll"
@@ -140,7 +140,9 @@ def _listed(arguments: Arguments) -> Sequence[types.Tool] | None:
         return None
     if not isinstance(given, list):
         raise Refusal(Reason.BAD_REQUEST, "`tools` must be a list.")
-    return tools_of(given)
+    listing = Listing()
+    listing.add(given)
+    return listing.tools
 
 
 def _event(event: Event) -> dict[str, Json]:

@@ -17,9 +17,44 @@ MOST_LISTED: Final = 200
 """Tools of one list that are looked at."""
 
 
-def tools_of(definitions: Sequence[object]) -> list[mcp.Tool]:
-    """The tools that a page defines so, without definitions that are none."""
-    return [tool for definition in definitions[:MOST_LISTED] if (tool := _tool(definition)) is not None]
+ROOM: Final = 2 * 1024 * 1024
+"""Bytes that the tools of one page may take: twice what so many take as a model may see."""
+
+_VALUE: Final = 64
+"""Bytes that a value takes beside its characters, about."""
+
+
+class Listing:
+    """The tools that a page defines on one or more pages of a list, without definitions that are none."""
+
+    def __init__(self) -> None:
+        self.tools: list[mcp.Tool] = []
+        self._room = ROOM
+
+    def add(self, definitions: Sequence[object]) -> None:
+        """The first of them, until there is no room."""
+        for definition in definitions[:MOST_LISTED]:
+            self._room -= _weight(definition, self._room)
+            if self._room < 0:
+                break
+            if (tool := _tool(definition)) is not None:
+                self.tools.append(tool)
+
+
+def _weight(value: object, most: int) -> int:
+    """Bytes that it takes, about; of more than `most` it is not said how many more."""
+    weight, waiting = 0, [value]
+    while waiting and weight <= most:
+        one = waiting.pop()
+        weight += _VALUE
+        if isinstance(one, str):
+            weight += len(one)
+        elif isinstance(one, dict):
+            weight += sum(map(len, one))
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+    return weight
 
 
 def _tool(definition: object) -> mcp.Tool | None:

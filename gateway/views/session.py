@@ -18,13 +18,13 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERS
 
 from gateway.model import ViewTool
 from gateway.traces import current
-from gateway.views.reading import result_of, tools_of
+from gateway.views.reading import Listing, result_of
 
 QUEUE = 256
 """Answers to a page, and words that a call is over, that may wait; a page that asks more often loses its session."""
 
 READY = 60.0
-"""Seconds that a page has to answer `initialize`: its person may look at it later."""
+"""Seconds that a page has to answer `initialize`, or what its tools are: its person may look at it later."""
 
 LIST_PAUSE = 1.0
 """Seconds between two listings of a page's tools."""
@@ -101,12 +101,21 @@ class PageSession:
         async with asyncio.timeout(READY):
             await self._greet()
         self._ready = True
-        self._on_tools(await self._list_tools())
+        await self._look()
         while True:  # a page registers its tools when it likes: the first change is asked for at once
             await self._changed.wait()
             self._changed.clear()
-            self._on_tools(await self._list_tools())
+            await self._look()
             await asyncio.sleep(LIST_PAUSE)
+
+    async def _look(self) -> None:
+        try:
+            async with asyncio.timeout(READY):
+                tools = await self._list_tools()
+        except TimeoutError:  # it may sleep, or the question got lost: those that are known stay until it answers
+            self._changed.set()
+        else:
+            self._on_tools(tools)
 
     async def _greet(self) -> None:
         own = {"name": "webmcp-gateway", "version": "1"}
@@ -118,17 +127,17 @@ class PageSession:
 
     async def _list_tools(self) -> list[mcp.Tool]:
         """The tools of the page."""
-        tools: list[mcp.Tool] = []
+        listing = Listing()
         params: JsonObject = {}
         for _ in range(LIST_PAGES):
             page = await self._ask("tools/list", params)
             if not isinstance(page.get("tools"), list):
                 raise MCPError(mcp.INVALID_REQUEST, "The page's list of tools is none.")
-            tools += tools_of(page["tools"])
+            listing.add(page["tools"])
             if not isinstance(page.get("nextCursor"), str):
                 break
             params = {"cursor": page["nextCursor"]}
-        return tools
+        return listing.tools
 
     async def _ask(self, method: str, params: JsonObject) -> JsonObject:
         """The result of a request. Raises `MCPError`. Cancelling this is told to the page."""

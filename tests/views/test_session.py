@@ -14,7 +14,7 @@ from mcp import types as mcp
 from gateway.model import ViewTool
 from gateway.traces import arriving
 from gateway.views import session as sessions
-from gateway.views.reading import MOST_LISTED
+from gateway.views.reading import MOST_LISTED, ROOM
 from gateway.views.session import PageSession
 from tests.views.pages import JsonObject, text, until
 
@@ -110,6 +110,38 @@ async def test_of_a_long_list_the_first_tools_are_read() -> None:
     many = [{**TOOL, "name": f"add{number}"} for number in range(MOST_LISTED + 50)]
     async with open_(Page(**{"tools/list": {"tools": many}})) as page:
         assert page.listed == [[tool["name"] for tool in many[:MOST_LISTED]]]
+
+
+@pytest.mark.parametrize(
+    "large", ["a" * ROOM, {"a" * ROOM: 0}, ["a"] * (ROOM // 8), {str(n): [] for n in range(ROOM // 8)}]
+)
+async def test_of_large_tools_those_are_kept_for_which_there_is_room(large: Any) -> None:
+    """On all pages of a list together: five bodies of the bridge would be kept as long as the view is."""
+    pages = iter(
+        (TOOL, {**TOOL, "name": "large", "inputSchema": {"type": "object", "default": large}}, {**TOOL, "name": "late"})
+    )
+
+    def listed(_: JsonObject) -> JsonObject:
+        tool = next(pages)
+        return {"tools": [tool], **({} if tool["name"] == "late" else {"nextCursor": "more"})}
+
+    async with open_(Page(**{"tools/list": listed})) as page:
+        assert page.listed == [["add"]]
+
+
+async def test_a_page_that_does_not_say_its_tools_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are known stay meanwhile, and the page is told that the first question is over."""
+    monkeypatch.setattr(sessions, "LIST_PAUSE", 0.0)
+    async with open_(Page()) as page:
+        monkeypatch.setattr(sessions, "READY", 0.05)
+        silent = iter((None,))
+        page.says["tools/list"] = lambda _: next(silent, {"tools": [{**TOOL, "name": "new"}]})
+        assert page.session.receive({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        await until(lambda: len(page.listed) > 1)
+        assert page.listed == [["add"], ["new"]]
+        asked = [message["id"] for message in page.heard if message.get("method") == "tools/list"]
+    over = [message["params"] for message in page.heard if message["method"] == "notifications/cancelled"]
+    assert over == [{"requestId": asked[1]}]
 
 
 @pytest.mark.parametrize(
