@@ -29,6 +29,7 @@ from gateway.exchange.streams import Streams
 from gateway.mcp.answers import Answers
 from gateway.mcp.peer import Beside, UiPeer
 from gateway.model import Caller, Channel, Door, Json, Principal, Resource
+from gateway.pieces import is_large
 from gateway.views.registry import Views
 from gateway.views.view import View
 
@@ -370,11 +371,11 @@ class _Connection:
         message = frame.message
         if self._ticket is None:
             return
-        if mux.is_large(message) or (not own and names_bytes(message)):
-            id = secrets.token_urlsafe(24)
-            named, text = mux.split_body(message, id)
-            if self._door.bodies.put(id, self._ticket.principal.id, text):
-                frame = mux.Message(frame.view, frame.channel, named)
+        id = secrets.token_urlsafe(24)
+        long = is_large(message)
+        split = await asyncio.to_thread(_split, message, id, own) if long else _split(message, id, own)
+        if split is not None and self._door.bodies.put(id, self._ticket.principal.id, split[1]):
+            frame = mux.Message(frame.view, frame.channel, split[0])
         await self._say(frame)
 
     def _aside(self, body: bytes) -> str | None:
@@ -390,6 +391,11 @@ class _Connection:
 
     async def _flush(self, *, first: bool = False) -> None:
         await self._outbox.put(self._mux.pending_output(), first=first)
+
+
+def _split(message: dict[str, Json], id: str, own: bool) -> tuple[dict[str, Json], str] | None:
+    """The message that names a body, and that, where there must be one."""
+    return mux.split_body(message, id) if mux.is_large(message) or (not own and names_bytes(message)) else None
 
 
 def _digest(token: str) -> bytes:

@@ -8,11 +8,12 @@ always split, so that a page can not name a body that it did not send.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from gateway.errors import MuxError
 from gateway.model import Json
 from gateway.mux.text import dump, is_deep, parse
+from gateway.pieces import written
 
 BODY_LIMIT = 256 * 1024
 """Bytes of UTF-8 above which `params` or `result` is a body of its own."""
@@ -26,7 +27,7 @@ def is_large(message: Mapping[str, Json]) -> bool:
     if place is None:
         return False
     value = message[place]
-    return _is_name(value) or (not is_deep(value) and len(dump(value).encode()) > BODY_LIMIT)
+    return _is_name(value) or (not is_deep(value) and sum(len(text.encode()) for text in _texts(value)) > BODY_LIMIT)
 
 
 def split_body(message: Mapping[str, Json], body: str) -> tuple[dict[str, Json], str]:
@@ -34,7 +35,7 @@ def split_body(message: Mapping[str, Json], body: str) -> tuple[dict[str, Json],
     place = _place(message)
     if place is None or not _ID.fullmatch(body):
         raise ValueError("a message with params or result, and an id of base64url")
-    return {**message, place: {"$body": body}}, dump(message[place])
+    return {**message, place: {"$body": body}}, "".join(_texts(message[place]))
 
 
 def body_named(message: Mapping[str, Json]) -> str | None:
@@ -56,6 +57,11 @@ def join_body(message: Mapping[str, Json], text: str) -> dict[str, Json]:
     if place is None or not isinstance(value, dict):
         raise MuxError("bad-message", "a body is a JSON object, and stands for params or result")
     return {**message, place: value}
+
+
+def _texts(value: Json) -> Iterator[str]:
+    """Its JSON in pieces: whoever has a long one written in a thread lets the event loop run in between."""
+    return written(value, dump)
 
 
 def _place(message: Mapping[str, Json]) -> str | None:

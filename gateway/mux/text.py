@@ -25,7 +25,7 @@ def parse(text: str) -> Json:
     return value
 
 
-def dump(value: Json) -> str:
+def dump(value: object) -> str:
     """Compact JSON text, always encodable as UTF-8. Raises ValueError on NaN and infinities."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     try:

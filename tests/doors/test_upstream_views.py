@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -18,6 +19,8 @@ from gateway.errors import DocumentError
 from gateway.mcp.results import BYTES
 from gateway.mcp.upstreams.views import SHOWN
 from gateway.model import Channel, Json
+from gateway.mux.text import dump
+from gateway.pieces import SIZE
 from tests.doors.upstream_view import ERAS, HTML, META, UI, opened, shop
 from tests.interop.probe import Probe
 
@@ -58,6 +61,26 @@ async def test_a_view_reaches_resources_and_prompts_of_its_upstream(tmp_path: Pa
         said = await view.result("prompts/get", name="greet")
         assert said["messages"][0]["content"]["text"] == "hello from greet of shop"
         assert await view.result("ping") == {}
+
+
+async def test_a_large_result_is_written_beside_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In pieces: others have their turns meanwhile."""
+    large = "a\u00e9" * 1_000_000
+    sizes: dict[bool, list[int]] = {True: [0], False: [0]}
+
+    def counted(value: object) -> str:
+        said = dump(value)
+        sizes[threading.current_thread() is threading.main_thread()].append(len(said))
+        return said
+
+    monkeypatch.setattr("gateway.mux.bodies.dump", counted)
+    async with opened(tmp_path, server=shop(who=large)) as view:
+        result = await view.result("tools/call", name="both", arguments={})
+        url = f"{view.mcp.replace('//localhost', '//gateway.localhost').removesuffix('/mcp')}/bridge/bodies/"
+        async with view.http.get(f"{url}{result['$body']}") as answer:
+            assert (await answer.json())["_meta"]["who"] == large
+    assert max(sizes[True]) <= SIZE
+    assert SIZE // 2 < max(sizes[False]) <= 2 * SIZE
 
 
 def twin() -> McpServer[Any]:

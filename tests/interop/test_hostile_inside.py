@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
 from mcp import Client
 
+from gateway.pieces import SIZE, written
 from tests.interop import hostile_inside
 from tests.interop.probe import Probe, text
 from tests.interop.serving import gateway, over_http
@@ -59,6 +61,22 @@ async def test_a_call_ends_with_words(tmp_path: Path, way: str, why: str, mode: 
         assert why in bad
         assert bad
         assert text(await other.call_tool("plain")).startswith("plain of good")
+
+
+async def test_a_large_answer_is_written_beside_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In pieces: others have their turns meanwhile."""
+    sizes: dict[bool, list[int]] = {True: [0], False: [0]}
+
+    def counted(value: object) -> Iterator[str]:
+        for piece in written(value):
+            sizes[threading.current_thread() is threading.main_thread()].append(len(piece))
+            yield piece
+
+    monkeypatch.setattr("gateway.mcp.upstreams.inside.written", counted)
+    async with behind(tmp_path, "huge", ", message: 1MiB") as mcp:
+        assert "1048576" in await called(f"{mcp}/bad", MODES[1])
+    assert max(sizes[True]) <= SIZE
+    assert SIZE // 2 < max(sizes[False]) <= 2 * SIZE
 
 
 async def called(url: str, mode: str) -> str:

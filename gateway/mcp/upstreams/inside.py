@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +20,7 @@ from pydantic import ValidationError
 
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
 from gateway.mcp.upstreams.decode import read_text
+from gateway.pieces import is_large, written
 
 BUFFER = 64
 BATCH = 64
@@ -74,7 +74,8 @@ class Inside:
     async def _listen(self, stream: MemoryObjectReceiveStream[SessionMessage], receive: Receive) -> None:
         count = 0
         async for item in stream:
-            text = _written(item.message)
+            large = is_large([getattr(item.message, name, None) for name in ("params", "result", "error")])
+            text = await asyncio.to_thread(_written, item.message) if large else _written(item.message)
             if len(text) > self._limit:
                 raise UpstreamLost(f"the server sent a message of more than {self._limit} bytes")
             receive(await _read(text), None, len(text))
@@ -117,7 +118,7 @@ async def _staying(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> 
 def _written(message: JSONRPCMessage) -> str:
     """As a server elsewhere would have written it; "" for what is nested too deep to be written."""
     try:
-        return json.dumps(message.model_dump(by_alias=True, mode="json", exclude_unset=True))
+        return "".join(written(message.model_dump(by_alias=True, mode="json", exclude_unset=True)))
     except (ValueError, RecursionError):
         return ""
 
