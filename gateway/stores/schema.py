@@ -191,7 +191,8 @@ UPSTREAM_TOOLS: Final = Table(
 )
 """What the tools of upstreams looked like, as `pin` of a policy writes it: when they were accepted, and at last.
 
-`tool` is a hash of the name, which may have any characters.
+`tool` is a hash of the name, which may have any characters. Of prompts and resources, under the upstream's name with
+the method that lists them, there are the names and addresses alone.
 """
 
 

@@ -80,19 +80,37 @@ async def test_the_console_and_the_metrics_tell_which_upstream_fails(tmp_path: P
     """With what is wrong; one that stands is named as that."""
     dead = json.dumps({"command": [sys.executable, "-c", "raise SystemExit(3)"], "lazy": False})
     async with gateway(tmp_path, f"dead: {dead}\ngood: {marked(tmp_path / 'good')}") as mcp, Client(f"{mcp}/good"):
-        origin = mcp[:-4].replace("localhost", "gateway.localhost")
-        own = {"origin": origin, "sec-fetch-site": "same-origin"}
-        async with local_client() as http, asyncio.timeout(30):
-            told: list[str] = []
-            while not told:
+        async with asyncio.timeout(30):
+            while not (told := await problems(mcp)):
                 await asyncio.sleep(0.05)
-                async with http.get(f"{origin}/api/state", headers=own) as answer:
-                    told = [one["message"] for one in (await answer.json())["problems"]]
-            async with http.get(f"{mcp[:-4]}/metrics", headers={"webmcp-gateway-client": "1"}) as answer:
-                metrics = await answer.text()
+        url, own = f"{mcp[:-4]}/metrics", {"webmcp-gateway-client": "1"}
+        async with local_client() as http, http.get(url, headers=own) as answer:
+            metrics = await answer.text()
     assert ["status 3" in one and one.startswith("dead: ") for one in told] == [True]
     assert 'upstream_up{upstream="dead"} 0.0' in metrics
     assert 'upstream_up{upstream="good"} 1.0' in metrics
+
+
+async def test_the_console_names_tools_of_a_policy_that_the_upstream_does_not_have(tmp_path: Path) -> None:
+    """A misspelt rule, or pin, would else deny in silence what it was meant for."""
+    (tmp_path / "up.yaml").write_text(
+        "version: 1\ntools: {show: {}, shwo: {}, thick: {rate: 1/day per view}}\n", "utf-8"
+    )
+    async with gateway(tmp_path, 'up: {server: "tests.interop.test_merged:one", policy: up.yaml}') as mcp:
+        async with Client(mcp) as client:
+            assert "up_show" in {tool.name for tool in (await client.list_tools()).tools}
+        async with asyncio.timeout(30):
+            while not (told := await problems(mcp)):
+                await asyncio.sleep(0.05)
+    assert told == ["up: its policy names tools that it does not have: shwo, thick"]
+
+
+async def problems(mcp: str) -> list[str]:
+    """What the console says is wrong."""
+    origin = mcp[:-4].replace("localhost", "gateway.localhost")
+    own = {"origin": origin, "sec-fetch-site": "same-origin"}
+    async with local_client() as http, http.get(f"{origin}/api/state", headers=own) as answer:
+        return [one["message"] for one in (await answer.json())["problems"]]
 
 
 TELLING = """

@@ -19,7 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server import Server as McpServer
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from gateway.mcp.upstreams import lists, merged, offers
+from gateway.mcp.upstreams import lists, naming, offers
 from gateway.mcp.upstreams.listing import pin_of
 from tests.callers.tokens import token
 from tests.interop.probe import said, text
@@ -224,4 +224,4 @@ async def noticed(world: World) -> list[str]:
 def kept() -> list[object]:
     """What is remembered of lists, of all gateways that there were."""
     gc.collect()
-    return [one for one in gc.get_objects() if isinstance(one, offers.Offer | lists._Heard | merged._Tools)]
+    return [one for one in gc.get_objects() if isinstance(one, offers.Offer | lists._Heard | naming._Tools)]

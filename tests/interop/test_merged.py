@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,34 @@ async def test_a_name_is_kept_for_who_had_it_before_a_restart(tmp_path: Path) ->
         result = await client.call_tool("show")
         assert result.is_error
         assert "The upstream a cannot be reached: it has not answered yet." in text(result)
+
+
+async def test_prompts_and_addresses_are_kept_for_who_had_them_before_a_restart(tmp_path: Path) -> None:
+    """As long as that one has not answered: neither is asked of another server that has it, too."""
+    greeting = types.PromptReference(type="ref/prompt", name="test_simple_prompt")
+    asked: list[Callable[[Client], Awaitable[Any]]] = [
+        lambda client: client.get_prompt("test_simple_prompt"),
+        lambda client: client.complete(greeting, {"name": "arg1", "value": "par"}),
+        lambda client: client.read_resource("test://static-text"),
+        lambda client: client.read_resource("test://template/7/data"),
+    ]
+    spec = '{server: "tests.interop.everything:server", prefix: null}'
+    async with gateway(tmp_path, f"a: {spec}\nb: {spec}") as mcp, Client(mcp) as client:
+        prompts = {prompt.name for prompt in (await client.list_prompts()).prompts}
+        assert {"test_simple_prompt", "b_test_simple_prompt"} <= prompts
+        for ask in asked:
+            await ask(client)
+    silent = f'{{command: ["{sys.executable}", "-c", "import time; time.sleep(600)"], prefix: null}}'
+    async with gateway(tmp_path, f"a: {silent}\nb: {spec}") as mcp, Client(mcp) as client:
+        prompts = {prompt.name for prompt in (await client.list_prompts()).prompts}
+        assert "b_test_simple_prompt" in prompts
+        assert "test_simple_prompt" not in prompts
+        assert (await client.get_prompt("b_test_simple_prompt")).messages
+        assert not (await client.list_resources()).resources
+        assert not (await client.list_resource_templates()).resource_templates
+        for ask in asked:
+            with pytest.raises(MCPError, match="The upstream a cannot be reached"):
+                await ask(client)
 
 
 LATE = """

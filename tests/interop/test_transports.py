@@ -40,6 +40,10 @@ async def test_every_transport_carries_calls_and_questions(tmp_path: Path, kind:
 async def test_an_address_that_the_network_does_not_allow_is_not_reached(tmp_path: Path) -> None:
     """Without `network: private` no upstream on this machine is connected to."""
     async with over_http(everything.server()) as url, gateway(tmp_path, f'up: {{url: "{url}"}}') as mcp:
+        async with Client(mcp) as client:
+            said = text(await client.call_tool("up_test_simple_text"))
+            assert "The upstream up cannot be reached: localhost:" in said
+            assert "`network` of this backend does not allow." in said
         with pytest.raises(Exception, match=r"does not allow|unhandled"):  # of the SDK's own kind
             async with Client(f"{mcp}/up", mode="legacy"):
                 pass

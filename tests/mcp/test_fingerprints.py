@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from gateway.mcp.upstreams import fingerprints, offers
-from gateway.mcp.upstreams.fingerprints import MAX_TOOLS, Fingerprints
+from gateway.mcp.upstreams.fingerprints import Fingerprints
 from gateway.mcp.upstreams.listing import pin_of
 from gateway.mcp.upstreams.offers import Offer
+from gateway.mcp.upstreams.remembered import MOST_THINGS
 from gateway.mcp.upstreams.turns import EACH
 from gateway.mcp.upstreams.whole_lists import size_of
 from gateway.stores.upstream_tools import Known, UpstreamTools, key_of
@@ -86,7 +87,7 @@ async def test_others_have_their_turn_while_many_tools_are_looked_at(monkeypatch
     store.down = False
     known = Fingerprints("shop", store=store, pinned=lambda _: None, changed=lambda *_: None)
     beside = asyncio.create_task(others())
-    taken = await Offer(known, lambda: None).take({"tools": [tool(f"t{number}", "") for number in range(MAX_TOOLS)]})
+    taken = await Offer(known, lambda: None).take({"tools": [tool(f"t{number}", "") for number in range(MOST_THINGS)]})
     beside.cancel()
-    assert len(taken) == MAX_TOOLS
+    assert len(taken) == MOST_THINGS
     assert 0 < longest <= 2 * EACH

@@ -167,6 +167,8 @@ class Link:
         return self._refused is not None and self._refused.reason is Reason.CREDENTIAL_NEEDED
 
     def _unavailable(self, why: str | None) -> Refusal:
-        if self._refused is not None:
-            return Refusal(self._refused.reason, self._refused.detail, connect_url=self._refused.connect_url)
-        return Refusal(Reason.BACKEND_UNAVAILABLE, f"The upstream {self.name} cannot be reached: {why}.")
+        refused = self._refused
+        if refused is not None and self._waits_for_a_person:
+            return Refusal(refused.reason, refused.detail, connect_url=refused.connect_url)
+        reason = refused.reason if refused is not None else Reason.BACKEND_UNAVAILABLE
+        return Refusal(reason, f"The upstream {self.name} cannot be reached: {str(why).rstrip('.')}.")

@@ -33,6 +33,9 @@ NEEDS = {
     "prompts/list": "prompts",
 }
 
+NAMES = {"resources/list": "uri", "resources/templates/list": "uriTemplate", "prompts/list": "name"}
+"""By what member a client asks for a thing of a list."""
+
 
 @dataclass(eq=False, slots=True)
 class _Heard:
@@ -87,7 +90,8 @@ class Lists:
 
     async def _ask(self, proxy: Proxy, client: UpstreamClient, method: str, heard: _Heard) -> None:
         alone = UpstreamClient(client.principal, "list", client.version, client.capabilities, client.info)
-        await proxy.upstream.offer(client.principal).fingerprints.load()
+        fingerprints = proxy.upstream.offer(client.principal).fingerprints
+        await fingerprints.load(method)
         try:
             joined, session = await proxy.upstream.session(alone)
         except Refusal as refusal:
@@ -107,7 +111,9 @@ class Lists:
                 now = []  # it has none
         heard.known[method] = now
         heard.slow.discard(method)
-        if method == "tools/list":
+        if method != "tools/list":
+            await fingerprints.meet(method, (name for one in now if isinstance(name := one.get(NAMES[method]), str)))
+        else:
             proxy.upstream.offer(client.principal).keep(now)
             if method in heard.late and before != now:
                 self._changed()

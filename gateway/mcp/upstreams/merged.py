@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
-from weakref import ReferenceType, ref
 
 import anyio
 import mcp_types as types
@@ -25,27 +23,13 @@ from gateway.mcp.upstreams.calling import complete, refused
 from gateway.mcp.upstreams.client import Context, UpstreamClient, client_of
 from gateway.mcp.upstreams.conversation import Message, UpstreamLost
 from gateway.mcp.upstreams.gathered import Gathering
-from gateway.mcp.upstreams.listing import KEYS, described, offered, visibility
+from gateway.mcp.upstreams.listing import KEYS, described, visibility
 from gateway.mcp.upstreams.lists import Lists
-from gateway.mcp.upstreams.merging import Named, Names
-from gateway.mcp.upstreams.offers import Offer
+from gateway.mcp.upstreams.merging import Named
+from gateway.mcp.upstreams.naming import Naming
 from gateway.mcp.upstreams.proxy import Proxy, as_error, said_trace
 from gateway.mcp.upstreams.turns import by_turns
-from gateway.model import Principal
 from gateway.traces import arriving
-
-
-@dataclass(frozen=True, slots=True)
-class _Tools:
-    """The tools by their public names, as they were made of these lists."""
-
-    made_of: list[tuple[object, list[Message]]]
-    named: dict[str, Named]
-    offers: list[ReferenceType[Offer]]
-
-
-MOST_MADE = 1000
-"""Principals with accounts of their own whose tools are kept by name."""
 
 
 class Merged:
@@ -57,8 +41,7 @@ class Merged:
         self._proxies = proxies
         self._mount: Mount | None = None
         self._lists = Lists(proxies, self._changed)
-        self._tool_names, self._prompt_names = Names(self._taken), Names()
-        self._made: dict[str, _Tools] = {}
+        self._names = Naming(proxies, self._lists, self._taken)
         self._gathering = Gathering(proxies, self._owner)
         self._levels: dict[str, str] = {}
         self._handlers: dict[str, Callable[[UpstreamClient, Message], Awaitable[Message | None]]] = {
@@ -126,14 +109,12 @@ class Merged:
 
     def forget(self, names: Collection[str]) -> None:
         """The gateway offers other things now; these upstreams are others, or gone: what they listed is void."""
-        self._made = {}
-        self._tool_names.forget(names)
-        self._prompt_names.forget(names)
+        self._names.forget(names)
         self._gathering.renew()
 
     def schema(self, name: str) -> Mapping[str, Any] | None:
         """The input schema of an upstream's tool, as far as it was listed to who asks now."""
-        named = self._tools(current_principal()).get(name)
+        named = self._names.tools(current_principal()).get(name)
         return named.thing["inputSchema"] if named is not None else None
 
     def fast(self, hosts: Collection[str], origins: Collection[str], silence: float) -> None:
@@ -185,16 +166,17 @@ class Merged:
             return {**own, key: merged + await self._shown_tools(client)}
         await self._lists.refresh(client, method)
         if method == "prompts/list":
-            prompts = self._prompts(client).items()
+            prompts = self._names.prompts(client.principal).items()
             return {**own, key: [{**one.thing, "name": name} for name, one in prompts]}
         apps = self._apps(client)
+        awaited = self._names.awaited(method, client.principal)
         seen = {str(one.get("uri", one.get("uriTemplate"))) for one in merged}
         for name, things in self._lists.known(method, client.principal).items():
             for thing in things:
                 address = "uri" if "uri" in thing else "uriTemplate"
                 uri = str(thing.get(address))
                 public = merging.public_uri(name, uri)
-                if public in seen or (public != uri and not apps):
+                if public in seen or (public != uri and not apps) or awaited(name, uri) is not None:
                     continue
                 seen.add(public)
                 merged.append({**thing, address: public})
@@ -204,45 +186,12 @@ class Merged:
         apps = self._apps(client)
         proxies = self._proxies()
         shown: list[Message] = []
-        async for name, named in by_turns(self._tools(client.principal).items()):
+        async for name, named in by_turns(self._names.tools(client.principal).items()):
             tool = merging.public_tool(name, named, apps=apps)
             seen = visibility(tool, frozenset(("model",)))
             if "model" in seen or (client.is_app and "app" in seen):
                 shown.append(described(proxies[named.upstream].upstream.spec, named.thing) | _without_name(tool))
         return shown
-
-    def _tools(self, principal: Principal | None) -> dict[str, Named]:
-        """The tools by their public names, as `principal` was told of them."""
-        known, proxies = self._lists.known("tools/list", principal), self._proxies()
-        made_of: list[tuple[object, list[Message]]] = [(proxies[name].upstream.spec, known[name]) for name in known]
-        personal = any(proxy.upstream.spec.personal for proxy in proxies.values())
-        key = principal.id if principal is not None and personal else ""
-        made = self._made.get(key)
-        if made is not None and len(made.made_of) == len(made_of):
-            pairs = zip(made.made_of, made_of, strict=True)
-            if all(spec is now and listed is heard for (spec, listed), (now, heard) in pairs):
-                return made.named
-        specs = {name: proxies[name].upstream.spec for name in known}
-        listed = [(specs[name], [tool for tool in known[name] if offered(specs[name], tool)]) for name in known]
-        named = self._tool_names.of(listed, self._awaited(principal, known))
-        if key in self._made or len(self._made) < MOST_MADE:
-            # What was offered to a principal is kept no longer than the offer.
-            offers = [proxies[name].upstream.offer(principal) for name in known]
-            self._made[key] = _Tools(made_of, named, [ref(one, lambda _: self._unmake(key)) for one in offers])
-        return named
-
-    def _awaited(self, principal: Principal | None, known: Collection[str]) -> Callable[[str, str], bool]:
-        """Whether an upstream before another, of which nothing is known yet, had a tool of a name."""
-        places = {name: place for place, name in enumerate(self._proxies())}
-        silent = {name: proxy for name, proxy in self._proxies().items() if name not in known}
-
-        def awaited(upstream: str, public: str) -> bool:
-            return any(places[name] < places[upstream] and _had(silent[name], principal, public) for name in silent)
-
-        return awaited
-
-    def _unmake(self, key: str) -> None:
-        self._made.pop(key, None)
 
     def _apps(self, client: UpstreamClient) -> bool:
         """Whether apps of upstreams may stand here."""
@@ -250,21 +199,14 @@ class Merged:
         bearing = [self._proxies()[name].upstream.spec for name, tools in known.items() if merging.bears_apps(tools)]
         return merging.apps_may_stand(bearing)
 
-    def _prompts(self, client: UpstreamClient) -> dict[str, Named]:
-        listed = [
-            (self._proxies()[name].upstream.spec, [prompt for prompt in prompts if isinstance(prompt.get("name"), str)])
-            for name, prompts in self._lists.known("prompts/list", client.principal).items()
-        ]
-        return self._prompt_names.of(listed)
-
     async def _call_tool(self, client: UpstreamClient, params: Message, ctx: Context) -> Message | None:
         public = str(params.get("name"))
         if self._taken(public):
             return None
-        named = self._tools(client.principal).get(public)
+        named = self._names.tools(client.principal).get(public)
         if named is None and len(self._lists.known("tools/list", client.principal)) < len(self._proxies()):
             await self._lists.refresh(client, "tools/list")
-            named = self._tools(client.principal).get(public)
+            named = self._names.tools(client.principal).get(public)
         if named is None:
             return self._unheard(client, public)
         if not self._apps(client) and "model" not in visibility(named.thing, frozenset(("model",))):
@@ -278,19 +220,13 @@ class Merged:
         return merging.public_content(named.upstream, result)
 
     def _unheard(self, client: UpstreamClient, public: str) -> Message | None:
-        """What a call hears of a tool whose upstream has not said yet what it has; None for any other.
+        """What a call hears of a tool whose upstream has not said yet what it has; None for any other."""
+        silent = self._names.silent("tools/list", client.principal, public)
+        return complete(client, refused(self._unreachable(silent))) if silent is not None else None
 
-        That is known by the name's prefix, or because the upstream had it before the gateway was started.
-        """
-        known = self._lists.known("tools/list", client.principal)
-        for name, proxy in self._proxies().items():
-            spec = proxy.upstream.spec
-            named = spec.prefix is not None and merging.original_name(spec, public) is not None
-            if name not in known and (named or _had(proxy, client.principal, public)):
-                why = proxy.upstream.state[1] or "it has not answered yet"
-                detail = f"The upstream {name} cannot be reached: {why}."
-                return complete(client, refused(Refusal(Reason.BACKEND_UNAVAILABLE, detail)))
-        return None
+    def _unreachable(self, name: str) -> Refusal:
+        why = self._proxies()[name].upstream.state[1] or "it has not answered yet"
+        return Refusal(Reason.BACKEND_UNAVAILABLE, f"The upstream {name} cannot be reached: {why.rstrip('.')}.")
 
     async def _read_resource(self, client: UpstreamClient, params: Message) -> Message | None:
         found = await self._owner(client, str(params.get("uri")))
@@ -310,14 +246,20 @@ class Merged:
             return found
         if merging.names_app(uri):
             return None  # an app of the gateway's own: no upstream speaks for it, whatever it lists
+        kept: str | None = None
         for again in (False, True):
-            for method, means in (("resources/list", _lists), ("resources/templates/list", _covers)):
+            for method, means in (("resources/list", _listed), ("resources/templates/list", _covering)):
                 if again:
                     await self._lists.refresh(client, method)
-                known = self._lists.known(method, client.principal).items()
-                owner = next((name for name, listed in known if means(listed, uri)), None)
-                if owner is not None:
-                    return owner, uri
+                awaited = self._names.awaited(method, client.principal)
+                for name, listed in self._lists.known(method, client.principal).items():
+                    if (address := means(listed, uri)) is not None:
+                        kept = awaited(name, address)
+                        if kept is None:
+                            return name, uri
+        kept = kept or self._names.silent("resources/list", client.principal, uri)
+        if kept is not None:
+            raise self._unreachable(kept)
         return None
 
     async def _heard(self, client: UpstreamClient, method: str) -> None:
@@ -349,17 +291,13 @@ class Merged:
         raise MCPError(types.INVALID_PARAMS, "There is no such prompt or template.")
 
     async def _prompt(self, client: UpstreamClient, public: str) -> Named | None:
-        found = self._prompts(client).get(public)
+        found = self._names.prompts(client.principal).get(public)
         if found is None:
             await self._lists.refresh(client, "prompts/list")
-            found = self._prompts(client).get(public)
+            found = self._names.prompts(client.principal).get(public)
+        if found is None and (silent := self._names.silent("prompts/list", client.principal, public)) is not None:
+            raise self._unreachable(silent)
         return found
-
-
-def _had(proxy: Proxy, principal: Principal | None, public: str) -> bool:
-    """Whether an upstream had a tool whose best public name this is."""
-    original = merging.original_name(proxy.upstream.spec, public)
-    return original is not None and proxy.upstream.offer(principal).fingerprints.knew(original)
 
 
 def _introduced(result: HandlerResult) -> HandlerResult:
@@ -375,14 +313,15 @@ def _introduced(result: HandlerResult) -> HandlerResult:
     }
 
 
-def _lists(known: list[Message], uri: str) -> bool:
-    return any(one.get("uri") == uri for one in known)
+def _listed(things: list[Message], uri: str) -> str | None:
+    """The address `uri`, where it is among these resources."""
+    return uri if any(one.get("uri") == uri for one in things) else None
 
 
-def _covers(templates: list[Message], uri: str) -> bool:
-    """Whether a template may mean `uri`, by what stands before its first variable."""
-    starts = (str(template.get("uriTemplate", "")).partition("{")[0] for template in templates)
-    return any(start and uri.startswith(start) for start in starts)
+def _covering(templates: list[Message], uri: str) -> str | None:
+    """The template that may mean `uri`, by what stands before its first variable."""
+    addresses = (str(template.get("uriTemplate", "")) for template in templates)
+    return next((one for one in addresses if (start := one.partition("{")[0]) and uri.startswith(start)), None)
 
 
 def _without_name(tool: Message) -> Message:

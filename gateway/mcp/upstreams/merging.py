@@ -40,17 +40,17 @@ class Names:
     def of(
         self,
         offered: Iterable[tuple[Upstream, Sequence[Message]]],
-        awaited: Callable[[str, str], bool] = lambda _, __: False,
+        awaited: Callable[[str, str], str | None] = lambda _, __: None,
     ) -> dict[str, Named]:
         """The things by their public names.
 
-        `awaited` says whether a name is kept from an upstream for one before it that has not answered yet.
+        `awaited` names the upstream before another that has not answered yet, for which a name is kept.
         """
         found: dict[str, Named] = {}
         for spec, things in offered:
             for thing in things:
                 name = str(thing["name"])
-                names = (public for public in _names(spec, name) if not awaited(spec.name, public))
+                names = (public for public in _names(spec, name) if awaited(spec.name, public) is None)
                 public = next((public for public in names if self._free(public, spec.name, name)), None)
                 if public is not None and public not in found:
                     found[public] = Named(spec.name, name, thing)

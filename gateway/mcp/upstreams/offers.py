@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
 from gateway.mcp.upstreams.conversation import Message
-from gateway.mcp.upstreams.fingerprints import MAX_TOOLS, Fingerprints
+from gateway.mcp.upstreams.fingerprints import Fingerprints
 from gateway.mcp.upstreams.listing import tools_of
+from gateway.mcp.upstreams.remembered import MOST_THINGS
 from gateway.mcp.upstreams.turns import by_turns
 from gateway.mcp.upstreams.whole_lists import LARGEST, size_of
 from gateway.model import Principal
@@ -27,7 +28,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Offer:
-    """The tools by their names, as they were listed last; `asked` says that all were asked for once.
+    """The tools by their names, as they were listed last; `asked` says that all were asked for once, `whole` that all
+    were told.
 
     `left_out` are the keys of those for which there is no room: what they are, and whom they are for, is not known.
     Whoever keeps more of what is listed says so with `holds`, and keeps it no longer than this. `grown` hears of more.
@@ -38,6 +40,7 @@ class Offer:
     tools: dict[str, Message] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     asked: bool = False
+    whole: bool = False
     _sizes: dict[str, int] = field(default_factory=dict)
     _size: int = 0
     _others: dict[str, int] = field(default_factory=dict)
@@ -55,7 +58,7 @@ class Offer:
     async def take(self, result: Message) -> list[Message]:
         """The tools of one page, remembered; those whose change nobody would notice, or for which is no room, are not
         among them."""
-        listed = tools_of(result)[:MAX_TOOLS]
+        listed = tools_of(result)[:MOST_THINGS]
         await self.fingerprints.look(listed)
         taken = [
             tool
@@ -69,7 +72,7 @@ class Offer:
         """Whether there is room for the tool."""
         name, size = tool["name"], size_of(tool)
         self._forget(name)
-        if len(self.tools) >= MAX_TOOLS or self._size + size > LARGEST:
+        if len(self.tools) >= MOST_THINGS or self._size + size > LARGEST:
             self.left_out[key_of(name)] = name[:128]
             return False
         self.tools[name], self._sizes[name] = tool, size
@@ -84,7 +87,7 @@ class Offer:
     def keep(self, tools: Iterable[Message]) -> None:
         """These are all that there are: forget every other."""
         names = {str(tool["name"]) for tool in tools}
-        if len(names) < MAX_TOOLS:
+        if len(names) < MOST_THINGS:
             for gone in self.tools.keys() - names:
                 self._forget(gone)
 

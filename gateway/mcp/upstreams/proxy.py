@@ -174,6 +174,7 @@ class Proxy:
             return tools, None if offer.left_out else result.get("nextCursor")
 
         tools, _ = await whole(page, f"the tools of {self.upstream.spec.name}")
+        offer.whole = not offer.left_out
         return tools
 
     async def pages(self, client: UpstreamClient, method: str, key: str) -> list[Message]:

@@ -21,12 +21,13 @@ from gateway.mcp.elicit import Asking, Calls
 from gateway.mcp.server import Face
 from gateway.mcp.upstreams.calling import ShownIn, refused
 from gateway.mcp.upstreams.client import UpstreamClient
-from gateway.mcp.upstreams.fingerprints import MAX_TOOLS, Fingerprints
+from gateway.mcp.upstreams.fingerprints import Fingerprints
 from gateway.mcp.upstreams.gate import Gate
 from gateway.mcp.upstreams.link import State
 from gateway.mcp.upstreams.listing import rule_of
 from gateway.mcp.upstreams.offers import ROOM
 from gateway.mcp.upstreams.proxy import Proxy
+from gateway.mcp.upstreams.remembered import MOST_THINGS
 from gateway.mcp.upstreams.upstream import Upstream
 from gateway.mcp.upstreams.whole_lists import LARGEST
 from gateway.model import Caller, Door, Initiator, Principal
@@ -132,7 +133,8 @@ class Upstreams:
             for tool, (accepted, now) in offer.fingerprints.flagged.items()
         ]
         held = [
-            f"{name}: the tool {tool[:128]} is new, and held back: there were {MAX_TOOLS} before; pin it in its policy"
+            f"{name}: the tool {tool[:128]} is new, and held back: there were {MOST_THINGS} before; "
+            "pin it in its policy"
             for name, one in self.mounted.items()
             for offer in one.upstream.offers.all()
             if (tool := offer.fingerprints.held_back) is not None
@@ -148,7 +150,12 @@ class Upstreams:
             for name, one in self.mounted.items()
             if one.upstream.offers.full
         ]
-        texts = dict.fromkeys((*failed, *changed, *held, *large, *full))
+        unknown = [
+            f"{name}: its policy names tools that it does not have: {', '.join(missing)[:200]}"
+            for name, one in self.mounted.items()
+            if (missing := _unknown(one.upstream))
+        ]
+        texts = dict.fromkeys((*failed, *changed, *held, *large, *full, *unknown))
         problems = [Problem(self._file, 1, 1, text[:500]) for text in texts]
         self._notices.say([Notice(Kind.UPSTREAM, problem) for problem in problems], "upstreams")
 
@@ -263,6 +270,14 @@ class Upstreams:
         record = self._recorder.start("upstream", caller, safe=True)
         record.note(method="tools/list", tool=tool[:200], before=before, now=now, message="the tool changed")
         await record.close(status=200)
+
+
+def _unknown(upstream: Upstream) -> list[str]:
+    """The tools of its policy that the upstream lists to nobody, as far as it said which it has."""
+    policy, offers = upstream.spec.policy, upstream.offers.all()
+    if policy is None or not any(offer.whole for offer in offers):
+        return []
+    return [tool for tool in policy.tools if not any(tool in offer.tools for offer in offers)]
 
 
 async def _ended(one: Mounted, leave: Callable[[Face], Awaitable[None]]) -> None:

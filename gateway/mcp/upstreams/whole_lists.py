@@ -8,7 +8,7 @@ from typing import Final
 
 from gateway.mcp.upstreams.conversation import Message
 from gateway.mcp.upstreams.decode import encode
-from gateway.mcp.upstreams.fingerprints import MAX_TOOLS
+from gateway.mcp.upstreams.remembered import MOST_THINGS
 from gateway.mcp.upstreams.turns import by_turns
 
 PAGES: Final = 100
@@ -39,11 +39,11 @@ async def whole(page: Page, what: str) -> tuple[list[Message], int]:
                 return found, size
             found.append(thing)
             size += more
-        if not isinstance(cursor, str) or cursor in cursors or len(found) > MAX_TOOLS:
+        if not isinstance(cursor, str) or cursor in cursors or len(found) > MOST_THINGS:
             break
         cursors.add(cursor)
         params = {"cursor": cursor}
-    return found[:MAX_TOOLS], size
+    return found[:MOST_THINGS], size
 
 
 def size_of(thing: Message) -> int:

@@ -1,0 +1,114 @@
+"""What all upstreams list, by the names that clients of `/mcp` know; a name is kept for the upstream that had it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from weakref import ReferenceType, ref
+
+from gateway.mcp.upstreams.conversation import Message
+from gateway.mcp.upstreams.listing import offered
+from gateway.mcp.upstreams.lists import Lists
+from gateway.mcp.upstreams.merging import Named, Names, names_app, original_name
+from gateway.mcp.upstreams.offers import Offer
+from gateway.mcp.upstreams.proxy import Proxy
+from gateway.model import Principal
+
+MOST_MADE = 1000
+"""Principals with accounts of their own whose tools are kept by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tools:
+    """The tools by their public names, as they were made of these lists."""
+
+    made_of: list[tuple[object, list[Message]]]
+    named: dict[str, Named]
+    offers: list[ReferenceType[Offer]]
+
+
+class Naming:
+    """The names of tools and prompts. `proxies` are the upstreams as they are now, `taken` the gateway's own tools."""
+
+    def __init__(self, proxies: Callable[[], Mapping[str, Proxy]], lists: Lists, taken: Callable[[str], bool]) -> None:
+        self._proxies = proxies
+        self._lists = lists
+        self._tools, self._prompts = Names(taken), Names()
+        self._made: dict[str, _Tools] = {}
+
+    def forget(self, upstreams: Collection[str]) -> None:
+        """These are others now, or gone."""
+        self._made = {}
+        self._tools.forget(upstreams)
+        self._prompts.forget(upstreams)
+
+    def tools(self, principal: Principal | None) -> dict[str, Named]:
+        """The tools by their public names, as `principal` was told of them."""
+        known, proxies = self._lists.known("tools/list", principal), self._proxies()
+        made_of: list[tuple[object, list[Message]]] = [(proxies[name].upstream.spec, known[name]) for name in known]
+        personal = any(proxy.upstream.spec.personal for proxy in proxies.values())
+        key = principal.id if principal is not None and personal else ""
+        made = self._made.get(key)
+        if made is not None and len(made.made_of) == len(made_of):
+            pairs = zip(made.made_of, made_of, strict=True)
+            if all(spec is now and listed is heard for (spec, listed), (now, heard) in pairs):
+                return made.named
+        specs = {name: proxies[name].upstream.spec for name in known}
+        listed = [(specs[name], [tool for tool in known[name] if offered(specs[name], tool)]) for name in known]
+        named = self._tools.of(listed, self.awaited("tools/list", principal))
+        if key in self._made or len(self._made) < MOST_MADE:
+            # What was offered to a principal is kept no longer than the offer.
+            offers = [proxies[name].upstream.offer(principal) for name in known]
+            self._made[key] = _Tools(made_of, named, [ref(one, lambda _: self._unmake(key)) for one in offers])
+        return named
+
+    def prompts(self, principal: Principal | None) -> dict[str, Named]:
+        """The prompts by their public names."""
+        listed = [
+            (self._proxies()[name].upstream.spec, [prompt for prompt in prompts if isinstance(prompt.get("name"), str)])
+            for name, prompts in self._lists.known("prompts/list", principal).items()
+        ]
+        return self._prompts.of(listed, self.awaited("prompts/list", principal))
+
+    def awaited(self, method: str, principal: Principal | None) -> Callable[[str, str], str | None]:
+        """The upstream before another, of which nothing is known yet, that had a thing of a name, or an address."""
+        places = {name: place for place, name in enumerate(self._proxies())}
+        silent = self._silent(method, principal)
+
+        def awaited(upstream: str, public: str) -> str | None:
+            before = (name for name in silent if places[name] < places[upstream])
+            return next((name for name in before if _had(silent[name], method, principal, public)), None)
+
+        return awaited
+
+    def silent(self, method: str, principal: Principal | None, public: str) -> str | None:
+        """The upstream that may have what is called `public`, and has not said yet what it has.
+
+        That is known by the name's prefix, or because the upstream had it before the gateway was started.
+        """
+        for name, proxy in self._silent(method, principal).items():
+            spec = proxy.upstream.spec
+            prefixed = spec.prefix is not None and not _of_addresses(method) and original_name(spec, public) is not None
+            if prefixed or _had(proxy, method, principal, public):
+                return name
+        return None
+
+    def _silent(self, method: str, principal: Principal | None) -> dict[str, Proxy]:
+        known = self._lists.known(method, principal)
+        return {name: proxy for name, proxy in self._proxies().items() if name not in known}
+
+    def _unmake(self, key: str) -> None:
+        self._made.pop(key, None)
+
+
+def _had(proxy: Proxy, method: str, principal: Principal | None, public: str) -> bool:
+    """Whether an upstream had a thing whose best public name, or address, this is."""
+    if _of_addresses(method) and names_app(public):
+        return False  # the apps of each upstream have addresses of their own
+    original = public if _of_addresses(method) else original_name(proxy.upstream.spec, public)
+    return original is not None and proxy.upstream.offer(principal).fingerprints.had(method, original)
+
+
+def _of_addresses(method: str) -> bool:
+    """Whether what a list names are addresses, which stay as they are."""
+    return method.startswith("resources/")

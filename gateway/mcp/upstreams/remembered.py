@@ -1,0 +1,67 @@
+"""The things of one kind that an upstream listed, also before the gateway was started."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from gateway.mcp.upstreams.decode import THINGS
+from gateway.mcp.upstreams.turns import by_turns
+from gateway.stores.upstream_tools import Known, UpstreamTools, key_of
+
+MOST_THINGS = THINGS
+"""Things of one kind that are remembered, of each person's where they have accounts."""
+
+log = logging.getLogger(__name__)
+
+
+class Remembered:
+    """They stand in `store` under the name of `upstream`; `known` has them by `key_of` their names."""
+
+    def __init__(self, upstream: str, store: UpstreamTools) -> None:
+        self._upstream = upstream
+        self._store = store
+        self._loaded = False
+        self.known: dict[str, Known] = {}
+
+    @property
+    def full(self) -> bool:
+        """Whether there is no room for another one."""
+        return len(self.known) >= MOST_THINGS
+
+    def knew(self, name: str) -> bool:
+        """Whether there was one of this name."""
+        return key_of(name) in self.known
+
+    async def meet(self, names: Iterable[str]) -> None:
+        """These are listed now; of what they are nothing is remembered."""
+        await self.load()
+        news: dict[str, Known] = {}
+        async for name in by_turns(names):
+            key = key_of(name)
+            if key not in self.known and not self.full:
+                self.known[key] = news[key] = Known("", "")
+        await self.keep(news)
+
+    async def load(self) -> None:
+        """Read what there was before the gateway was started."""
+        if self._loaded:
+            return
+        try:
+            before = await self._store.of(self._upstream)
+        except OSError as error:
+            log.warning("what %s listed before cannot be read: %s", self._upstream, error)
+            return
+        met = {key: known for key, known in self.known.items() if key not in before}
+        self.known |= before
+        self._loaded = True
+        await self.keep(met)
+
+    async def keep(self, news: Mapping[str, Known]) -> None:
+        """Write these down."""
+        if not news or not self._loaded:  # what is not read yet must not be taken for new, and written over
+            return
+        try:
+            await self._store.keep(self._upstream, news)
+        except OSError as error:
+            log.warning("what %s lists cannot be kept: %s", self._upstream, error)
