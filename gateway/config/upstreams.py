@@ -25,6 +25,7 @@ TIMEOUT = "60s"
 MESSAGE = "16MiB"
 
 _PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
+_USER = "leave out the user and the password, and name a credential"
 _PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,23}", re.ASCII)
 
 
@@ -134,7 +135,9 @@ def _target(section: Section, kind: Kind) -> str:
         case Kind.WEBSOCKET:
             text = section.text(kind)
             parts = urlsplit(text)
-            if parts.scheme not in ("ws", "wss") or not parts.hostname:
+            if parts.username is not None:
+                section.problem(_USER, kind)
+            elif parts.scheme not in ("ws", "wss") or not parts.hostname:
                 section.problem("write a WebSocket's URL, such as wss://mcp.example.com/mcp", kind)
             elif parts.scheme == "ws" and not addresses.is_loopback(parts.hostname):
                 section.problem("write wss: ws is for this machine alone", kind)
@@ -148,9 +151,13 @@ def _target(section: Section, kind: Kind) -> str:
 def _url(section: Section, key: str) -> str:
     text = section.text(key)
     plain, separator, query = text.partition("?")
+    if not text:
+        return ""
     if not separator:
         return addresses.url(section, key)
-    if urlsplit(plain).scheme not in ("http", "https") or "#" in query:
+    if urlsplit(plain).username is not None:
+        section.problem(_USER, key)
+    elif urlsplit(plain).scheme not in ("http", "https") or "#" in query:
         section.problem("write an absolute URL, https, or http on this machine", key)
     elif plain.startswith("http:") and not addresses.is_loopback(urlsplit(plain).hostname or ""):
         section.problem("write https: http is for this machine alone", key)
@@ -229,6 +236,6 @@ def _prefix(section: Section, name: str) -> str | None:
     if node.value is None:
         return None
     prefix = section.text("prefix")
-    if not _PREFIX.fullmatch(prefix):
+    if prefix and not _PREFIX.fullmatch(prefix):
         section.problem("must be a letter, then up to 23 letters, digits, - and _; or null for none", "prefix")
     return prefix

@@ -76,6 +76,8 @@ def parse(text: str, file: str, problems: list[Problem]) -> Node:
         mark = error.problem_mark or error.context_mark
         message = ", ".join(part for part in (error.context, error.problem) if part)
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        if "".join(text.splitlines()[line - 1 : line])[column - 1 : column] == "\t":
+            message = "a tab, where lines are indented: write spaces"
         raise DocumentError([*problems, Problem(file, line, column, f"not YAML: {message}")]) from error
     except (yaml.YAMLError, UnicodeError) as error:
         raise DocumentError([*problems, Problem(file, 1, 1, f"not YAML: {error}")]) from error

@@ -115,7 +115,8 @@ class Section:
             return default
         if isinstance(node.value, str) and node.value:
             return node.value
-        self.problem(f"must be text, not {node.kind}{_quote_hint(node)}", key)
+        empty = node.value == ""
+        self.problem("must not be empty" if empty else f"must be text, not {node.kind}{_quote_hint(node)}", key)
         return default
 
     def flag(self, key: str, default: bool = False) -> bool:

@@ -9,6 +9,7 @@ from typing import Final
 from gateway.policy import paths
 
 _URL = re.compile(r"(https?)://([^/?#\\]+)([^?#]*)", re.ASCII | re.IGNORECASE)
+_USER = re.compile(r"(?<=//)[^/?#]*@")
 _HOST = re.compile(r"(?:[a-z0-9_](?:[a-z0-9_\-]{0,61}[a-z0-9_])?\.)*[a-z0-9_](?:[a-z0-9_\-]{0,61}[a-z0-9_])?", re.ASCII)
 _NUMERIC = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)", re.ASCII)
 _DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
@@ -24,13 +25,22 @@ def canonical_url(text: str) -> str:
     """The one form of an http or https URL without query, and without a slash at its end. Raises ValueError."""
     match = _URL.fullmatch(text)
     if match is None:
-        raise ValueError(f'"{text[:80]}" is not an http or https URL without query and fragment')
+        raise ValueError(
+            f'"{shown(text)}" is not an http or https URL without query and fragment, such as https://api.example.com'
+        )
+    if "@" in match[2]:
+        raise ValueError(f'"{shown(text)}" has a user or a password: leave it out, and name a credential')
     origin = canonical_origin(match[1], match[2])
     _check_authority(origin.partition("://")[2], text)
     path = paths.canonical_path(match[3] or "/")
     if any(map(paths.is_ambiguous, path.split("/"))):
         raise ValueError(f'"{text[:80]}" has an ambiguous path')
     return origin + path.rstrip("/")
+
+
+def shown(text: str) -> str:
+    """A URL in a message, without a password that may stand in it."""
+    return _USER.sub("…@", text)[:80]
 
 
 def parse_origin(text: str) -> str:

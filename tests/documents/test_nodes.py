@@ -79,6 +79,7 @@ HOSTILE = [
     ("a: 1\n--- \nb: 2", ["2:1: a second document"]),
     ("a: b: c", ["1:5: not YAML"]),
     ("a: [", ["2:1: not YAML"]),
+    ("a:\n\tb: 1", ["2:1: not YAML: a tab, where lines are indented: write spaces"]),
     ("a: \x00", ["not YAML"]),
     ("a: \ud800", ["not YAML"]),
     ("[" * 1_000_000, [f"1:{MAX_DEPTH + 1}: nested deeper"]),

@@ -37,7 +37,7 @@ def test_values() -> None:
 
 WRONG = [
     ("a: 1", lambda top: top.text("a"), "1:4: a: must be text, not the number 1; put it in quotes"),
-    ("a: ''", lambda top: top.text("a"), 'a: must be text, not the text ""'),
+    ("a: ''", lambda top: top.text("a"), "a: must not be empty"),
     ("a:", lambda top: top.text("a"), "a: must be text, not nothing"),
     ("a: on", lambda top: top.flag("a"), 'a: must be true or false, not the text "on"'),
     ("a: true", lambda top: top.integer("a"), "a: must be a whole number"),

@@ -108,7 +108,7 @@ WRONG = [
         for method, rest, message in [
             ("POST", "when: 'total > 1'", "total is unknown here (known: request, params"),
             ("POST", "when: 'params.y == 1'", "params.y is unknown here (known: params.x)"),
-            ("POST", "when: ''", "must be text"),
+            ("POST", "when: ''", "must not be empty"),
             ("POST", "when: always", "always is unknown here"),
             ("POST", "body: x", "must be a mapping"),
             ("POST", "body: {}", '"schema" is missing'),
@@ -210,7 +210,7 @@ WRONG = [
             ("//a", "is not an http or https URL"),
             ("http://a?x", "is not an http or https URL"),
             ("http://a/#x", "is not an http or https URL"),
-            ("http://user:pass@a", "has no valid host"),
+            ("http://user:pass@a", '"http://…@a" has a user or a password'),
             ("http://a:0", "has no valid host"),
             ("http://a:99999", "has no valid host"),
             ("http://a:", "has no valid host"),
