@@ -141,6 +141,9 @@ def _named(implementation: pluggy.HookImpl) -> str:
 
 async def _call(implementation: pluggy.HookImpl, timeout: float | None = TIMEOUT, **arguments: object) -> Any:
     taken = {name: arguments[name] for name in implementation.argnames}
+    task = asyncio.current_task()
+    # Plugins hear of a cancelled exchange too: what counts is whether it is cancelled while one of them is at work.
+    before = task.cancelling() if task is not None else 0
     try:
         answer = implementation.function(**taken)
         if inspect.isawaitable(answer):
@@ -151,8 +154,7 @@ async def _call(implementation: pluggy.HookImpl, timeout: float | None = TIMEOUT
         log.exception("plugin %s failed in %s", implementation.plugin_name, hook)
         raise PluginFailed(f"plugin {_named(implementation)} failed in {hook}") from error
     finally:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():  # who is cancelled ends, whatever a plugin made of it
+        if task is not None and task.cancelling() > before:  # who is cancelled ends, whatever a plugin made of it
             raise asyncio.CancelledError
     return answer
 

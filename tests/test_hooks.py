@@ -111,3 +111,33 @@ async def test_who_is_cancelled_as_a_plugin_answers_ends(tmp_path: Path, turns: 
     """In each turn of the loop until it has answered."""
     hooks = Hooks([plugin(tmp_path, "soon.py", ANSWERS_SOON)], tmp_path)
     await ends_when_cancelled(hooks.check_request(REQUEST, CALLER), lambda: None, turns)
+
+
+HEARS = """
+import asyncio
+from pathlib import Path
+
+@hookimpl
+async def audit_record(record):
+    await asyncio.sleep(0)
+    Path(__file__ + ".heard").write_text(record.id)
+"""
+
+
+async def test_every_plugin_hears_the_outcome_of_what_was_cancelled(tmp_path: Path) -> None:
+    """It is told after the cancellation, within the task that ends with it."""
+    names = [plugin(tmp_path, f"{name}.py", HEARS) for name in ("one", "two")]
+    hooks = Hooks(names, tmp_path)
+
+    async def exchange() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await hooks.audit_record(AuditRecord("an-id", "outcome", 0.0, {}))
+
+    task = asyncio.create_task(exchange())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled()
+    assert [(tmp_path / f"{name}.heard").read_text() for name in names] == ["an-id", "an-id"]
