@@ -371,11 +371,11 @@ class _Connection:
         message = frame.message
         if self._ticket is None:
             return
-        id = secrets.token_urlsafe(24)
-        long = is_large(message)
-        split = await asyncio.to_thread(_split, message, id, own) if long else _split(message, id, own)
-        if split is not None and self._door.bodies.put(id, self._ticket.principal.id, split[1]):
-            frame = mux.Message(frame.view, frame.channel, split[0])
+        split = await asyncio.to_thread(_split, message, own) if is_large(message) else _split(message, own)
+        if split is not None:
+            id, named, text = split
+            if self._door.bodies.put(id, self._ticket.principal.id, text):
+                frame = mux.Message(frame.view, frame.channel, named)
         await self._say(frame)
 
     def _aside(self, body: bytes) -> str | None:
@@ -393,9 +393,12 @@ class _Connection:
         await self._outbox.put(self._mux.pending_output(), first=first)
 
 
-def _split(message: dict[str, Json], id: str, own: bool) -> tuple[dict[str, Json], str] | None:
-    """The message that names a body, and that, where there must be one."""
-    return mux.split_body(message, id) if mux.is_large(message) or (not own and names_bytes(message)) else None
+def _split(message: dict[str, Json], own: bool) -> tuple[str, dict[str, Json], str] | None:
+    """The id of a body, the message that names it, and the body, where there must be one."""
+    if not mux.is_large(message) and (own or not names_bytes(message)):
+        return None
+    id = secrets.token_urlsafe(24)
+    return id, *mux.split_body(message, id)
 
 
 def _digest(token: str) -> bytes:
