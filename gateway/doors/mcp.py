@@ -27,7 +27,7 @@ def routes(everything: Face, *mounts: Mounts) -> list[web.RouteDef]:
         found = (mount.get(request.match_info["app"]) for mount in mounts)
         face = next((face for face in found if face is not None), None)
         if face is None:
-            return refused(404, "unknown-app", "There is no such app here.")
+            return refused(404, "unknown-app", f"There is no app or upstream {request.match_info['app'][:40]!r} here.")
         return lacking(request, "mcp") or await face.handle(request)
 
     return [web.route("*", "/mcp", all_apps), web.route("*", "/mcp/{app}", one)]

@@ -38,6 +38,7 @@ from gateway.mcp.resume import PER_PRINCIPAL, Sessions
 from gateway.mcp.spliced import lightened, spliced
 from gateway.mcp.storage import StorageTool
 from gateway.mcp.tools import UI_EXTENSION, shows_apps
+from gateway.mcp.worded import Worded
 from gateway.model import LOCAL, Principal, Tell
 from gateway.traces import arriving
 
@@ -181,7 +182,7 @@ class Face:
         )
         # At its own mount, an upstream may have a tool of the name `http_request`.
         apart = app is None or before is None
-        self._manager.asgi_app.app = Readable(OneInFlight(self._manager.asgi_app.app), apart=apart)
+        self._manager.asgi_app.app = Worded(Readable(OneInFlight(self._manager.asgi_app.app), apart=apart))
         self._body_limit = body_limit
         self._asgi = AuthContextMiddleware(self._manager.handle_request)
         own = before.fast(hosts, origins, silence) if before is not None else None

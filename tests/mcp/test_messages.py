@@ -239,3 +239,34 @@ async def test_a_modern_call_is_cancelled_by_its_connection_alone(served: Served
 async def _posted(http: aiohttp.ClientSession, url: str, message: dict[str, Any], fields: dict[str, str]) -> str:
     async with http.post(url, json=message, headers=fields) as answer:
         return await answer.text()
+
+
+@pytest.mark.parametrize("era", [{}, {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call"}])
+@pytest.mark.parametrize(
+    ("fields", "body", "status", "words"),
+    [
+        ({"accept": "text/html"}, "{}", 406, ["accept", "application/json", "text/event-stream"]),
+        ({"content-type": "text/plain"}, "{}", 400, ["content-type", "application/json"]),
+        ({}, "[]", 400, ["json-rpc"]),
+        ({}, json.dumps([{"jsonrpc": "2.0", "id": 1, "method": "ping"}]), 400, ["json-rpc"]),
+        ({}, '{"a": 1}', 400, ["json-rpc"]),
+        ({}, '{"a":', 400, ["parse error"]),
+        ({}, "", 400, ["parse error"]),
+    ],
+)
+async def test_what_is_not_taken_is_refused_in_words(
+    served: Served,
+    http: aiohttp.ClientSession,
+    era: Mapping[str, str],
+    fields: Mapping[str, str],
+    body: str,
+    status: int,
+    words: list[str],
+) -> None:
+    """That name the field, or say what the body must be, not in those of a parser."""
+    own = {"x-user": ADA, "content-type": "application/json", **ACCEPT, **era, **fields}
+    async with http.post(served.url, data=body, headers=own) as answer:
+        assert answer.status == status
+        said = (await answer.json())["error"]["message"].lower()
+    assert [word for word in words if word not in said] == []
+    assert "pydantic" not in said
