@@ -17,6 +17,9 @@ from gateway.views.relay import Relay
 LONGEST_ANSWER = 45.0
 """Seconds after which a call that still runs is answered with where to collect it: hosts give up after sixty."""
 
+ASKED_AGAIN = 0.5
+"""Seconds after which who collects a call that still runs is answered at the earliest: nobody need ask more often."""
+
 KEPT = 600.0
 """Seconds for which the answer of a call is kept."""
 
@@ -59,7 +62,7 @@ class Later:
             raise Refusal(
                 Reason.BAD_REQUEST, f"No call {id[:64]!r} waits: it was collected, or is older than ten minutes."
             )
-        if not await _finished(kept):
+        if not await _finished(kept, ASKED_AGAIN):
             return _running(id)
         self._kept.pop(id, None)
         if kept.task.cancelled():
@@ -76,11 +79,13 @@ class Later:
         return _running(id)
 
 
-async def _finished(kept: _Kept) -> bool:
-    """Waits for the task as long as its view gives signs of life; False if it still runs then."""
-    end = kept.task.get_loop().time() + LONGEST_ANSWER
+async def _finished(kept: _Kept, shortest: float = 0.0) -> bool:
+    """Waits for the task while its view gives signs of life, and `shortest` seconds; False if it still runs then."""
+    clock = kept.task.get_loop().time
+    began = clock()
     while not kept.task.done():
-        left = min(kept.relay.patience(), end - kept.task.get_loop().time())
+        gone = clock() - began
+        left = min(max(kept.relay.patience(), shortest - gone), LONGEST_ANSWER - gone)
         if left <= 0:
             return False
         await asyncio.wait({kept.task}, timeout=left)

@@ -18,6 +18,8 @@ from tests.world import World
 
 OTHERS_FIRST = 3000
 """Milliseconds that a host has to show that it calls the tools itself."""
+GIVEN_UP = 50_000
+"""Milliseconds after which a view takes a poll for lost that could wait for 20 seconds."""
 TOOLS = {"cart_add_to_cart", "cart_get_cart", "cart_remove_from_cart"}
 
 
@@ -193,6 +195,48 @@ class Attaching:
     async def __aexit__(self, *_: object) -> None:
         if self._call is asyncio.current_task():
             self.offered.append({tool.name for tool in (await self._client.list_tools()).tools} >= TOOLS)
+
+
+async def test_a_poll_that_is_never_answered_is_made_again(page: Page, world: World, script: Path) -> None:
+    """Its host lost the answer, and the call in it: the page is told of that once more, and runs it once."""
+    carried: list[str] = []
+    losing = Losing(carried)
+    async with shown(page, world, script, turns=losing, carried=carried) as frame, model(world) as client:
+        item = await item_of(frame)
+        await offered(client)
+        losing.begun = True
+        result = await client.call_tool("cart_add_to_cart", {"item_id": item})
+        assert (result.structured_content or {})["status"] == "running"
+        losing.begun = False
+        await page.clock.fast_forward(GIVEN_UP)
+        async with asyncio.timeout(20):
+            while (result.structured_content or {}).get("status") == "running":
+                call = (result.structured_content or {})["call"]
+                result = await client.call_tool("call_view_tool", {"call": call})
+        losing.over.set()
+    assert losing.lost
+    assert not result.is_error, said(result)
+    assert len([line for line in world.arrived() if line["method"] == "POST"]) == 1
+
+
+class Losing:
+    """Around the calls of a view: from when it has `begun` the answers to polls get no further, until it is `over`."""
+
+    def __init__(self, carried: list[str]) -> None:
+        self._carried = carried
+        self._polls: set[asyncio.Task[Any] | None] = set()
+        self.begun = False
+        self.over = asyncio.Event()
+        self.lost = False
+
+    async def __aenter__(self) -> None:
+        if self._carried[-1] == "webmcp_poll":
+            self._polls.add(asyncio.current_task())
+
+    async def __aexit__(self, *_: object) -> None:
+        if self.begun and asyncio.current_task() in self._polls:
+            self.lost = True
+            await self.over.wait()
 
 
 async def test_two_views_must_be_told_apart(page: Page, world: World, script: Path) -> None:

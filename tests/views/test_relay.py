@@ -210,6 +210,16 @@ async def test_collecting_before_the_end_says_that_it_runs(house: House) -> None
     assert status(await house.forwarder.collect(LOCAL, call)) == "running"
 
 
+async def test_collecting_waits_a_while_for_a_quiet_view(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who collects again and again would else ask some hundred times a second while a tab sleeps."""
+    monkeypatch.setattr(later, "ASKED_AGAIN", 60.0)
+    call = ((await house.call()).structured_content or {})["call"]
+    collecting = asyncio.create_task(house.forwarder.collect(LOCAL, call))
+    await asyncio.wait({collecting}, timeout=0.05)
+    house.view.answer((await house.view.next()).call)
+    assert said(await collecting) == "done"
+
+
 async def test_a_call_that_is_not_asked_for_has_not_run(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sleeping tab: the model is told so, and the tab does not run it when it wakes."""
     monkeypatch.setattr(relay, "UNTAKEN", 0.05)

@@ -43,8 +43,8 @@ export class Unproven extends Error {}
 export interface Calls {
   /** The tool result for `args`, the real one. Rejects with `NoHost`, a `PeerError`, or the signal's reason. */
   http(args: Params, signal?: AbortSignal): Promise<Params>;
-  /** The result of a tool for this view alone. Rejects with `Unproven` where nothing proves it. */
-  own(name: string, args: Params, signal?: AbortSignal): Promise<Params>;
+  /** The result of a tool for this view alone, within `timeout` milliseconds. Rejects with `Unproven` where nothing proves it. */
+  own(name: string, args: Params, signal?: AbortSignal, timeout?: number): Promise<Params>;
   /** The result of a tool of the server, for the page. */
   tool(name: string, args: Params): Promise<Params>;
   /** The requests of `fetch` that the host has, and has not answered. */
@@ -188,10 +188,10 @@ export function createCalls({ handshake, proof, activity, gestures, requests, pe
       if (objectOf(answerOf(result)?.["headers"])["gateway-calls"]) hurry();
       return settle(result, ends, signal);
     },
-    async own(name, args, signal) {
+    async own(name, args, signal, timeout) {
       const view = await proof.sign();
       if (!view) throw new Unproven();
-      return requests.send("tools/call", { name, arguments: { ...args, _view: view } }, { signal });
+      return requests.send("tools/call", { name, arguments: { ...args, _view: view } }, { signal, timeout });
     },
     tool: (name, args) => call(name, name === STORAGE ? proven(args) : Promise.resolve(args)),
     flying,

@@ -65,7 +65,7 @@ export function takeNatives(scope: Scope) {
     activated: takeActivation(scope),
     watch: (seen: (at: number) => void) => watchGestures(scope, seen),
     later: (run: () => void, milliseconds: number) => scope.setTimeout(run, milliseconds),
-    cancel: (timer: number) => scope.clearTimeout(timer),
+    cancel: (timer: number | undefined) => scope.clearTimeout(timer),
     warn: (line: string) => scope.console.warn(`webmcp-gateway: ${line}`),
     random: () => scope.crypto.getRandomValues(new Uint8Array(9)),
   };

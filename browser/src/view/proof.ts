@@ -41,7 +41,7 @@ interface Ends {
   crypto: Crypto;
   attach<Value>(launch: string | undefined, timeout: number, read: (result: Params) => Value): Promise<Value>;
   later(run: () => void, milliseconds: number): number;
-  cancel(timer: number): void;
+  cancel(timer: number | undefined): void;
   warn(line: string): void;
   /** The set of tools that may be offered past the gateway is known, or changed. */
   changed(): void;
@@ -73,7 +73,7 @@ export function createProof({ crypto, attach, later, cancel, warn, changed }: En
 
   function run(): void {
     const mine = ++attempt;
-    if (timer !== undefined) cancel(timer);
+    cancel(timer);
     if (!release) settled = new Promise<void>((resolve) => (release = resolve));
     // Without crypto.subtle a key would be of no use: attach as an unproven view, for the list of held tools.
     const value = sign && importKey ? launch : undefined;

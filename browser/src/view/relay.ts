@@ -24,6 +24,8 @@ const CALM = 100;
 const PAUSE = 500;
 const LONGEST_PAUSE = 15000;
 const RESULT_TRIES = 4;
+/** A host that has not answered a poll by then, in milliseconds after its end, never will. */
+const SILENCE = 30000;
 /** Between two lists that the gateway is told; it takes one a second. */
 const LIST_PAUSE = 200;
 
@@ -43,7 +45,7 @@ export interface Relay {
 
 interface Ends {
   /** Calls a tool of the gateway, proven. Rejects with `Unproven` where there is nothing to prove it with. */
-  ask(name: string, args: Params, signal?: AbortSignal): Promise<Params>;
+  ask(name: string, args: Params, signal?: AbortSignal, timeout?: number): Promise<Params>;
   offered(tool: Tool): boolean;
   /** The page's own requests that the host has, and has not answered. */
   flying: ReadonlySet<unknown>;
@@ -97,13 +99,13 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, n
     const list = listed();
     const before = [...flying];
     const { signal } = polling;
-    const result = await ask("webmcp_poll", { after, wait, hidden: hidden(), ...(list !== told && { tools: JSON.parse(list) as unknown }) }, signal);
+    const result = await ask("webmcp_poll", { after, wait, hidden: hidden(), ...(list !== told && { tools: JSON.parse(list) as unknown }) }, signal, wait + SILENCE);
     const given = answerOf(result);
     if (given?.["reason"] === "view-unproven") throw new Unproven();
     if (result["isError"] || !given || signal.aborted) throw new Error();
     told = list;
     // It overtook a request of the page, or another poll it: then the host runs calls side by side.
-    parallel ||= given["overtaken"] === true || before.some((one) => flying.has(one));
+    parallel ||= !!given["overtaken"] || before.some((one) => flying.has(one));
     const events = given["events"];
     if (Array.isArray(events)) for (const event of events) if (isObject(event)) take(event);
   }
@@ -176,8 +178,7 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, n
       // Its tools may be gone: whoever has asked for calls is known.
       if (!open || !known) return;
       started = open = false;
-      polling.abort();
-      wake();
+      again();
       ask("webmcp_poll", { closing: true }).catch(() => undefined);
     },
   };

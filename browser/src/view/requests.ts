@@ -5,7 +5,7 @@ import { notification, PeerError, request, type Answer, type Message, type Param
 export interface Options<Value> {
   signal?: AbortSignal | undefined;
   /** In milliseconds; without it the host may take its time. */
-  timeout?: number;
+  timeout?: number | undefined;
   /** Told the notices of progress until the answer. */
   onProgress?: ((params: Params) => void) | undefined;
   /** Reads the result before any promise carries it, so that a page that replaced `Promise.prototype` sees no secret. */
@@ -30,7 +30,7 @@ interface Ends {
   prefix: string;
   post(message: Message): void;
   later(run: () => void, milliseconds: number): number;
-  cancel(timer: number): void;
+  cancel(timer: number | undefined): void;
 }
 
 export function createRequests({ prefix, post, later, cancel }: Ends): Requests {
@@ -45,7 +45,7 @@ export function createRequests({ prefix, post, later, cancel }: Ends): Requests 
       const end = (): void => {
         delete waiting[id];
         signal?.removeEventListener("abort", abort);
-        if (timer !== undefined) cancel(timer);
+        cancel(timer);
       };
       const give = (reason: unknown, why: string): void => {
         end();

@@ -34,7 +34,7 @@ interface Ends {
   fetch: typeof fetch;
   resolve(url: string): string;
   later(run: () => void, milliseconds: number): number;
-  cancel(timer: number): void;
+  cancel(timer: number | undefined): void;
 }
 
 export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globalThis.XMLHttpRequest {
@@ -173,11 +173,11 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
       this.#chunks = [];
       this.#made = undefined;
       this.#sent = false;
-      cancel(this.#timer as number);
+      cancel(this.#timer);
     }
 
     #watch() {
-      cancel(this.#timer as number);
+      cancel(this.#timer);
       if (!this.#timeout) return;
       this.#timer = later(() => (this.#end(), this.#fail("timeout")), Math.max(0, this.#started + this.#timeout - Date.now()));
     }
@@ -215,7 +215,7 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
           tell(this, "progress", loaded, size);
         }
         this.#sent = false;
-        cancel(this.#timer as number);
+        cancel(this.#timer);
         this.#enter(4);
         for (const type of ["load", "loadend"]) if (!over()) tell(this, type, loaded, size);
       } catch {
