@@ -14,6 +14,7 @@ from playwright.async_api import FrameLocator, Page, expect
 
 from tests.browser.probing import outcome, outcomes
 from tests.browser.stock_host import SIZE, UI, bundled, dumped, stock_host
+from tests.browser.test_relay import OTHERS_FIRST
 from tests.world import World
 
 ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
@@ -86,8 +87,9 @@ async def test_a_bridge_that_proxies_by_itself(page: Page, world: World, script:
 
 
 async def test_a_host_with_the_iframe_transport(page: Page, world: World, script: Path) -> None:
-    """Its own MCP client finds the page's tools in the envelope and calls one; what the page does is the model's."""
+    """Its own MCP client finds the page's tools, there alone, and calls one; what the page does is the model's."""
     errors = quiet(page)
+    await page.clock.install()
     await page.set_viewport_size(SIZE)
     async with stock_host(script) as url, Client(f"{world.url}/mcp/cart", mode="2026-07-28", extensions=UI) as client:
         carried: list[str] = []
@@ -109,7 +111,12 @@ async def test_a_host_with_the_iframe_transport(page: Page, world: World, script
         given = {"name": "add_to_cart", "arguments": {"item_id": item}}
         result = await page.evaluate("(given) => window.page.callTool(given)", given)
         await expect(frame.locator(f"[data-cart-item='{item}']")).to_be_visible()
+        await page.clock.fast_forward(OTHERS_FIRST)
+        await frame.locator("body").evaluate("() => fetch('/api/products')")
+        offered = {tool.name for tool in (await client.list_tools()).tools}
     assert sorted(listed) == TOOLS
+    assert not offered & {f"cart_{name}" for name in TOOLS}
+    assert "webmcp_poll" not in carried
     assert not result.get("isError")
     posted = outcomes(world, method="POST", url="/api/cart")
     assert [record["initiator"] for record in posted] == ["model"]
