@@ -25,7 +25,7 @@ from tests.approvals.test_ways import command, removed, sent
 from tests.clock import Clock
 from tests.doors.upstream_view import shop
 from tests.interop.serving import over_http
-from tests.mcp.fakes import said
+from tests.mcp.mounts import said
 from tests.test_main_job import answer_next, person, questions
 from tests.world import World, running
 

@@ -22,7 +22,7 @@ from mcp_types import (
 )
 
 from tests.approvals.page import shown
-from tests.mcp.fakes import said
+from tests.mcp.mounts import said
 from tests.test_main_job import UI, answer_next, person
 from tests.views.pages import until
 from tests.world import World

@@ -9,7 +9,7 @@ from mcp import Client
 
 from gateway.apps import own_file, own_files
 from tests.apps.packing import write
-from tests.mcp.fakes import UI
+from tests.mcp.mounts import UI
 from tests.world import World, running
 
 PAGE = "<!doctype html><img src=data:,>"

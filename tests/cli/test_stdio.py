@@ -23,11 +23,13 @@ from gateway.cli import lock
 from gateway.cli.stdio.events import EventReader
 from gateway.config import load_config
 from gateway.errors import StartError
+from gateway.model import LOCAL
 from tests.cli.test_serve import ROOT, process, ready, write
 from tests.interop.probe import Probe, text
 from tests.interop.serving import gateway, over_http
 from tests.leaks.watch import environment
-from tests.mcp.fakes import ADD, LOCAL, MODES, Mount, Served
+from tests.mcp.fakes import ADD
+from tests.mcp.mounts import MODES, Mount, Served
 from tests.world import Server, bound, free_port
 
 COMMAND = ("-c", "from gateway.cli import main; main()", "stdio")

@@ -13,8 +13,9 @@ from gateway.doors.lent import HEAD_BYTES
 from gateway.model import Response
 from gateway.pieces import SIZE
 from tests.attacks.wire import raw_exchange
-from tests.mcp.fakes import ANSWERS, Mount, Served
+from tests.mcp.fakes import ANSWERS
 from tests.mcp.fast_cases import HEAD, HOST, message
+from tests.mcp.mounts import Mount, Served
 
 CALL = message(arguments={"url": "/", "_view": "proof"}).encode()
 

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from gateway.doors import front, slow
-from tests.mcp.fakes import Mount
 from tests.mcp.fast_cases import HEAD as CALL_HEAD
 from tests.mcp.fast_cases import message
+from tests.mcp.mounts import Mount
 from tests.world import World
 
 HEAD = (

@@ -1,33 +1,20 @@
-"""Small working views, pages and backends behind a mount, and a real server in front of it."""
+"""Small working views, pages and backends behind a mount."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import mcp_types as types
-from aiohttp import web
-from aiohttp.typedefs import Handler
-from mcp import Client
-from mcp.client import advertise
 
 from gateway.contract import problem
-from gateway.doors.asked import Asked
-from gateway.doors.short_way import FrontRunner
 from gateway.errors import Reason, Refusal
-from gateway.mcp import Face
-from gateway.mcp.bodies import BODY_LIMIT
-from gateway.mcp.fast import Fast
 from gateway.mcp.results import LONG
-from gateway.mcp.storage import StorageTool
-from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
 from gateway.model import (
-    LOCAL,
     Caller,
     Door,
     Initiator,
@@ -44,11 +31,6 @@ from gateway.views.precedence import Precedence
 from gateway.views.relay import Event, Handed, Relay
 from gateway.views.view import Attached, LiveView, Opened
 
-SILENCE = 0.05
-"""Seconds after which the fast path begins an event stream."""
-
-MODES = ["legacy", "2026-07-28"]
-UI = [advertise(UI_EXTENSION, {"mimeTypes": [APP_MIME_TYPE]})]
 ADD = ViewTool(
     name="cart_add_to_cart",
     page_name="add_to_cart",
@@ -342,122 +324,3 @@ def _echo(request: Request, caller: Caller, wait: float) -> bytes:
         "wait": wait,
     }
     return json.dumps(said).encode()
-
-
-@dataclass
-class Served:
-    """A mount that is served at `url`."""
-
-    url: str
-    face: Face
-    views: FakeViews
-    pages: FakePages
-    exchange: EchoExchange
-    seen: list[str] = field(default_factory=list)
-    """The paths that the application was asked for."""
-
-
-class _Open:
-    """Lets everybody pass to one face."""
-
-    def __init__(self, face: Face) -> None:
-        self._face = face
-
-    def fast(self, mount: str) -> Fast[Any] | None:
-        """At `/mcp` alone."""
-        return None if mount else self._face.fast
-
-    async def caller(self, request: Asked, mount: str) -> Principal | None:
-        """As the face itself is told."""
-        return principal_of(request.headers.get("x-user"))
-
-    def held(self, principal: Principal, end: Callable[[], None]) -> AbstractContextManager[None]:
-        """Nobody comes to be nobody here."""
-        return nullcontext()
-
-
-@dataclass
-class Mount:
-    """What a mount is made of."""
-
-    app: str | None = None
-    fast_path: bool = True
-    front: bool = False
-    sessions_each: int = 1000
-    session_idle: float = 1800.0
-    body_limit: int = BODY_LIMIT
-    apps: dict[str, Packed] = field(default_factory=lambda: {id: packed(id) for id in ("cart", "todo")})
-    storage: FakeStorage = field(default_factory=FakeStorage)
-
-    def __post_init__(self) -> None:
-        self.tool = StorageTool(self.storage)
-
-    @asynccontextmanager
-    async def face(self) -> AsyncIterator[Served]:
-        """The mount without a server in front of it."""
-        views, pages, exchange = FakeViews(), FakePages(), EchoExchange()
-        face = Face(
-            self.app,
-            apps=self.apps,
-            views=views,
-            forwarder=pages,
-            exchange=exchange,
-            storage=self.tool,
-            version="1.2.3",
-            hosts=["127.0.0.1:*", "gateway.test"],
-            origins=["http://console.test"],
-            principal=lambda request: principal_of(request.headers.get("x-user")),
-            fast_path=self.fast_path,
-            sessions_each=self.sessions_each,
-            session_idle=self.session_idle,
-            body_limit=lambda: self.body_limit,
-            silence=SILENCE,
-        )
-        async with face:
-            yield Served("", face, views, pages, exchange)
-
-    @asynccontextmanager
-    async def serve(self) -> AsyncIterator[Served]:
-        """The mount at a free port of this machine."""
-        async with self.face() as served:
-
-            @web.middleware
-            async def see(request: web.Request, handler: Handler) -> web.StreamResponse:
-                served.seen.append(request.path)
-                return await handler(request)
-
-            app = web.Application(middlewares=[see])
-            app.router.add_route("*", "/mcp", served.face.handle)
-            runner = (
-                FrontRunner(app, _Open(served.face), drain=5.0)
-                if self.front
-                else web.AppRunner(app, handler_cancellation=True, shutdown_timeout=5.0)
-            )
-            await runner.setup()
-            try:
-                site = web.TCPSite(runner, "127.0.0.1", 0)
-                await site.start()
-                served.url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
-                yield served
-            finally:
-                served.face.drain()
-                await runner.cleanup()
-
-
-def principal_of(header: str | None) -> Principal:
-    """Who a request with `x-user: issuer|client|subject` comes from."""
-    issuer, client, subject = (header or "||").split("|")
-    return Principal(issuer, client, subject) if header else LOCAL
-
-
-def as_app(url: str, mode: str, **options: Any) -> Client:
-    """A client that shows MCP Apps."""
-    return Client(url, mode=mode, extensions=UI, **options)
-
-
-def said(result: types.CallToolResult) -> str:
-    """The text of a result."""
-    return "".join(block.text for block in result.content if isinstance(block, types.TextContent))
-
-
-__all__ = ["ADD", "LOCAL", "MODES", "Mount", "Packed", "Served", "as_app", "packed", "said"]

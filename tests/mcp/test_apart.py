@@ -14,7 +14,7 @@ import pytest
 from gateway.contract import parse_arguments
 from gateway.mcp.apart import LONG, taken_out
 from gateway.mcp.bodies import BODY_LIMIT
-from tests.mcp.fakes import Mount
+from tests.mcp.mounts import Mount
 from tests.mcp.test_messages import ACCEPT, META, MODERN, fetching, opened, said
 
 LARGE = "QUJD" * (LONG // 3)

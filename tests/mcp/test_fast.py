@@ -12,8 +12,9 @@ import pytest
 from gateway.mcp.envelope import Calls, Heads, tool_call
 from gateway.mcp.upstreams.fast import UpstreamFast
 from tests.attacks.wire import WireAnswer, exchange, written
-from tests.mcp.fakes import HELD, Mount, Served
+from tests.mcp.fakes import HELD
 from tests.mcp.fast_cases import HOST, Case, cases, message
+from tests.mcp.mounts import Mount, Served
 
 CASES = tuple(cases())
 

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from gateway.bulk import AT_ONCE
-from tests.mcp.fakes import Mount, Served
+from tests.mcp.mounts import Mount, Served
 
 ADA = "issuer|client|ada"
 BOB = "issuer|client|bob"

@@ -15,7 +15,8 @@ from gateway.errors import Reason, Refusal
 from gateway.mcp import UiPeer
 from gateway.mcp.answers import OwnAnswers
 from gateway.model import LOCAL, Caller, Door, Initiator
-from tests.mcp.fakes import ADD, Mount, Served
+from tests.mcp.fakes import ADD
+from tests.mcp.mounts import Mount, Served
 
 VIEW = Caller(LOCAL, "cart", Door.BRIDGE, Initiator.PERSON, "gesture", "view-1", proven=True)
 

@@ -11,7 +11,9 @@ import mcp_types as types
 import pytest
 from mcp import Client
 
-from tests.mcp.fakes import ADD, LOCAL, MODES, Mount, Served, as_app
+from gateway.model import LOCAL
+from tests.mcp.fakes import ADD
+from tests.mcp.mounts import MODES, Mount, Served, as_app
 
 ADA = "issuer|client|ada"
 _ACCEPT = {"accept": "application/json, text/event-stream"}

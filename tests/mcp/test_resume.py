@@ -14,7 +14,9 @@ from mcp_types import JSONRPCNotification
 
 from gateway.mcp.resume import Room, SessionEvents
 from gateway.mcp.spliced import MARK
-from tests.mcp.fakes import ADD, LOCAL, Mount, Served
+from gateway.model import LOCAL
+from tests.mcp.fakes import ADD
+from tests.mcp.mounts import Mount, Served
 
 ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 VERSION = "2025-11-25"

@@ -11,7 +11,9 @@ from mcp import Client, MCPError
 from mcp.client.subscriptions import ToolsListChanged
 
 from gateway.mcp.bodies import BODY_LIMIT
-from tests.mcp.fakes import ADD, LOCAL, MODES, Mount, Served, as_app, principal_of, said
+from gateway.model import LOCAL
+from tests.mcp.fakes import ADD
+from tests.mcp.mounts import MODES, Mount, Served, as_app, principal_of, said
 
 ADA = "issuer|client|ada"
 

@@ -17,12 +17,13 @@ from gateway.contract import result as content
 from gateway.mcp import asgi
 from gateway.mcp.asgi import put_in
 from gateway.mcp.upstreams.decode import THINGS
-from gateway.model import Response
+from gateway.model import LOCAL, Response
 from gateway.pieces import SIZE
 from tests.interop import test_hostile_http
 from tests.interop.test_hostile_http import Hostile, answer, behind
 from tests.mcp import fakes
-from tests.mcp.fakes import ADD, LOCAL, MODES, Mount
+from tests.mcp.fakes import ADD
+from tests.mcp.mounts import MODES, Mount
 from tests.mcp.test_messages import ACCEPT, META, MODERN, fetching, opened, said
 from tests.mcp.test_resume import event
 

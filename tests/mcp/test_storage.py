@@ -11,7 +11,8 @@ from gateway.mcp.ports import Client
 from gateway.model import LOCAL, Json, Principal
 from gateway.stores.page_storage import QUOTA
 from gateway.stores.sealing import Unreadable
-from tests.mcp.fakes import Mount, Served, packed
+from tests.mcp.fakes import packed
+from tests.mcp.mounts import Mount, Served
 
 ANN = Principal("login", "host", "ann")
 

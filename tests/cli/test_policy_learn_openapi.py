@@ -1,4 +1,4 @@
-"""`policy learn`: from records and from OpenAPI; what is added, what is left out, and what stays as it was."""
+"""`policy learn` from OpenAPI: what is added, what is left out, and what stays of a policy as it was."""
 
 from __future__ import annotations
 
@@ -8,17 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
-from hypothesis import given
-from hypothesis import strategies as st
+from click.testing import CliRunner
 
 from gateway.cli import main
-from gateway.cli.learn.found import path_problem, singular
-from gateway.cli.learn.traffic import generalised
+from gateway.cli.learn.found import singular
 from gateway.policy import load_policy, parse_policy
-from tests.cli.recorded import database, journal, request
-
-BACKEND = ("--backend", "https://shop.example.com")
+from tests.cli.learning import BACKEND, learned, run
+from tests.cli.recorded import journal, request
 
 OPENAPI = """\
 openapi: 3.0.3
@@ -79,134 +75,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "policy.yaml").write_text(POLICY)
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def run(*arguments: str) -> Result:
-    """The command, in this process."""
-    return CliRunner().invoke(main, ["policy", "learn", *arguments])
-
-
-def learned(*arguments: str) -> tuple[list[str], list[tuple[str, int]]]:
-    """The routes that were added, and what was left out with its count."""
-    result = run(*arguments, "--json")
-    assert result.exit_code == 0, result.output
-    told = json.loads(result.stdout)
-    added = [f"{', '.join(one['methods'])} {one['path']}" for one in told["added"]]
-    return added, [(one["what"], one["count"]) for one in told["left_out"]]
-
-
-# ── from a record ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_only_what_persons_did_and_what_worked_is_learned(folder: Path) -> None:
-    """Models, pages, denials and failures teach nothing, and are counted."""
-    day = [
-        request("GET", "/api/cart?full=1"),
-        request("GET", "/api/cart", reported=["no route"], route=None),
-        request("GET", "/api/page", initiator="page"),
-        request("GET", "/api/model", initiator="model"),
-        request("GET", "/api/denied", decision="deny", reason="policy-denied", status=403),
-        request("GET", "/api/missing", status=404),
-        request("GET", "/api/down", status=502, reason="backend-unreachable"),
-        {"kind": "tool", "app": "cart", "initiator": "person", "tool": "x"},
-    ]
-    journal(folder / "day.journal", day)
-    added, left = learned("day.journal", *BACKEND)
-    assert added == ["GET /api/cart"]
-    assert dict(left) == {
-        "requests caused by the page": 1,
-        "requests caused by the model": 1,
-        "requests that were denied": 1,
-        "requests answered with 404": 1,
-        "requests that ended with backend-unreachable": 1,
-    }
-
-
-def test_a_request_that_a_person_approved_counts_once(folder: Path) -> None:
-    """By what came of it, not by its question."""
-    asked = request("PUT", "/api/cart/7", approval="q", status=202)
-    journal(folder / "day.journal", [asked, {**asked, "answered_by": "x", "status": 200}])
-    result = run("day.journal", *BACKEND)
-    assert '- {path: "/api/cart/{cart}", methods: [PUT], confirm: {when: model}}  # once' in result.output
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("/api/orders/17", "/api/orders/{order}"),
-        ("/api/orders/17/items/3", "/api/orders/{order}/items/{item}"),
-        ("/api/categories/8f14e45f-ceea-467f-8f3a-1234567890ab", "/api/categories/{category}"),
-        ("/api/users/ann@example.com", "/api/users/{user}"),
-        ("/api/files/a%2Fb.txt", "/api/files/{file:encoded}"),
-        ("/api/files/a%20b.txt", "/api/files/{file}"),
-        ("/api/days/2026-01-31", "/api/days/{day}"),
-        ("/api/17/18", "/api/{api}/{id}"),
-        ("/v2/oauth2/me", "/v2/oauth2/me"),
-        ("/api/customers/cus_9s6XKzkNRiz8i3", "/api/customers/{customer}"),
-        ("/api/cart/teapot", "/api/cart/teapot"),
-        ("/17", "/{id}"),
-        ("/", "/"),
-    ],
-)
-def test_values_in_paths_become_parameters(path: str, expected: str) -> None:
-    """Numbers, ids, dates, what is encoded; words stay."""
-    assert generalised(path) == expected
-
-
-@given(st.lists(st.from_regex(r"\A(?:[a-z]{1,8}|\d{1,4}|[A-Za-z0-9_@%.-]{1,20})\Z"), min_size=1, max_size=6))
-def test_a_path_that_is_learned_takes_the_path_that_was_seen(segments: list[str]) -> None:
-    """Whatever its segments are, as long as a route can have it."""
-    path = "/" + "/".join(segments)
-    template = generalised(path)
-    if path_problem(template) is None and re.search("%(?![0-9A-F]{2})", path) is None:
-        text = f'version: 1\nbackends: {{a: {{url: "http://a"}}}}\nroutes: [{{path: "{template}", methods: [GET]}}]\n'
-        assert parse_policy(text, "p").routes.find("GET", path, None) is not None
-
-
-def test_no_route_ends_in_a_rest(folder: Path) -> None:
-    """However many paths there are below one place."""
-    journal(
-        folder / "day.journal", (request("POST", f"/api/x/{word}/{n}/y") for word in "abcdefghijkl" for n in range(3))
-    )
-    text = run("day.journal", *BACKEND).output
-    assert "**" not in text
-    assert text.count("methods: [POST]") == 12
-
-
-def test_many_words_in_one_place_are_values_where_something_is_read(folder: Path) -> None:
-    """Where something is changed each is kept by itself, and that is said."""
-    names = ["teapot", "mug", "bowl", "honey", "oil", "apron", "candle", "board", "tea"]
-    journal(
-        folder / "day.journal", (request(method, f"/api/items/{name}") for name in names for method in ("GET", "PUT"))
-    )
-    added, left = learned("day.journal", *BACKEND)
-    assert added[-1] == "GET /api/items/{item}"
-    assert added[:-1] == [f"PUT /api/items/{name}" for name in sorted(names)]
-    assert left == [("PUT /api/items/…, one route for 9 words", 1)]
-
-
-def test_what_is_learned_is_a_policy_whose_tests_pass(folder: Path) -> None:
-    """With every route covered; no value of the record is in it."""
-    day = [request(method, "/api/secret-cart/4711") for method in ("GET", "HEAD", "DELETE")]
-    journal(folder / "day.journal", [*day, request("POST", "/api/cart")])
-    assert run("day.journal", "--into", "new.yaml", *BACKEND).exit_code == 0
-    assert "4711" not in (folder / "new.yaml").read_text()
-    tested = CliRunner().invoke(main, ["policy", "test", "new.yaml", "--fail-under", "100"])
-    assert tested.exit_code == 0, tested.output
-
-
-def test_a_database_teaches_the_same(folder: Path) -> None:
-    """As its journal."""
-    file = journal(folder / "day.journal", [request("GET", "/api/cart"), request("GET", "/api/cart/7")])
-    database(folder / "day.db", file)
-    assert learned("day.db", *BACKEND) == learned("day.journal", *BACKEND)
-
-
-def test_a_record_of_several_apps_needs_a_name(folder: Path) -> None:
-    """One policy is of one app."""
-    journal(folder / "day.journal", [request("GET", "/a"), request("GET", "/b", app="till")])
-    assert run("day.journal", *BACKEND).exit_code == 2
-    assert learned("day.journal", *BACKEND, "--app", "till")[0] == ["GET /b"]
 
 
 # ── from OpenAPI ─────────────────────────────────────────────────────────────────────────────────────────────────
