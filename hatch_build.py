@@ -25,6 +25,7 @@ BUILT = (
     "sockets/sockets.js",
     "storage/storage.js",
     "view/runtime.js",
+    "xhr/xhr.js",
 )
 BUNDLED = {"plugins": "plugins", "policies": "policies", "tests/attacks/cases": "attacks"}
 

@@ -60,6 +60,8 @@ const bundles: Record<string, UserConfig> = {
   forms: part("form-tools", "forms"),
   /** for pages that name `EventSource`, */
   events: part("event-source-part", "events"),
+  /** `XMLHttpRequest`, */
+  xhr: part("xhr-part", "xhr"),
   /** `WebSocket`, */
   sockets: part("sockets", "sockets"),
   /** storage, cookies or the history, */

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 
 from gateway.apps import PARTS, STORAGE_PART, WAITS
@@ -19,23 +20,24 @@ class Built:
 
     folder: Path
     runtime: str
-    parts: Mapping[str, str]
+    parts: Mapping[str, Collection[str]]
     storage: str
 
     @property
     def everything(self) -> str:
         """The runtime with its parts, for pages of which nobody knows what they name."""
-        return ";".join(dict.fromkeys([self.runtime, *(part for word, part in self.parts.items() if word != WAITS)]))
+        parts = [part for word, several in self.parts.items() if word != WAITS for part in several]
+        return ";".join(dict.fromkeys([self.runtime, *parts]))
 
 
 def built() -> Built:
     """What is there. Raises `StartError` where it was not built."""
     folder = Path(str(files("gateway"))) / "static"
-    if not all((folder / name).is_file() for name in (RUNTIME, STORAGE_PART, *PARTS.values())):
+    if not all((folder / name).is_file() for name in (RUNTIME, STORAGE_PART, *chain(*PARTS.values()))):
         raise StartError("The browser files are not built: install with `pip install .`, which builds them.")
     return Built(
         folder,
         (folder / RUNTIME).read_text("utf-8"),
-        {word: (folder / name).read_text("utf-8") for word, name in PARTS.items()},
+        {word: [(folder / name).read_text("utf-8") for name in names] for word, names in PARTS.items()},
         (folder / STORAGE_PART).read_text("utf-8"),
     )

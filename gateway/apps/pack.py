@@ -24,14 +24,16 @@ SNAPSHOT = "webmcp-gateway-snapshot"
 _REFUSED = ("localStorage", "sessionStorage", "cookie", "pushState", "replaceState", "caches", "serviceWorker")
 _ADDS_SCRIPTS = ('"script"', "'script'", "`script`")
 PARTS = {
-    "toolname": "forms/forms.js",
-    "EventSource": "events/events.js",
-    "WebSocket": "sockets/sockets.js",
-    **dict.fromkeys(("CSSStyleSheet", "cssRules", "insertRule"), "sheets/sheets.js"),
-    **dict.fromkeys(_REFUSED + _ADDS_SCRIPTS, "shims/shims.js"),
-    WAITS: "late/late.js",
+    "toolname": ("forms/forms.js",),
+    "EventSource": ("events/events.js",),
+    "XMLHttpRequest": ("xhr/xhr.js",),
+    "WebSocket": ("sockets/sockets.js",),
+    **dict.fromkeys(("CSSStyleSheet", "cssRules", "insertRule"), ("sheets/sheets.js",)),
+    **dict.fromkeys(_REFUSED, ("shims/shims.js",)),
+    **dict.fromkeys(_ADDS_SCRIPTS, ("shims/shims.js", "xhr/xhr.js")),
+    WAITS: ("late/late.js",),
 }
-"""Scripts of the view runtime for some pages alone: the file of each, under the word by which a page asks for it."""
+"""Scripts of the view runtime for some pages alone: their files, under the word by which a page asks for them."""
 
 STORAGE_PART = "storage/storage.js"
 """The file of the script that keeps `localStorage` on the gateway, for the apps that are configured so."""
@@ -45,7 +47,7 @@ def pack(
     app: str,
     title: str,
     runtime: str,
-    parts: Mapping[str, str] | None = None,
+    parts: Mapping[str, Collection[str]] | None = None,
     storage: str | None = None,
     base: str = "/",
     permissions: Collection[str] = (),
@@ -80,14 +82,16 @@ def pack(
     whole = splice(page.text.whole, splices)
     # What is named in scripts of the backend cannot be seen here.
     unseen = packing.scripts.waits
-    asked = [script for word, script in (parts or {}).items() if word != WAITS and (unseen or word in whole)]
+    words = [word for word in parts or {} if word != WAITS and (unseen or word in whole)]
+    asked = [script for word in words for script in (parts or {})[word]]
     runtime = ";".join([runtime, *dict.fromkeys(asked)])
-    starter = (parts or {}).get(WAITS) if storage is None and packing.scripts.waits else storage
-    if starter is not None:
-        runtime += f";{starter}"
+    kept = [storage] if storage is not None else []
+    starters = (parts or {}).get(WAITS, ()) if packing.scripts.waits and not kept else kept
+    if starters:
+        runtime = ";".join([runtime, *starters])
     head = _head(app, title, packing.base, runtime) + "".join(packing.scripts.sheets)
     packed = splice(page.text.whole, [Splice(page.head, page.head, head), *splices])
-    if starter is not None:
+    if starters:
         packed = waiting(packed, packed.index(head) + len(head))
     digest = hashlib.sha256(packed.encode()).hexdigest()
     size = f"{len(packed.encode()):,} bytes, of which {len(head.encode()):,} are the view runtime"

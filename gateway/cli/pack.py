@@ -56,7 +56,7 @@ def pack(
             app=id,
             title=title or id,
             runtime=_built("view/runtime.js"),
-            parts={word: _built(name) for word, name in PARTS.items()},
+            parts={word: [_built(name) for name in names] for word, names in PARTS.items()},
             base=base,
             checked=True,
             frames=rules.frames if rules is not None else (),

@@ -72,22 +72,27 @@ def test_pages_with_declarative_forms_get_the_part_for_them(tmp_path: Path) -> N
         tmp_path / "b", **{"index.html": "<script src=x.js></script>", "x.js": "form.setAttribute('toolname', 'find')"}
     )
     write(tmp_path / "c", **{"index.html": "<form></form>"})
-    parts = {"toolname": forms}
+    parts = {"toolname": [forms]}
     html = [pack(tmp_path / name, app="cart", title="", runtime=RUNTIME, parts=parts).html for name in "abc"]
     assert [forms in page for page in html] == [True, True, False]
 
 
 def test_a_part_is_added_once_and_to_all_pages_with_scripts_of_the_backend(tmp_path: Path) -> None:
-    """One part may have several words; what the scripts of the backend name, nobody can see before they run."""
+    """A part may have several words, and a word parts; what the backend's scripts name, nobody sees before."""
     write(tmp_path / "a", **{"index.html": "<script>sheet.insertRule(sheet.cssRules[0])</script>"})
     write(tmp_path / "b", **{"index.html": "<script src=/api/x.js></script>"})
-    parts = {"insertRule": "sheets()", "cssRules": "sheets()", "EventSource": "events()", WAITS: "start()"}
+    parts = {
+        "insertRule": ["sheets()"],
+        "cssRules": ["sheets()", "more()"],
+        "EventSource": ["events()"],
+        WAITS: ["start()"],
+    }
     html = [
         pack(tmp_path / name, app="cart", title="", runtime=RUNTIME, parts=parts, routed=lambda _: True).html
         for name in "ab"
     ]
-    assert f"<script>{RUNTIME};sheets()</script>" in html[0]
-    assert f"<script>{RUNTIME};sheets();events();start()</script>" in html[1]
+    assert f"<script>{RUNTIME};sheets();more()</script>" in html[0]
+    assert f"<script>{RUNTIME};sheets();more();events();start()</script>" in html[1]
 
 
 def test_scripts_that_no_browser_can_read_are_noted(tmp_path: Path) -> None:
@@ -161,7 +166,7 @@ def test_scripts_wait_for_those_of_the_backend(tmp_path: Path) -> None:
         '<body><script>one()</script><script defer src="/api/x.js"></script><script src="/api/y.js" id=y></script>'
         '<template><script src="/api/z.js"></script></template></body>'
     )
-    folder, parts = write(tmp_path, index__html=page), {WAITS: "start()"}
+    folder, parts = write(tmp_path, index__html=page), {WAITS: ["start()"]}
     resource = pack(folder, app="cart", title="", runtime=RUNTIME, parts=parts, routed=lambda _: True)
     waits = '<script type="webmcp-gateway-waits" webmcp-gateway-waits=""'
     assert f"<script>{RUNTIME};start()</script>" in resource.html
@@ -210,7 +215,7 @@ def test_scripts_wait_for_storage_that_the_gateway_keeps(tmp_path: Path) -> None
 def test_a_page_that_speaks_of_waiting_scripts_has_none_started(tmp_path: Path) -> None:
     """What starts them comes with a script of the backend, once, and not with a word of the page."""
     (tmp_path / "index.html").write_text("<!doctype html><p>webmcp-gateway-waits</p><script>f()</script>")
-    parts = {"webmcp-gateway-waits": "START()"}
+    parts = {"webmcp-gateway-waits": ["START()"]}
     assert "START()" not in pack(tmp_path, app="cart", title="Cart", runtime="RUN()", parts=parts).html
     (tmp_path / "index.html").write_text('<!doctype html><p>webmcp-gateway-waits</p><script src="/api/x.js"></script>')
     routed = pack(tmp_path, app="cart", title="Cart", runtime="RUN()", parts=parts, routed=lambda _: True)

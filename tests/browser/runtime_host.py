@@ -32,7 +32,8 @@ def packed(folder: Path, html: str, *, keeps: bool = False) -> str:
     """`html` as the packer makes an app of it, with a backend at `/api`; `keeps` one with storage on the gateway."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "index.html").write_text(html, "utf-8")
-    parts = {word: (ROOT / "gateway" / "static" / name).read_text("utf-8") for word, name in PARTS.items()}
+    static = ROOT / "gateway" / "static"
+    parts = {word: [(static / name).read_text("utf-8") for name in names] for word, names in PARTS.items()}
     storage = (ROOT / "gateway" / "static" / STORAGE_PART).read_text("utf-8") if keeps else None
     runtime = RUNTIME.read_text("utf-8")
     return pack(

@@ -79,7 +79,7 @@ async def test_a_flood_from_the_host(host: Host, tmp_path: Path) -> None:
 
 async def test_a_page_that_wraps_fetch(host: Host, tmp_path: Path) -> None:
     """Its wrapper is asked first, and XMLHttpRequest goes its own way, as in a browser."""
-    page = """<!doctype html><script>
+    page = """<!doctype html><p>XMLHttpRequest</p><script>
       window.asked = [];
       const own = window.fetch;
       window.fetch = (...given) => (asked.push(String(given[0])), own(...given));

@@ -188,7 +188,7 @@ async def test_what_ends_without_an_answer_rejects(host: Host, tmp_path: Path) -
 async def test_a_synchronous_request_throws(host: Host, tmp_path: Path) -> None:
     """The standard errors of one that cannot be made, and of what it may not have; the next one works."""
     await host.answers("return { bodyType: 'text', body: args.url };")
-    frame = await shown(host, tmp_path)
+    frame = await shown(host, tmp_path, "<!doctype html><p>XMLHttpRequest</p>")
     seen = await frame.evaluate(
         """() => new Promise((done) => {
           const names = [];

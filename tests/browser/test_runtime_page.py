@@ -202,6 +202,22 @@ async def test_enter_in_a_form_without_a_button_sends_it(host: Host, tmp_path: P
     assert calls == [["/one", "a=tea"]]
 
 
+@pytest.mark.parametrize("names", ["XMLHttpRequest", 'document.createElement( "script" )'])
+async def test_requests_of_the_older_kind_are_carried(host: Host, tmp_path: Path, names: str) -> None:
+    """In a page that names them, or adds scripts that may."""
+    await host.answers("return { bodyType: 'text', body: args.url };")
+    frame = await shown(host, tmp_path, f"{PAGE}<script>{names}</script>")
+    seen = await frame.evaluate(
+        """() => new Promise((done) => {
+          const request = new XMLHttpRequest();
+          request.onloadend = () => done([request.responseText, request instanceof XMLHttpRequestEventTarget]);
+          request.open("GET", "/x");
+          request.send();
+        })"""
+    )
+    assert seen == ["/x", True]
+
+
 @pytest.mark.parametrize("names", ["sessionStorage", "document.cookie", 'document.createElement( "script" )'])
 async def test_what_opaque_origins_refuse_is_there(host: Host, tmp_path: Path, names: str) -> None:
     """Scripts that take it for granted run; those that ask first hear that there are no service workers and caches.

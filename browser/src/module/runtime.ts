@@ -6,3 +6,4 @@ import "../view/form-tools";
 import "../view/sheets-part";
 import "../view/shims-part";
 import "../view/sockets";
+import "../view/xhr-part";

@@ -1,8 +1,14 @@
 /** `navigator.sendBeacon` over `fetch` (Beacon, 3.1). */
 
-import { sizeOf } from "./xhr";
-
 const LARGEST = 64 * 1024;
+
+/** Bytes of a body, about. */
+export function sizeOf(body: unknown): number {
+  if (body instanceof Blob) return body.size;
+  if (body instanceof ArrayBuffer || ArrayBuffer.isView(body)) return body.byteLength;
+  if (body instanceof FormData) return [...body].reduce((sum, [name, value]) => sum + name.length + sizeOf(value), 0);
+  return new TextEncoder().encode(String(body ?? "")).length;
+}
 
 export function createBeacon(fetch: typeof globalThis.fetch, resolve: (url: string) => string): Navigator["sendBeacon"] {
   return function sendBeacon(given, body = null) {

@@ -1,5 +1,6 @@
-/** Elements that name a file of the backend, in the page and on their way into it, get that file. */
+/** Elements that name a file of the backend, in the page and on their way into it, get that file; the page reads what it wrote. */
 
+import { attempt } from "./attempt";
 import { modulesRun } from "./modules";
 import type { Files } from "./page-files";
 
@@ -10,20 +11,44 @@ interface Named {
   url: string;
   /** How it gets in. */
   kind: Kind;
+  /** Whether the element does not say so itself: the attribute waits for the file. */
+  unwritten: boolean;
   /** Over when it is in, or failed; absent where it has not begun. */
   begun?: Promise<unknown>;
+  /** Whether the browser has the file, and what it tells of it is true. */
+  filled?: boolean;
 }
 
+/** Of these the file gets into the element itself. */
+const INSIDE = /data|set/;
 /** By element and attribute that names files, how these get in. */
 const NAMING: { [place: string]: Kind } = Object.assign(Object.create(null), {
   "img srcset": "set", "source srcset": "set", "script src": "script", "link href": "sheet",
 });
-const INSIDE = "img src,audio src,video src,source src,track src,input src,video poster,image href,image xlink:href,"
+const FILES = "img src,audio src,video src,source src,track src,input src,video poster,image href,image xlink:href,"
   + "body background,table background,td background,th background";
-for (const place of INSIDE.split(",")) NAMING[place] = "data";
+for (const place of FILES.split(",")) NAMING[place] = "data";
 const PLACES = Object.keys(NAMING).map((place) => place.split(" ") as [string, string]);
 const SELECTOR = PLACES.map(([name]) => name).join() + ",[style],style";
+/** Behind each value of ours: what the page wrote there, or nothing where the page has no such attribute. */
+const OURS = "#webmcp-gateway:";
+/** A picture of nothing, for which browsers show no sign that one is missing, and a file that is not there. */
+const NOTHING = "data:image/svg+xml,<svg%20xmlns='http://www.w3.org/2000/svg'%20width='0'/>" + OURS, MISSING = "data:,x";
 const CANDIDATE = /(?<=(?:^|,)\s*)([^\s,]\S*[^\s,])(\s+[\d.]+[wx][\s\dh]*)?(?=,|\s*$)/g;
+
+/** What the page wrote where `value` stands; undefined where that attribute is ours alone. */
+function seen(value: string | null): string | null | undefined {
+  const [, ours] = /#webmcp-gateway:(\S*)/.exec(value ?? "") ?? [];
+  return ours === undefined ? value : ours ? decodeURI(ours) : undefined;
+}
+
+/** `html` as the page wrote it. */
+const written = (html: string): string =>
+  html.replace(/( [\w:]+=")[^"]*#webmcp-gateway:([^\s"]*)[^"]*"/g, (_, start, ours) => (ours ? start + decodeURI(ours).replace(/"/g, "&quot;") + '"' : ""));
+
+/** Where the file gets in: the browser prefers that attribute, so that the other may say what the page wrote. */
+const slotOf = ({ localName }: Element, attribute: string): string =>
+  localName + attribute === "imgsrc" ? "srcset" : attribute.replace("xlink:", "");
 
 /**
  * The one of a `srcset` that the screen asks for; all where that depends on widths. Browsers take the densest of those
@@ -38,22 +63,38 @@ function chosen(found: RegExpMatchArray[]): RegExpMatchArray[] {
 
 export function watchElements(files: Files, resolve: (url: string) => string): void {
   const { setAttribute, getAttribute, removeAttribute, attachShadow } = Element.prototype;
-  /** What the page named, by element and attribute, and how it gets in. */
-  const named = new WeakMap<Element, { [attribute: string]: Named | undefined }>();
-  /** Those that have what they name, or name nothing of the backend any more. */
-  const filled = new WeakSet<Element>();
+  const named = new WeakMap<Element, { [attribute: string]: Named }>();
   const sheets = new WeakMap<Element, HTMLStyleElement>();
+  /** A script that began to run there has begun for all documents. */
+  const nowhere = document.implementation.createHTMLDocument().head;
   let queue: Promise<unknown> = Promise.resolve();
 
-  const held = (element: Element, attribute: string): string | undefined => named.get(element)?.[attribute]?.url;
+  const noted = (element: Element, attribute: string): Named | undefined => named.get(element)?.[attribute];
+
+  /** What the page named that the element does not say itself. */
+  function held(element: Element, attribute: string): string | undefined {
+    const { unwritten, url } = noted(element, attribute) ?? {};
+    return unwritten ? url : undefined;
+  }
+
+  /** What the page reads there; undefined where the attribute is ours alone. */
+  const valueOf = (element: Element, attribute: string): string | null | undefined =>
+    held(element, attribute) ?? seen(getAttribute.call(element, attribute));
+
+  /** Whether a file of `element` is still to come; scripts and sheets never come to the element itself. */
+  const pending = (element: Element): boolean =>
+    Object.entries(named.get(element) ?? {}).some(([attribute, { filled, kind }]) => !filled && kind === kindOf(element, attribute));
 
   function kindOf(element: Element, attribute: string): Kind | undefined {
     const kind = NAMING[`${element.localName} ${attribute}`];
+    const slot = slotOf(element, attribute);
+    // Of both, browsers take the other.
+    if (!kind || (slot !== attribute && valueOf(element, slot))) return undefined;
     const { rel, type, noModule } = element as HTMLLinkElement & HTMLScriptElement;
     // Others are data, or for browsers without modules.
     if (kind === "script") return noModule || (type && !/module|script$/i.test(type)) ? undefined : kind;
     if (kind !== "sheet" || /stylesheet/i.test(rel)) return kind;
-    return /icon/i.test(rel) ? "data" : /preload/i.test(rel) ? "ahead" : undefined;
+    return /preload/i.test(rel) ? "ahead" : undefined;
   }
 
   /** Its sheet is as a link says. */
@@ -75,10 +116,12 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     } else {
       inline.type = element.type;
       inline.async = false; // modules run one after the other
+      Object.defineProperty(document, "currentScript", { configurable: true, value: element });
       // It runs, too, where the page took it out again meanwhile.
       if (element.isConnected) element.after(inline);
       else document.head.append(inline);
       inline.remove();
+      Reflect.deleteProperty(document, "currentScript");
       if (/module/i.test(inline.type)) await modulesRun();
     }
   }
@@ -87,17 +130,19 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
   function begin(element: Element, attribute: string, what: Named): void {
     if (what.begun) return;
     const { url, kind } = what;
+    const slot = slotOf(element, attribute);
     /** Scripts that are not `async` run one after the other. */
     const turn = (element as HTMLScriptElement).async === false && queue;
-    const over = (): boolean => named.get(element)?.[attribute] !== what;
+    const over = (): boolean => noted(element, attribute) !== what || kindOf(element, attribute) !== kind;
 
     async function fill(): Promise<void> {
       let value: string;
-      if (kind === "data") value = await files.data(url);
+      const ours = OURS + (slot === attribute ? encodeURI(url) : "");
+      if (kind === "data") value = (await files.data(url).catch(() => MISSING)) + ours;
       else if (kind === "set") {
         const found = chosen([...url.matchAll(CANDIDATE)]);
-        const data = await Promise.all(found.map(([, one = ""]) => (files.remote(one) ? files.data(one).catch(() => one) : one)));
-        value = found.map(([, , size = ""], at) => data[at] + size).join(", ");
+        const all = await Promise.all(found.map(([, one = ""]) => (files.remote(one) ? files.data(one).catch(() => one) : one)));
+        value = found.map(([, , size = ""], at) => all[at] + (at ? "" : ours) + size).join(", ");
       } else {
         // Neither scripts nor sheets may be `data:` URLs there; inline ones may.
         value = await files.text(url, element as HTMLScriptElement, kind === "ahead");
@@ -105,9 +150,10 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
         await turn;
       }
       if (over()) return;
-      if (/data|set/.test(kind)) {
-        filled.add(element);
-        return setAttribute.call(element, attribute.replace("xlink:", ""), value);
+      if (INSIDE.test(kind)) {
+        what.filled = true;
+        what.unwritten = false;
+        return setAttribute.call(element, slot, value);
       }
       if (kind !== "ahead") await putInline(element as HTMLScriptElement, value);
       element.dispatchEvent(new Event("load"));
@@ -115,32 +161,47 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
 
     what.begun = fill().catch(() => {
       if (over()) return;
-      filled.add(element);
       sheets.get(element)?.remove();
       element.dispatchEvent(new Event("error"));
     });
     if (turn) queue = what.begun.then(() => turn);
   }
 
-  /** Takes what `element` names into our hands; false where the browser can load it. */
-  function take(element: Element, attribute: string, url: string): boolean {
+  /** Takes what `element` names into our hands; `write` does as the browser does. False where the browser can load it. */
+  function take(element: Element, attribute: string, url: string, write?: () => void): boolean {
     const kind = kindOf(element, attribute);
     // What we write ourselves is not remote.
     const urls = kind === "set" ? [...url.matchAll(CANDIDATE)].map(([, one = ""]) => one) : [url];
     if (!kind || !urls.some(files.remote)) return false;
-    const what: Named = { url, kind };
-    named.set(element, { ...named.get(element), [attribute]: what });
-    filled.delete(element);
+    const slot = slotOf(element, attribute);
+    const inside = INSIDE.test(kind);
+    const before = noted(element, attribute);
+    // One that ran does not run again.
+    if (kind === "script" && before?.begun) return !write?.();
+    const now: Named = { url, kind, unwritten: inside && slot === attribute && !!write };
+    named.set(element, { ...named.get(element), [attribute]: now });
+    if (slot !== attribute && !before) {
+      for (const type of ["load", "error"]) element.addEventListener(type, hush, true);
+      setAttribute.call(element, slot, NOTHING);
+    }
+    if (kind === "script" && write) {
+      // The browser itself must not run it.
+      const { parentNode, nextSibling } = element;
+      nowhere.append(element);
+      write();
+      element.remove();
+      parentNode?.insertBefore(element, nextSibling);
+    } else if (!now.unwritten) write?.();
     // Others begin when they get into the page.
-    if (/data|set/.test(kind) || element.isConnected) begin(element, attribute, what);
+    if (inside || element.isConnected) begin(element, attribute, now);
     return true;
   }
 
   function forget(element: Element, attribute: string): void {
-    if (held(element, attribute) === undefined) return;
+    if (!NAMING[`${element.localName} ${attribute}`]) return;
     delete named.get(element)?.[attribute];
-    filled.add(element);
-    if (attribute === "xlink:href") removeAttribute.call(element, "href");
+    const slot = slotOf(element, attribute);
+    if (slot !== attribute && valueOf(element, slot) === undefined) removeAttribute.call(element, slot);
     sheets.get(element)?.remove();
   }
 
@@ -148,13 +209,19 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
   function adopt(element: Element, failed = false): void {
     for (const [name, attribute] of PLACES) {
       if (name !== element.localName) continue;
-      const before = named.get(element)?.[attribute];
-      const value = getAttribute.call(element, attribute);
+      const before = noted(element, attribute);
+      const value = valueOf(element, attribute);
+      if (typeof value !== "string") {
+        if (before) forget(element, attribute);
+        continue;
+      }
+      const slot = slotOf(element, attribute);
+      const lost = slot !== attribute && !getAttribute.call(element, slot)?.includes(OURS);
       // Of scripts that parsers made, browsers begin some, and fail with them; others, as those of innerHTML, never run.
-      if ((before || failed || name !== "script") && value !== null && value !== before?.url && take(element, attribute, value)) continue;
+      if ((before || failed || name !== "script") && (value !== before?.url || lost) && take(element, attribute, value)) continue;
       if (!before) continue;
       // A link that becomes another's, such as one that was loaded ahead.
-      if (before.kind !== kindOf(element, attribute)) take(element, attribute, before.url);
+      if (before.kind !== kindOf(element, attribute)) take(element, attribute, value) || forget(element, attribute);
       else begin(element, attribute, before);
     }
     follow(element);
@@ -166,7 +233,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
   }
 
   const set = (element: Element, attribute: string, value: unknown, native: () => void): void => {
-    if (take(element, attribute, String(value))) return;
+    if (take(element, attribute, String(value), native)) return;
     forget(element, attribute);
     native();
   };
@@ -175,8 +242,9 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
   const methods: { [method: string]: Make } = {
     setAttribute: (element, attribute, native, value) => set(element, attribute, value, native),
     removeAttribute: (element, attribute, native) => (forget(element, attribute), native()),
-    getAttribute: (element, attribute, native) => held(element, attribute) ?? native(),
-    hasAttribute: (element, attribute, native) => held(element, attribute) !== undefined || native(),
+    getAttribute: (element, attribute, native) => held(element, attribute) ?? seen(native() as string | null) ?? null,
+    hasAttribute: (element, attribute, native) =>
+      held(element, attribute) !== undefined || (native() && seen(getAttribute.call(element, attribute)) !== undefined),
   };
   const prototype = Element.prototype as unknown as { [method: string]: (...given: unknown[]) => unknown };
   for (const [method, make] of Object.entries(methods)) {
@@ -189,11 +257,6 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
       };
     }
   }
-  Element.prototype.toggleAttribute = function (this: Element, name: string, force: boolean = !this.hasAttribute(name)) {
-    if (!force) this.removeAttribute(name);
-    else if (!this.hasAttribute(name)) this.setAttribute(name, "");
-    return !!force;
-  };
   /** `read` is told the element and the browser's own getter. */
   function define(owner: object, property: string, read: (element: Element, get: () => unknown) => unknown): void {
     const { get, set: write, ...native } = Object.getOwnPropertyDescriptor(owner, property) ?? {};
@@ -208,35 +271,49 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
       },
     });
   }
-  for (const [name, attribute] of PLACES) {
-    define(Object.getPrototypeOf(document.createElement(name)) as object, attribute, (element, get) => {
-      const url = held(element, attribute);
-      return url === undefined ? get() : /set|back/.test(attribute) ? url : resolve(url);
+  for (const [name, attribute] of [...PLACES, ["", "src"]] as const) {
+    const owner = name ? Object.getPrototypeOf(document.createElement(name)) as object : HTMLMediaElement.prototype;
+    define(owner, attribute, (element, get) => {
+      const url = valueOf(element, attribute) ?? "";
+      return /set|back/.test(attribute) ? url : files.remote(url) ? (attempt(() => resolve(url)) ?? url) : get();
     });
   }
+  window.Audio = new Proxy(Audio, {
+    construct(native, given: [string?], made: Function) {
+      const sound = Reflect.construct(native, [], made) as HTMLAudioElement;
+      if (given.length) sound.src = given[0]!;
+      return sound;
+    },
+  });
   define(HTMLLinkElement.prototype, "sheet", (link, get) => sheets.get(link)?.sheet ?? get());
-  define(Image.prototype, "complete", (picture, get) => (!named.has(picture) || filled.has(picture)) && get());
+  define(Image.prototype, "complete", (picture, get) => !pending(picture) && get());
+  define(Image.prototype, "currentSrc", (picture, get) => (seen(get() as string) === undefined ? (picture as HTMLImageElement).src : get()));
+  define(Attr.prototype, "value", (_, get) => seen(get() as string) ?? "");
+  for (const owner of [Element.prototype, ShadowRoot.prototype]) {
+    for (const property of ["innerHTML", "outerHTML"]) define(owner, property, (_, get) => written(get() as string));
+  }
   const { decode } = Image.prototype;
   Image.prototype.decode = async function () {
-    await named.get(this)?.["src"]?.begun;
+    await noted(this, "src")?.begun;
     return decode.call(this);
   };
 
-  // The browser could not load what stood there before we had it: that is no error of the page's.
-  addEventListener("error", (event) => {
-    const { target, isTrusted } = event;
+  /** What the browser tells of the attributes as they stand, before we have the file, is nothing of the page's. */
+  function hush(event: Event): void {
+    const { target, isTrusted, type } = event;
     if (!isTrusted || !(target instanceof Element)) return;
-    adopt(target, true);
-    if (named.has(target) && !filled.has(target)) event.stopImmediatePropagation();
-  }, true);
+    if (type === "error") adopt(target, true);
+    if (pending(target)) event.stopImmediatePropagation();
+  }
+  addEventListener("error", hush, true);
   const observer = new MutationObserver((records) => {
     for (const { type, target, addedNodes, removedNodes } of records) {
       if (type === "attributes") adopt(target as Element);
       for (const node of removedNodes as NodeListOf<Element>) {
         sheets.get(node)?.remove();
         // A link that comes back is loaded anew.
-        const href = held(node, "href");
-        if (href) take(node, "href", href);
+        const link = noted(node, "href");
+        if (link) take(node, "href", link.url);
       }
       for (const node of addedNodes) {
         if (!(node instanceof Element)) {

@@ -32,7 +32,6 @@ import { watchSize } from "./size";
 import { createTiers, standalone } from "./tiers";
 import { createUi } from "./ui";
 import { openWire, type Receivers, type Wire } from "./wire";
-import { createXhr, Progressing, Upload } from "./xhr";
 
 /** How long a page may take to initialize by itself once it is parsed, in milliseconds. */
 const PAGE_FIRST = 50;
@@ -168,7 +167,6 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   };
   const page = { ...natives, fetch, resolve, open, failed, save: (params: Params) => done("downloadFile", "ui/download-file", params) };
   window.fetch = fetch;
-  Object.assign(window, { XMLHttpRequest: createXhr(page), XMLHttpRequestEventTarget: Progressing, XMLHttpRequestUpload: Upload });
   Navigator.prototype.sendBeacon = createBeacon(fetch, resolve);
   watchElements(createFiles(fetch, resolve), resolve);
   watchForms(page);

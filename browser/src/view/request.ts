@@ -33,8 +33,9 @@ export function rebasedUrl(native: typeof URL, own: (text: string) => string | u
   });
   const { parse } = native;
   if (parse) {
-    made.parse = (...given) => parse.apply(native, given) ?? attempt(() => new made(...given)) ?? null;
-    made.canParse = (...given) => !!made.parse(...given);
+    const known = (given: [string]): URL | null => parse.apply(native, given) ?? attempt(() => new made(...given)) ?? null;
+    made.parse = new Proxy(parse, { apply: (_, __, given: [string]) => known(given) });
+    made.canParse = new Proxy(native.canParse, { apply: (_, __, given: [string]) => !!known(given) });
   }
   return made;
 }

@@ -1,6 +1,7 @@
 /** `XMLHttpRequest` over `fetch`: its states, its events and their order (XMLHttpRequest Standard, 3). */
 
 import { attempt } from "./attempt";
+import { sizeOf } from "./beacon";
 import { defineClass, defineHandlers } from "./handlers";
 
 /** `XMLHttpRequestEventTarget` */
@@ -20,14 +21,6 @@ function refuse(name: string, why?: string): never {
 
 function tell(target: EventTarget, types: string, loaded = 0, total = 0): void {
   for (const type of types.split(" ")) target.dispatchEvent(new ProgressEvent(type, { lengthComputable: total > 0, loaded, total }));
-}
-
-/** Bytes of a body, about. */
-export function sizeOf(body: unknown): number {
-  if (body instanceof Blob) return body.size;
-  if (body instanceof ArrayBuffer || ArrayBuffer.isView(body)) return body.byteLength;
-  if (body instanceof FormData) return [...body].reduce((sum, [name, value]) => sum + name.length + sizeOf(value), 0);
-  return new TextEncoder().encode(String(body ?? "")).length;
 }
 
 interface Ends {
@@ -241,7 +234,8 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
       if (!this.#chunks.length || (html ? !this.#type : !/^(text|application)\/xml$|\+xml$/.test(type))) return null;
       const parsed = new DOMParser().parseFromString(this.#text(), html || type === "image/svg+xml" ? type : "application/xml");
       if (!html && parsed.querySelector("parsererror")) return null;
-      return Object.defineProperty(parsed, "URL", { value: this.responseURL });
+      for (const name of ["URL", "documentURI", "baseURI"]) Object.defineProperty(parsed, name, { value: this.responseURL });
+      return parsed;
     }
 
     #object() {

@@ -15,6 +15,9 @@ PIXEL: Final = base64.b64decode(
 )
 """A picture of one pixel."""
 
+SOUND: Final = base64.b64decode("UklGRjQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YRAAAACAgICAgICAgICAgICAgICA")
+"""A sound of two milliseconds."""
+
 EVENTS: Final = (
     "\ufeff: comment\n\ndata: one\n\nid: 7\nevent: named\ndata: two\ndata:  three\n\r\n"
     "data\n\nunknown: x\ndata:{}\r\rid\ndata: no id\n\nretry: 50\n\nevent: end\ndata: over\n\n"
@@ -229,8 +232,13 @@ FIXED: Final[dict[str, tuple[bytes, str]]] = {
     "/api/form": (b"a=1&b=%C3%BC", "application/x-www-form-urlencoded"),
     "/api/xml": ("<?xml version='1.0'?><root>ü</root>".encode(), "application/xml"),
     "/api/page": (b"<!doctype html><title>t</title><p>page</p>", "text/html; charset=utf-8"),
+    "/api/sound.wav": (SOUND, "audio/wav"),
     "/api/pixel.png": (PIXEL, "image/png"),
     "/api/theme.css": (b"#styled { color: rgb(1, 2, 3); background-image: url(pixel.png) }", "text/css"),
+    "/api/current.js": (
+        b"order.push([document.currentScript.outerHTML, document.currentScript.getAttribute('src')])",
+        "text/javascript",
+    ),
     "/api/script.js": (b"window.loaded = (window.loaded ?? 0) + 1;", "text/javascript"),
 }
 

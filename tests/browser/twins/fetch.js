@@ -211,3 +211,18 @@ twin("fetch: what a page makes of its location", async (see) => {
   }
   see(await failure(() => URL.parse()), await failure(() => URL.canParse()));
 });
+
+twin("fetch: a part of a blob", async (see) => {
+  const url = URL.createObjectURL(new Blob(["0123456789"], { type: "text/plain" }));
+  const ranges = ["2-4", "2-", "-3", "-30", "-0", "0-99", "9-9", "10-", "5-2", "-", "1-2,4-5", " 1 - 2 "].map((part) => `bytes=${part}`);
+  for (const range of [...ranges, "BYTES=1-2", "items=1-2", ""]) {
+    for (const from of [url, "data:text/plain,0123456789"]) {
+      const response = await fetch(from, { headers: { range } }).catch(({ name }) => void see(range, name));
+      if (response) see(range, response.status, response.statusText, [...response.headers], await response.text());
+    }
+  }
+});
+
+twin("fetch: what URL says of itself", async (see) => {
+  for (const name of ["parse", "canParse"]) see(URL[name].name, URL[name].length, await failure(() => URL[name]()));
+});

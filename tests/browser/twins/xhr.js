@@ -65,7 +65,7 @@ twin("xhr: response types", async (see) => {
       let value = xhr.response;
       if (value instanceof ArrayBuffer) value = [...new Uint8Array(value)].length;
       if (value instanceof Blob) value = [value.type.replace(/;.*/, ""), await value.text()];
-      if (value instanceof Document) value = [value.contentType, value.documentElement.textContent, value.URL];
+      if (value instanceof Document) value = [value.contentType, value.documentElement.textContent, value.URL, value.documentURI, value.baseURI];
       see(type, url, value, await failure(() => xhr.responseText));
       see(await failure(() => xhr.responseXML), !type && xhr.responseXML?.documentElement.nodeName, !type && xhr.responseXML?.URL);
     }
