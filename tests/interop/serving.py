@@ -18,7 +18,7 @@ from mcp.server.streamable_http import EventCallback, EventMessage, EventStore
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCMessage
+from mcp_types import METHOD_NOT_FOUND, PROTOCOL_VERSION_META_KEY, JSONRPCMessage
 from mcp_types.jsonrpc import jsonrpc_message_adapter
 from starlette.types import Receive, Scope, Send
 
@@ -108,8 +108,8 @@ async def over_sse(server: McpServer[Any], *, admit: Admit = everybody) -> Async
 
 
 @asynccontextmanager
-async def over_websocket(server: McpServer[Any], *, admit: Admit = everybody) -> AsyncIterator[str]:
-    """`server` by WebSocket, one message in each text frame; its URL."""
+async def over_websocket(server: McpServer[Any], *, only: str = "", admit: Admit = everybody) -> AsyncIterator[str]:
+    """`server` by WebSocket, one message in each text frame, in both eras or `only` one of `MODES`; its URL."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         if (refused := await admit(request)) is not None:
@@ -132,6 +132,9 @@ async def over_websocket(server: McpServer[Any], *, admit: Admit = everybody) ->
             tasks.start_soon(partial(serve_dual_era_loop, server, from_us, to_us, lifespan_state=state))
             tasks.start_soon(write)
             async for frame in socket:
+                if only and (refusal := _refusal(frame.json(), only)) is not None:
+                    await socket.send_json(refusal)
+                    continue
                 await to_server.send(SessionMessage(jsonrpc_message_adapter.validate_json(frame.data)))
             tasks.cancel_scope.cancel()
         return socket
@@ -140,6 +143,15 @@ async def over_websocket(server: McpServer[Any], *, admit: Admit = everybody) ->
     app.router.add_get("/mcp", handle)
     async with served(app) as port:
         yield f"ws://localhost:{port}/mcp"
+
+
+def _refusal(message: dict[str, Any], only: str) -> dict[str, Any] | None:
+    """What a server of `only` one era answers to a request of the other."""
+    method, meta = message.get("method"), message.get("params", {}).get("_meta", {})
+    other = PROTOCOL_VERSION_META_KEY in meta if only == "legacy" else method == "initialize"
+    if "id" not in message or not other:
+        return None
+    return {"jsonrpc": "2.0", "id": message["id"], "error": {"code": METHOD_NOT_FOUND, "message": "Method not found"}}
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from pydantic import FileUrl
 
 from tests.interop.everything import Everything
 from tests.interop.everything_tools import SCHEMA_2020_12
-from tests.interop.serving import gateway, over_http
+from tests.interop.serving import gateway, over_http, over_websocket
 
 MODES = ["legacy", "2026-07-28"]
 
@@ -37,22 +37,20 @@ async def roots(_: ClientRequestContext) -> types.ListRootsResult:
     return types.ListRootsResult(roots=[types.Root(uri=FileUrl("file:///home"))])
 
 
-@asynccontextmanager
-async def only(era: str) -> AsyncIterator[tuple[str, Everything]]:
-    """The everything server over HTTP, refusing what is not of `era`."""
-    everything = Everything()
-    async with over_http(everything.server, only=era) as url:
-        yield url, everything
+WAYS = pytest.mark.parametrize("way", ["url", "websocket"])
+"""A connection for each request, and one for all of them, as processes have, too."""
 
 
 @asynccontextmanager
 async def paired(
-    folder: Path, client_era: str, upstream_era: str, **options: Any
+    folder: Path, client_era: str, upstream_era: str, way: str, **options: Any
 ) -> AsyncIterator[tuple[Client, Everything]]:
-    """A client of one era in front of a gateway in front of an upstream of another."""
+    """A client of one era in front of a gateway in front of an upstream of another, which refuses what is not of it."""
+    everything = Everything()
+    over = over_http if way == "url" else over_websocket
     async with AsyncExitStack() as stack:
-        url, everything = await stack.enter_async_context(only(upstream_era))
-        mcp = await stack.enter_async_context(gateway(folder, f'up: {{url: "{url}", network: private}}'))
+        url = await stack.enter_async_context(over(everything.server, only=upstream_era))
+        mcp = await stack.enter_async_context(gateway(folder, f'up: {{{way}: "{url}", network: private}}'))
         callbacks = {"elicitation_callback": elicit, "sampling_callback": sample, "list_roots_callback": roots}
         client = Client(f"{mcp}/up", mode=client_era, **callbacks, **options)  # type: ignore[arg-type]  # by name
         yield await stack.enter_async_context(client), everything
@@ -63,11 +61,12 @@ def text(result: types.CallToolResult) -> str:
     return "".join(block.text for block in result.content if isinstance(block, types.TextContent))
 
 
+@WAYS
 @pytest.mark.parametrize("upstream", MODES)
 @pytest.mark.parametrize("client", MODES)
-async def test_lists_and_reads(tmp_path: Path, client: str, upstream: str) -> None:
+async def test_lists_and_reads(tmp_path: Path, client: str, upstream: str, way: str) -> None:
     """Tools with every keyword of their schemas, resources, templates, prompts and completions."""
-    async with paired(tmp_path, client, upstream) as (one, _):
+    async with paired(tmp_path, client, upstream, way) as (one, _):
         tools = {tool.name: tool for tool in (await one.list_tools()).tools}
         assert tools["json_schema_2020_12_tool"].input_schema == SCHEMA_2020_12
         assert text(await one.call_tool("test_simple_text")) == "This is a simple text response for testing."
@@ -85,20 +84,22 @@ async def test_lists_and_reads(tmp_path: Path, client: str, upstream: str) -> No
         assert completed.completion.values == ["paris", "park", "party"]
 
 
+@WAYS
 @pytest.mark.parametrize("client", MODES)
-async def test_a_legacy_upstream_asks_clients_of_both_eras(tmp_path: Path, client: str) -> None:
+async def test_a_legacy_upstream_asks_clients_of_both_eras(tmp_path: Path, client: str, way: str) -> None:
     """Elicitation and sampling of the handshake era."""
-    async with paired(tmp_path, client, "legacy") as (one, _):
+    async with paired(tmp_path, client, "legacy", way) as (one, _):
         asked = await one.call_tool("test_elicitation", {"message": "Who?"})
         assert "action=accept" in text(asked)
         assert '"username": "ada"' in text(asked)
         assert text(await one.call_tool("test_sampling", {"prompt": "Capital?"})) == "LLM response: Paris"
 
 
+@WAYS
 @pytest.mark.parametrize("client", MODES)
-async def test_a_modern_upstream_asks_clients_of_both_eras(tmp_path: Path, client: str) -> None:
+async def test_a_modern_upstream_asks_clients_of_both_eras(tmp_path: Path, client: str, way: str) -> None:
     """Elicitation, sampling and roots as rounds of one call."""
-    async with paired(tmp_path, client, "2026-07-28") as (one, _):
+    async with paired(tmp_path, client, "2026-07-28", way) as (one, _):
         assert text(await one.call_tool("test_input_required_result_elicitation")) == "Hello, Ada!"
         assert text(await one.call_tool("test_input_required_result_sampling")) == "Paris"
         assert text(await one.call_tool("test_input_required_result_list_roots")) == "1 roots"
@@ -107,30 +108,34 @@ async def test_a_modern_upstream_asks_clients_of_both_eras(tmp_path: Path, clien
         assert prompt.messages[0].content.type == "text"
 
 
+@WAYS
 @pytest.mark.parametrize("upstream", MODES)
 @pytest.mark.parametrize("client", MODES)
-async def test_progress_arrives_in_order_before_the_answer(tmp_path: Path, client: str, upstream: str) -> None:
+async def test_progress_arrives_in_order_before_the_answer(
+    tmp_path: Path, client: str, upstream: str, way: str
+) -> None:
     """A call tells its own client how far it is."""
     seen: list[float] = []
 
     async def heard(progress: float, total: float | None, message: str | None) -> None:
         seen.append(progress)
 
-    async with paired(tmp_path, client, upstream) as (one, _):
+    async with paired(tmp_path, client, upstream, way) as (one, _):
         await one.call_tool("test_tool_with_progress", progress_callback=heard)
     assert seen == [0, 50, 100]
 
 
+@WAYS
 @pytest.mark.parametrize("upstream", MODES)
 @pytest.mark.parametrize("client", MODES)
-async def test_log_messages_reach_who_wants_them(tmp_path: Path, client: str, upstream: str) -> None:
+async def test_log_messages_reach_who_wants_them(tmp_path: Path, client: str, upstream: str, way: str) -> None:
     """A client hears what a tool logs, if it said that it wants to."""
     heard: list[Any] = []
 
     async def log(params: types.LoggingMessageNotificationParams) -> None:
         heard.append(params.data)
 
-    async with paired(tmp_path, client, upstream, logging_callback=log, log_level="info") as (one, _):
+    async with paired(tmp_path, client, upstream, way, logging_callback=log, log_level="info") as (one, _):
         if client == "legacy":
             await one.session.send_request(
                 types.SetLevelRequest(params=types.SetLevelRequestParams(level="info")), types.EmptyResult
@@ -139,10 +144,11 @@ async def test_log_messages_reach_who_wants_them(tmp_path: Path, client: str, up
     assert heard == ["Logged"]
 
 
+@WAYS
 @pytest.mark.parametrize("upstream", MODES)
-async def test_a_modern_client_hears_of_changes(tmp_path: Path, upstream: str) -> None:
+async def test_a_modern_client_hears_of_changes(tmp_path: Path, upstream: str, way: str) -> None:
     """The stream of a modern client tells of changes of upstreams of both eras."""
-    async with paired(tmp_path, "2026-07-28", upstream) as (one, _):
+    async with paired(tmp_path, "2026-07-28", upstream, way) as (one, _):
         uri = "test://watched-resource"
         async with one.listen(tools_list_changed=True, resource_subscriptions=[uri]) as changes:
             await one.call_tool("test_trigger_resource_change")
@@ -150,8 +156,9 @@ async def test_a_modern_client_hears_of_changes(tmp_path: Path, upstream: str) -
             assert getattr(event, "uri", None) == uri
 
 
+@WAYS
 @pytest.mark.parametrize("upstream", MODES)
-async def test_a_legacy_client_hears_of_changes(tmp_path: Path, upstream: str) -> None:
+async def test_a_legacy_client_hears_of_changes(tmp_path: Path, upstream: str, way: str) -> None:
     """A session hears of list changes, and of the resources that it subscribed to."""
     heard: asyncio.Queue[str] = asyncio.Queue()
 
@@ -159,7 +166,7 @@ async def test_a_legacy_client_hears_of_changes(tmp_path: Path, upstream: str) -
         if not isinstance(item, Exception):
             heard.put_nowait(item.method)
 
-    async with paired(tmp_path, "legacy", upstream, message_handler=message) as (one, _):
+    async with paired(tmp_path, "legacy", upstream, way, message_handler=message) as (one, _):
         params = types.SubscribeRequestParams(uri="test://watched-resource")
         await one.session.send_request(types.SubscribeRequest(params=params), types.EmptyResult)
         await one.call_tool("test_trigger_resource_change")
