@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from mcp import Client
 from mcp_types import CallToolResult, TextContent
 from playwright.async_api import FrameLocator, Page, expect
 
+from gateway.views import relay
 from tests.browser import stock_host
 from tests.browser.probing import outcomes
 from tests.browser.stock_host import bundled
@@ -18,6 +20,8 @@ from tests.world import World
 
 OTHERS_FIRST = 3000
 """Milliseconds that a host has to show that it calls the tools itself."""
+SLEEPS = 3.0
+"""Seconds, here, after which a view that does not ask is taken for one that sleeps."""
 GIVEN_UP = 50_000
 """Milliseconds after which a view takes a poll for lost that could wait for 20 seconds."""
 TOOLS = {"cart_add_to_cart", "cart_get_cart", "cart_remove_from_cart"}
@@ -195,6 +199,28 @@ class Attaching:
     async def __aexit__(self, *_: object) -> None:
         if self._call is asyncio.current_task():
             self.offered.append({tool.name for tool in (await self._client.list_tools()).tools} >= TOOLS)
+
+
+async def test_a_tab_that_sleeps(page: Page, world: World, script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No timer of it runs: the model is told so, and its call does not run when the tab wakes; the next one does."""
+    monkeypatch.setattr(relay, "LOST", SLEEPS)
+    async with shown(page, world, script, turns=asyncio.Lock()) as frame, model(world) as client:
+        item = await item_of(frame)
+        await offered(client)
+        await page.clock.pause_at(datetime.fromtimestamp(await page.evaluate("Date.now() / 1000 + 1"), UTC))
+        # One call at a time: what the view had asked for before is answered with this.
+        await frame.locator("body").evaluate("() => fetch('/api/products')")
+        result = await client.call_tool("cart_add_to_cart", {"item_id": item})
+        while (result.structured_content or {}).get("status") == "running":
+            result = await client.call_tool("call_view_tool", {"call": (result.structured_content or {})["call"]})
+        await offered(client, there=False)
+        await page.clock.resume()
+        await offered(client)
+        woken = await client.call_tool("cart_get_cart", {})
+    assert result.is_error
+    assert "has not run: its view did not ask for calls: its tab sleeps" in said(result)
+    assert not woken.is_error, said(woken)
+    assert [line for line in world.arrived() if line["method"] == "POST"] == []
 
 
 async def test_a_poll_that_is_never_answered_is_made_again(page: Page, world: World, script: Path) -> None:
