@@ -28,6 +28,25 @@ CSP = (
 KEY = bytes(range(32))
 
 
+CLOCK = """<script>{
+  const { setTimeout: own, clearTimeout: clear } = window;
+  const waiting = [];
+  window.setTimeout = (run, after = 0, ...given) =>
+    after < 1000 ? own(run, after, ...given) : -waiting.push({ after, run: () => run(...given) });
+  window.clearTimeout = (id) => (id < 0 ? delete waiting[-id - 1] : clear(id));
+  window.pass = (time) => {
+    Object.assign(window, { setTimeout: own, clearTimeout: clear });
+    waiting.forEach(({ after, run }) => own(run, Math.max(0, after - time)));
+  };
+}</script>"""
+"""Before a page: its timers of a second or more wait for `passed`. To some frames Playwright's own clock comes late."""
+
+
+async def passed(frame: Frame, seconds: int) -> None:
+    """So many seconds have passed in a page behind `CLOCK`, at once; from then on time passes as ever."""
+    await frame.evaluate("(time) => pass(time)", seconds * 1000)
+
+
 def packed(folder: Path, html: str, *, keeps: bool = False) -> str:
     """`html` as the packer makes an app of it, with a backend at `/api`; `keeps` one with storage on the gateway."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Frame, Page
 
-from tests.browser.runtime_host import Host, host_server, packed, shown
+from tests.browser.runtime_host import CLOCK, Host, host_server, packed, passed, shown
 
 ASKED = "async (url) => (await fetch(url)).text()"
 
@@ -110,10 +110,9 @@ TIER = "() => webmcpGateway.tier"
 async def silent(host: Host, folder: Path) -> Frame:
     """A page whose host does not answer `ui/initialize`, after the five seconds that it waits."""
     await host.run("() => { host.initializes = false; }")
-    await host.page.clock.install()
-    frame = await host.show(packed(folder, "<!doctype html><p>page</p>"))
+    frame = await host.show(CLOCK + packed(folder, "<!doctype html><p>page</p>"))
     await host.until("host.of('ui/initialize').length")
-    await host.page.clock.run_for(6_000)
+    await passed(frame, 6)
     await frame.wait_for_function("() => webmcpGateway.tier === 'static'")
     return frame
 
@@ -168,15 +167,14 @@ async def test_a_host_whose_answer_is_none(host: Host, tmp_path: Path, result: A
     """It has no capabilities: the page is static, and says so to its requests."""
     errors: list[str] = []
     host.page.on("pageerror", lambda error: errors.append(str(error)))
-    await host.page.clock.install()
     await host.run(
         "result => { const { answer } = host; host.answer = async (message) =>"
         " message.method === 'ui/initialize' ? result : answer(message); }",
         result,
     )
-    frame = await host.show(packed(tmp_path, "<!doctype html><p>page</p>"))
+    frame = await host.show(CLOCK + packed(tmp_path, "<!doctype html><p>page</p>"))
     await host.until("host.of('ui/initialize').length")
-    await host.page.clock.run_for(6_000)
+    await passed(frame, 6)
     await frame.wait_for_function("() => webmcpGateway.tier === 'static'")
     assert await frame.evaluate("async () => (await fetch('/a')).status") == 503
     assert errors == []

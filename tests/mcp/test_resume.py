@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import runpy
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
@@ -12,6 +13,7 @@ import pytest
 from mcp.server.streamable_http import EventMessage
 from mcp_types import JSONRPCNotification
 
+from gateway.mcp import spliced
 from gateway.mcp.resume import Room, SessionEvents
 from gateway.mcp.spliced import MARK
 from gateway.model import LOCAL
@@ -145,6 +147,11 @@ async def test_what_is_put_in_later_is_not_kept() -> None:
     third = await events.store_event("a", note(3))
     await events.store_event("a", note(4))
     assert (await replayed(events, first), await replayed(events, third)) == ([], ["n4"])
+
+
+def test_nobody_outside_knows_what_stands_for_what_is_put_in_later() -> None:
+    """It is another one in each process: an upstream that said it would have its client's events not kept."""
+    assert runpy.run_path(spliced.__file__)["MARK"] != MARK
 
 
 async def test_a_session_keeps_its_newest_events_alone() -> None:
