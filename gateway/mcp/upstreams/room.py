@@ -273,9 +273,9 @@ class Upstreams:
 
 
 def _unknown(upstream: Upstream) -> list[str]:
-    """The tools of its policy that the upstream lists to nobody, as far as it said which it has."""
+    """The tools of its policy that the upstream does not have, where it said to all which it has."""
     policy, offers = upstream.spec.policy, upstream.offers.all()
-    if policy is None or not any(offer.whole for offer in offers):
+    if policy is None or upstream.spec.personal or not any(offer.whole for offer in offers):
         return []
     return [tool for tool in policy.tools if not any(tool in offer.tools for offer in offers)]
 
