@@ -44,7 +44,7 @@ function seen(value: string | null): string | null | undefined {
 
 /** `html` as the page wrote it. */
 const written = (html: string): string =>
-  html.replace(/( [\w:]+=")[^"]*#webmcp-gateway:([^\s"]*)[^"]*"/g, (_, start, ours) => (ours ? start + decodeURI(ours).replace(/"/g, "&quot;") + '"' : ""));
+  html.replace(/<style webmcp-gateway.*?<\/style>/gs, "").replace(/( [\w:]+=")[^"]*#webmcp-gateway:([^\s"]*)[^"]*"/g, (_, start, ours) => (ours ? start + decodeURI(ours).replace(/"/g, "&quot;") + '"' : ""));
 
 /** Where the file gets in: the browser prefers that attribute, so that the other may say what the page wrote. */
 const slotOf = ({ localName }: Element, attribute: string): string =>
@@ -109,6 +109,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     const inline = document.createElement(element.localName === "link" ? "style" : "script");
     inline.textContent = text;
     if (inline instanceof HTMLStyleElement) {
+      setAttribute.call(inline, "webmcp-gateway", "");
       sheets.get(element)?.remove();
       sheets.set(element, inline);
       element.after(inline);
@@ -306,21 +307,21 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     if (pending(target)) event.stopImmediatePropagation();
   }
   addEventListener("error", hush, true);
+  const within = (node: Node): Element[] => (node instanceof Element ? [node, ...node.querySelectorAll(SELECTOR)] : []);
   const observer = new MutationObserver((records) => {
     for (const { type, target, addedNodes, removedNodes } of records) {
       if (type === "attributes") adopt(target as Element);
-      for (const node of removedNodes as NodeListOf<Element>) {
-        sheets.get(node)?.remove();
-        // A link that comes back is loaded anew.
-        const link = noted(node, "href");
-        if (link) take(node, "href", link.url);
+      for (const node of removedNodes) {
+        for (const one of within(node)) {
+          sheets.get(one)?.remove();
+          // A link that comes back is loaded anew.
+          const link = noted(one, "href");
+          if (link) take(one, "href", link.url);
+        }
       }
       for (const node of addedNodes) {
-        if (!(node instanceof Element)) {
-          adopt(target as Element);
-          continue;
-        }
-        [node, ...node.querySelectorAll(SELECTOR)].forEach((one) => adopt(one));
+        if (!(node instanceof Element)) adopt(target as Element);
+        within(node).forEach((one) => adopt(one));
       }
     }
   });

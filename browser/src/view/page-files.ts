@@ -4,8 +4,8 @@ import { dataUrlOf } from "./base64";
 
 /** How many files are kept for elements that name them again, as browsers do. */
 const KEPT = 64;
-/** What a style names with `url(…)`; a name that could not be loaded ends in `#` from then on. */
-const NAMED = /url\(\s*(?!["']?(?:data:|blob:|#)|"[^"]*#")(?:"([^"]+)"|'([^']+)'|([^)"']+?))\s*\)/gi;
+/** What a style names with `url(…)`, or alone in an `image-set()`; a name that could not be loaded ends in `#` from then on. */
+const NAMED = /url\(\s*(?!["']?(?:data:|blob:|#)|"[^"]*#")(?:"([^"]+)"|'([^']+)'|([^)"']+?))\s*\)|(?<=image-set\((?:[^;{}]*[\s,])?)(?!["'](?:data:|blob:|#)|"[^"]*#")(?:"([^"]+)"|'([^']+)')/gi;
 
 export interface Files {
   /** Whether an element that names `url` needs a file of the backend. */
@@ -50,8 +50,8 @@ export function createFiles(fetch: typeof globalThis.fetch, resolve: (url: strin
   }
 
   async function filled(css: string, base: string): Promise<string> {
-    const files = await Promise.all([...css.matchAll(NAMED)].map(async ([, twice, once, bare]) => {
-      let url = (twice || once || bare)!;
+    const files = await Promise.all([...css.matchAll(NAMED)].map(async ([, ...names]) => {
+      let url = names.find(Boolean)!;
       try {
         return await data((url = base ? new URL(url, base).href : url));
       } catch {

@@ -178,3 +178,36 @@ twin("file: scripts that parsers made", async (see) => {
   stage.append(written);
   see(await Promise.all([ran, loaded(written)]), window.order.sort());
 });
+
+twin("file: names alone in an image-set that comes later", async (see) => {
+  const stage = document.getElementById("stage");
+  stage.innerHTML = `<p id="a">a</p><p style="background-image: image-set( '/api/pixel.png?set-b' 1x, '/api/pixel.png?set-c' 2x )">b</p><p id="c">c</p>`;
+  const sheet = document.createElement("style");
+  sheet.textContent = `#a { background-image: image-set("/api/pixel.png?set-a" type("image/png") 1x, url(/api/pixel.png?set-d) 2x) } #c::after { content: "/api/pixel.png"; color: red }`;
+  stage.append(sheet);
+  const own = [location.origin, "data:"];
+  const filled = (one) => [...getComputedStyle(one).backgroundImage.matchAll(/url\("([^"]*)/g)].map(([, url]) => own.some((from) => url.startsWith(from)));
+  const [a, b, c] = stage.children;
+  for (const one of [a, b]) see(await holds(() => filled(one).length === 2 && filled(one).every(Boolean)));
+  see(getComputedStyle(c, "::after").content);
+});
+
+twin("file: a link that is moved within its box", async (see) => {
+  const stage = document.getElementById("stage");
+  stage.innerHTML = '<div><b id="named">x</b></div>';
+  const box = stage.firstChild;
+  const told = [];
+  const link = Object.assign(document.createElement("link"), { rel: "stylesheet", href: "/api/named.css?name=moved" });
+  for (const type of ["load", "error"]) link.addEventListener(type, () => told.push(type));
+  box.prepend(link);
+  await loaded(link);
+  const red = () => getComputedStyle(box.querySelector("b")).color === "rgb(255, 0, 0)";
+  see(told.length, red());
+  box.append(link);
+  await loaded(link);
+  see(told.length, red(), box.innerHTML);
+  stage.append(box);
+  await loaded(link);
+  see(await holds(red), told.length, stage.innerHTML);
+  box.remove();
+});
