@@ -117,6 +117,9 @@ async def _write(writer: asyncio.StreamWriter, part: Any) -> None:
             writer.write(part.encode("latin-1"))
         case {"sleep": seconds}:
             await asyncio.sleep(seconds)
+        case {"hold": _}:  # until the gateway has gone
+            while not writer.transport.is_closing():
+                await asyncio.sleep(0.02)
         case {"reset": _}:
             writer.transport.abort()
         case {"drip": text, "every": seconds}:

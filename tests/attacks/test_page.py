@@ -39,8 +39,7 @@ async def tried(world: AttackWorld, other: BridgeDoor, case: dict[str, Any]) -> 
     world.take_arrived()
     world.take_errors()
     answers = case.get("answers", [])
-    hold = [{"sleep": case["hold"]}, "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"] if "hold" in case else None
-    world.backends["main"].answers = [hold] * 64 if hold else list(answers)
+    world.backends["main"].answers = [[{"hold": True}]] * 64 if "hold" in case else list(answers)
     used = await used_ticket(door)
     if case.get("fresh"):
         door.socket = await door.connect()
