@@ -251,7 +251,8 @@ class Catalog:
         if client.caller is not None:
             raise Refusal(Reason.BAD_REQUEST, "This view needs no proof: its connection is one.")
         launch = read.optional_text(arguments, "launch")
-        attached = self._views.attach(client.principal, self._app, launch, read.mapping(arguments, "capabilities"))
+        capabilities, former = read.mapping(arguments, "capabilities"), read.optional_text(arguments, "former")
+        attached = self._views.attach(client.principal, self._app, launch, capabilities, former)
         return of_values(
             {
                 "view": attached.view,

@@ -82,7 +82,12 @@ class Views(Protocol):
     def shown(self, principal: Principal, app: str) -> Shown | None: ...
 
     def attach(
-        self, principal: Principal, app: str | None, launch: str | None, capabilities: Mapping[str, Any]
+        self,
+        principal: Principal,
+        app: str | None,
+        launch: str | None,
+        capabilities: Mapping[str, Any],
+        former: str | None,
     ) -> Attached: ...
 
     def caller(

@@ -93,9 +93,17 @@ class Views:
         return opened
 
     def attach(
-        self, principal: Principal, app: str | None, launch: str | None, capabilities: Mapping[str, Any]
+        self,
+        principal: Principal,
+        app: str | None,
+        launch: str | None,
+        capabilities: Mapping[str, Any],
+        former: str | None = None,
     ) -> Attached:
-        """A view says that it runs. Without a launch value it is unproven. Raises `Refusal` (`view-unproven`)."""
+        """A view says that it runs. Without a launch value it is unproven. Raises `Refusal` (`view-unproven`).
+
+        `former` is the unproven view that its page was until the launch value came: that is closed.
+        """
         if launch is None:
             app = self._only_app(app)
             self._admit_unproven(app)
@@ -110,6 +118,9 @@ class Views:
                 raise Refusal(Reason.VIEW_UNPROVEN, "This launch value has expired. Open the app again.")
             if waiting.view in self._views:
                 self.close(self._views[waiting.view])
+            unproven = self.find(former or "", principal)
+            if unproven is not None and unproven.app == waiting.app and not unproven.proven:
+                self.close(unproven)
             view = self._add(View(waiting.view, principal, waiting.app, proven=True))
             if waiting.chosen:
                 view.taint.model_reported(self._clock())

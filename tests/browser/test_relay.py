@@ -223,6 +223,24 @@ async def test_a_tab_that_sleeps(page: Page, world: World, script: Path, monkeyp
     assert [line for line in world.arrived() if line["method"] == "POST"] == []
 
 
+async def test_a_launch_value_that_comes_late_makes_no_second_view(page: Page, world: World, script: Path) -> None:
+    """Until then the page is an unproven view: that goes, and a model that names none reaches the page."""
+    carried: list[str] = []
+    async with shown(page, world, script, drop_meta=True, carried=carried), model(world) as client:
+        await offered(client)
+        (unproven,) = await listed_views(client)
+        async with Client(f"{world.url}/mcp/cart", mode="2026-07-28", extensions=stock_host.UI) as host:
+            opened = stock_host.dumped(await host.call_tool("open_cart", {}))
+        await page.evaluate("(result) => window.bridge.sendToolResult(result)", opened)
+        async with asyncio.timeout(20):
+            while not (views := await listed_views(client)) or unproven in views:
+                await asyncio.sleep(0.05)
+        result = await client.call_tool("cart_get_cart", {})
+    assert len(views) == 1
+    assert not result.is_error, said(result)
+    assert carried.count("webmcp_attach") == 2
+
+
 async def test_a_poll_that_is_never_answered_is_made_again(page: Page, world: World, script: Path) -> None:
     """Its host lost the answer, and the call in it: the page is told of that once more, and runs it once."""
     carried: list[str] = []

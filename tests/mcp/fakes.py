@@ -134,7 +134,12 @@ class FakeViews:
         return Opened("view-1", Secret("launch-value"))
 
     def attach(
-        self, principal: Principal, app: str | None, launch: str | None, capabilities: Mapping[str, Any]
+        self,
+        principal: Principal,
+        app: str | None,
+        launch: str | None,
+        capabilities: Mapping[str, Any],
+        former: str | None,
     ) -> Attached:
         if launch not in (None, "launch-value"):
             raise Refusal(Reason.VIEW_UNPROVEN, "unknown launch value")

@@ -186,6 +186,21 @@ async def test_a_view_without_launch_value_stays_unproven(views: Views) -> None:
     assert (attached.proven, caller.proven, caller.initiator) == (False, False, Initiator.MODEL)
 
 
+async def test_a_page_whose_launch_value_comes_late_is_one_view(views: Views) -> None:
+    """The unproven one that it was goes; others stay: of another app or principal, and those that are proven."""
+
+    def launched(app: str, former: Attached | None = None) -> Attached:
+        launch = views.open(LOCAL, app).launch.reveal()
+        return views.attach(LOCAL, app, launch, {}, former.view if former else None)
+
+    was, other = (views.attach(LOCAL, "cart", None, {}) for _ in range(2))
+    eves = views.attach(EVE, "cart", None, {})
+    proven = launched("cart")
+    now = [launched("cart", was), launched("cart", eves), launched("cart", proven), launched("notes", other)]
+    left = {view.id for principal in (LOCAL, EVE) for view in views.of(principal)}
+    assert left == {attached.view for attached in (other, eves, proven, *now)}
+
+
 async def test_where_unproven_views_are_denied_none_gets_in(clock: Clock) -> None:
     """Neither by attaching without a launch value, nor with a key of before, for requests and for calls alike."""
     rules = {"cart": AppRules("Cart", POLICY)}

@@ -72,10 +72,10 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   const proof = createProof({
     ...natives,
     crypto: natives,
-    attach: (launch, timeout, read) =>
+    attach: (launch, former, timeout, read) =>
       requests.send(
         "tools/call",
-        { name: "webmcp_attach", arguments: { ...(launch !== undefined && { launch }), capabilities: { pending: true } } },
+        { name: "webmcp_attach", arguments: { ...(launch && { launch, ...(former && { former }) }), capabilities: { pending: true } } },
         { timeout, read },
       ),
     changed: () => {

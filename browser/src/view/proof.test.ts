@@ -8,6 +8,7 @@ const hmac = { name: "HMAC", hash: "SHA-256" };
 
 let proof: Proof;
 let launches: (string | undefined)[];
+let formers: (string | undefined)[];
 let timers: (() => void)[];
 let refuse: boolean;
 
@@ -17,8 +18,9 @@ function create(subtle: SubtleCrypto | undefined): Proof {
       importKey: subtle && ((key) => subtle.importKey("raw", key, hmac, false, ["sign"])),
       sign: subtle && ((key, message) => subtle.sign("HMAC", key, message)),
     },
-    attach: async (launch, _, read) => {
+    attach: async (launch, former, _, read) => {
       launches.push(launch);
+      formers.push(former);
       const values = { view: `v${launches.length}`, key: toBase64Url(bytes), proven: true, held: ["clear_cart"] };
       return read({ content: [], structuredContent: values, isError: refuse } as Params);
     },
@@ -31,6 +33,7 @@ function create(subtle: SubtleCrypto | undefined): Proof {
 
 beforeEach(() => {
   launches = [];
+  formers = [];
   timers = [];
   refuse = false;
   proof = create(crypto.subtle);
@@ -66,6 +69,7 @@ test("a launch value that comes late makes a new view, whose numbers begin again
   proof.launched("late");
   expect(await verified(await proof.sign(), "v2", "1")).toBe(true);
   expect(launches).toEqual([undefined, "late"]);
+  expect(formers).toEqual([undefined, "v1"]);
 });
 
 test("in our own host there is neither attach nor signature", async () => {

@@ -39,7 +39,8 @@ export interface Crypto {
 
 interface Ends {
   crypto: Crypto;
-  attach<Value>(launch: string | undefined, timeout: number, read: (result: Params) => Value): Promise<Value>;
+  /** `former` is the view as which this page was attached before. */
+  attach<Value>(launch: string | undefined, former: string | undefined, timeout: number, read: (result: Params) => Value): Promise<Value>;
   later(run: () => void, milliseconds: number): number;
   cancel(timer: number | undefined): void;
   warn(line: string): void;
@@ -86,7 +87,7 @@ export function createProof({ crypto, attach, later, cancel, warn, changed }: En
       release = undefined;
       changed();
     };
-    attach(value, ATTACH_TIMEOUT, readView).then(end, (error: unknown) => {
+    attach(value, view?.id, ATTACH_TIMEOUT, readView).then(end, (error: unknown) => {
       warn(`this view is unproven: ${String(error)}`);
       end(undefined);
     });
