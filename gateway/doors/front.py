@@ -332,7 +332,7 @@ class Front(asyncio.Protocol):
         Where no other connection has one, the next is begun as soon as it is there. Beside others each step is taken in
         a turn of the event loop, for all of them: it costs less where the last thing that was done is the same.
         """
-        while not self._fronts.draining:
+        while self.busy or not self._fronts.draining:  # what was taken before is answered
             fast, call, sent, data, size = await self._begun
             self._fronts.busy += 1
             try:

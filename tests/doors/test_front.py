@@ -240,3 +240,20 @@ async def test_a_plain_call_needs_no_aiohttp() -> None:
         writer.write(OTHER)
         assert b" 404 " in await answer(reader)
         assert served.seen == ["/nowhere"]
+
+
+async def test_what_was_taken_before_the_end_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the first request of a connection, of which nothing has begun yet."""
+    drains: list[asyncio.Task[None]] = []
+    take = Front._take
+
+    def taken(front: Front, data: bytes) -> None:
+        drains.append(asyncio.ensure_future(front._fronts.drain(5.0)))
+        take(front, data)
+
+    monkeypatch.setattr(Front, "_take", taken)
+    async with connected() as (_, reader, writer), asyncio.timeout(10):
+        writer.write(request())
+        assert b" 200 " in await answer(reader)
+        assert await reader.read() == b""
+        await asyncio.gather(*drains)
