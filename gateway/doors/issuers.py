@@ -173,9 +173,11 @@ class Issuer:
             if str(unverified.header.get("typ", "jwt")).lower() not in TYPES:
                 raise Unidentified("This is a token for something else.")
             return await self._verified(unverified)
-        if not self._spec.introspection or self._bad.get(key) or not may_ask():
+        if not self._spec.introspection or self._bad.get(key):
             return None
         found = await self._metadata.get()
+        if self._opaque.get(key.hex()) is None and not may_ask():  # one that was good is no guess
+            return None
         claims = await drive(server.introspection(self._spec, found, token), self._backend)
         if claims is None:
             self._bad.put(key, True, REMEMBERED_BAD)

@@ -20,6 +20,7 @@ from gateway.callers import freshness
 from gateway.callers.freshness import SURPRISES
 from gateway.callers.nouns import ALGORITHMS, OAuth, Roles
 from gateway.doors import guesses
+from gateway.doors.issuers import REMEMBERED
 from gateway.doors.issuers import Issuer as Taker
 from gateway.errors import Unidentified
 from gateway.model import Secret
@@ -232,6 +233,28 @@ async def test_opaque_tokens_are_introspected(evil: Issuer) -> None:
         "unknown": None,
     }
     assert evil.asked["/introspect"] == 8
+
+
+async def test_who_was_good_is_no_guess(evil: Issuer) -> None:
+    """Whoever else guesses at the same address; and where nobody can be asked, nothing is counted."""
+    now, asked = 0.0, list[str]()
+    evil.introspected["good"] = {**evil.claims("https://gateway.test"), "active": True}
+
+    def may_ask() -> bool:
+        asked.append(token)
+        return not asked[1:]
+
+    async with Connections() as connections:
+        backend = HttpBackend(_Named("auth", parse_network(["private"])), connections)
+        taker = Taker(oauth(evil), Roles(), backend, steady=lambda: now)
+        for token in ("good", "other", "good"):
+            assert (await taker.principal(token, frozenset(), may_ask) is not None) is (token == "good")
+            now += REMEMBERED
+        assert (asked, evil.asked["/introspect"]) == (["good", "other"], 2)
+        evil.status = 500
+        with pytest.raises(Unidentified):
+            await Taker(oauth(evil), Roles(), backend).principal("new", frozenset(), may_ask)
+        assert asked == ["good", "other"]
 
 
 async def test_wrong_tokens_make_the_gateway_ask_so_often_for_an_address(
