@@ -6,6 +6,8 @@ import asyncio
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final
 
 from sqlalchemy import select
 
@@ -13,6 +15,9 @@ from gateway.stores.schema import UPSTREAM_TOOLS
 from gateway.stores.sql import Database
 from gateway.stores.upsert import insert
 from gateway.stores.whole import whole
+
+PORTION: Final = 500
+"""Tools that are written in one go: the event loop writes them out for the database, and all else waits meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +47,18 @@ class UpstreamTools:
         await whole(self._keep(upstream, tools))
 
     async def _keep(self, upstream: str, tools: Mapping[str, Known]) -> None:
-        rows = [
-            {"upstream": upstream, "tool": tool, "accepted": known.accepted, "latest": known.latest}
-            for tool, known in tools.items()
-        ]
+        left = iter(list(tools.items()))
         async with self._writing, self._database.connect() as connection:
             put = insert(connection, UPSTREAM_TOOLS)
             now = {"accepted": put.excluded.accepted, "latest": put.excluded.latest}
-            await connection.execute(put.on_conflict_do_update(index_elements=["upstream", "tool"], set_=now), rows)
+            put = put.on_conflict_do_update(index_elements=["upstream", "tool"], set_=now)
+            while rows := [_row(upstream, *one) for one in islice(left, PORTION)]:
+                await connection.execute(put, rows)
             await connection.commit()
+
+
+def _row(upstream: str, tool: str, known: Known) -> dict[str, str]:
+    return {"upstream": upstream, "tool": tool, "accepted": known.accepted, "latest": known.latest}
 
 
 def key_of(tool: str) -> str:
