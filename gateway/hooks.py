@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pluggy
+from anyio.lowlevel import checkpoint_if_cancelled
 
 from gateway import hookspecs
 from gateway.errors import Reason, Refusal, StartError
@@ -155,6 +156,7 @@ async def _call(implementation: pluggy.HookImpl, timeout: float | None = TIMEOUT
         raise PluginFailed(f"plugin {_named(implementation)} failed in {hook}") from error
     finally:
         if task is not None and task.cancelling() > before:  # who is cancelled ends, whatever a plugin made of it
+            await checkpoint_if_cancelled()  # a scope of anyio knows its own cancellation alone
             raise asyncio.CancelledError
     return answer
 

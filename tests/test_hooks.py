@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import anyio
 import pytest
 
 from gateway.errors import Reason, Refusal, StartError
@@ -104,6 +105,22 @@ async def test_who_is_cancelled_in_a_plugin_ends(tmp_path: Path, end: str) -> No
     asked.cancel()
     await asyncio.wait({asked})
     assert asked.cancelled()
+
+
+@pytest.mark.parametrize("end", ["pass", "raise OSError('cleaning up')"])
+async def test_what_is_cancelled_with_a_scope_ends_there(tmp_path: Path, end: str) -> None:
+    """And not the other calls of its session."""
+    hooks = Hooks([plugin(tmp_path, "keeps.py", KEEPS_IT_TO_ITSELF.replace("END", end))], tmp_path)
+    ended: list[bool] = []
+
+    async def call() -> None:
+        with anyio.CancelScope() as scope:
+            asyncio.get_running_loop().call_soon(scope.cancel)
+            await hooks.check_request(REQUEST, CALLER)
+        ended.append(scope.cancelled_caught)
+
+    await asyncio.wait({asyncio.create_task(call())})
+    assert ended == [True]
 
 
 @pytest.mark.parametrize("turns", range(4))
