@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import cast
 
@@ -123,13 +123,21 @@ def _scope(request: web.Request, user: User, ending: Ending) -> Scope:
         "raw_path": request.rel_url.raw_path.encode("ascii"),
         "query_string": request.rel_url.raw_query_string.encode("ascii"),
         "root_path": "",
-        "headers": [(n.lower(), v) for n, v in request.raw_headers if n.lower() not in HOP_BY_HOP],
+        "headers": list(_fields(request.raw_headers)),
         "client": tuple(peer[:2]) if isinstance(peer, tuple) else None,
         "server": None,
         "user": user,
         "auth": AuthCredentials(user.scopes),
         ENDING: ending,
     }
+
+
+def _fields(raw: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    """As the application compares them: names in lower case, and that of the host too."""
+    for name, value in raw:
+        lowered = name.lower()
+        if lowered not in HOP_BY_HOP:
+            yield lowered, value.lower() if lowered == b"host" else value
 
 
 class _Exchange:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 from typing import Final
 
 from mcp_types import INVALID_REQUEST
@@ -14,6 +15,9 @@ from gateway.mcp.apart import LONG, keep, taken_out
 
 BODY_LIMIT: Final = 16 * 1024 * 1024
 """Bytes of one message, beside a large body; what is larger is answered with 413."""
+
+_MARKS: Final = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""How JSON begins that says how it is coded; without one, other codings have a NUL in the first four bytes."""
 
 
 class Readable:
@@ -32,6 +36,12 @@ class Readable:
             return
         first = await receive()
         body = first.get("body", b"")
+        if body.startswith(_MARKS) or b"\0" in body[:4]:
+            error = {"code": INVALID_REQUEST, "message": "A message is JSON in UTF-8, without a byte order mark."}
+            await JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 400)(
+                scope, replayed(first, receive), send
+            )
+            return
         if len(body) > LONG:
             taken = await asyncio.to_thread(taken_out, body) if self._apart else None
             if taken is not None:

@@ -1,4 +1,7 @@
-"""A session of the handshake has one request of an id in flight: a second one would take the first's answer."""
+"""A session of the handshake has one request of an id in flight: a second one would take the first's answer.
+
+What has an id that is none is refused: the SDK takes it for a notification, and its sender would wait for an answer.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +33,14 @@ class OneInFlight:
             await self._app(scope, receive, send)
             return
         first = await receive()
-        id, again = _id(first), replayed(first, receive)
-        if id is None:
+        said, again = _said(first), replayed(first, receive)
+        if "id" not in said:
             await self._app(scope, again, send)
+            return
+        id = said["id"]
+        if type(id) not in (str, int):
+            error = {"code": INVALID_REQUEST, "message": "The id of a request is a text or a whole number."}
+            await JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 400)(scope, again, send)
             return
         user = scope["user"]
         key = (user.principal.id if isinstance(user, User) else "", session.decode("latin-1"), str(id))
@@ -48,14 +56,13 @@ class OneInFlight:
             self._flying.discard(key)
 
 
-def _id(message: Message) -> str | int | None:
-    """The id of the request in a body; None where there is none, or the SDK has to judge that."""
+def _said(message: Message) -> dict[str, object]:
+    """The request or notification in a body; empty where there is none, or the SDK has to judge that."""
     body = message.get("body", b"")
     if message["type"] != "http.request" or message.get("more_body") or len(body) > LARGEST:
-        return None
+        return {}
     try:
         said = json.loads(body)
     except (ValueError, RecursionError):
-        return None
-    id = said.get("id") if isinstance(said, dict) and "method" in said else None
-    return id if type(id) in (str, int) else None
+        return {}
+    return said if isinstance(said, dict) and "method" in said else {}

@@ -15,8 +15,9 @@ from playwright.async_api import FilePayload, Frame, FrameLocator, Page, expect
 
 from examples.board_app import board
 from gateway.apps import pack, with_snapshot
+from gateway.built import built as built_browser
 from tests.board import Run, built, running
-from tests.browser.runtime_host import RUNTIME, Host, host_server, noticed
+from tests.browser.runtime_host import Host, host_server, noticed
 from tests.browser.test_main_job import app_of
 from tests.browser.test_tiers import STATIC, SYNCED, answer, reported, tier
 from tests.browser.usable import there_and_used, watch
@@ -78,7 +79,8 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run
 async def packed() -> str:
     """The board as one file, with a first look at it."""
     dist = await asyncio.to_thread(built)
-    app = pack(dist, app="board", title="Board", runtime=RUNTIME.read_text("utf-8"))
+    browser = built_browser()
+    app = pack(dist, app="board", title="Board", runtime=browser.runtime, parts=browser.parts)
     return with_snapshot(app, {"/api/board": answer(BOARD)})
 
 

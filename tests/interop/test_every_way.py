@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -98,10 +99,11 @@ async def test_progress_and_log_messages_pass(tmp_path: Path, way: str, mode: st
 
 @WAYS
 async def test_a_cancellation_passes(tmp_path: Path, way: str, mode: str, upstream: str) -> None:
-    """The handler of the upstream ends, and the connection goes on."""
+    """The handler of the upstream ends, the connection goes on, and nothing waits in the gateway any more."""
     async with behind(tmp_path, upstream) as url, client(way, url, mode) as one, anyio.create_task_group() as tasks:
         with anyio.fail_after(30):
             given_up = anyio.CancelScope()
+            before = waits()
 
             async def hold() -> None:
                 with given_up:
@@ -111,3 +113,10 @@ async def test_a_cancellation_passes(tmp_path: Path, way: str, mode: str, upstre
             await one.call_tool("held")
             given_up.cancel()
             assert text(await one.call_tool("gave_up")) == "gave up"
+            while waits() - before:
+                await anyio.sleep(0.01)
+
+
+def waits() -> set[asyncio.Task[Any]]:
+    """Tasks that do nothing but wait for a sign."""
+    return {task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__qualname__", "") == "Event.wait"}

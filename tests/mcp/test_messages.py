@@ -192,6 +192,38 @@ async def test_an_id_that_is_in_flight_in_a_session(served: Served, http: aiohtt
         assert (await ask("/api"))[-1]["result"]["structuredContent"]["url"] == "/api"
 
 
+@pytest.mark.parametrize("id", ["true", "null", "1.5", "1e999", "[1]", '{"a":1}'])
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_an_id_that_is_none_is_refused(served: Served, http: aiohttp.ClientSession, era: str, id: str) -> None:
+    """It is not taken for a notification, which nobody answers."""
+    fields = {**MODERN, "x-user": ADA} if era == "modern" else await opened(http, served.url)
+    message = json.dumps(fetching("HERE", "/api", _meta=META if era == "modern" else {})).replace('"HERE"', id)
+    async with http.post(served.url, data=message, headers={**fields, "content-type": "application/json"}) as answer:
+        assert answer.status == 400
+        assert "error" in (await said(answer))[0]
+    assert served.exchange.callers == []
+
+
+@pytest.mark.parametrize("coding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be"])
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_json_is_utf_8(served: Served, http: aiohttp.ClientSession, era: str, coding: str) -> None:
+    """RFC 8259, 8.1. Every reader on the way must read the same."""
+    fields = {**MODERN, "x-user": ADA} if era == "modern" else await opened(http, served.url)
+    message = json.dumps(fetching(1, "/api", _meta=META if era == "modern" else {})).encode(coding)
+    async with http.post(served.url, data=message, headers={**fields, "content-type": "application/json"}) as answer:
+        assert (answer.status, "UTF-8" in (await said(answer))[0]["error"]["message"]) == (400, True)
+    assert served.exchange.callers == []
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_hosts_are_compared_without_case(served: Served, http: aiohttp.ClientSession, era: str) -> None:
+    """As names of hosts are (RFC 9110, 4.2.3)."""
+    fields = {**MODERN, "x-user": ADA} if era == "modern" else await opened(http, served.url)
+    message = fetching(1, "/api", _meta=META if era == "modern" else {})
+    async with http.post(served.url, json=message, headers={**fields, "host": "Gateway.TEST"}) as answer:
+        assert "result" in (await said(answer))[-1]
+
+
 # ── cancellation ─────────────────────────────────────────────────────────────────────────────────────────────
 
 

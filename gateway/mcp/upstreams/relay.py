@@ -205,8 +205,10 @@ class Relay:
             while not parked.task.done() and not asker.open:
                 asker.news.clear()
                 news = asyncio.ensure_future(asker.news.wait())
-                await asyncio.wait({parked.task, news}, return_when=asyncio.FIRST_COMPLETED)
-                news.cancel()
+                try:
+                    await asyncio.wait({parked.task, news}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    news.cancel()
             if parked.task.done():
                 return eras.modern_result(method, parked.task.result())
             mine = [other for other in self._parked.values() if other.owner == parked.owner]
