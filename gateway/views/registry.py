@@ -32,6 +32,9 @@ RELOAD = 60.0
 IDLE = 1800.0
 """Seconds after which a view that came over MCP, and has not spoken since, is taken for gone."""
 
+QUIET = 300.0
+"""Seconds of silence after which such a view gives its place to another one: hosts tell nobody that a page is gone."""
+
 LAUNCHES = 256
 """Launch values of one principal that may wait for their view; the oldest goes first."""
 
@@ -341,8 +344,9 @@ class Views:
         return taint if view.used - closed < RELOAD else None
 
     def _make_room(self, mine: Sequence[View]) -> None:
-        """End the lost or unproven view that was silent longest; a live proven one is never another's victim."""
-        spare = [view for view in mine if view.lost or not view.proven]
+        """End the lost, unproven or quiet view that was silent longest; a proven one that speaks is nobody's victim."""
+        quiet = self._clock() - QUIET
+        spare = [view for view in mine if view.lost or not view.proven or (not view.bridged and view.used < quiet)]
         if not spare:
             raise Refusal(Reason.RATE_LIMITED, f"{self._each} views are open already. Close one of them.")
         self.close(min(spare, key=lambda view: view.used))

@@ -13,7 +13,7 @@ from gateway.base64url import base64url
 from gateway.errors import Reason, Refusal
 from gateway.model import LOCAL, Door, Initiator
 from gateway.policy import parse_policy
-from gateway.views.registry import IDLE, LAUNCH_LIFE, LIVE, RELOAD, Views
+from gateway.views.registry import IDLE, LAUNCH_LIFE, LIVE, QUIET, RELOAD, Views
 from gateway.views.relay import LONGEST_POLL, Handed
 from gateway.views.view import AppRules, Attached
 from tests.clock import Clock
@@ -277,6 +277,18 @@ async def test_a_proven_view_is_nobodys_victim(views: Views) -> None:
     for _ in range(2 * LIVE):
         views.attach(LOCAL, "cart", None, {})
     assert views.caller(LOCAL, "cart", proof(proven, 1)).proven
+
+
+async def test_proven_views_that_are_quiet_give_their_places(views: Views, clock: Clock) -> None:
+    """Hosts tell nobody that a page is gone: a person whose chat once showed many can go on opening the app."""
+    first, *others = [views.attach(LOCAL, "cart", views.open(LOCAL, "cart").launch.reveal(), {}) for _ in range(LIVE)]
+    clock.now += QUIET
+    with pytest.raises(Refusal, match="are open already"):
+        views.open_bridged(LOCAL, "cart")
+    clock.now += 1
+    views.caller(LOCAL, "cart", proof(first, 1))
+    views.open_bridged(LOCAL, "cart")
+    assert [views.find(one.view, LOCAL) is None for one in (first, *others[:2])] == [False, True, False]
 
 
 async def test_a_view_that_came_over_mcp_and_is_silent_is_gone(views: Views, clock: Clock) -> None:
