@@ -215,7 +215,12 @@ SETTINGS: Final = (
     Setting("mcp.sessions", "10000", "Sessions of older MCP protocols that may be open at once, in each mount."),
     Setting("mcp.sessions_each", "1000", "Those that one caller may have open in one mount."),
     Setting("mcp.session_idle", "30m", "After how long without a request such a session ends."),
-    Setting("mcp.views_each", "32", "Live views that one person may have: a page that opens more harms itself alone."),
+    Setting(
+        "mcp.views_each",
+        "32",
+        "Live views that one person may have: a page that opens more harms itself alone. One of a chat that was silent "
+        "for five minutes gives its place to another.",
+    ),
     Setting("mcp.bodies", "1GiB", "Bytes of large bodies that may be under way beside the frames of the bridge."),
     Setting("mcp.bodies_each", "256MiB", "Those of one caller."),
     Setting("telemetry.otlp", "", "Traces go to this OTLP/HTTP collector, such as http://127.0.0.1:4318."),
