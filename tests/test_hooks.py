@@ -7,8 +7,10 @@ import anyio
 import pytest
 
 from gateway.errors import Reason, Refusal, StartError
+from gateway.exchange.record import OnFailure, Recorder
 from gateway.hooks import Hooks
 from gateway.model import LOCAL, AuditRecord, BodyType, Caller, CanonicalRequest, Door, Initiator
+from gateway.stores.journal import Journal
 from tests.exchange.house import ends_when_cancelled
 
 REQUEST = CanonicalRequest("POST", "/api/cart", "", (), b"{}", BodyType.JSON, "shop")
@@ -158,3 +160,19 @@ async def test_every_plugin_hears_the_outcome_of_what_was_cancelled(tmp_path: Pa
     await asyncio.wait({task})
     assert task.cancelled()
     assert [(tmp_path / f"{name}.heard").read_text() for name in names] == ["an-id", "an-id"]
+
+
+async def test_every_plugin_hears_the_outcome_of_what_a_scope_ended(tmp_path: Path) -> None:
+    """As the MCP SDK ends calls: each step would be cancelled anew."""
+    names = [plugin(tmp_path, f"{name}.py", HEARS) for name in ("one", "two")]
+    async with Journal(tmp_path / "journal") as journal:
+        recorder = Recorder(journal, Hooks(names, tmp_path), OnFailure.CONTINUE)
+        with anyio.CancelScope() as scope:
+            record = recorder.start("http", CALLER, safe=True)
+            scope.cancel()
+            try:
+                await asyncio.sleep(60)
+            finally:
+                await record.close(status=499, reason=Reason.CANCELLED)
+    assert scope.cancelled_caught
+    assert [(tmp_path / f"{name}.py.heard").read_text() for name in ("one", "two")] == [record.id] * 2

@@ -6,8 +6,11 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import nullcontext
 from enum import StrEnum
 from typing import Final, Protocol
+
+from anyio import CancelScope
 
 from gateway.errors import Reason, Refusal
 from gateway.exchange.measure import Measure
@@ -132,7 +135,9 @@ class Record:
         if self._recording:
             self.span.note({f"gateway.{name}": self.fields.get(name) for name in TRACED} | {"gateway.record": self.id})
             self.span.end(failed=status >= 500)
-        await self._recorder.write(self, "outcome")
+        # A scope of anyio that ended the exchange would end each step of this too: plugins would not hear of it.
+        with CancelScope(shield=True) if reason is Reason.CANCELLED else nullcontext():
+            await self._recorder.write(self, "outcome")
 
 
 class Recorder:
