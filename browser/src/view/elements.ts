@@ -17,6 +17,8 @@ interface Named {
   begun?: Promise<unknown>;
   /** Whether the browser has the file, and what it tells of it is true. */
   filled?: boolean;
+  /** Whether it told of a failure. */
+  failed: boolean;
 }
 
 /** Of these the file gets into the element itself. */
@@ -34,6 +36,8 @@ const SELECTOR = PLACES.map(([name]) => name).join() + ",[style],style";
 const OURS = "#webmcp-gateway:";
 /** A picture of nothing, for which browsers show no sign that one is missing, and a file that is not there. */
 const NOTHING = "data:image/svg+xml,<svg%20xmlns='http://www.w3.org/2000/svg'%20width='0'/>" + OURS, MISSING = "data:,x";
+/** How far from what is seen browsers load lazy pictures. */
+const NEAR = "1250px";
 const CANDIDATE = /(?<=(?:^|,)\s*)([^\s,]\S*[^\s,])(\s+[\d.]+[wx][\s\dh]*)?(?=,|\s*$)/g;
 
 /** What the page wrote where `value` stands; undefined where that attribute is ours alone. */
@@ -41,6 +45,9 @@ function seen(value: string | null): string | null | undefined {
   const [, ours] = /#webmcp-gateway:(\S*)/.exec(value ?? "") ?? [];
   return ours === undefined ? value : ours ? decodeURI(ours) : undefined;
 }
+
+const isSource = ({ localName }: Element, attribute: string): boolean => localName + attribute === "sourcesrc";
+const isLazy = (element: Element): boolean => (element as HTMLImageElement).loading === "lazy";
 
 /** `html` as the page wrote it. */
 const written = (html: string): string =>
@@ -68,6 +75,18 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
   /** A script that began to run there has begun for all documents. */
   const nowhere = document.implementation.createHTMLDocument().head;
   let queue: Promise<unknown> = Promise.resolve();
+  /** What lazy pictures do once they are near to what is seen. */
+  const lazy = new WeakMap<Element, () => void>();
+  const near = new IntersectionObserver(
+    (seen) => seen.forEach(({ isIntersecting, target }) => isIntersecting && hasten(target)),
+    { root: document, rootMargin: NEAR },
+  );
+
+  function hasten(element: Element): void {
+    near.unobserve(element);
+    lazy.get(element)?.();
+    lazy.delete(element);
+  }
 
   const noted = (element: Element, attribute: string): Named | undefined => named.get(element)?.[attribute];
 
@@ -127,11 +146,22 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     }
   }
 
+  /** Takes `element` out, and puts it back where it was. */
+  function moved(element: Element, meanwhile?: () => void): void {
+    const { parentNode, nextSibling } = element;
+    meanwhile?.();
+    document.adoptNode(element);
+    parentNode?.insertBefore(element, nextSibling);
+  }
+
   /** Begins to load what `element` names. */
   function begin(element: Element, attribute: string, what: Named): void {
-    if (what.begun) return;
+    const { parentElement, previousElementSibling: earlier } = element;
+    // Of the sources of a film or a sound, browsers load one after the other, until one plays.
+    if (what.begun || (isSource(element, attribute) && (!parentElement || (earlier && noted(earlier, attribute)?.failed === false)))) return;
     const { url, kind } = what;
     const slot = slotOf(element, attribute);
+    const inside = INSIDE.test(kind);
     /** Scripts that are not `async` run one after the other. */
     const turn = (element as HTMLScriptElement).async === false && queue;
     const over = (): boolean => noted(element, attribute) !== what || kindOf(element, attribute) !== kind;
@@ -139,6 +169,14 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     async function fill(): Promise<void> {
       let value: string;
       const ours = OURS + (slot === attribute ? encodeURI(url) : "");
+      // What the page sets beside it counts, too.
+      if (inside) await undefined;
+      if (isLazy(element)) {
+        await new Promise<void>((go) => {
+          lazy.set(element, go);
+          near.observe(element);
+        });
+      }
       if (kind === "data") value = (await files.data(url).catch(() => MISSING)) + ours;
       else if (kind === "set") {
         const found = chosen([...url.matchAll(CANDIDATE)]);
@@ -151,10 +189,13 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
         await turn;
       }
       if (over()) return;
-      if (INSIDE.test(kind)) {
+      if (inside) {
         what.filled = true;
         what.unwritten = false;
-        return setAttribute.call(element, slot, value);
+        setAttribute.call(element, slot, value);
+        // The browser has given up that one, and looks at those that come.
+        if (isSource(element, attribute)) moved(element);
+        return;
       }
       if (kind !== "ahead") await putInline(element as HTMLScriptElement, value);
       element.dispatchEvent(new Event("load"));
@@ -179,19 +220,16 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     const before = noted(element, attribute);
     // One that ran does not run again.
     if (kind === "script" && before?.begun) return !write?.();
-    const now: Named = { url, kind, unwritten: inside && slot === attribute && !!write };
+    const now: Named = { url, kind, unwritten: inside && slot === attribute && !!write, failed: false };
     named.set(element, { ...named.get(element), [attribute]: now });
-    if (slot !== attribute && !before) {
-      for (const type of ["load", "error"]) element.addEventListener(type, hush, true);
-      setAttribute.call(element, slot, NOTHING);
-    }
+    if (inside && !before) for (const type of ["load", "error"]) element.addEventListener(type, hush, true);
+    if (slot !== attribute && !before) setAttribute.call(element, slot, NOTHING);
     if (kind === "script" && write) {
       // The browser itself must not run it.
-      const { parentNode, nextSibling } = element;
-      nowhere.append(element);
-      write();
-      element.remove();
-      parentNode?.insertBefore(element, nextSibling);
+      moved(element, () => {
+        nowhere.append(element);
+        write();
+      });
     } else if (!now.unwritten) write?.();
     // Others begin when they get into the page.
     if (inside || element.isConnected) begin(element, attribute, now);
@@ -225,6 +263,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
       if (before.kind !== kindOf(element, attribute)) take(element, attribute, value) || forget(element, attribute);
       else begin(element, attribute, before);
     }
+    if (!isLazy(element)) hasten(element);
     follow(element);
     const style = element.localName === "style" ? element : element.getAttributeNode("style");
     const css = style?.textContent;
@@ -288,7 +327,12 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
   });
   define(HTMLLinkElement.prototype, "sheet", (link, get) => sheets.get(link)?.sheet ?? get());
   define(Image.prototype, "complete", (picture, get) => !pending(picture) && get());
-  define(Image.prototype, "currentSrc", (picture, get) => (seen(get() as string) === undefined ? (picture as HTMLImageElement).src : get()));
+  for (const owner of [Image, HTMLMediaElement]) {
+    define(owner.prototype, "currentSrc", (element, get) => {
+      const url = seen(get() as string);
+      return url === undefined ? (element as HTMLImageElement).src : !url || /\s/.test(url) ? get() : resolve(url);
+    });
+  }
   define(Attr.prototype, "value", (_, get) => seen(get() as string) ?? "");
   for (const owner of [Element.prototype, ShadowRoot.prototype]) {
     for (const property of ["innerHTML", "outerHTML"]) define(owner, property, (_, get) => written(get() as string));
@@ -304,7 +348,9 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     const { target, isTrusted, type } = event;
     if (!isTrusted || !(target instanceof Element)) return;
     if (type === "error") adopt(target, true);
-    if (pending(target)) event.stopImmediatePropagation();
+    if (pending(target)) return event.stopImmediatePropagation();
+    const source = noted(target, "src");
+    if (source) source.failed = type === "error";
   }
   addEventListener("error", hush, true);
   const within = (node: Node): Element[] => (node instanceof Element ? [node, ...node.querySelectorAll(SELECTOR)] : []);
@@ -326,7 +372,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     }
   });
   const observe = (root: Node): void =>
-    observer.observe(root, { subtree: true, childList: true, attributes: true, attributeFilter: ["src", "srcset", "href", "poster", "background", "style", "rel", "media", "disabled"] });
+    observer.observe(root, { subtree: true, childList: true, attributes: true, attributeFilter: ["src", "srcset", "href", "poster", "background", "style", "rel", "media", "disabled", "loading"] });
   observe(document);
   Element.prototype.attachShadow = function (init) {
     const root = attachShadow.call(this, init);

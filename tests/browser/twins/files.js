@@ -211,3 +211,52 @@ twin("file: a link that is moved within its box", async (see) => {
   see(await holds(red), told.length, stage.innerHTML);
   box.remove();
 });
+
+twin("file: a sound by its sources", async (see) => {
+  const stage = document.getElementById("stage");
+  const kept = document.getElementById("kept");
+  if (!kept.readyState) await once(kept, "loadeddata");
+  see(kept.currentSrc, kept.outerHTML);
+  const [none, first, second] = ["status/404?sources", "sound.wav?first", "sound.wav?second"].map((name) => alone(`/api/${name}`));
+  stage.innerHTML = `<audio><source src="${first}"><source src="${second}"></audio>`;
+  const [written] = stage.children;
+  await once(written, "loadeddata");
+  const plain = (text) => text.replaceAll(alone.mark, "");
+  see(plain(written.currentSrc), written.networkState, written.error, await asked(first), await asked(second), plain(written.outerHTML));
+  const made = document.createElement("audio");
+  made.muted = true;
+  const failed = new Set();
+  for (const [name, src] of Object.entries({ none, text: "/api/hello", first, second })) {
+    const source = made.appendChild(Object.assign(document.createElement("source"), { src }));
+    source.addEventListener("error", () => failed.add(name));
+  }
+  see(await failure(made.play()), [...failed], plain(made.currentSrc), await asked(second));
+  made.replaceChildren(made.lastChild);
+  for (const src of [second, first]) {
+    made.firstChild.src = src;
+    made.load();
+    await once(made, "loadeddata");
+    see(plain(made.currentSrc), await asked(second) > 0);
+  }
+});
+
+twin("file: pictures that are lazy", async (see) => {
+  scrollTo(0, 0);
+  const stage = document.getElementById("stage");
+  const url = (name) => alone(`/api/pixel.png?lazy-${name}`);
+  const lazy = (src) => Object.assign(document.createElement("img"), { src, loading: "lazy" });
+  const [close, far, soon, other] = ["close", "far", "soon", "other"].map((name) => lazy(url(name)));
+  const box = document.createElement("div");
+  box.style.height = "20000px";
+  stage.append(box, far, soon, other);
+  stage.prepend(close);
+  see(await loaded(close), close.naturalWidth);
+  for (const one of [far, soon, other]) see(one.complete, one.naturalWidth, one.loading, await asked(one.getAttribute("src")));
+  soon.loading = "eager";
+  see(await loaded(soon), soon.complete);
+  other.removeAttribute("loading");
+  see(await loaded(other), await asked(far.getAttribute("src")), far.complete);
+  far.src = url("then");
+  far.scrollIntoView();
+  see(await loaded(far), far.complete, far.outerHTML.replace(alone.mark, ""));
+});

@@ -109,7 +109,9 @@ twin("read: a script runs once, as itself", async (see) => {
   const script = box.appendChild(document.createElement("script"));
   box.append(document.createElement("b"));
   script.src = "/api/current.js";
-  see(box.innerHTML);
+  see(box.innerHTML, script.ownerDocument === document);
+  const alone = Object.assign(document.createElement("script"), { src: "/api/current.js" });
+  see(alone.ownerDocument === document, alone.isConnected);
   document.head.append(box);
   see(await loaded(script), window.order, document.currentScript);
   script.src = "/api/named.js?name=again";
