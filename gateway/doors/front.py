@@ -336,7 +336,10 @@ class Front(asyncio.Protocol):
             fast, call, sent, data, size = await self._begun
             self._fronts.busy += 1
             try:
-                passed = await self._carry(fast, call, sent)
+                if await self._carry(fast, call, sent):
+                    self._answered(data[size:])
+                else:
+                    self._hand_over(data + self._kept)
             except BaseException:  # cancelled too: half an answer may be written, and nothing may follow that
                 self._transport.abort()
                 raise
@@ -344,10 +347,6 @@ class Front(asyncio.Protocol):
                 self.busy = False
                 self._fronts.busy -= 1
                 self._begun = self._loop.create_future() if self._fronts.busy else Arrival(self._loop)
-            if passed:
-                self._answered(data[size:])
-            else:
-                self._hand_over(data + self._kept)
 
     async def _carry(self, fast: Fast[Any], call: Traced, sent: Sent) -> bool:
         """Answer one call; False where that is for aiohttp to do."""

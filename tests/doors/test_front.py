@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
 import pytest
@@ -257,3 +257,20 @@ async def test_what_was_taken_before_the_end_is_answered(monkeypatch: pytest.Mon
         assert b" 200 " in await answer(reader)
         assert await reader.read() == b""
         await asyncio.gather(*drains)
+
+
+async def test_a_connection_that_cannot_be_handed_over_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing would read it any more."""
+
+    async def nobody(_: Front, __: object) -> None:
+        return None
+
+    def failing(_: Front, __: bytes) -> None:
+        raise OSError
+
+    async with connected() as (_, reader, writer), asyncio.timeout(10):
+        monkeypatch.setattr(Front, "_asked", nobody)
+        monkeypatch.setattr(Front, "_hand_over", failing)
+        writer.write(request())
+        with suppress(ConnectionError):
+            assert await reader.read() == b""
