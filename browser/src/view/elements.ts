@@ -281,7 +281,12 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
   type Make = (element: Element, attribute: string, native: () => unknown, value: unknown) => unknown;
   const methods: { [method: string]: Make } = {
     setAttribute: (element, attribute, native, value) => set(element, attribute, value, native),
-    removeAttribute: (element, attribute, native) => (forget(element, attribute), native()),
+    removeAttribute: (element, attribute, native) => {
+      // What is ours alone is not there.
+      if (valueOf(element, attribute) === undefined) return;
+      forget(element, attribute);
+      native();
+    },
     getAttribute: (element, attribute, native) => held(element, attribute) ?? seen(native() as string | null) ?? null,
     hasAttribute: (element, attribute, native) =>
       held(element, attribute) !== undefined || (native() && seen(getAttribute.call(element, attribute)) !== undefined),

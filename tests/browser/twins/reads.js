@@ -84,6 +84,26 @@ twin("read: a picture hears of each file once", async (see) => {
   see(told);
 });
 
+twin("read: a picture that is made like another", async (see) => {
+  const stage = document.getElementById("stage");
+  const told = [];
+  stage.innerHTML = '<img src="/api/pixel.png?like">';
+  const [picture] = stage.children;
+  await loaded(picture);
+  picture.addEventListener("load", () => told.push(picture.src));
+  const other = new DOMParser().parseFromString('<img src="/api/pixel.png?like" alt="x">', "text/html").body.firstChild;
+  for (const { name, value } of other.attributes) if (picture.getAttribute(name) !== value) picture.setAttribute(name, value);
+  for (const { name } of [...picture.attributes]) if (!other.hasAttribute(name)) picture.removeAttribute(name);
+  picture.removeAttributeNS(null, "srcset");
+  picture.removeAttribute("srcset");
+  see(picture.complete, picture.naturalWidth, picture.outerHTML);
+  const next = stage.appendChild(new Image());
+  next.src = "/api/pixel.png?next";
+  see(await loaded(next), told);
+  picture.removeAttribute("src");
+  see(await holds(() => !picture.naturalWidth), picture.outerHTML, told);
+});
+
 twin("read: scripts and sheets say what the page named", async (see) => {
   window.order = [];
   for (const [tag, attribute, values, name] of [["script", "src", {}, "js?name=read"], ["link", "href", { rel: "stylesheet" }, "css?name=read"]]) {
