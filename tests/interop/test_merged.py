@@ -17,6 +17,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
+from gateway.stores.upstream_tools import Known, UpstreamTools
 from tests.interop.everything import Everything
 from tests.interop.serving import gateway, over_http
 
@@ -141,6 +142,35 @@ async def test_a_name_is_kept_for_who_had_it_before_a_restart(tmp_path: Path) ->
         result = await client.call_tool("show")
         assert result.is_error
         assert "The upstream a cannot be reached: it has not answered yet." in text(result)
+
+
+async def test_a_name_is_kept_also_until_it_is_known_who_had_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that comes while the database is still asked does not reach who answers sooner."""
+    second = inside("b", ", prefix: null")
+    async with gateway(tmp_path, f"{inside('a', ', prefix: null')}\n{second}") as mcp, Client(mcp) as client:
+        await client.list_tools()
+    asked, go = asyncio.Event(), asyncio.Event()
+    of = UpstreamTools.of
+
+    async def reading(store: UpstreamTools, upstream: str) -> dict[str, Known]:
+        if upstream == "a":
+            asked.set()
+            await go.wait()
+        return await of(store, upstream)
+
+    monkeypatch.setattr(UpstreamTools, "of", reading)
+    silent = f'a: {{command: ["{sys.executable}", "-c", "import time; time.sleep(600)"], prefix: null}}'
+    async with gateway(tmp_path, f"{silent}\n{second}") as mcp, Client(mcp) as client, Client(mcp) as other:
+        asking = asyncio.create_task(client.list_tools())
+        await asked.wait()
+        with pytest.raises(MCPError, match="Unknown tool"):
+            await other.call_tool("show")
+        go.set()
+        await asking
+        assert "The upstream a cannot be reached" in text(await other.call_tool("show"))
+        assert text(await other.call_tool("b_show")) == "clock show"
 
 
 async def test_prompts_and_addresses_are_kept_for_who_had_them_before_a_restart(tmp_path: Path) -> None:

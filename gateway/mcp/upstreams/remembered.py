@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 
@@ -22,6 +23,7 @@ class Remembered:
         self._upstream = upstream
         self._store = store
         self._loaded = False
+        self._reading: asyncio.Task[None] | None = None
         self.known: dict[str, Known] = {}
 
     @property
@@ -44,9 +46,14 @@ class Remembered:
         await self.keep(news)
 
     async def load(self) -> None:
-        """Read what there was before the gateway was started."""
+        """Read what there was before the gateway was started: once for all that wait for it."""
         if self._loaded:
             return
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.ensure_future(self._read())
+        await asyncio.shield(self._reading)
+
+    async def _read(self) -> None:
         try:
             before = await self._store.of(self._upstream)
         except OSError as error:
