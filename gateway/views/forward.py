@@ -33,6 +33,9 @@ DEADLINE = 30.0
 PATIENCE = 50.0
 """Seconds that a model's call waits for a person before it says that it waits; repeating the call goes on waiting."""
 
+GONE = "its view was closed, loaded again, or went to another page"
+"""Why a call that a page had taken has no answer any more, where the mux says only that the connection is lost."""
+
 UNPROVEN = "unproven-view"
 """Evidence of a request whose view has not proved itself: a client's word counts nothing about it."""
 
@@ -162,7 +165,8 @@ class Forwarder:
         except TimeoutError as error:
             raise _unanswered(f"not within {seconds:g} seconds") from error
         except MCPError as error:
-            raise _unanswered(error.error.message[:300]) from error
+            said = error.error.message
+            raise _unanswered(GONE if said == Reason.CONNECTION_LOST else said[:300]) from error
         finally:
             view.taint.call_ended(id, self._views.now())
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mcp import Client
 from mcp_types import CallToolResult, TextContent
-from playwright.async_api import Page
+from playwright.async_api import Page, expect
 
 from gateway.views import forward
 from tests.browser import stock_host, test_main_job
@@ -25,6 +25,8 @@ PAGE = """<!doctype html><title>Bad tools</title><p id="page">page</p><script>
     hangs: () => new Promise(() => 0),
     reloads() { location.reload(); return new Promise(() => 0); },
     leaves() { location.href = "about:blank"; return new Promise(() => 0); },
+    goes() { location.href = "/elsewhere"; return new Promise(() => 0); },
+    goes_later() { setTimeout(() => (location.href = "/elsewhere"), 50); return "gone"; },
     well: () => "well",
   };
   for (const [name, execute] of Object.entries(tools)) {
@@ -34,7 +36,7 @@ PAGE = """<!doctype html><title>Bad tools</title><p id="page">page</p><script>
 </script>"""
 POLICY = """version: 1
 backends: {shop: {url: "http://127.0.0.1:9401", network: [127.0.0.0/8]}}
-tools: {throws: {}, removes: {}, hangs: {}, reloads: {}, leaves: {}, well: {}}
+tools: {throws: {}, removes: {}, hangs: {}, reloads: {}, leaves: {}, goes: {}, goes_later: {}, well: {}}
 """
 
 
@@ -105,3 +107,28 @@ async def offering(client: Client) -> AsyncIterator[str]:
     for view in listed["views"]:
         if view["tools"]:
             yield view["view"]
+
+
+@pytest.mark.parametrize("tool_name", ["goes", "goes_later", "leaves"])
+async def test_a_page_that_goes_elsewhere_is_closed_and_can_be_opened_again(
+    page: Page, world: World, tool_name: str
+) -> None:
+    """Its call has an answer long before its time is over, its tools are gone, and the person reads why."""
+    await test_main_job.shown(page, world, "#page")
+    async with Client(f"{world.url}/mcp/cart", mode="2026-07-28") as client:
+        await tool(client, f"cart_{tool_name}")
+        (first,) = [view async for view in offering(client)]
+        failed, words = said(await client.call_tool(f"cart_{tool_name}", {}))
+        if tool_name != "goes_later":
+            assert failed
+            assert "went to another page" in words
+        await gone(client, "cart_well")
+        cover = page.get_by_role("alert").filter(has_text="The view is closed")
+        await expect(cover).to_contain_text("cart went to another page")
+        await expect(page.get_by_test_id("app-frame").locator("iframe")).to_have_count(0)
+        failed, words = said(await client.call_tool("call_view_tool", {"view": first, "tool": "well"}))
+        assert failed
+        assert "Call list_view_tools" in words
+        await cover.get_by_role("button", name="Open again").click()
+        await tool(client, "cart_well")
+        assert said(await client.call_tool("cart_well", {})) == (False, "well")

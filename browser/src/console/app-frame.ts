@@ -23,7 +23,8 @@ export interface MountOptions {
 
 export type Mount = (options: MountOptions) => Promise<Mounted>;
 
-type Phase = { is: "opening" | "open" | "closed" } | { is: "failed"; problem: string };
+/** `why` is there where the person did not close the view. */
+type Phase = { is: "opening" | "open" } | { is: "closed"; why?: string } | { is: "failed"; problem: string };
 
 @customElement("gateway-frame")
 export class AppFrame extends LitElement {
@@ -241,8 +242,9 @@ export class AppFrame extends LitElement {
           <p>Opening ${this.app.title}…</p>
         </div>`;
       case "closed":
-        return html`<div class="cover">
+        return html`<div class="cover" role=${phase.why ? "alert" : nothing}>
           <strong>The view is closed</strong>
+          ${phase.why ? html`<p>${phase.why}</p>` : nothing}
           <p>Its tools are gone with it.</p>
           ${again("Open again")}
         </div>`;
@@ -265,7 +267,7 @@ export class AppFrame extends LitElement {
         container: this.container,
         app: this.app,
         opened: (view) => mine() && this.show(view),
-        lost: (reason) => mine() && this.fail(reason),
+        lost: (why) => mine() && this.end("closed", why),
       });
       if (!mine()) return mounted.close();
       this.mounted = mounted;
@@ -285,11 +287,11 @@ export class AppFrame extends LitElement {
     }
   }
 
-  private end(phase: "opening" | "closed"): void {
+  private end(is: "opening" | "closed", why?: string): void {
     this.turn++;
     this.mounted?.close();
     this.mounted = undefined;
-    this.phase = { is: phase };
+    this.phase = is === "closed" && why !== undefined ? { is, why } : { is };
     this.tell("");
   }
 

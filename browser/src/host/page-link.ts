@@ -23,6 +23,8 @@ export interface PageEvents {
   reloaded(): void;
   /** The sandbox proxy itself was loaded again, and is empty. */
   emptied(): void;
+  /** Another document is in the page's place: the frame went elsewhere. */
+  left(): void;
   /** The page said more than its budget; nothing of it is heard any more. */
   flooded(): void;
 }
@@ -94,6 +96,8 @@ export class PageLink {
         return this.hearProxy(sorted.message);
       case "gesture":
         return this.events.gesture(sorted.age);
+      case "left":
+        return this.events.left();
       case "webmcp":
         return this.hearTools(sorted.payload);
       case "garbage":

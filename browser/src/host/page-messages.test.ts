@@ -28,6 +28,7 @@ test("an envelope is webmcp, its payload unchanged", () => {
 
 test("the proxy's words are its own", () => {
   expect(sortPageMessage(own("proxy-ready"))).toMatchObject({ kind: "proxy-ready" });
+  expect(sortPageMessage(own("page-left"))).toEqual({ kind: "left" });
   expect(sortPageMessage(own("gesture", { age: 12.3 }))).toEqual({ kind: "gesture", age: 13 });
   expect(sortPageMessage(own("gesture", { age: 1e9 }))).toEqual({ kind: "gesture", age: 5000 });
 });

@@ -10,6 +10,8 @@ export type PageMessage =
   | { kind: "gesture"; age: number }
   /** The proxy: it waits for the page. */
   | { kind: "proxy-ready"; message: JsonObject }
+  /** The proxy: another document is in the page's place. */
+  | { kind: "left" }
   | { kind: "garbage" };
 
 const GARBAGE: PageMessage = { kind: "garbage" };
@@ -36,6 +38,7 @@ function sortUi(data: JsonObject): PageMessage {
   if (!isJsonRpc(data)) return GARBAGE;
   const method = data["method"];
   if (method === "ui/notifications/sandbox-gesture") return sortGesture(data);
+  if (method === "ui/notifications/sandbox-page-left") return { kind: "left" };
   if (method === "ui/notifications/sandbox-proxy-ready") return { kind: "proxy-ready", message: data };
   if (typeof method === "string" && method.startsWith("ui/notifications/sandbox-")) return GARBAGE;
   return { kind: "ui", message: data, initialize: method === "ui/initialize" };

@@ -20,7 +20,7 @@ const MOST_CALLS = 64;
 
 /** Why an app is no longer shown; `text` is for the person. */
 export interface Ending {
-  reason: "closed" | "closed-by-gateway" | "flooded" | "failed";
+  reason: "closed" | "closed-by-gateway" | "left" | "flooded" | "failed";
   text: string;
 }
 
@@ -212,6 +212,10 @@ export class MountedApp {
       gesture: (age) => this.open?.gesture(age),
       reloaded: () => void this.reloadedInPlace(),
       emptied: () => void this.reload(),
+      left: () => {
+        const text = `${this.options.app} went to another page, which cannot be shown in its place.`;
+        this.end({ reason: "left", text });
+      },
       flooded: () => {
         this.end({ reason: "flooded", text: `${this.options.app} was closed: it sent too many messages.` });
       },

@@ -5,28 +5,37 @@
  * serves it with the app's content security policy, which the inner frame inherits, and with `frame-ancestors`.
  */
 import { Gestures } from "./gesture";
-import { bytesOf, hostOrigin, isOwn, methodOf, notice, resourceOf, type Shown } from "./rules";
+import { Presence } from "./presence";
+import { bytesOf, hostOrigin, isAnswer, isOwn, methodOf, notice, resourceOf, type Shown } from "./rules";
 
 const LOOK_EVERY = 200;
 /** What a person may have caused: the host is told of the gesture first. */
 const ATTESTED: ReadonlySet<unknown> = new Set(["tools/call", "ui/open-link"]);
+/** The proxy's own question to a page; an answer to it ends here. */
+const PING = { jsonrpc: "2.0", id: "sandbox-ping", method: "ping" };
 
 /** Speak with the host at `host`, for as long as this page lives. */
 function start(host: string): void {
   const gestures = new Gestures(performance.now());
   let inner: HTMLIFrameElement | null = null;
   const toHost = (message: unknown): void => window.parent.postMessage(message, host);
+  const toPage = (message: unknown): void => inner?.contentWindow?.postMessage(message, "*", bytesOf(message));
+  const presence = new Presence(
+    () => toPage(PING),
+    () => toHost(notice("page-left", {})),
+  );
 
   function fromHost(data: unknown): void {
     const resource = inner === null ? resourceOf(data) : null;
-    if (resource) inner = show(resource);
+    if (resource) inner = show(resource, () => presence.loaded());
     // An opaque frame has no origin that could be named; the window is the very one that was made here, and the
     // content security policy keeps it from going elsewhere.
-    else if (!isOwn(data)) inner?.contentWindow?.postMessage(data, "*", bytesOf(data));
+    else if (!isOwn(data)) toPage(data);
   }
 
   function fromPage(data: unknown): void {
-    if (isOwn(data)) return;
+    presence.heard();
+    if (isOwn(data) || isAnswer(data, PING.id)) return;
     const { isActive } = navigator.userActivation;
     const age = ATTESTED.has(methodOf(data)) ? gestures.age(isActive, performance.now()) : null;
     if (age !== null) toHost(notice("gesture", { age }));
@@ -34,6 +43,10 @@ function start(host: string): void {
   }
 
   setInterval(() => gestures.look(navigator.userActivation.isActive, performance.now()), LOOK_EVERY);
+  // Of the policy that both share, this document hears only what its own frame is kept from.
+  document.addEventListener("securitypolicyviolation", ({ effectiveDirective, disposition }) => {
+    if (effectiveDirective === "frame-src" && disposition === "enforce") presence.blocked();
+  });
   window.addEventListener("message", ({ source, origin, data }) => {
     if (source === window.parent && origin === host) fromHost(data);
     else if (inner && source === inner.contentWindow && origin === "null") fromPage(data);
@@ -41,13 +54,14 @@ function start(host: string): void {
   toHost(notice("proxy-ready", {}));
 }
 
-function show({ html, sandbox, allow }: Shown): HTMLIFrameElement {
+function show({ html, sandbox, allow }: Shown, loaded: () => void): HTMLIFrameElement {
   const frame = document.createElement("iframe");
   // Set from here, since the app's policy may forbid inline styles.
   frame.style.cssText = "position:fixed;inset:0;width:100%;height:100%;border:0";
   frame.setAttribute("sandbox", sandbox);
   frame.allow = allow;
   frame.srcdoc = html;
+  frame.addEventListener("load", loaded);
   document.body.append(frame);
   return frame;
 }

@@ -1,6 +1,6 @@
 /** What the sandbox proxy lets through. */
 import { expect, test } from "vitest";
-import { bytesOf, hostOrigin, isOwn, narrowed, resourceOf } from "./rules";
+import { bytesOf, hostOrigin, isAnswer, isOwn, narrowed, resourceOf } from "./rules";
 
 const HOST = "http://gateway.localhost:8080";
 const address = (host: string) => `?host=${encodeURIComponent(host)}`;
@@ -55,6 +55,12 @@ test.each(NO_PAGES)("%j brings no page", (data) => {
 test("the proxy's own words end there", () => {
   expect(isOwn(ready({}))).toBe(true);
   expect([{ method: "tools/call" }, null, { method: 1 }].some(isOwn)).toBe(false);
+});
+
+test("an answer has the id of its request, and no method", () => {
+  const others = [null, undefined, "p", { id: "q", result: {} }, { id: "p", method: "ping" }];
+  expect(isAnswer({ id: "p", result: {} }, "p")).toBe(true);
+  expect(others.some((data) => isAnswer(data, "p"))).toBe(false);
 });
 
 test("the bytes of an answer are handed on, whatever else there is is copied", () => {

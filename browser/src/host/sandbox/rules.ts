@@ -39,6 +39,11 @@ export function isOwn(data: unknown): boolean {
   return methodOf(data)?.startsWith(OWN) ?? false;
 }
 
+/** Whether a message answers the request `id`. */
+export function isAnswer(data: unknown, id: string): boolean {
+  return methodOf(data) === null && (data as { id?: unknown } | null)?.id === id;
+}
+
 /** What a page may be allowed to ask of the browser, as MCP Apps and as the permissions policy call it. */
 const FEATURES = { camera: "camera", microphone: "microphone", geolocation: "geolocation", clipboardWrite: "clipboard-write" };
 
@@ -66,6 +71,6 @@ export function resourceOf(data: unknown): Shown | null {
 }
 
 /** A word of the proxy to its host. */
-export function notice(name: "proxy-ready" | "gesture", params: object): object {
+export function notice(name: "proxy-ready" | "gesture" | "page-left", params: object): object {
   return { jsonrpc: "2.0", method: OWN + name, params };
 }
