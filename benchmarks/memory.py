@@ -141,7 +141,8 @@ class Pages:
                 if isinstance(event, mux.Opened):
                     opened.append(event.view)
                 elif isinstance(event, mux.ErrorFrame):
-                    listed.set_exception(BenchmarkError(f"View {len(opened) + 1} of a page: {event.detail}"))
+                    if not listed.done():  # another page was refused before, and nobody waits for this one
+                        listed.set_exception(BenchmarkError(f"View {len(opened) + 1} of a page: {event.detail}"))
                     return
                 elif isinstance(event, mux.Message) and event.channel is Channel.WEBMCP and "id" in event.message:
                     method = str(event.message["method"])

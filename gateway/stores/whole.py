@@ -11,11 +11,19 @@ T = TypeVar("T")
 
 
 async def whole(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` to its end, then be cancelled: a driver that is cut off keeps its lock on the file for a while."""
+    """Run `work` to its end, then be cancelled: a driver that is cut off keeps its lock on the file for a while.
+
+    Scopes of anyio cancel again and again until they are obeyed.
+    """
     task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        with suppress(OSError):
-            await task
-        raise
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is None:
+        return task.result()
+    with suppress(OSError):
+        task.result()
+    raise cancelled
