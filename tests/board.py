@@ -65,7 +65,7 @@ async def running(folder: Path) -> AsyncIterator[Run]:
     """Backend and gateway run; `folder` holds the gateway's files."""
     run = Run(Server(bound()), Server(bound()))
     config = (EXAMPLE / "gateway.yaml").read_text("utf-8")
-    config = config.replace("127.0.0.1:8080", f"127.0.0.1:{run.gateway.port}").replace("web/dist", str(built()))
+    config = config.replace("127.0.0.1:8081", f"127.0.0.1:{run.gateway.port}").replace("web/dist", str(built()))
     (folder / "gateway.yaml").write_text(config, "utf-8")
     policy = (EXAMPLE / "policy.yaml").read_text("utf-8")
     (folder / "policy.yaml").write_text(policy.replace("127.0.0.1:9402", f"127.0.0.1:{run.backend.port}"), "utf-8")

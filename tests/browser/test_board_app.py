@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from mcp import Client
-from playwright.async_api import FrameLocator, Page, expect
+from playwright.async_api import FilePayload, FrameLocator, Page, expect
 
 from tests.board import Run, running
 from tests.browser.test_main_job import app_of, tool
@@ -51,6 +51,46 @@ async def test_a_person_works_on_the_board(shown: Page | FrameLocator) -> None:
     await expect(done.locator("li", has_text="Oolong night")).to_be_visible()
     await done.get_by_label("Throw Oolong night away").click()
     await expect(shown.locator("li", has_text="Oolong night")).to_have_count(0)
+
+
+async def test_the_focus_goes_with_a_card_that_is_moved_by_its_button(shown: Page | FrameLocator) -> None:
+    """By the keyboard a card goes on from column to column; at the end the focus is on its way back."""
+    await shown.get_by_label("Move Open house in December to Doing").press("Enter")
+    forth = shown.get_by_label("Move Open house in December to Done")
+    await expect(forth).to_be_focused()
+    await forth.press("Enter")
+    await expect(shown.get_by_label("Move Open house in December to Doing")).to_be_focused()
+
+
+async def test_what_is_too_large_or_too_long_is_said_with_its_limit(shown: Page | FrameLocator) -> None:
+    """A file by its name; a title is not cut, and cannot be added."""
+    large = FilePayload(name="scan.pdf", mimeType="application/pdf", buffer=bytes(2_000_001))
+    await shown.get_by_label("Attach a file to Repair the scales").set_input_files(large)
+    said = "scan.pdf was not sent. It has 2.01 MB; a file may have 2 MB."
+    await expect(shown.get_by_role("alert")).to_have_text(said)
+    await shown.get_by_label("Attach a file to Repair the scales").set_input_files(
+        {**large, "name": "fits.pdf", "buffer": bytes(2_000_000)}
+    )
+    await expect(shown.get_by_role("link", name="fits.pdf")).to_be_visible()
+    ideas = shown.locator("[data-column=ideas]")
+    await ideas.get_by_label("A new card in Ideas").fill("x" * 123)
+    await expect(ideas.get_by_role("alert")).to_have_text("A title may have 120 characters; this one has 3 more.")
+    await expect(ideas.get_by_role("button", name="Add", exact=True)).to_be_disabled()
+
+
+async def test_a_phone_has_targets_for_fingers_and_nothing_is_missing(page: Page, board: Run) -> None:
+    """At 420 px all that is pressed has 44 px each way; every file of the site is there, its icon too."""
+    missing: list[str] = []
+    page.on("response", lambda answer: missing.append(answer.url) if answer.status >= 400 else None)
+    await page.set_viewport_size({"width": 420, "height": 900})
+    await page.goto(board.site)
+    await expect(page.locator("[data-card]").first).to_be_visible()
+    icon = page.locator("link[rel=icon]")
+    assert await icon.evaluate("async ({ href }) => (await (await fetch(href)).blob()).type") == "image/svg+xml"
+    sizes = await page.locator("button, .attach, form input").evaluate_all(
+        "all => all.map((one) => one.getBoundingClientRect()).flatMap(({ width, height }) => [width, height])"
+    )
+    assert (min(sizes) >= 44, missing) == (True, [])
 
 
 async def test_a_picture_is_sent_and_shown(shown: Page | FrameLocator) -> None:

@@ -12,7 +12,8 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from examples.board_app import board
 from gateway.apps import pack
-from tests.board import built
+from gateway.config import load_config
+from tests.board import EXAMPLE, built
 
 
 @pytest.fixture
@@ -90,6 +91,14 @@ async def test_wrong_requests(
     """Each says why in words."""
     answer = await client.request(method, f"/api/{path}", json=body)
     assert (answer.status, bool((await answer.json())["error"])) == (status, True)
+
+
+def test_the_readme_names_the_gateways_own_port() -> None:
+    """It is not that of the other example, so that both can run."""
+    mine = load_config(EXAMPLE / "gateway.yaml", {}).server
+    readme = (EXAMPLE / "README.md").read_text("utf-8")
+    other = EXAMPLE.parent / "cart_app" / "gateway.yaml"
+    assert (mine.public_url in readme, f":{mine.port}\n" in other.read_text("utf-8")) == (True, False)
 
 
 def test_the_build_is_packed_whole() -> None:

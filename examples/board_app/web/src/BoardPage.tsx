@@ -1,9 +1,12 @@
 /** The page: a column beside another, and what went wrong above them. */
+import { useRef } from "react";
+import type { Moved } from "./CardView";
 import { ColumnView } from "./ColumnView";
 import { useBoard } from "./useBoard";
 
 export function BoardPage() {
   const { board, problem, run } = useBoard();
+  const moved = useRef<Moved>(undefined);
   const count = board?.columns.reduce((sum, column) => sum + column.cards.length, 0) ?? 0;
   return (
     <main>
@@ -24,6 +27,7 @@ export function BoardPage() {
             before={board.columns[at - 1]}
             after={board.columns[at + 1]}
             run={run}
+            moved={moved}
           />
         ))}
       </div>

@@ -1,6 +1,6 @@
 /** One card: it can be dragged, moved by its buttons, given files, and thrown away. */
-import { type ChangeEvent, useState } from "react";
-import { addFile, type Card, type CardFile, type Column, deleteCard, fileUrl, moveCard } from "./api";
+import { type ChangeEvent, type RefObject, useLayoutEffect, useRef, useState } from "react";
+import { addFile, type Card, type Column, deleteCard, fileUrl, inWords, moveCard } from "./api";
 import { CARD } from "./ColumnView";
 import type { BoardState } from "./useBoard";
 
@@ -9,11 +9,26 @@ interface Properties {
   before: Column | undefined;
   after: Column | undefined;
   run: BoardState["run"];
+  moved: RefObject<Moved | undefined>;
 }
 
-export function CardView({ card, before, after, run }: Properties) {
+/** What was moved by its buttons last. In another column the card is another element, which takes up the focus. */
+export interface Moved {
+  card: string;
+  way: "back" | "forth";
+}
+
+export function CardView({ card, before, after, run, moved }: Properties) {
+  const buttons = useRef<HTMLDivElement>(null);
   const [dragged, setDragged] = useState(false);
   const [sent, setSent] = useState<number>();
+
+  useLayoutEffect(() => {
+    const [actions, last] = [buttons.current, moved.current];
+    if (last?.card !== card.id || document.activeElement !== document.body) return;
+    const enabled = (selector: string) => actions?.querySelector<HTMLElement>(`${selector}:enabled`);
+    (enabled(`.${last.way}`) ?? enabled("button"))?.focus();
+  }, [moved, card.id]);
 
   function attach(event: ChangeEvent<HTMLInputElement>): void {
     const [file] = event.target.files ?? [];
@@ -23,11 +38,16 @@ export function CardView({ card, before, after, run }: Properties) {
     void run(() => addFile(card.id, file, setSent)).finally(() => setSent(undefined));
   }
 
-  const moving = (column: Column | undefined, sign: string) => (
+  const moving = (column: Column | undefined, way: Moved["way"], sign: string) => (
     <button
+      className={way}
       disabled={!column}
       aria-label={column ? `Move ${card.title} to ${column.title}` : `${card.title} cannot move further`}
-      onClick={() => column && void run(() => moveCard(card.id, column.id))}
+      onClick={() => {
+        if (!column) return;
+        moved.current = { card: card.id, way };
+        void run(() => moveCard(card.id, column.id));
+      }}
     >
       {sign}
     </button>
@@ -49,9 +69,9 @@ export function CardView({ card, before, after, run }: Properties) {
       {card.note && <p>{card.note}</p>}
       {card.files.length > 0 && <Files card={card} />}
       {sent !== undefined && <progress aria-label="Sending the file" value={sent} />}
-      <div className="actions">
-        {moving(before, "←")}
-        {moving(after, "→")}
+      <div className="actions" ref={buttons}>
+        {moving(before, "back", "←")}
+        {moving(after, "forth", "→")}
         <label className="attach">
           <input type="file" aria-label={`Attach a file to ${card.title}`} onChange={attach} />
           Attach
@@ -72,14 +92,10 @@ function Files({ card }: { card: Card }) {
   return (
     <div className="files">
       {card.files.map((file) => (
-        <a key={file.id} href={fileUrl(card, file)} download={file.name} title={`${file.name}, ${sizeOf(file)}`}>
+        <a key={file.id} href={fileUrl(card, file)} download={file.name} title={`${file.name}, ${inWords(file.size)}`}>
           {file.type.startsWith("image/") ? <img src={fileUrl(card, file)} alt={file.name} /> : file.name}
         </a>
       ))}
     </div>
   );
-}
-
-function sizeOf(file: CardFile): string {
-  return file.size < 1024 ? `${file.size} B` : `${Math.round(file.size / 1024)} kB`;
 }

@@ -1,7 +1,7 @@
 /** One column: its cards, a place to drop others, and a line for a new one. */
-import { type DragEvent, type FormEvent, useState } from "react";
-import { addCard, type Column, moveCard } from "./api";
-import { CardView } from "./CardView";
+import { type DragEvent, type FormEvent, type RefObject, useState } from "react";
+import { addCard, type Column, LONGEST_TITLE, moveCard } from "./api";
+import { CardView, type Moved } from "./CardView";
 import type { BoardState } from "./useBoard";
 
 interface Properties {
@@ -9,17 +9,20 @@ interface Properties {
   before: Column | undefined;
   after: Column | undefined;
   run: BoardState["run"];
+  moved: RefObject<Moved | undefined>;
 }
 
 export const CARD = "text/plain";
 
-export function ColumnView({ column, before, after, run }: Properties) {
+export function ColumnView({ column, before, after, run, moved }: Properties) {
   const [title, setTitle] = useState("");
   const [over, setOver] = useState(false);
+  const beyond = [...title.trim()].length - LONGEST_TITLE;
+  const ready = title.trim() !== "" && beyond <= 0;
 
   function add(event: FormEvent): void {
     event.preventDefault();
-    if (!title.trim()) return;
+    if (!ready) return;
     void run(() => addCard(title, column.id)).then(() => setTitle(""));
   }
 
@@ -47,19 +50,24 @@ export function ColumnView({ column, before, after, run }: Properties) {
       </h2>
       <ul>
         {column.cards.map((card) => (
-          <CardView key={card.id} card={card} before={before} after={after} run={run} />
+          <CardView key={card.id} card={card} before={before} after={after} run={run} moved={moved} />
         ))}
       </ul>
       <form onSubmit={add}>
         <input
           value={title}
-          maxLength={120}
           placeholder="A new card"
+          aria-invalid={beyond > 0}
           aria-label={`A new card in ${column.title}`}
           onChange={(event) => setTitle(event.target.value)}
         />
-        <button disabled={!title.trim()}>Add</button>
+        <button disabled={!ready}>Add</button>
       </form>
+      {beyond > 0 && (
+        <p className="wrong" role="alert">
+          A title may have {LONGEST_TITLE} characters; this one has {beyond} more.
+        </p>
+      )}
     </section>
   );
 }

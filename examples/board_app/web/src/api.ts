@@ -27,6 +27,10 @@ export interface Board {
   columns: Column[];
 }
 
+/** Characters of a title, and bytes of a file: the backend takes no more. */
+export const LONGEST_TITLE = 120;
+export const LARGEST_FILE = 2_000_000;
+
 const http = axios.create({ baseURL: "/api" });
 
 export async function getBoard(signal?: AbortSignal): Promise<Board> {
@@ -46,14 +50,25 @@ export async function deleteCard(id: string): Promise<void> {
   await http.delete(`/cards/${id}`);
 }
 
-/** `progress` is told of the part that was sent, from 0 to 1. */
+/** `progress` is told of the part that was sent, from 0 to 1. What goes wrong is said with the name of the file. */
 export async function addFile(id: string, file: File, progress: (part: number) => void): Promise<Card> {
   const form = new FormData();
   form.append("file", file);
-  const sent = await http.post<Card>(`/cards/${id}/files`, form, {
-    onUploadProgress: ({ progress: part }) => progress(part ?? 0),
-  });
-  return sent.data;
+  try {
+    if (file.size > LARGEST_FILE) throw new Error(`It has ${inWords(file.size)}; a file may have ${inWords(LARGEST_FILE)}.`);
+    const sent = await http.post<Card>(`/cards/${id}/files`, form, {
+      onUploadProgress: ({ progress: part }) => progress(part ?? 0),
+    });
+    return sent.data;
+  } catch (error) {
+    throw new Error(`${file.name} was not sent. ${reason(error)}`, { cause: error });
+  }
+}
+
+/** A size in bytes as people read it. */
+export function inWords(size: number): string {
+  if (size < 1000) return `${size} B`;
+  return size < 1_000_000 ? `${Math.round(size / 1000)} kB` : `${Math.ceil(size / 10_000) / 100} MB`;
 }
 
 export const fileUrl = (card: Card, file: CardFile): string => `/api/cards/${card.id}/files/${file.id}`;
