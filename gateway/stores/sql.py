@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -23,6 +23,9 @@ DRIVERS: Final = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncp
 SQLITE_BUSY_SECONDS = 2
 POSTGRESQL_SECONDS = 5
 """Seconds to connect, and for one statement: what takes longer counts as down."""
+LENT_SECONDS = 10
+"""Seconds that the end waits for connections that are still lent: one that comes back later is never closed."""
+
 MIGRATING_SECONDS = 60
 """The same at the start: processes that start together wait for each other."""
 
@@ -39,6 +42,8 @@ class Database:
     def __init__(self, url: str) -> None:
         self._url = url
         self._engine: AsyncEngine | None = None
+        self._lent = 0
+        self._back = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         """Raises StartError where the database cannot be opened, or belongs to a newer gateway."""
@@ -64,6 +69,7 @@ class Database:
         """A connection whose changes are lost unless they are committed. Raises OSError while the database is down."""
         if self._engine is None:
             raise OSError("the database is not open")
+        self._lent += 1
         try:
             opening = self._engine.connect()
             try:
@@ -77,6 +83,9 @@ class Database:
             if task is not None and task.cancelling():  # who is told of an error instead would try again, and go on
                 raise asyncio.CancelledError from error
             raise OSError(f"the database cannot be used: {first_line(error)}") from error
+        finally:
+            self._lent -= 1
+            self._back.set()
 
     async def reconnect(self) -> None:
         """Let go of the connections that are there; the next use opens new ones."""
@@ -85,8 +94,14 @@ class Database:
 
     async def _close(self) -> None:
         engine, self._engine = self._engine, None
-        if engine is not None:
-            await engine.dispose()
+        if engine is None:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LENT_SECONDS):
+                while self._lent:
+                    self._back.clear()
+                    await self._back.wait()
+        await engine.dispose()
 
 
 async def _opened(connection: AsyncConnection) -> None:

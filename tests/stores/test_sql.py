@@ -368,3 +368,22 @@ async def test_who_is_cancelled_while_the_database_fails_is_cancelled(
         await asyncio.wait({task})
         assert task.cancelled()
         monkeypatch.undo()
+
+
+async def test_the_end_waits_for_connections_that_are_lent(url: str) -> None:
+    """One that came back later would never be closed; none is lent any more."""
+    lent, release = asyncio.Event(), asyncio.Event()
+    database = Database(url)
+
+    async def use() -> None:
+        async with database.connect():
+            lent.set()
+            await release.wait()
+
+    async with database:
+        task = asyncio.create_task(use())
+        await lent.wait()
+        asyncio.get_running_loop().call_later(0.05, release.set)
+    assert task.done()
+    with pytest.raises(OSError, match="not open"):
+        await use()
