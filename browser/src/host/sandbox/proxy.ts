@@ -19,6 +19,8 @@ function start(host: string): void {
   const gestures = new Gestures(performance.now());
   let inner: HTMLIFrameElement | null = null;
   const toHost = (message: unknown): void => window.parent.postMessage(message, host);
+  // An opaque frame has no origin that could be named; the window is the very one that was made here, and the content
+  // security policy keeps it from going elsewhere but to the frames that the app's policy names.
   const toPage = (message: unknown): void => inner?.contentWindow?.postMessage(message, "*", bytesOf(message));
   const presence = new Presence(
     () => toPage(PING),
@@ -28,8 +30,6 @@ function start(host: string): void {
   function fromHost(data: unknown): void {
     const resource = inner === null ? resourceOf(data) : null;
     if (resource) inner = show(resource, () => presence.loaded());
-    // An opaque frame has no origin that could be named; the window is the very one that was made here, and the
-    // content security policy keeps it from going elsewhere.
     else if (!isOwn(data)) toPage(data);
   }
 
