@@ -39,7 +39,7 @@ def read_json(text: str) -> Json:
     except RecursionError:
         raise _too_deep() from None
     except json.JSONDecodeError as error:
-        raise ValueError(f"the body is not JSON: {error}") from None
+        raise ValueError(f"the body is not JSON ({error.msg}, line {error.lineno}, column {error.colno})") from None
     _check_depth(value)
     return value
 
@@ -61,7 +61,7 @@ def _check_type(headers: Headers, body_type: BodyType) -> None:
     if not _JSON_TYPE.fullmatch(media_type.strip().lower()):
         raise ValueError(f"a rule reads this body: send JSON, with content-type application/json, not {given[:60]!r}")
     if body_type not in _RAW:
-        raise ValueError(f"bodyType {body_type} and content-type {given[:60]} do not agree")
+        raise ValueError(f"bodyType {body_type} and content-type {given[:60]} do not agree: send the body as JSON")
     if not all(_CHARSET.fullmatch(one) for one in parameters.split(";") if one.strip().lower().startswith("charset")):
         raise ValueError("a rule reads this body: send it in UTF-8")
 

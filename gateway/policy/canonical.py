@@ -118,7 +118,7 @@ def _check_size(route: Route, body: bytes) -> None:
 def canonical_method(method: str) -> str:
     """The method in upper case. Raises ValueError."""
     if not _TOKEN.fullmatch(method):
-        raise ValueError(f"method: {method[:40]!r} is not an HTTP method")
+        raise ValueError(f"method: {method[:40]!r} is not an HTTP method: send a word such as GET")
     upper = method.upper()
     if upper not in METHODS:
         raise ValueError(f"method: {upper[:40]} is not one of {', '.join(sorted(METHODS))}")
@@ -162,7 +162,7 @@ def _relative_remedy(url: str) -> str:
         return "names a host without a scheme: send a path such as /api/…"
     if _SCHEME.match(url):
         return "is no URL of a backend: send a path such as /api/…"
-    return 'must start with "/"'
+    return 'must start with "/": send a path such as /api/…'
 
 
 def _check_ambiguous(policy: Policy, path: str) -> None:

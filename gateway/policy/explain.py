@@ -183,8 +183,9 @@ def _value(value: object) -> str:
 
 
 def _refused_remedy(refusal: Refusal) -> str | None:
-    _, colon, remedy = refusal.detail.rpartition(": ")
-    return remedy if colon else None
+    """What stands behind the last colon of a sentence; one word before a colon, such as `url`, names the field."""
+    sentence, _, remedy = refusal.detail.rpartition(": ")
+    return remedy if " " in sentence else None
 
 
 def _remedy(policy: Policy, request: CanonicalRequest, decision: Decision) -> str | None:

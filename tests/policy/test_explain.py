@@ -78,6 +78,27 @@ def test_routes_and_remedy(method: str, url: str, tried: list[str], remedy: str 
     assert found.remedy == remedy
 
 
+@pytest.mark.parametrize(
+    ("request_", "reason", "remedy"),
+    [
+        (Request("TEAPOT", "/pay"), "method: TEAPOT is not one of DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT", None),
+        (Request("G: T", "/pay"), "method: 'G: T' is not an HTTP method", "send a word such as GET"),
+        (Request("GET", "/" * 9000), "url: longer than 8192 characters", None),
+        (Request("GET", "pay"), "url: 'pay' must start with \"/\"", "send a path such as /api/…"),
+        (
+            Request("POST", "/pay", (("content-type", "application/json"),), b"[1 2]", BodyType.JSON),
+            "the body is not JSON (Expecting ',' delimiter, line 1, column 4)",
+            None,
+        ),
+    ],
+)
+def test_a_reason_is_no_remedy(request_: Request, reason: str, remedy: str | None) -> None:
+    """What only says what is wrong is not told a second time as what to do."""
+    found = explain(CONDITIONS, request_, CALLER)
+    assert found.reasons == (reason if remedy is None else f"{reason}: {remedy}",)
+    assert found.remedy == remedy
+
+
 def test_refused_requests_are_explained() -> None:
     """A request without a canonical form has its last step named."""
     found = explain(POLICY, Request("GET", "/api/cart;x"), CALLER)
