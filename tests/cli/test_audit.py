@@ -342,6 +342,28 @@ async def test_a_line_that_was_forged_in_the_journal(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [["verify"], ["verify", "--any-key"], ["query"], ["report"], ["export"], ["tail"]],
+    ids=" ".join,
+)
+def test_before_anything_was_recorded(tmp_path: Path, arguments: list[str]) -> None:
+    """It says so, and names the file that will be there, not a key that nobody can have yet."""
+    (tmp_path / "gateway.yaml").write_text("apps: {}\n")
+    result = run(tmp_path, *arguments)
+    assert result.exit_code == 2
+    assert f"{tmp_path / 'gateway.journal'}: nothing has been recorded yet" in result.stderr
+
+
+async def test_a_journal_that_is_gone(folder: Path) -> None:
+    """Where the database has what was in it, nobody is told that there never was anything."""
+    for path in folder.glob("gateway.journal*"):
+        path.unlink()
+    result = await asyncio.to_thread(run, folder, "verify")
+    assert result.exit_code == 2
+    assert "there is no journal, though there is the database" in result.stderr
+
+
+@pytest.mark.parametrize(
     "arguments", [["query", "--since", "yesterday"], ["query", "--record", "nothing.db"], ["tail"]]
 )
 def test_what_cannot_be_used(tmp_path: Path, arguments: list[str]) -> None:

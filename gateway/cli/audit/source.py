@@ -146,8 +146,7 @@ def every(where: Source, wanted: Filter) -> Iterator[Record]:
         found = run_on(where.database or "", lambda records: records.query(2**31 - 1, wanted))
         yield from reversed(found)
         return
-    if not all_segments(where.journal):
-        raise Unusable(f"{where.journal}: there is no journal")
+    check_journal(where)
     intents: dict[str, AuditRecord] = {}
     for _, raw in lines_from(where.journal):
         try:
@@ -168,6 +167,15 @@ def every(where: Source, wanted: Filter) -> Iterator[Record]:
         whole = Record(record.id, record.time, None, record.fields)
         if wanted.fits(whole):
             yield whole
+
+
+def check_journal(where: Source) -> None:
+    """Raises `Unusable` where there should be a journal and is none."""
+    if where.journal is None or all_segments(where.journal):
+        return
+    if where.database is not None and has_database(where.database):
+        raise Unusable(f"{where.journal}: there is no journal, though there is the database that is filled from it")
+    raise Unusable(f"{where.journal}: nothing has been recorded yet: the gateway makes this file when it starts")
 
 
 def has_database(url: str) -> bool:

@@ -11,7 +11,15 @@ from pathlib import Path
 import click
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from gateway.cli.audit.source import Source, has_database, opened, source, source_options, trusted_keys
+from gateway.cli.audit.source import (
+    Source,
+    check_journal,
+    has_database,
+    opened,
+    source,
+    source_options,
+    trusted_keys,
+)
 from gateway.cli.group import Unusable
 from gateway.cli.policy.output import FAILED, console, json_option, write_json
 from gateway.model import Json
@@ -68,6 +76,7 @@ def verify(
     Example: webmcp-gateway audit verify
     """
     where = source(config, record)
+    check_journal(where)
     trusted = None if any_key else trusted_keys(keys, where)
     if trusted is None and not any_key:
         raise Unusable("no key to check the heads with: give --key, as `audit key` wrote it, or --any-key")
@@ -130,8 +139,6 @@ def _check(rules: Rules, begins_at: int | None = None) -> Check:
 
 def _journal(path: Path, rules: Rules, known: dict[str, int]) -> Judged:
     segments = all_segments(path)
-    if not segments:
-        raise Unusable(f"{path}: there is no journal")
     check = _check(rules, rules.begins_at)
     with _bar(f"{path.name}", sum(segment.size for segment in segments), rules.quiet) as advance:
         size = 0
