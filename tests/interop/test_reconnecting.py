@@ -14,7 +14,7 @@ import pytest
 from mcp import Client
 from mcp.server.subscriptions import ResourceUpdated
 
-from gateway.mcp.upstreams import feed, link
+from gateway.mcp.upstreams import feed, http, link
 from gateway.mcp.upstreams.http import RESUMES
 from tests.interop.probe import Probe, text
 from tests.interop.serving import gateway, over_http, over_sse, over_websocket
@@ -33,9 +33,23 @@ class Wire:
 
     def __init__(self, port: int) -> None:
         self._far = port
+        self._near = 0
+        self._listening: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
         self.said = b""
         """What came from the server since everything was cut last."""
+
+    async def listen(self) -> int:
+        """Take connections, always at one port; which that is."""
+        self._listening = await asyncio.start_server(self.carry, "127.0.0.1", self._near)
+        self._near = self._listening.sockets[0].getsockname()[1]
+        return self._near
+
+    def leave(self) -> None:
+        """Connections are refused, and those that were there break."""
+        if self._listening is not None:
+            self._listening.close()
+        self.cut()
 
     def cut(self) -> int:
         """Every connection breaks; how many there were."""
@@ -68,12 +82,10 @@ async def wired(url: str) -> AsyncIterator[tuple[str, Wire]]:
     port = urlsplit(url).port
     assert port is not None
     wire = Wire(port)
-    server = await asyncio.start_server(wire.carry, "127.0.0.1", 0)
-    async with server:
-        try:
-            yield url.replace(f":{port}", f":{server.sockets[0].getsockname()[1]}"), wire
-        finally:
-            wire.cut()
+    try:
+        yield url.replace(f":{port}", f":{await wire.listen()}"), wire
+    finally:
+        wire.leave()
 
 
 @asynccontextmanager
@@ -149,6 +161,33 @@ async def test_a_call_goes_on_where_its_stream_broke(tmp_path: Path, mode: str) 
             await asyncio.sleep(0.02)  # what came has been read, too
             wire.cut()
         probe.go.set()
+        assert text(await calling) == "went on"
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_call_goes_on_once_its_upstream_is_there_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, mode: str
+) -> None:
+    """However often it cannot be reached meanwhile."""
+    caplog.set_level("DEBUG", http.log.name)
+    monkeypatch.setattr(http, "LONGEST_WAIT", 0.05)
+    async with (
+        behind_a_wire(tmp_path, "url", "legacy") as (mcp, probe, wire),
+        Client(f"{mcp}/up", mode=mode) as client,
+        asyncio.timeout(60),
+    ):
+        await client.list_tools()
+        wire.said = b""
+        calling = asyncio.ensure_future(client.call_tool("hold"))
+        await probe.held.wait()
+        while b"\nid: " not in wire.said:
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)  # what came has been read, too
+        wire.leave()
+        while caplog.text.count("cannot be taken up again yet") < 2 * RESUMES:
+            await asyncio.sleep(0.02)
+        probe.go.set()
+        await wire.listen()
         assert text(await calling) == "went on"
 
 

@@ -29,7 +29,10 @@ log = logging.getLogger(__name__)
 SESSION: Final = "mcp-session-id"
 LAST_EVENT: Final = "last-event-id"
 RESUMES = 5
-"""Times in a row that a stream which ended before its answer is taken up again."""
+"""Times in a row that the stream of a session is taken up again in vain, unless a call waits for the same upstream."""
+
+FIRST_WAIT, LONGEST_WAIT = 0.5, 5.0
+"""Seconds after which a stream is taken up again once more: the first, doubled each time, up to the longest."""
 
 _ACCEPT: Final = {
     "accept": "application/json, text/event-stream",
@@ -61,6 +64,7 @@ class StreamableHttp:
         self._lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._reads = asyncio.Lock()
         self._standing: asyncio.Event = asyncio.Event()
+        self._resuming = 0
 
     async def run(self, receive: Receive) -> None:
         """Until the session is lost; a server without one answers each request for itself."""
@@ -142,7 +146,7 @@ class StreamableHttp:
         except Lost:
             raise
         except OSError as error:
-            raise UpstreamLost("the connection to the upstream broke") from error
+            raise Lost from error
         finally:
             answer.close()
         if answer.failed is not None:
@@ -199,20 +203,34 @@ class StreamableHttp:
             raise UpstreamLost(f"the upstream answered with {self._credentials.hide_text(answer.kind)[:80]!r}")
 
     async def _resumed(self, stream: Stream) -> None:
-        """The events of one request, up to its answer, whose stream ended before that."""
+        """The events of one request, up to its answer, whose stream ended before that: as long as anybody waits."""
         failures = 0
-        while stream.last is not None and failures < RESUMES:
-            await asyncio.sleep(stream.retry)
-            before = stream.last
-            with suppress(Lost):
-                answer = await self._exchange("GET", None, {LAST_EVENT: stream.last}, stream)
-                if answer.status != 200 or answer.kind != EVENTS:
+        self._resuming += 1
+        try:
+            while stream.last is not None:
+                await asyncio.sleep(_wait(stream, failures))
+                before = stream.last
+                if not await self._again(stream):
                     break
-            if stream.answered:
-                return
-            failures = 0 if stream.last != before else failures + 1
-        if not stream.answered:
-            raise UpstreamLost("the upstream ended the stream of a request before its answer")
+                if stream.answered:
+                    return
+                failures = 0 if stream.last != before else failures + 1
+        finally:
+            self._resuming -= 1
+        raise UpstreamLost("the upstream ended the stream of a request before its answer")
+
+    async def _again(self, stream: Stream) -> bool:
+        """Take a stream up once more; False where the upstream does not have it. One that is gone may come back."""
+        try:
+            answer = await self._exchange("GET", None, {LAST_EVENT: stream.last or ""}, stream)
+        except Lost:
+            return True
+        except UpstreamLost as lost:
+            if lost.refusal is None or lost.refusal.reason is not Reason.BACKEND_UNREACHABLE:
+                raise
+            log.debug("a stream cannot be taken up again yet: %s", lost)
+            return True
+        return answer.status >= 500 or (answer.status == 200 and answer.kind == EVENTS)
 
     async def _read(self, raw: bytes) -> object:
         """A message; long ones are read one after the other, since others need threads, too."""
@@ -239,7 +257,7 @@ class StreamableHttp:
         await self._standing.wait()
         stream = Stream(None)
         failures = 0
-        while self._session is not None and failures < RESUMES:
+        while self._session is not None and (failures < RESUMES or self._resuming):
             headers = {LAST_EVENT: stream.last} if stream.last is not None else {}
             try:
                 answer = await self._exchange("GET", None, headers, stream)
@@ -252,7 +270,7 @@ class StreamableHttp:
             except (UpstreamLost, Lost) as lost:
                 log.debug("the standing stream of an upstream: %s", lost)
                 failures += 1
-            await asyncio.sleep(stream.retry)
+            await asyncio.sleep(_wait(stream, failures))
         if failures:
             self._lose("the upstream is gone")
 
@@ -269,3 +287,8 @@ class StreamableHttp:
                         await self._exchange("DELETE", None, {}, Stream(None))
         finally:
             self._wires.close()
+
+
+def _wait(stream: Stream, failures: int) -> float:
+    """Seconds until `stream` is taken up again, after so many times in vain."""
+    return max(stream.retry, min(FIRST_WAIT * 2 ** min(failures - 1, 10), LONGEST_WAIT)) if failures else stream.retry
