@@ -10,6 +10,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
+from gateway.errors import Problem
 from gateway.quick import quick
 
 Headers: TypeAlias = tuple[tuple[str, str], ...]
@@ -392,7 +393,8 @@ class AuditRecord:
 class Resource:
     """A packed app: one HTML file as `ui://` resource, with the `_meta.ui` that goes with it.
 
-    What the gateway put into the page begins at the character `head` of it.
+    What the gateway put into the page begins at the character `head` of it. `unread` are the scripts that no browser
+    can read, where they were looked at.
     """
 
     uri: str
@@ -400,3 +402,4 @@ class Resource:
     meta: Mapping[str, Any]
     notes: Sequence[str] = ()
     head: int = 0
+    unread: Sequence[Problem] = ()

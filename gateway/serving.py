@@ -112,6 +112,8 @@ class Serving:
         )
         for note in resource.notes if self._live else ():
             log.info("app %s: %s", app.id, note)
+        for problem in resource.unread:
+            log.error("app %s: %s", app.id, problem)
         packed = Packed(app.id, app.title, resource, self._snapshot(app.id), keeps)
         site = SiteDoor(
             app.id,

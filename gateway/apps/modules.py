@@ -77,7 +77,7 @@ def link(modules: Sequence[Module], root: Path, *, base: str, home: str, imports
     job = {"root": str(root), "base": base, "home": home, "scripts": scripts, "imports": imports}
     answer = _run(program, json.dumps(job), root)
     if answer.problems:
-        raise DocumentError([Problem(p.file, p.line, p.column, p.message) for p in answer.problems])
+        raise DocumentError([Problem(str(root / p.file), p.line, p.column, p.message) for p in answer.problems])
     return Linked(answer.code, tuple(answer.styles))
 
 

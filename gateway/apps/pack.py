@@ -64,7 +64,7 @@ def pack(
     starts them. `permissions` are those that the page may have where it uses them, `frames` the origins of other sites
     that it may show where it names them. `routed` says which paths the backend answers: pictures, films, style sheets
     and scripts that the page names there are loaded when it runs; where there is such a script, all of them wait, so
-    that they run in their order. `checked` notes the scripts that no browser can read.
+    that they run in their order. `checked` looks for scripts that no browser can read.
     Only what is not changed keeps its bytes.
     Raises `DocumentError` with everything that cannot be packed.
     """
@@ -105,8 +105,8 @@ def pack(
     if wanted := granted(own, permissions):
         meta["permissions"] = wanted
     unread = packing.scripts.unread() if checked else []
-    said = (size, *packing.notes, *notes(own, permissions), *map(str, (*packing.scripts.blocked(), *unread)))
-    return Resource(f"ui://{app}/{digest[:12]}.html", packed, meta, said, _ours(packed))
+    said = (size, *packing.notes, *notes(own, permissions), *map(str, packing.scripts.blocked()))
+    return Resource(f"ui://{app}/{digest[:12]}.html", packed, meta, said, _ours(packed), unread)
 
 
 def with_snapshot(resource: Resource, responses: Mapping[str, Json]) -> str:

@@ -68,12 +68,14 @@ def pack(
     except OSError as error:
         raise Unusable(f"{place} cannot be written: {error.strerror}") from error
     if as_json:
-        notes: list[Json] = [*resource.notes]
+        notes: list[Json] = [*resource.notes, *map(str, resource.unread)]
         write_json({"ok": True, "file": str(place), "uri": resource.uri, "meta": dict(resource.meta), "notes": notes})
         return
     click.echo(f"{place}: {resource.uri}")
     for note in resource.notes:
         click.echo(f"  {note}")
+    for unread in resource.unread:
+        click.echo(f"  error: {unread}", err=True)
 
 
 def _built(name: str) -> str:

@@ -95,7 +95,7 @@ def test_a_part_is_added_once_and_to_all_pages_with_scripts_of_the_backend(tmp_p
     assert f"<script>{RUNTIME};sheets();more();events();start()</script>" in html[1]
 
 
-def test_scripts_that_no_browser_can_read_are_noted(tmp_path: Path) -> None:
+def test_scripts_that_no_browser_can_read(tmp_path: Path) -> None:
     """For the author, with their places; the page is packed as it is, and goes on without them as on its own site."""
     page = "<!doctype html>\n<script>let a = ;</script><script>fine()</script><script src=x.js></script>\n"
     page += "<script type=module>await 1;\nlet b = ;</script><script type=module src=m.js></script>"
@@ -104,9 +104,10 @@ def test_scripts_that_no_browser_can_read_are_noted(tmp_path: Path) -> None:
     def made(*, checked: bool) -> Resource:
         return pack(folder, app="cart", title="", runtime=RUNTIME, checked=checked)
 
-    places = [note.partition(": ")[0].removeprefix(f"{folder}/") for note in made(checked=True).notes[1:]]
-    assert places == ["index.html:2:17", "x.js:3:9", "index.html:4:9"]
-    assert made(checked=False).notes[1:] == ()
+    places = [(problem.file, problem.line, problem.column) for problem in made(checked=True).unread]
+    page_file = str(folder / "index.html")
+    assert places == [(page_file, 2, 17), (str(folder / "x.js"), 3, 9), (page_file, 4, 9)]
+    assert made(checked=False).unread == []
     assert made(checked=True).html == made(checked=False).html
 
 

@@ -36,6 +36,15 @@ def test_what_cannot_be_packed_is_named(tmp_path: Path, as_json: bool) -> None:
         assert len(done.output.splitlines()) == 2
 
 
+def test_a_script_that_no_browser_can_read(tmp_path: Path) -> None:
+    """It is told as an error, with its place; the page is written, since it goes on without that script."""
+    folder = write(tmp_path / "app", index__html="<script src=a.js></script>", a__js="fine();\nlet a = ;")
+    output = tmp_path / "out.html"
+    done = CliRunner().invoke(main, ["pack", str(folder), "--output", str(output)])
+    assert (done.exit_code, output.exists()) == (0, True)
+    assert f"error: {folder / 'a.js'}:2:9: " in done.stderr
+
+
 def test_what_is_said_of_a_file(tmp_path: Path) -> None:
     """Its size to the byte, the title and the base that it is given, and what the policy lets stand in it."""
     page = '<img src="/api/a.png"><iframe src="https://maps.example/"></iframe>'

@@ -88,6 +88,19 @@ async def test_serve_says_where_it_is_and_ends_with_a_signal(tmp_path: Path, num
     assert "Traceback" not in rest
 
 
+async def test_dev_tells_of_a_script_that_no_browser_can_read_as_of_an_error(tmp_path: Path) -> None:
+    """With its file, line and column; the page is shown all the same, as it is on its own site."""
+    write(tmp_path, free_port())
+    (tmp_path / "index.html").write_text('<!doctype html><script type="module" src="app.js"></script>')
+    (tmp_path / "app.js").write_text("let a = 1;\nlet b = ;\n")
+    async with process(tmp_path, command="dev") as running:
+        await ready(running, 5)
+        running.terminate()
+        code, rest = await ended(running)
+    assert code == 0, rest
+    assert f"ERROR gateway.serving: app page: {tmp_path / 'app.js'}:2:9: " in rest
+
+
 async def test_a_running_request_is_answered_after_sigterm(tmp_path: Path) -> None:
     """SIGTERM stops accepting at once; what runs gets its answer."""
     arrived, go_on = asyncio.Event(), asyncio.Event()
