@@ -46,6 +46,7 @@ $(VENV)/.installed: $(VENV)/.locked pyproject.toml hatch_build.py browser/packag
 	@touch $@
 
 $(VENV)/.built: $(VENV)/.installed $(BROWSER_SOURCES)
+	@echo "Building the browser part"
 	@npm --prefix browser run --silent build
 	@touch $@
 
