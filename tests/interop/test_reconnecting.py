@@ -14,7 +14,7 @@ import pytest
 from mcp import Client
 from mcp.server.subscriptions import ResourceUpdated
 
-from gateway.mcp.upstreams import feed, http, link
+from gateway.mcp.upstreams import feed, http, http_answer, link
 from gateway.mcp.upstreams.http import RESUMES
 from tests.interop.probe import Probe, text
 from tests.interop.serving import gateway, over_http, over_sse, over_websocket
@@ -171,6 +171,7 @@ async def test_a_call_goes_on_once_its_upstream_is_there_again(
     """However often it cannot be reached meanwhile."""
     caplog.set_level("DEBUG", http.log.name)
     monkeypatch.setattr(http, "LONGEST_WAIT", 0.05)
+    monkeypatch.setattr(http_answer, "RETRY", 0.05)
     async with (
         behind_a_wire(tmp_path, "url", "legacy") as (mcp, probe, wire),
         Client(f"{mcp}/up", mode=mode) as client,
@@ -184,8 +185,9 @@ async def test_a_call_goes_on_once_its_upstream_is_there_again(
             await asyncio.sleep(0.02)
         await asyncio.sleep(0.02)  # what came has been read, too
         wire.leave()
-        while caplog.text.count("cannot be taken up again yet") < 2 * RESUMES:
-            await asyncio.sleep(0.02)
+        for said in ("cannot be taken up again yet", "the standing stream of an upstream"):
+            while caplog.text.count(said) < 2 * RESUMES:
+                await asyncio.sleep(0.02)
         probe.go.set()
         await wire.listen()
         assert text(await calling) == "went on"
