@@ -83,6 +83,14 @@ def called(id: Any) -> None:
         case "nested":
             write('{"jsonrpc":"2.0","id":' + str(id) + ',"result":{"content":[],"structuredContent":' + '{"a":' * 5000)
             answer(id, good)
+        case "nan":
+            write(
+                json.dumps({"jsonrpc": "2.0", "id": id, "result": {**good, "structuredContent": {"n": float("nan")}}})
+            )
+        case "nan-first":
+            write(
+                json.dumps({"result": {**good, "structuredContent": {"n": float("nan")}}, "jsonrpc": "2.0", "id": id})
+            )
         case "surrogate":
             write('{"jsonrpc":"2.0","id":' + str(id) + ',"result":{"content":[{"type":"text","text":"\\ud800 fine"}]}}')
         case "noresult":

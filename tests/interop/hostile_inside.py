@@ -63,6 +63,8 @@ async def called(way: str, context: Context, _: types.CallToolRequestParams) -> 
             for _level in range(500):
                 value = {"a": value}
             return types.CallToolResult(content=[], structured_content=value)
+        case "bulky":
+            return types.CallToolResult(content=[], structured_content={"n": [0] * 200_000})
         case "surrogate":
             return said("\ud800 fine")
         case "flood" | "heavy":
@@ -111,7 +113,7 @@ def made(way: str) -> Server[Any]:
 
 
 WAYS = (
-    "loop", "endless", "many", "lies", "no list", "never", "raises", "none", "another", "huge", "nested", "surrogate",
-    "flood", "heavy", "cancelled", "unborn", "dies", "exits", "leaves", "unmade",
+    "loop", "endless", "many", "lies", "no list", "never", "raises", "none", "another", "huge", "nested", "bulky",
+    "surrogate", "flood", "heavy", "cancelled", "unborn", "dies", "exits", "leaves", "unmade",
 )  # fmt: skip
 globals().update({way.replace(" ", "_"): partial(made, way) for way in WAYS})

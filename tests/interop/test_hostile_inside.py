@@ -40,6 +40,7 @@ async def behind(folder: Path, way: str, more: str = "") -> AsyncIterator[str]:
         ("another", ""),
         ("huge", "1048576"),
         ("nested", ""),
+        ("bulky", "what it answered cannot be read: more than 100000 commas"),
         ("surrogate", "fine"),
         ("flood", "nobody asked for"),
         ("heavy", "nobody asked for"),

@@ -113,12 +113,16 @@ async def garbage(out: Out, id: Any) -> None:
         await out.say(wrong)
     for other in (str(id), 1.5, True, [id], {"a": 1}, 10**30):
         await out.say(message(other, result={"content": []}))
-    await out.say('{"jsonrpc":"2.0","id":' + str(id) + ',"result":' + '{"a":' * 5000 + "1" + "}" * 5001)
     await out.say(message(None, method="notifications/message", params={"data": "\udc80"}))
     for number in range(1000):
         await out.say(message(number, method="roots/list"))
     await plain(out, id)
     await out.say(message(id, result={"content": []}))
+
+
+async def nested(out: Out, id: Any) -> None:
+    """An answer of too many levels."""
+    await out.say('{"jsonrpc":"2.0","id":' + str(id) + ',"result":' + '{"a":' * 5000 + "1" + "}" * 5001)
 
 
 async def flood(out: Out, id: Any) -> None:
@@ -174,6 +178,7 @@ async def rubbish(out: Out, _: Any) -> None:
 
 WAYS: dict[str, Way] = {
     "garbage": garbage,
+    "nested": nested,
     "flood": flood,
     "heavy": heavy,
     "huge": huge,
@@ -286,6 +291,7 @@ EITHER = [
     ("heavy", "bytes that nobody asked for"),
     ("huge", "1048576"),
     ("noresult", "no JSON-RPC answer"),
+    ("nested", "what it answered cannot be read: nested too deep"),
     ("never", "did not answer within"),
 ]
 ENDS = [

@@ -15,6 +15,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 
 from gateway.errors import Refusal
+from gateway.mcp.upstreams.unreadable import Unreadable
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +88,7 @@ class Carrier(Protocol):
 
 
 Receive = Callable[[object, int | None, int], None]
-"""Takes one decoded message, the request on whose account it came, where that is known, and its size in bytes."""
+"""Takes one decoded message, or `Unreadable`, the request on whose account it came, where it is known, and its size."""
 
 
 class Call:
@@ -199,7 +200,7 @@ class Conversation:
         """Take one message of the upstream. Nothing that it says raises, but `UpstreamLost` for a flood."""
         self._unasked_size += size
         if not isinstance(message, dict):
-            self._unwanted()
+            self._strange(message)
             return
         method, id, params = message.get("method"), message.get("id"), message.get("params", {})
         if method is None:
@@ -246,6 +247,13 @@ class Conversation:
             call.answer.set_result(result)
         else:
             call.answer.set_exception(_error(error))
+
+    def _strange(self, message: object) -> None:
+        """What is no message: a call that it can only be the answer to has none."""
+        self._unwanted()
+        call = self._calls.get(message.id) if isinstance(message, Unreadable) and message.id is not None else None
+        if isinstance(message, Unreadable) and call is not None and not call.answer.done():
+            call.answer.set_exception(UpstreamLost(f"what it answered cannot be read: {message.why}"))
 
     def _asks(self, id: object, method: str, params: Message, related: int | None) -> None:
         if method == "ping":

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
 from gateway.mcp.upstreams.decode import read_text
+from gateway.mcp.upstreams.unreadable import Unreadable
 from gateway.pieces import is_large, written
 
 BUFFER = 64
@@ -78,7 +79,7 @@ class Inside:
             text = await asyncio.to_thread(_written, item.message) if large else _written(item.message)
             if len(text) > self._limit:
                 raise UpstreamLost(f"the server sent a message of more than {self._limit} bytes")
-            receive(await _read(text), None, len(text))
+            receive(await _read(text, getattr(item.message, "id", None)), None, len(text))
             count += 1
             if not count % BATCH:
                 await asyncio.sleep(0)  # a flood must leave time to others
@@ -123,9 +124,9 @@ def _written(message: JSONRPCMessage) -> str:
         return ""
 
 
-async def _read(text: str) -> object:
-    """The message, None for what is none."""
+async def _read(text: str, id: object) -> object:
+    """The message, of which the `id` is known also where it is none."""
     try:
         return await read_text(text)
-    except ValueError:
-        return None
+    except ValueError as error:
+        return Unreadable(id if isinstance(id, int) else None, str(error) if text else "it cannot be written as JSON")

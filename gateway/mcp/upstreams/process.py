@@ -14,6 +14,7 @@ from pathlib import Path
 from gateway.exchange.echo import Echo
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
 from gateway.mcp.upstreams.decode import encode, read
+from gateway.mcp.upstreams.unreadable import Unreadable
 
 log = logging.getLogger(__name__)
 
@@ -134,9 +135,9 @@ class Process:
             return
         try:
             message = await read(line)
-        except ValueError:
+        except ValueError as error:
             log.debug("upstream %s: not JSON on its output: %r", self._name, Echo(self._secrets).whole(line)[:200])
-            message = None
+            message = Unreadable.of(line, error)
         receive(message, None, len(line))
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:

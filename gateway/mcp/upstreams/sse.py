@@ -14,6 +14,7 @@ from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
 from gateway.mcp.upstreams.credentials import Credentials
 from gateway.mcp.upstreams.decode import encode, read_text
 from gateway.mcp.upstreams.events import Event, EventReader
+from gateway.mcp.upstreams.unreadable import Unreadable
 
 
 class OlderSse:
@@ -79,10 +80,11 @@ class OlderSse:
                 raise UpstreamLost("the upstream names an endpoint of another origin")
             self._endpoint.set_result(endpoint)
         elif event.type == "message" and event.data:
+            text = self._credentials.hide_text(event.data)
             try:
-                message = await read_text(self._credentials.hide_text(event.data))
-            except ValueError:
-                message = None
+                message = await read_text(text)
+            except ValueError as error:
+                message = Unreadable.of(text, error)
             receive(message, None, len(event.data))
 
     def _fail(self, lost: UpstreamLost) -> None:

@@ -12,6 +12,7 @@ from gateway.errors import Refusal
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
 from gateway.mcp.upstreams.credentials import Credentials
 from gateway.mcp.upstreams.decode import encode, read
+from gateway.mcp.upstreams.unreadable import Unreadable
 
 HEARTBEAT = 30.0
 """Seconds between two pings of the connection; a missing pong ends it."""
@@ -62,10 +63,11 @@ class WebSocket:
                 raise UpstreamLost(f"the upstream sent what is no WebSocket frame of ours: {frame.data}")
             if frame.type is not aiohttp.WSMsgType.TEXT:
                 raise UpstreamLost("the upstream sent a frame that is no text")
+            text = self._credentials.hide(frame.data.encode("utf-8", "surrogatepass"))
             try:
-                message = await read(self._credentials.hide(frame.data.encode("utf-8", "surrogatepass")))
-            except ValueError:
-                message = None
+                message = await read(text)
+            except ValueError as error:
+                message = Unreadable.of(text, error)
             receive(message, None, len(frame.data))
             count += 1
             if not count % BATCH:

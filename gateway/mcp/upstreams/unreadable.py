@@ -1,0 +1,35 @@
+"""What an upstream sent that is no message; where it can be made out which request it answers, that ends."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, Self
+
+_END: Final = 200
+"""Characters at either end among which the id is looked for."""
+
+_S = r"\s*"
+_VERSION = rf'"jsonrpc"{_S}:{_S}"2\.0"'
+_ID = rf'"id"{_S}:{_S}([0-9]{{1,15}})'
+_OUTCOME = rf'"(?:result|error)"{_S}:'
+_FIRST: Final = re.compile(rf"{_S}\{{{_S}(?:{_VERSION}{_S},{_S})?{_ID}{_S},{_S}(?:{_VERSION}{_S},{_S})?{_OUTCOME}")
+_LAST: Final = re.compile(rf",{_S}(?:{_VERSION}{_S},{_S})?{_ID}{_S}(?:,{_S}{_VERSION}{_S})?\}}{_S}$")
+_BEGUN: Final = re.compile(rf"{_S}\{{{_S}(?:{_VERSION}{_S},{_S})?{_OUTCOME}")
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """`id` is that of the request that it seems to answer, `why` says what is wrong with it."""
+
+    id: int | None
+    why: str
+
+    @classmethod
+    def of(cls, text: str | bytes, error: ValueError) -> Self:
+        """What `text` is, of which `error` was said."""
+        first, last = (
+            end.decode("utf-8", "replace") if isinstance(end, bytes) else end for end in (text[:_END], text[-_END:])
+        )
+        found = _FIRST.match(first) or (_LAST.search(last) if _BEGUN.match(first) else None)
+        return cls(int(found[1]) if found is not None else None, str(error))
