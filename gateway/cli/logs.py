@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from datetime import UTC, datetime
 from typing import Final
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.http_exceptions import HttpProcessingError, InvalidURLError
 
 FORMATS: Final = ("text", "json")
+
+_QUOTED = re.compile(r"""(?:bytearray\()?\bb['"]""")
 
 
 class OneLine(logging.Formatter):
@@ -44,10 +47,17 @@ class NoHttp(logging.Filter):
         if isinstance(error, web.RequestPayloadError):  # of which aiohttp says what it was
             error = error.__cause__
         if isinstance(error, HttpProcessingError):
-            record.msg, record.args = "a client sent what is no HTTP: %s", (str(error.message).splitlines()[0][:200],)
+            record.msg, record.args = "a client sent what is no HTTP: %s", (_said(error),)
             record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
             record.exc_info = record.exc_text = None
         return True
+
+
+def _said(error: HttpProcessingError) -> str:
+    """What is wrong, without the bytes themselves, which aiohttp quotes last: they may hold a secret."""
+    if isinstance(error, InvalidURLError):  # the target alone
+        return "the target of a request is no URL"
+    return " ".join(_QUOTED.split(str(error.message), maxsplit=1)[0].split())[:200]
 
 
 def set_up(format: str, verbose: bool) -> None:

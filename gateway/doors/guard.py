@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aiohttp import web
+from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.typedefs import Handler, Middleware
 
 from gateway.doors.access import SIGNED, Access, Site, access, is_metadata
@@ -66,6 +66,8 @@ class Guard:
 
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+            if request.version not in (HttpVersion10, HttpVersion11):  # which aiohttp would read as one of these
+                return refused(505, "http-version", "This gateway speaks HTTP/1.1 and HTTP/1.0.")
             host = request.headers.get("host", "").lower()
             site = self._listener.sites.get(host)
             if site is None or not self._is_for(request, host):

@@ -4,8 +4,9 @@ import json
 import logging
 import sys
 
+import pytest
 from aiohttp import web
-from aiohttp.http_exceptions import BadHttpMessage, ContentEncodingError
+from aiohttp.http_exceptions import BadHttpMessage, ContentEncodingError, InvalidHeader, InvalidURLError, LineTooLong
 
 from gateway.cli.logs import JsonLines, NoHttp, OneLine
 
@@ -29,16 +30,27 @@ def test_json_lines() -> None:
     assert "ValueError: no" in said["exception"]
 
 
-def test_what_is_no_http_makes_one_line() -> None:
-    """A warning without the way on which it was found; every other error keeps its own."""
-    try:
-        raise BadHttpMessage("Invalid header\nvalue")
-    except BadHttpMessage:
-        record = logging.LogRecord("aiohttp.server", logging.ERROR, "", 0, "Error handling request", (), sys.exc_info())
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (BadHttpMessage("Bad status line:\n  Expected dot:\n\n  b'secret'\n    ^"), "Bad status line: Expected dot:"),
+        (LineTooLong(b"Bearer secret", 8190), "Got more than 8190 bytes when reading:"),
+        (LineTooLong(bytearray(b"/?code=secret"), 8190), "Got more than 8190 bytes when reading:"),  # type: ignore[arg-type]  # as it does
+        (InvalidHeader(b"x: secret"), "Invalid HTTP header:"),
+        (InvalidURLError("http:///?code=secret"), "the target of a request is no URL"),
+        (BadHttpMessage("Missing 'Host' header in request."), "Missing 'Host' header in request."),
+    ],
+)
+def test_what_is_no_http_makes_one_line(error: BadHttpMessage, said: str) -> None:
+    """A warning without the way on which it was found, and without the bytes: a token may be among them."""
+    record = logging.LogRecord("aiohttp.server", logging.ERROR, "", 0, "Error", (), (type(error), error, None))
     assert NoHttp().filter(record)
-    assert (
-        OneLine("%(levelname)s %(message)s").format(record) == "WARNING a client sent what is no HTTP: Invalid header"
-    )
+    line = OneLine("%(levelname)s %(message)s").format(record)
+    assert line == f"WARNING a client sent what is no HTTP: {said}"
+
+
+def test_other_errors_keep_their_traceback() -> None:
+    """They are the gateway's."""
     other = logging.LogRecord("aiohttp.server", logging.ERROR, "", 0, "x", (), (ValueError, ValueError(), None))
     assert NoHttp().filter(other)
     assert other.exc_info is not None

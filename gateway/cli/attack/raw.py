@@ -18,7 +18,7 @@ QUIET: Final = 0.5
 """Seconds of silence behind an answer after which no other one is waited for."""
 
 ANYWHERE: Final = Network(public=True, private=True)
-_STATUS: Final = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})[ \r]")
+_STATUS: Final = re.compile(rb"HTTP/[0-9]\.[0-9] ([1-5][0-9]{2})[ \r]")
 _SAYS_NO: Final = frozenset({*range(400, 500), 501, 505})
 _INTERIM: Final = frozenset({100, 102, 103})
 
