@@ -244,10 +244,13 @@ async def _addresses(resolver: _VettedResolver, origin: Origin) -> list[AddrInfo
 
 def _not_connected(origin: Origin, error: OSError) -> Refusal:
     if isinstance(error, AddressDenied):
-        detail = f"{origin.place} is at an address that the `network` of this backend does not allow"
-        return Refusal(Reason.ADDRESS_DENIED, detail)
+        return _denied(origin.place)
     kind = "no TLS connection" if isinstance(error, ssl.SSLError) else "no connection"
     return Refusal(Reason.BACKEND_UNREACHABLE, f"{origin.place}: {kind}: {_words(error)}")
+
+
+def _denied(place: str) -> Refusal:
+    return Refusal(Reason.ADDRESS_DENIED, f"{place} is at an address that its `network` does not allow")
 
 
 @lru_cache(maxsize=1)
@@ -284,10 +287,7 @@ def refusal(request: aiohttp.ClientRequest, error: aiohttp.ClientError | OSError
     place = f"{request.url.raw_host}:{request.url.port}"
     match error:
         case aiohttp.ClientConnectorError(os_error=AddressDenied()) | aiohttp.InvalidURL():
-            return Refusal(
-                Reason.ADDRESS_DENIED,
-                f"{place} is at an address that the `network` of this backend does not allow",
-            )
+            return _denied(place)
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
             return Refusal(Reason.BACKEND_UNREACHABLE, f"{place}: no TLS connection: {_words(error.os_error)}")
         case aiohttp.ClientConnectorDNSError():

@@ -43,7 +43,7 @@ async def test_an_address_that_the_network_does_not_allow_is_not_reached(tmp_pat
         async with Client(mcp) as client:
             said = text(await client.call_tool("up_test_simple_text"))
             assert "The upstream up cannot be reached: localhost:" in said
-            assert "`network` of this backend does not allow." in said
+            assert said.endswith(" If it may be there, write `network: private` at `upstreams.up`.")
         with pytest.raises(Exception, match=r"does not allow|unhandled"):  # of the SDK's own kind
             async with Client(f"{mcp}/up", mode="legacy"):
                 pass

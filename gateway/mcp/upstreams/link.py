@@ -171,4 +171,11 @@ class Link:
         if refused is not None and self._waits_for_a_person:
             return Refusal(refused.reason, refused.detail, connect_url=refused.connect_url)
         reason = refused.reason if refused is not None else Reason.BACKEND_UNAVAILABLE
-        return Refusal(reason, f"The upstream {self.name} cannot be reached: {str(why).rstrip('.')}.")
+        return unreachable(self.name, str(why), reason)
+
+
+def unreachable(name: str, why: str, reason: Reason = Reason.BACKEND_UNAVAILABLE) -> Refusal:
+    """What is said of an upstream of this name, and the remedy where that stands in the configuration."""
+    remedy = f" If it may be there, write `network: private` at `upstreams.{name}`."
+    more = remedy if reason is Reason.ADDRESS_DENIED else ""
+    return Refusal(reason, f"The upstream {name} cannot be reached: {why.rstrip('.')}.{more}")
