@@ -17,6 +17,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
+from gateway.mcp.upstreams import lists
 from gateway.stores.upstream_tools import Known, UpstreamTools
 from tests.interop.everything import Everything
 from tests.interop.serving import gateway, over_http
@@ -134,7 +135,7 @@ async def test_a_name_is_kept_for_who_had_it_before_a_restart(tmp_path: Path) ->
     async with gateway(tmp_path, f"{inside('a', ', prefix: null')}\n{second}") as mcp, Client(mcp) as client:
         names = [tool.name for tool in (await client.list_tools()).tools]
         assert [name for name in names if name.endswith("show")] == ["show", "b_show"]
-    silent = f'a: {{command: ["{sys.executable}", "-c", "import time; time.sleep(600)"], prefix: null}}'
+    silent = f'a: {{command: ["{sys.executable}", "-c", "import time; time.sleep(600)"], prefix: null, timeout: 1s}}'
     async with gateway(tmp_path, f"{silent}\n{second}") as mcp, Client(mcp) as client:
         names = [tool.name for tool in (await client.list_tools()).tools]
         assert [name for name in names if name.endswith("show")] == ["b_show"]
@@ -161,7 +162,7 @@ async def test_a_name_is_kept_also_until_it_is_known_who_had_it(
         return await of(store, upstream)
 
     monkeypatch.setattr(UpstreamTools, "of", reading)
-    silent = f'a: {{command: ["{sys.executable}", "-c", "import time; time.sleep(600)"], prefix: null}}'
+    silent = f'a: {{command: ["{sys.executable}", "-c", "import time; time.sleep(600)"], prefix: null, timeout: 1s}}'
     async with gateway(tmp_path, f"{silent}\n{second}") as mcp, Client(mcp) as client, Client(mcp) as other:
         asking = asyncio.create_task(client.list_tools())
         await asked.wait()
@@ -188,7 +189,7 @@ async def test_prompts_and_addresses_are_kept_for_who_had_them_before_a_restart(
         assert {"test_simple_prompt", "b_test_simple_prompt"} <= prompts
         for ask in asked:
             await ask(client)
-    silent = f'{{command: ["{sys.executable}", "-c", "import time; time.sleep(600)"], prefix: null}}'
+    silent = f'{{command: ["{sys.executable}", "-c", "import time; time.sleep(600)"], prefix: null, timeout: 1s}}'
     async with gateway(tmp_path, f"a: {silent}\nb: {spec}") as mcp, Client(mcp) as client:
         prompts = {prompt.name for prompt in (await client.list_prompts()).prompts}
         assert "b_test_simple_prompt" in prompts
@@ -199,6 +200,29 @@ async def test_prompts_and_addresses_are_kept_for_who_had_them_before_a_restart(
         for ask in asked:
             with pytest.raises(MCPError, match="The upstream a cannot be reached"):
                 await ask(client)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("prefix", "name"), [("", "a_show"), (", prefix: null", "show")])
+async def test_a_call_waits_for_an_upstream_that_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefix: str, name: str, mode: str
+) -> None:
+    """After a restart its clients call what they know, longer than a list would wait for it."""
+    late, go = tmp_path / "late.py", tmp_path / "go"
+    late.write_text(LATE.format(path=repr(sys.path)), "utf-8")
+    line = f'a: {{command: ["{sys.executable}", "{late}", "{go}"]{prefix}}}'
+    go.touch()
+    async with gateway(tmp_path, line) as mcp, Client(mcp, mode=mode) as client:
+        assert name in {tool.name for tool in (await client.list_tools()).tools}
+    go.unlink()
+    monkeypatch.setattr(lists, "FIRST", 0.1)
+    async with gateway(tmp_path, line) as mcp, Client(mcp, mode=mode, cache=None) as client:
+        calls = [asyncio.ensure_future(client.call_tool(name)) for _ in range(2)]
+        assert name not in {tool.name for tool in (await client.list_tools()).tools}
+        await asyncio.sleep(1)  # they would have been refused long ago
+        go.touch()
+        for call in calls:
+            assert text(await call) == "late show"
 
 
 LATE = """
@@ -299,7 +323,7 @@ async def test_an_upstream_that_is_slow_is_waited_for_once(tmp_path: Path) -> No
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_dead_and_a_silent_upstream_delay_nobody(tmp_path: Path, mode: str) -> None:
     """What answers is there; what does not is left out, and said so when it is called."""
-    silent = f'{{command: ["{sys.executable}", "-c", "import time; time.sleep(600)"]}}'
+    silent = f'{{command: ["{sys.executable}", "-c", "import time; time.sleep(600)"], timeout: 1s}}'
     dead = f'{{command: ["{sys.executable}", "-c", "raise SystemExit(3)"]}}'
     async with gateway(tmp_path, f"dead: {dead}\nsilent: {silent}\n{inside('a')}") as mcp:
         async with Client(mcp, mode=mode) as client:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
@@ -14,6 +15,7 @@ from gateway.mcp.upstreams import accounts, feed
 from gateway.mcp.upstreams.client import UpstreamClient
 from gateway.mcp.upstreams.conversation import Message
 from gateway.mcp.upstreams.feed import Follower
+from gateway.mcp.upstreams.link import unreachable
 from gateway.mcp.upstreams.listing import KEYS
 from gateway.mcp.upstreams.offers import Offer
 from gateway.mcp.upstreams.proxy import Proxy
@@ -73,10 +75,7 @@ class Lists:
         waiting: dict[asyncio.Task[None], _Heard] = {}
         patience = LATER
         for proxy in self._proxies().values():
-            heard = self._heard.setdefault(proxy.upstream.offer(client.principal), _Heard())
-            task = heard.asking.get(method)
-            if task is None or task.done():
-                task = heard.asking[method] = proxy.upstream.spawn(self._ask(proxy, client, method, heard))
+            heard, task = self._asked(proxy, client, method)
             if method in heard.slow:
                 continue
             if method not in heard.known and method not in heard.late:
@@ -87,6 +86,25 @@ class Lists:
             _, pending = await asyncio.wait(waiting, timeout=patience)
             for task in pending:
                 waiting[task].slow.add(method)
+
+    async def hear(self, client: UpstreamClient, method: str, name: str) -> None:
+        """Wait for the list of one upstream, for as long as a call of it may take. Raises `Refusal` without it."""
+        upstream = self._proxies()[name].upstream
+        with suppress(TimeoutError):
+            async with asyncio.timeout(upstream.spec.timeout):
+                await asyncio.wait({self._asked(self._proxies()[name], client, method)[1]})
+                if name not in self.known(method, client.principal):
+                    await upstream.session(client)  # it says why it cannot be reached
+        if name not in self.known(method, client.principal):
+            raise unreachable(name, "it has not answered yet")
+
+    def _asked(self, proxy: Proxy, client: UpstreamClient, method: str) -> tuple[_Heard, asyncio.Task[None]]:
+        """What is known of an upstream, and the task that asks it for a list now."""
+        heard = self._heard.setdefault(proxy.upstream.offer(client.principal), _Heard())
+        task = heard.asking.get(method)
+        if task is None or task.done():
+            task = heard.asking[method] = proxy.upstream.spawn(self._ask(proxy, client, method, heard))
+        return heard, task
 
     async def _ask(self, proxy: Proxy, client: UpstreamClient, method: str, heard: _Heard) -> None:
         alone = UpstreamClient(client.principal, "list", client.version, client.capabilities, client.info)

@@ -13,7 +13,7 @@ from mcp.server.streamable_http import REQUEST_CANCELLED
 from mcp.shared.exceptions import MCPError
 from mcp_types.methods import validate_client_request
 
-from gateway.errors import Reason, Refusal
+from gateway.errors import Refusal
 from gateway.mcp.asgi import ending_of
 from gateway.mcp.identity import current_principal
 from gateway.mcp.server import Face as Mount
@@ -208,7 +208,13 @@ class Merged:
             await self._lists.refresh(client, "tools/list")
             named = self._names.tools(client.principal).get(public)
         if named is None:
-            return self._unheard(client, public)
+            try:
+                await self._heard_of("tools/list", client, public)
+            except Refusal as refusal:
+                return complete(client, refused(refusal))
+            named = self._names.tools(client.principal).get(public)
+        if named is None:
+            return None
         if not self._apps(client) and "model" not in visibility(named.thing, frozenset(("model",))):
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {public[:128]}")
         proxy = self._proxies()[named.upstream]
@@ -219,14 +225,13 @@ class Merged:
             await self._lists.refresh(client, "tools/list")  # whoever follows them hears of its own tools
         return merging.public_content(named.upstream, result)
 
-    def _unheard(self, client: UpstreamClient, public: str) -> Message | None:
-        """What a call hears of a tool whose upstream has not said yet what it has; None for any other."""
-        silent = self._names.silent("tools/list", client.principal, public)
-        return complete(client, refused(self._unreachable(silent))) if silent is not None else None
-
-    def _unreachable(self, name: str) -> Refusal:
-        why = self._proxies()[name].upstream.state[1] or "it has not answered yet"
-        return Refusal(Reason.BACKEND_UNAVAILABLE, f"The upstream {name} cannot be reached: {why.rstrip('.')}.")
+    async def _heard_of(self, method: str, client: UpstreamClient, public: str) -> None:
+        """Wait for the upstream that may have what is called `public`, and has not said yet what it has: it may be
+        starting. Raises `Refusal` where it does not answer.
+        """
+        silent = self._names.silent(method, client.principal, public)
+        if silent is not None:
+            await self._lists.hear(client, method, silent)
 
     async def _read_resource(self, client: UpstreamClient, params: Message) -> Message | None:
         found = await self._owner(client, str(params.get("uri")))
@@ -246,21 +251,29 @@ class Merged:
             return found
         if merging.names_app(uri):
             return None  # an app of the gateway's own: no upstream speaks for it, whatever it lists
-        kept: str | None = None
-        for again in (False, True):
-            for method, means in (("resources/list", _listed), ("resources/templates/list", _covering)):
-                if again:
-                    await self._lists.refresh(client, method)
-                awaited = self._names.awaited(method, client.principal)
-                for name, listed in self._lists.known(method, client.principal).items():
-                    if (address := means(listed, uri)) is not None:
-                        kept = awaited(name, address)
-                        if kept is None:
-                            return name, uri
+        owner, kept = self._lister(client, uri)
+        if owner is None:
+            for method in _MEANS:
+                await self._lists.refresh(client, method)
+            owner, kept = self._lister(client, uri)
         kept = kept or self._names.silent("resources/list", client.principal, uri)
-        if kept is not None:
-            raise self._unreachable(kept)
-        return None
+        if owner is None and kept is not None:
+            for method in _MEANS:
+                await self._lists.hear(client, method, kept)
+            owner, _ = self._lister(client, uri)
+        return (owner, uri) if owner is not None else None
+
+    def _lister(self, client: UpstreamClient, uri: str) -> tuple[str | None, str | None]:
+        """The upstream that lists an address, and the one for which that is kept where there is none."""
+        kept: str | None = None
+        for method, means in _MEANS.items():
+            awaited = self._names.awaited(method, client.principal)
+            for name, listed in self._lists.known(method, client.principal).items():
+                if (address := means(listed, uri)) is not None:
+                    kept = awaited(name, address)
+                    if kept is None:
+                        return name, None
+        return None, kept
 
     async def _heard(self, client: UpstreamClient, method: str) -> None:
         """Ask for a list that was never heard."""
@@ -285,6 +298,7 @@ class Merged:
                 return await self._proxies()[found.upstream].relay.forward(client, "completion/complete", out)
         if isinstance(uri, str):
             await self._lists.refresh(client, "resources/templates/list")
+            await self._heard_of("resources/templates/list", client, uri)
             for owner, templates in self._lists.known("resources/templates/list", client.principal).items():
                 if any(template.get("uriTemplate") == uri for template in templates):
                     return await self._proxies()[owner].relay.forward(client, "completion/complete", params)
@@ -295,8 +309,9 @@ class Merged:
         if found is None:
             await self._lists.refresh(client, "prompts/list")
             found = self._names.prompts(client.principal).get(public)
-        if found is None and (silent := self._names.silent("prompts/list", client.principal, public)) is not None:
-            raise self._unreachable(silent)
+        if found is None:
+            await self._heard_of("prompts/list", client, public)
+            found = self._names.prompts(client.principal).get(public)
         return found
 
 
@@ -322,6 +337,13 @@ def _covering(templates: list[Message], uri: str) -> str | None:
     """The template that may mean `uri`, by what stands before its first variable."""
     addresses = (str(template.get("uriTemplate", "")) for template in templates)
     return next((one for one in addresses if (start := one.partition("{")[0]) and uri.startswith(start)), None)
+
+
+_MEANS: Mapping[str, Callable[[list[Message], str], str | None]] = {
+    "resources/list": _listed,
+    "resources/templates/list": _covering,
+}
+"""The lists in which addresses stand, and what in them means one."""
 
 
 def _without_name(tool: Message) -> Message:
