@@ -40,6 +40,7 @@ def poll_tool() -> types.Tool:
         },
         "hidden": {"type": "boolean", "description": "Nobody sees the view: it may be silent for longer."},
         "closing": {"type": "boolean", "description": "The view is being closed."},
+        "leaving": {"type": "boolean", "description": "Its page goes, or loads again; if it stays, it asks anew."},
     }
     event = {
         "type": "object",
@@ -91,8 +92,9 @@ class RelayTools:
         proof = _proof(arguments, client)
         after, wait = _number(arguments, "after"), _number(arguments, "wait")
         listed = _listed(arguments)
-        if read.flag(arguments, "closing"):
-            self._views.left(client.principal, self._app, proof)
+        closing, leaving = read.flag(arguments, "closing"), read.flag(arguments, "leaving")
+        if closing or leaving:
+            self._views.left(client.principal, self._app, proof, for_good=closing)
             return {"events": [], "overtaken": True}
         relay = self._views.relayed(client.principal, self._app, proof)
         relay.spend()

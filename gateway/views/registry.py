@@ -163,9 +163,13 @@ class Views:
                 relay.drain()
         return view.relay
 
-    def left(self, principal: Principal, app: str | None, proof: str) -> None:
-        """The view that `proof` proves says that it is being closed. Raises `Refusal`."""
-        self.close(self.speaker(principal, app, proof))
+    def left(self, principal: Principal, app: str | None, proof: str, *, for_good: bool = True) -> None:
+        """The view that `proof` proves says that it is being closed, or that its page goes. Raises `Refusal`."""
+        view = self.speaker(principal, app, proof)
+        if for_good:
+            self.close(view)
+        else:
+            self.disconnect(view)
 
     def waits(self, view: str | None) -> bool:
         """Whether there are calls for this view that it has not asked for yet."""

@@ -68,11 +68,13 @@ async def shown(
     carried: list[str] | None = None,
     headers: dict[str, str] | None = None,
     landmark: str = "[data-item-id]",
+    way: str = "show",
 ) -> AsyncIterator[FrameLocator]:
     """The cart in the stock host.
 
     `drop_meta`: a host that loses `_meta` of results. `turns` is around each call of the view, such as a lock.
     `carried` takes the names of the tools that the view called. `headers` say who the client is.
+    `way` is the function of the host's page that shows the app.
     """
     async with (
         stock_host(script) as url,
@@ -99,7 +101,7 @@ async def shown(
         result = dumped(opened)
         if drop_meta:
             result.pop("_meta")
-        await page.evaluate("([html, result]) => window.show(html, result)", [content.text, result])
+        await page.evaluate("([way, html, result]) => window[way](html, result)", [way, content.text, result])
         frame = page.frame_locator("iframe")
         await expect(frame.locator(landmark).first).to_be_visible()
         yield frame

@@ -19,9 +19,9 @@ async def host(page: Page) -> AsyncIterator[Host]:
         yield Host(page)
 
 
-def page_with_app(body: str) -> str:
+def page_with_app(body: str, package: str = "@modelcontextprotocol/ext-apps") -> str:
     """A page that brings the published client of MCP Apps along."""
-    source = ROOT / "browser/node_modules/@modelcontextprotocol/ext-apps/dist/src/app-with-deps.js"
+    source = ROOT / "browser/node_modules" / package / "dist/src/app-with-deps.js"
     code = source.read_text("utf-8").replace("</script", "<\\/script")
     name = re.search(r"([\w$]+) as App\b", code)
     assert name is not None

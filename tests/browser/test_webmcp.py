@@ -205,6 +205,35 @@ async def test_their_life_is_followed(host: Host, tmp_path: Path) -> None:
     await until_listed(host, "add")
 
 
+@pytest.mark.parametrize("package", ["@modelcontextprotocol/ext-apps", "ext-apps-1"])
+async def test_a_client_that_closes_takes_its_tools_along(host: Host, tmp_path: Path, package: str) -> None:
+    """A call that runs there fails at once and says why; other tools of the page stay, and come anew."""
+    slow = "app.registerTool('slow', {description: 'd'}, () => { ran.push('slow'); return new Promise(() => 0); });"
+    html = page_with_app(OWN_TOOLS.replace("window.app = app;", slow + "window.app = app; window.App = App;"), package)
+    frame = await opened(host, tmp_path, html)
+    await until_listed(host, "add", "count", "slow")
+    running = asyncio.create_task(called(host, "slow"))
+    await frame.wait_for_function("() => ran.includes('slow')")
+    await frame.evaluate("app.close()")
+    answer = await running
+    assert (answer["result"]["isError"], answer["result"]["content"][0]["text"]) == (
+        True,
+        "The page closed the client of this tool",
+    )
+    assert list(await listed(host)) == ["add"]
+    assert "error" in await called(host, "count")
+    assert (await called(host, "add"))["result"]["content"][0]["text"] == "added"
+    await frame.evaluate(
+        """async () => {
+          const app = new App({name: "own", version: "2"}, {tools: {listChanged: true}}, {autoResize: false});
+          app.registerTool("again", {description: "d"}, () => ({content: [{type: "text", text: "again"}]}));
+          await app.connect();
+        }"""
+    )
+    await until_listed(host, "add", "again")
+    assert (await called(host, "again"))["result"]["content"][0]["text"] == "again"
+
+
 async def test_what_the_gateway_must_guard_is_not_called_past_it(host: Host, tmp_path: Path) -> None:
     """Neither of the page's tools nor of its client's."""
     frame = await opened(host, tmp_path, page_with_app(OWN_TOOLS), held=["count"])

@@ -159,7 +159,7 @@ class FakeViews:
             raise Refusal(Reason.VIEW_UNPROVEN, "nobody asks for calls here")
         return cast(Relay, self.relay)
 
-    def left(self, principal: Principal, app: str | None, proof: str) -> None:
+    def left(self, principal: Principal, app: str | None, proof: str, *, for_good: bool = True) -> None:
         if proof != "proof":
             raise Refusal(Reason.VIEW_UNPROVEN, "nobody leaves here")
 

@@ -245,7 +245,7 @@ def _relayed() -> Iterator[Case]:
     polls: tuple[dict[str, Any], ...] = (
         *({"after": after} for after in (*range(len(EVENTS) + 1), BROKEN, OVERTAKEN, -1, 2**53, 1.0, 1.5, True, None, "1", [])),
         *({"wait": wait} for wait in (0, 5, 10**9, -1, 0.5, "1", None)),
-        *({name: value} for name in ("hidden", "closing") for value in (True, False, None, 1, "true")),
+        *({name: value} for name in ("hidden", "closing", "leaving") for value in (True, False, None, 1, "true")),
         *({"tools": tools} for tools in odd_tools),
         {"other": 1}, {"stream": True}, {"_view": "wrong"}, {"_view": None}, {"_view": 1}, {"closing": True, "_view": "wrong"},
     )  # fmt: skip

@@ -8,6 +8,8 @@ export interface AppTools {
   /** Takes `tools/list` and `tools/call` of the host. */
   receive(message: Request): void;
   cancel(id: unknown, reason?: unknown): boolean;
+  /** The page goes. */
+  left(): void;
   /** What may be offered changed. */
   changed(): void;
   /** The host has asked for them. */
@@ -42,6 +44,7 @@ export function createAppTools(registry: Registry, { send, offered, settled, fir
       );
     },
     cancel: tools.cancel,
+    left: tools.left,
     changed() {
       const count = tools.definitions().length;
       // A host that was never told of a tool of ours has nothing to hear of.

@@ -20,6 +20,8 @@ export interface Envelope {
   receive(value: { direction: Direction; payload: unknown }): void;
   /** From now on the peer's question whether anybody is here is answered; one that waits is answered now. */
   ready(): void;
+  /** The page goes. */
+  left(): void;
   /** The host has begun to speak here. */
   taken(): boolean;
 }
@@ -80,6 +82,7 @@ export function createEnvelope(registry: Registry, { app, send, offered, began, 
         tools.cancel(payload.params?.["requestId"], payload.params?.["reason"]);
       }
     },
+    left: tools.left,
     ready() {
       ready = true;
       if (asked) post("mcp-server-ready");

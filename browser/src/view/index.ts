@@ -155,6 +155,18 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
     if (!handshake.pageSpeaks()) watchSize((size) => requests.notify("ui/notifications/size-changed", { ...size }));
   });
   void parsed().then(() => later(handshake.begin, PAGE_FIRST));
+  // A client of the page that closes says so to nobody: it only stops to listen.
+  const { removeEventListener } = window;
+  window.removeEventListener = (...given: Parameters<typeof removeEventListener>) => {
+    removeEventListener.apply(window, given);
+    if (given[0] === "message" && handshake.pageHasTools()) void pageTools.renew();
+  };
+  // Later a host hears nothing of it any more: a message of a page that goes is nobody's.
+  addEventListener("beforeunload", () => {
+    appTools.left();
+    envelope.left();
+    relay.left();
+  });
 
   const addresses = createAddresses(config.app, config.base, document.baseURI, location);
   window.URL = rebasedUrl(URL, addresses.own);

@@ -59,6 +59,7 @@ export function createProof({ crypto, attach, later, cancel, warn, changed }: En
   let release: (() => void) | undefined;
   let settled = new Promise<void>((resolve) => (release = resolve));
   let line: Promise<unknown> = Promise.resolve();
+  let spare: Promise<string> | undefined;
 
   function readView(result: Params): View {
     const given = result["isError"] ? undefined : answerOf(result);
@@ -82,7 +83,10 @@ export function createProof({ crypto, attach, later, cancel, warn, changed }: En
     const end = (next: View | undefined): void => {
       if (mine !== attempt) return;
       view = next ?? view;
-      if (next) sequence = 0;
+      if (next) {
+        sequence = 0;
+        spare = undefined;
+      }
       release?.();
       release = undefined;
       changed();
@@ -96,10 +100,15 @@ export function createProof({ crypto, attach, later, cancel, warn, changed }: En
   async function next(): Promise<string | undefined> {
     await settled;
     if (!view?.key || !sign) return undefined;
-    const { id, key } = view;
-    const number = String(++sequence);
-    const signature = await sign(await key, new TextEncoder().encode(number));
-    return `${id}.${number}.${toBase64Url(new Uint8Array(signature))}`;
+    const make = async ({ id, key }: View): Promise<string> => {
+      const number = String(++sequence);
+      const signature = await sign((await key)!, new TextEncoder().encode(number));
+      return `${id}.${number}.${toBase64Url(new Uint8Array(signature))}`;
+    };
+    const signed = await (spare ?? make(view));
+    // Made before it is needed: a page that goes has no time for it.
+    spare = make(view);
+    return signed;
   }
 
   return {

@@ -137,6 +137,20 @@ test("a view that is closed says so, also one whose tools have gone before", asy
   expect(asked.map(({ args }) => args)).toEqual([{ closing: true }]);
 });
 
+test("a page that was to go, and stays, asks for calls again", async () => {
+  await oneAtATime();
+  while (!polls().length) await pass(5);
+  const before = asked.splice(0);
+  relay.left();
+  before.forEach(({ fail }) => fail(new Error("aborted")));
+  await pass(0);
+  expect(asked.map(({ args }) => args)).toEqual([{ leaving: true }]);
+  await pass(500);
+  expect(asked).toHaveLength(1);
+  await pass(1000);
+  expect(polls()[1]?.args).toMatchObject({ after: 0, tools: [{ name: "ping" }] });
+});
+
 test("one that never asked for calls does not", async () => {
   registry.remove(registry.get("ping")!);
   relay.start();

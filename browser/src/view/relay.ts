@@ -28,6 +28,8 @@ const RESULT_TRIES = 4;
 const SILENCE = 30000;
 /** Between two lists that the gateway is told; it takes one a second. */
 const LIST_PAUSE = 200;
+/** A page that was to go, and is there after so long, stays. */
+const GOING = 1000;
 
 export interface Relay {
   /** Begins, or goes on. */
@@ -40,6 +42,8 @@ export interface Relay {
   hurry(): void;
   /** The page asks for something itself: no poll that could hold that up begins for a while. */
   giveWay(): void;
+  /** The page goes, as far as it knows. */
+  left(): void;
   close(): void;
 }
 
@@ -65,6 +69,7 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, n
   let after = 0;
   let told = "[]";
   let lively = -Infinity;
+  let resting = 0;
   let wake = (): void => undefined;
   let polling = new AbortController();
   const tools = createToolChannel(registry, { send: deliver, offered, began: () => () => undefined });
@@ -130,6 +135,7 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, n
     lively = now();
     for (let failures = 0; open && (listed() !== "[]" || told !== "[]"); ) {
       try {
+        if (now() < resting) await pause(GOING);
         await round();
         failures = 0;
       } catch (error) {
@@ -151,6 +157,16 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, n
     go();
   }
 
+  function renewed(): void {
+    after = 0;
+    told = "[]";
+    tools.reset();
+    open = started;
+    again();
+  }
+
+  const tell = (what: Params): void => void ask("webmcp_poll", what).catch(() => undefined);
+
   const againLater = coalesced(again, (run) => later(run, LIST_PAUSE));
 
   return {
@@ -161,25 +177,25 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, n
     changed() {
       if (open && listed() !== told) againLater();
     },
-    renewed() {
-      after = 0;
-      told = "[]";
-      tools.reset();
-      open = started;
-      again();
-    },
+    renewed,
     hurry() {
       calm = -1;
       wake();
     },
     // One that is under way goes on: its answer would come all the same, and the calls in it would be lost until the next.
     giveWay: () => void (calm = now() + CALM),
+    left() {
+      if (!open || !known) return;
+      resting = now() + GOING;
+      tell({ leaving: true });
+      renewed();
+    },
     close() {
       // Its tools may be gone: whoever has asked for calls is known.
       if (!open || !known) return;
       started = open = false;
       again();
-      ask("webmcp_poll", { closing: true }).catch(() => undefined);
+      tell({ closing: true });
     },
   };
 }

@@ -3,6 +3,7 @@
 import { coalesced } from "./coalesced";
 import { answer, failure, INVALID_PARAMS, notification, type Id, type Message, type Request } from "./json-rpc";
 import { call, type Definition, type Registry, type Tool } from "./registry";
+import { toolFailure } from "./results";
 
 export interface ToolChannel {
   definitions(): Definition[];
@@ -13,7 +14,11 @@ export interface ToolChannel {
   changed(): void;
   /** Ends all calls; the peer has gone, or starts anew. */
   reset(): void;
+  /** The page goes, as far as it knows: all calls are answered, for nobody will be there to do it. */
+  left(): void;
 }
+
+const LEFT = "The page went to another page, or was loaded again, before the tool answered. It may have run.";
 
 interface Ends {
   send(message: Message): void;
@@ -42,6 +47,13 @@ export function createToolChannel(registry: Registry, { send, offered, began }: 
     send(answer(id, result));
   }
 
+  function cancel(id: unknown, reason?: unknown): boolean {
+    const controller = running.get(id as Id);
+    running.delete(id as Id);
+    controller?.abort(new DOMException(typeof reason === "string" ? reason : "The call was cancelled", "AbortError"));
+    return controller !== undefined;
+  }
+
   return {
     definitions: () => registry.all().filter(offered).map((tool) => tool.definition),
     call({ id, params }) {
@@ -50,15 +62,14 @@ export function createToolChannel(registry: Registry, { send, offered, began }: 
       if (running.has(id)) return send(failure(id, INVALID_PARAMS, `Call ${id} is running`));
       void run(id, tool, params?.["arguments"]);
     },
-    cancel(id, reason) {
-      const controller = running.get(id as Id);
-      running.delete(id as Id);
-      controller?.abort(new DOMException(typeof reason === "string" ? reason : "The call was cancelled", "AbortError"));
-      return controller !== undefined;
-    },
+    cancel,
     changed: coalesced(() => send(notification("notifications/tools/list_changed"))),
-    reset() {
-      for (const id of [...running.keys()]) this.cancel(id);
+    reset: () => [...running.keys()].forEach((id) => cancel(id)),
+    left() {
+      for (const id of [...running.keys()]) {
+        cancel(id);
+        send(answer(id, toolFailure(LEFT)));
+      }
     },
   };
 }
