@@ -251,7 +251,7 @@ def test_without_any_backend_the_remedy_is_named(folder: Path) -> None:
     journal(folder / "day.journal", [request("GET", "/a")])
     result = run("day.journal")
     assert result.exit_code == 2
-    assert "--backend URL" in result.output
+    assert "name it, such as --backend https://api.example.com" in result.output
 
 
 def test_a_broken_policy_is_not_extended(folder: Path) -> None:

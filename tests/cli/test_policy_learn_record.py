@@ -134,3 +134,13 @@ def test_a_record_of_several_apps_needs_a_name(folder: Path) -> None:
     journal(folder / "day.journal", [request("GET", "/a"), request("GET", "/b", app="till")])
     assert run("day.journal", *BACKEND).exit_code == 2
     assert learned("day.journal", *BACKEND, "--app", "till")[0] == ["GET /b"]
+
+
+def test_a_record_does_not_say_where_the_api_is(folder: Path) -> None:
+    """The policy in effect does, and knows it for each of its backends; without one somebody has to."""
+    journal(folder / "day.journal", [request("GET", "/api/cart")])
+    result = run("day.journal")
+    assert result.exit_code == 2
+    assert "day.journal does not say the API's URL: extend with --into a policy that says it" in result.stderr
+    (folder / "p.yaml").write_text('version: 1\nbackends: {shop: {url: "https://shop.example.com"}}\n')
+    assert learned("day.journal", "--into", "p.yaml")[0] == ["GET /api/cart"]

@@ -132,7 +132,7 @@ def _names(policy: Policy) -> str:
 
 
 def _result(source: Path, into: Path | None, policy: Policy | None, backend: str | None, found: Findings) -> Result:
-    text = into.read_text("utf-8") if into is not None and policy is not None else _new(backend, found)
+    text = into.read_text("utf-8") if into is not None and policy is not None else _new(source, backend, found)
     present = policy or parse_policy(text, "the new policy")
     learned, left = undecided(
         present, ordered(_placed(present, backend if policy is not None else None, found.learned))
@@ -150,10 +150,11 @@ def _result(source: Path, into: Path | None, policy: Policy | None, backend: str
     return Result(whole, files, routes, [*left, *found.left_out])
 
 
-def _new(backend: str | None, found: Findings) -> str:
+def _new(source: Path, backend: str | None, found: Findings) -> str:
     url = backend or found.backend
     if url is None:
-        raise Unusable("name the API with --backend URL, such as --backend https://api.example.com")
+        known = "extend with --into a policy that says it, or name it, such as --backend https://api.example.com"
+        raise Unusable(f"{source} does not say the API's URL: {known}")
     return new_policy(url)
 
 
