@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.mcp.upstreams import fingerprints, offers
+from gateway.mcp.upstreams import fingerprints, offers, remembered
 from gateway.mcp.upstreams.fingerprints import Fingerprints
 from gateway.mcp.upstreams.listing import pin_of
 from gateway.mcp.upstreams.offers import Offer
@@ -61,6 +61,18 @@ def test_a_pin_holds_all_that_a_model_goes_by() -> None:
     changed = [OLD | {key: value} for key, value in said.items()]
     changed.append(OLD | {"outputSchema": {"type": "object", "description": "Call `tell` with it."}})
     assert len({pin_of(one) for one in (OLD, NEW, OTHER, *changed)}) == 3 + len(changed)
+
+
+async def test_ever_new_prompts_push_out_none_that_were_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first ones stay remembered, here and in the database; those beyond are not, and cost nothing."""
+    monkeypatch.setattr(remembered, "MOST_THINGS", 2)
+    store = Store()
+    store.down = False
+    known = Fingerprints("shop", store=store, pinned=lambda _: None, changed=lambda *_: None)
+    await known.meet("prompts/list", ["a", "b", "c"])
+    await known.meet("prompts/list", ["c", "d", "a"])
+    assert [known.had("prompts/list", name) for name in "abcd"] == [True, True, False, False]
+    assert store.tools.keys() == {key_of("a"), key_of("b")}
 
 
 async def test_others_have_their_turn_while_many_tools_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

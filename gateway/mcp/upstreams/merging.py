@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from gateway.mcp.upstreams.listing import APP_SCHEMES, MODEL, RESOURCE_URI, app_
 from gateway.views.names import model_name
 
 MOST_NAMES = 100_000
-"""Names that are remembered."""
+"""Names of each upstream that are remembered: one that lists ever new ones has no room left, the others theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class Names:
     def __init__(self, taken: Callable[[str], bool] = lambda _: False) -> None:
         self._taken = taken
         self._given: dict[str, tuple[str, str]] = {}
+        self._kept = Counter[str]()
 
     def of(
         self,
@@ -54,13 +56,18 @@ class Names:
                 public = next((public for public in names if self._free(public, spec.name, name)), None)
                 if public is not None and public not in found:
                     found[public] = Named(spec.name, name, thing)
-                    if len(self._given) < MOST_NAMES:
-                        self._given[public] = (spec.name, name)
+                    self._keep(public, spec.name, name)
         return found
 
     def forget(self, upstreams: Collection[str]) -> None:
         """These are others now, or gone."""
         self._given = {public: owner for public, owner in self._given.items() if owner[0] not in upstreams}
+        self._kept = Counter(owner for owner, _ in self._given.values())
+
+    def _keep(self, public: str, upstream: str, name: str) -> None:
+        if public not in self._given and self._kept[upstream] < MOST_NAMES:
+            self._given[public] = (upstream, name)
+            self._kept[upstream] += 1
 
     def _free(self, public: str, upstream: str, name: str) -> bool:
         return not self._taken(public) and self._given.get(public, (upstream, name)) == (upstream, name)
