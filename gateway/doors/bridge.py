@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import logging
 import secrets
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 
@@ -276,8 +276,10 @@ class _Connection:
         await self._seat(lost.view, following)
 
     async def _seat(self, view: View, token: str) -> None:
-        async def on_ui(message: dict[str, Json], *, own: bool = False) -> None:
-            await self._say_message(mux.Message(view.id, Channel.UI, message), own=own)
+        async def on_ui(
+            message: dict[str, Json], *, own: bool = False, leaving: Callable[[], object] = lambda: None
+        ) -> None:
+            await self._say_message(mux.Message(view.id, Channel.UI, message), own=own, leaving=leaving)
 
         async def on_webmcp(message: dict[str, Json]) -> None:
             await self._say_message(mux.Message(view.id, Channel.WEBMCP, message))
@@ -366,7 +368,9 @@ class _Connection:
             self._door.lost[id] = _Lost(seat.view, seat.token, self._origin, timer)
         self._seats.clear()
 
-    async def _say_message(self, frame: mux.Message, *, own: bool = False) -> None:
+    async def _say_message(
+        self, frame: mux.Message, *, own: bool = False, leaving: Callable[[], object] = lambda: None
+    ) -> None:
         """Send a message; only an answer in the gateway's `own` words names bytes that went beside it."""
         message = frame.message
         if self._ticket is None:
@@ -376,6 +380,7 @@ class _Connection:
             id, named, text = split
             if self._door.bodies.put(id, self._ticket.principal.id, text):
                 frame = mux.Message(frame.view, frame.channel, named)
+        leaving()
         await self._say(frame)
 
     def _aside(self, body: bytes) -> str | None:

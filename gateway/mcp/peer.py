@@ -34,9 +34,14 @@ Id = str | int
 
 
 class Send(Protocol):
-    """Carries a message to a view; `own` says that it is an answer in the gateway's own words."""
+    """Carries a message to a view; `own` says that it is an answer in the gateway's own words.
 
-    async def __call__(self, message: dict[str, Any], /, *, own: bool = False) -> None: ...
+    `leaving` is called when the message leaves: until then it may be cancelled, and none of it is seen.
+    """
+
+    async def __call__(
+        self, message: dict[str, Any], /, *, own: bool = False, leaving: Callable[[], object] = lambda: None
+    ) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -143,7 +148,7 @@ class UiPeer:
     def _notified(self, method: str, params: Json) -> None:
         if method == "notifications/cancelled" and isinstance(params, dict):
             id = params.get("requestId")
-            task = self._calls.get(id) if _is_id(id) else None
+            task = self._calls.pop(id, None) if _is_id(id) else None
             if task is not None:
                 task.cancel()
 
@@ -152,8 +157,8 @@ class UiPeer:
             await self._turn()
         speaker = self._speaker if beside is None else replace(self._speaker, handed=beside.handed)
         outcome, own = await _outcome(method, version_of(params), self._answers.answer(method, params, speaker))
-        del self._calls[id]  # before the answer leaves: from then on the view may use the id again
-        await self._deliver({"jsonrpc": "2.0", "id": id, **outcome}, own=own)
+        # Not later than that: from then on the view may use the id again.
+        await self._deliver({"jsonrpc": "2.0", "id": id, **outcome}, own=own, leaving=lambda: self._calls.pop(id, None))
 
     async def _fail(self, id: Id | None, code: int, message: str) -> None:
         await self._deliver({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}})
@@ -161,9 +166,11 @@ class UiPeer:
     async def _notify(self, method: str, params: Mapping[str, Any]) -> None:
         await self._deliver({"jsonrpc": "2.0", "method": method, "params": dict(params)})
 
-    async def _deliver(self, message: dict[str, Any], *, own: bool = False) -> None:
+    async def _deliver(
+        self, message: dict[str, Any], *, own: bool = False, leaving: Callable[[], object] = lambda: None
+    ) -> None:
         with suppress(ConnectionError):  # the view is gone, and with it who asked
-            await self._send(message, own=own)
+            await self._send(message, own=own, leaving=leaving)
 
 
 async def _outcome(

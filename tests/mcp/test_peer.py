@@ -28,6 +28,9 @@ class Wire:
         self.served = served
         self.received: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.gone = False
+        self.writing: dict[Any, asyncio.Event] = {}
+        self.ready = asyncio.Event()
+        self.ready.set()
         self.peer = UiPeer(OwnAnswers(served.face.catalog), self.caller, self.receive)
 
     def caller(self, reported_model: bool) -> Caller:
@@ -35,7 +38,13 @@ class Wire:
             raise Refusal(Reason.CONNECTION_LOST, "The view is closed.")
         return replace(VIEW, initiator=Initiator.MODEL) if reported_model else VIEW
 
-    async def receive(self, message: dict[str, Any], *, own: bool = False) -> None:
+    async def receive(
+        self, message: dict[str, Any], *, own: bool = False, leaving: Callable[[], object] = lambda: None
+    ) -> None:
+        """As a bridge that takes long to write an answer until `ready` is set."""
+        self.writing.setdefault(message.get("id"), asyncio.Event()).set()
+        await self.ready.wait()
+        leaving()
         await self.received.put(message)
 
     async def ask(self, method: str, params: Any = None, id: Any = 1) -> dict[str, Any]:
@@ -189,6 +198,21 @@ async def test_calls_run_side_by_side_and_end_with_the_peer() -> None:
             assert (await wire.call("http_request", {"url": "/fast"}, 8))["id"] == 8
         assert served.exchange.cancelled.is_set()
         assert wire.received.empty()
+
+
+async def test_an_answer_that_is_written_when_its_call_is_cancelled_is_not_sent(wire: Wire) -> None:
+    """Its id may be that of another call by then, which alone is answered."""
+    wire.ready.clear()
+    written = wire.writing.setdefault(5, asyncio.Event())
+    await wire.peer.receive({"jsonrpc": "2.0", "id": 5, "method": "resources/list"})
+    async with asyncio.timeout(20):
+        await written.wait()
+    await wire.peer.receive(_cancelled(5))
+    await wire.peer.receive({"jsonrpc": "2.0", "id": 5, "method": "prompts/list"})
+    wire.ready.set()
+    async with asyncio.timeout(20):
+        assert await wire.received.get() == {"jsonrpc": "2.0", "id": 5, "result": {"prompts": []}}
+    assert (await wire.ask("ping", id=6))["id"] == 6
 
 
 async def test_one_call_too_many_is_busy(wire: Wire) -> None:
