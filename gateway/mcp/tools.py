@@ -82,7 +82,7 @@ def webmcp_attach() -> types.Tool:
     """The tool by which a view proves that it is the one that was opened."""
     properties = {
         "launch": {"type": "string", "description": "The launch value of the result that opened the view."},
-        "former": {"type": "string", "description": "The view that it was before the launch value came."},
+        "former": {"type": "string", "description": "The view that its page was before, as `_view` proves it."},
         "capabilities": {"type": "object", "description": "What the view and its host can do."},
     }
     output = {

@@ -105,7 +105,8 @@ class Views:
     ) -> Attached:
         """A view says that it runs. Without a launch value it is unproven. Raises `Refusal` (`view-unproven`).
 
-        `former` is the unproven view that its page was until the launch value came: that is closed.
+        `former` is the view that its page was until this launch value came, which is closed: a proof of it, or the id
+        of one that is unproven.
         """
         if launch is None:
             app = self._only_app(app)
@@ -121,9 +122,9 @@ class Views:
                 raise Refusal(Reason.VIEW_UNPROVEN, "This launch value has expired. Open the app again.")
             if waiting.view in self._views:
                 self.close(self._views[waiting.view])
-            unproven = self.find(former or "", principal)
-            if unproven is not None and unproven.app == waiting.app and not unproven.proven:
-                self.close(unproven)
+            was = self._former(principal, waiting.app, former or "")
+            if was is not None:
+                self.close(was)
             view = self._add(View(waiting.view, principal, waiting.app, proven=True))
             if waiting.chosen:
                 view.taint.model_reported(self._clock())
@@ -354,6 +355,14 @@ class Views:
         if not spare:
             raise Refusal(Reason.RATE_LIMITED, f"{self._each} views are open already. Close one of them.")
         self.close(min(spare, key=lambda view: view.used))
+
+    def _former(self, principal: Principal, app: str, former: str) -> View | None:
+        """The view that its own proof names, or, if it is unproven, its id."""
+        id, *_ = proved = split(former) or (former,)
+        view = self.find(id, principal)
+        if view is None or view.app != app:
+            return None
+        return view if not view.proven or (len(proved) == 3 and view.key.accepts(*proved[1:])) else None
 
     def _admit_unproven(self, app: str) -> None:
         if self.apps[app].unproven == "deny":

@@ -241,6 +241,28 @@ async def test_a_launch_value_that_comes_late_makes_no_second_view(page: Page, w
     assert carried.count("webmcp_attach") == 2
 
 
+async def test_another_result_for_the_same_page_makes_no_second_view(page: Page, world: World, script: Path) -> None:
+    """A model opens the app anew, and its host shows that in the page that is there: once, and twice in a moment."""
+    carried: list[str] = []
+    async with shown(page, world, script, carried=carried), model(world) as client:
+        await offered(client)
+        views = await listed_views(client)
+        async with Client(f"{world.url}/mcp/cart", mode="2026-07-28", extensions=stock_host.UI) as host:
+            results = [stock_host.dumped(await host.call_tool("open_cart", {})) for _ in range(3)]
+        for together, attached in ((results[:1], 2), (results[1:], 4)):
+            await page.evaluate("(all) => { all.forEach((one) => window.bridge.sendToolResult(one)); }", together)
+            async with asyncio.timeout(20):
+                while carried.count("webmcp_attach") < attached:
+                    await asyncio.sleep(0.05)
+                while not (now := await listed_views(client)) or now == views:
+                    await asyncio.sleep(0.05)
+            views = now
+        result = await client.call_tool("cart_get_cart", {})
+        listed = (await client.call_tool("list_view_tools", {})).structured_content
+    assert not result.is_error, said(result)
+    assert [view["view"] for view in (listed or {})["views"]] == views
+
+
 async def test_a_poll_that_is_never_answered_is_made_again(page: Page, world: World, script: Path) -> None:
     """Its host lost the answer, and the call in it: the page is told of that once more, and runs it once."""
     carried: list[str] = []

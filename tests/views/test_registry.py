@@ -190,8 +190,7 @@ async def test_a_page_whose_launch_value_comes_late_is_one_view(views: Views) ->
     """The unproven one that it was goes; others stay: of another app or principal, and those that are proven."""
 
     def launched(app: str, former: Attached | None = None) -> Attached:
-        launch = views.open(LOCAL, app).launch.reveal()
-        return views.attach(LOCAL, app, launch, {}, former.view if former else None)
+        return relaunched(views, app, former.view if former else None)
 
     was, other = (views.attach(LOCAL, "cart", None, {}) for _ in range(2))
     eves = views.attach(EVE, "cart", None, {})
@@ -199,6 +198,24 @@ async def test_a_page_whose_launch_value_comes_late_is_one_view(views: Views) ->
     now = [launched("cart", was), launched("cart", eves), launched("cart", proven), launched("notes", other)]
     left = {view.id for principal in (LOCAL, EVE) for view in views.of(principal)}
     assert left == {attached.view for attached in (other, eves, proven, *now)}
+
+
+async def test_a_page_with_another_launch_value_is_one_view(views: Views) -> None:
+    """A proof of the view that it was closes that, once; a wrong one, one of another's and one used before do not."""
+    was = relaunched(views, "cart", None)
+    wrong = [proof(was, 1)[:-1], proof(was, 1) + "x", proof(was, 2).replace(".2.", ".3."), was.view + ".."]
+    others = [relaunched(views, "cart", former) for former in wrong]
+    views.caller(LOCAL, "cart", proof(was, 4))
+    others += [relaunched(views, "cart", proof(was, 4)), relaunched(views, "notes", proof(was, 5))]
+    views.attach(EVE, "cart", views.open(EVE, "cart").launch.reveal(), {}, proof(was, 6))
+    assert views.find(was.view, LOCAL)
+    now = relaunched(views, "cart", proof(was, 7))
+    assert {view.id for view in views.of(LOCAL)} == {attached.view for attached in (*others, now)}
+
+
+def relaunched(views: Views, app: str, former: str | None) -> Attached:
+    """A page of `LOCAL` that brings a launch value, and says what it was."""
+    return views.attach(LOCAL, app, views.open(LOCAL, app).launch.reveal(), {}, former)
 
 
 async def test_where_unproven_views_are_denied_none_gets_in(clock: Clock) -> None:

@@ -69,7 +69,19 @@ test("a launch value that comes late makes a new view, whose numbers begin again
   proof.launched("late");
   expect(await verified(await proof.sign(), "v2", "1")).toBe(true);
   expect(launches).toEqual([undefined, "late"]);
-  expect(formers).toEqual([undefined, "v1"]);
+  expect(await verified(formers[1], "v1", "2")).toBe(true);
+});
+
+test("another launch value waits for the attach of the first, and names that view with proof", async () => {
+  proof.launched("first");
+  proof.start(false);
+  proof.launched("second");
+  expect(await verified(await proof.sign(), "v2", "1")).toBe(true);
+  expect(launches).toEqual(["first", "second"]);
+  expect(await verified(formers[1], "v1", "1")).toBe(true);
+  refuse = true;
+  proof.launched("third");
+  expect(await verified(await proof.sign(), "v2", "3")).toBe(true);
 });
 
 test("in our own host there is neither attach nor signature", async () => {

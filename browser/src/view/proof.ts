@@ -39,7 +39,7 @@ export interface Crypto {
 
 interface Ends {
   crypto: Crypto;
-  /** `former` is the view as which this page was attached before. */
+  /** `former` is the view as which this page was attached before: its proof, or its id. */
   attach<Value>(launch: string | undefined, former: string | undefined, timeout: number, read: (result: Params) => Value): Promise<Value>;
   later(run: () => void, milliseconds: number): number;
   cancel(timer: number | undefined): void;
@@ -59,6 +59,8 @@ export function createProof({ crypto, attach, later, cancel, warn, changed }: En
   let release: (() => void) | undefined;
   let settled = new Promise<void>((resolve) => (release = resolve));
   let line: Promise<unknown> = Promise.resolve();
+  let attaching: Promise<unknown> = line;
+  /** The proof of the next call, made before it is needed: a page that goes has no time for it. */
   let spare: Promise<string> | undefined;
 
   function readView(result: Params): View {
@@ -81,34 +83,39 @@ export function createProof({ crypto, attach, later, cancel, warn, changed }: En
     const value = sign && importKey ? launch : undefined;
     launch = undefined;
     const end = (next: View | undefined): void => {
-      if (mine !== attempt) return;
-      view = next ?? view;
       if (next) {
+        view = next;
         sequence = 0;
-        spare = undefined;
       }
+      spare = make();
+      if (mine !== attempt) return;
       release?.();
       release = undefined;
       changed();
     };
-    attach(value, view?.id, ATTACH_TIMEOUT, readView).then(end, (error: unknown) => {
-      warn(`this view is unproven: ${String(error)}`);
-      end(undefined);
-    });
+    // One after the other: the next one says which view the page was.
+    attaching = attaching
+      .then(async () => attach(value, (await spare) ?? view?.id, ATTACH_TIMEOUT, readView))
+      .then(end, (error: unknown) => {
+        warn(`this view is unproven: ${String(error)}`);
+        end(undefined);
+      });
+  }
+
+  function make(): Promise<string> | undefined {
+    if (!sign || !view?.key) return undefined;
+    const { id, key } = view;
+    const number = String(++sequence);
+    return key
+      .then((key) => sign(key, new TextEncoder().encode(number)))
+      .then((signature) => `${id}.${number}.${toBase64Url(new Uint8Array(signature))}`);
   }
 
   async function next(): Promise<string | undefined> {
     await settled;
-    if (!view?.key || !sign) return undefined;
-    const make = async ({ id, key }: View): Promise<string> => {
-      const number = String(++sequence);
-      const signature = await sign((await key)!, new TextEncoder().encode(number));
-      return `${id}.${number}.${toBase64Url(new Uint8Array(signature))}`;
-    };
-    const signed = await (spare ?? make(view));
-    // Made before it is needed: a page that goes has no time for it.
-    spare = make(view);
-    return signed;
+    const mine = spare;
+    spare = make();
+    return mine;
   }
 
   return {
