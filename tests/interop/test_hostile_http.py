@@ -82,6 +82,7 @@ def listed(mode: str, params: dict[str, Any], number: int) -> dict[str, Any]:
             return {"tools": [tool(f"tool_{number}") for number in range(100_000)]}
         case "lies":
             wrong = [{"name": 7}, {"name": "x", "inputSchema": "none"}, None, [], tool("deep", annotations=7)]
+            wrong.append(tool("icons", icons="x"))
             return {"tools": [*wrong, tool("ok")]}
         case _:
             return {"tools": [tool("ok")]}
@@ -120,6 +121,11 @@ def stream(write: Callable[[Hostile, web.StreamResponse, Any], Awaitable[None]])
 async def plain(_: Hostile, __: web.Request, id: Any) -> web.StreamResponse:
     """As it should be."""
     return answer(id, GOOD)
+
+
+async def nothing(_: Hostile, __: web.Request, id: Any) -> web.StreamResponse:
+    """A result in which nothing stands."""
+    return answer(id, {})
 
 
 async def silent(hostile: Hostile, _: web.Request, id: Any) -> web.StreamResponse:
@@ -235,6 +241,7 @@ WAYS: dict[str, Way] = {
     "error 500": body(b"sorry", "text/plain", 500),
     "redirect": body(b"", "text/plain", 302),
     "empty": body(b""),
+    "no content": nothing,
 }
 
 
@@ -292,6 +299,7 @@ async def said(client: Client, tool: str = "ok") -> str:
         ("error 500", "HTTP status 500"),
         ("redirect", "HTTP status 302"),
         ("empty", "no JSON"),
+        ("no content", "The upstream bad answered tools/call with what is no result of it: content: it is missing."),
         ("never", "did not answer within"),
     ],
 )

@@ -52,9 +52,28 @@ def modern_result(method: str, result: Message) -> Message:
     return {**result, **made}
 
 
+def cacheable(method: str, result: Message) -> Message:
+    """A modern answer of a list, or a resource, that says for how long it may be kept: not at all, where it did not."""
+    if method not in CACHEABLE_METHODS or needs_input(result):
+        return result
+    made = result if isinstance(result.get("resultType"), str) else {**result, "resultType": "complete"}
+    said = type(result.get("ttlMs")) is int and result.get("cacheScope") in ("private", "public")
+    return made if said else {**made, "ttlMs": 0, "cacheScope": "private"}
+
+
+def legacy_tool(tool: Message) -> Message:
+    """A tool for a client of the handshake, to which only objects can be structured."""
+    output = tool.get("outputSchema")
+    if not isinstance(output, dict) or output.get("type") == "object":
+        return tool
+    return {key: value for key, value in tool.items() if key != "outputSchema"}
+
+
 def legacy_result(result: Message) -> Message:
     """A modern answer for a client of the handshake era."""
     plain = {key: value for key, value in result.items() if key not in ("resultType", "ttlMs", "cacheScope")}
+    if not isinstance(plain.get("structuredContent"), dict):
+        plain.pop("structuredContent", None)
     meta = plain.get("_meta")
     if isinstance(meta, dict) and types.SERVER_INFO_META_KEY in meta:
         meta = {key: value for key, value in meta.items() if key != types.SERVER_INFO_META_KEY}

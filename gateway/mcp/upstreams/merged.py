@@ -28,6 +28,7 @@ from gateway.mcp.upstreams.lists import Lists
 from gateway.mcp.upstreams.merging import Named
 from gateway.mcp.upstreams.naming import Naming
 from gateway.mcp.upstreams.proxy import Proxy, as_error, said_trace
+from gateway.mcp.upstreams.shapes import readable
 from gateway.mcp.upstreams.turns import by_turns
 from gateway.traces import arriving
 
@@ -191,7 +192,7 @@ class Merged:
             seen = visibility(tool, frozenset(("model",)))
             if "model" in seen or (client.is_app and "app" in seen):
                 shown.append(described(proxies[named.upstream].upstream.spec, named.thing) | _without_name(tool))
-        return shown
+        return await readable("tools/list", shown, client.version)
 
     def _apps(self, client: UpstreamClient) -> bool:
         """Whether apps of upstreams may stand here."""

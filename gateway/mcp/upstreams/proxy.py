@@ -27,6 +27,7 @@ from gateway.mcp.upstreams.gate import Gate
 from gateway.mcp.upstreams.handshake import Terms
 from gateway.mcp.upstreams.pages import with_runtime
 from gateway.mcp.upstreams.relay import Relay
+from gateway.mcp.upstreams.shapes import readable
 from gateway.mcp.upstreams.upstream import Upstream
 from gateway.mcp.upstreams.whole_lists import whole
 from gateway.traces import arriving
@@ -150,7 +151,8 @@ class Proxy:
         except Refusal as refusal:
             return self._without_account(client, "tools/list", refusal)
         tools = await self.upstream.offer(client.principal).take(result)
-        return {**result, "tools": listing.shown(self.upstream.spec, tools, to_app=client.is_app)}
+        shown = listing.shown(self.upstream.spec, tools, to_app=client.is_app)
+        return await self._readable(client, "tools/list", {**result, "tools": shown})
 
     async def call_tool(self, client: UpstreamClient, params: Message, context: Context | None = None) -> Message:
         """The result of a call; what the gateway refuses is a result, too.
@@ -183,7 +185,7 @@ class Proxy:
         async def page(params: Message) -> tuple[list[Message], object]:
             result = await self.relay.forward(client, method, params)
             things = result.get(key)
-            found = [thing for thing in things if isinstance(thing, dict)] if isinstance(things, list) else []
+            found = await readable(method, things if isinstance(things, list) else [], client.version)
             return found, result.get("nextCursor")
 
         things, size = await whole(page, f"{method} of {self.upstream.spec.name}")
@@ -205,11 +207,20 @@ class Proxy:
     def _list(self, method: str) -> Callable[[UpstreamClient, Message], Awaitable[Message]]:
         async def forward(client: UpstreamClient, params: Message) -> Message:
             try:
-                return await self.relay.forward(client, method, params)
+                result = await self.relay.forward(client, method, params)
             except Refusal as refusal:
                 return self._without_account(client, method, refusal)
+            return await self._readable(client, method, result)
 
         return forward
+
+    async def _readable(self, client: UpstreamClient, method: str, result: Message) -> Message:
+        """One page of a list, as the client can read it."""
+        key = listing.KEYS[method]
+        made = {**result, key: await readable(method, result[key], client.version)}
+        if not isinstance(made.get("nextCursor", ""), str):
+            del made["nextCursor"]
+        return made
 
     def _without_account(self, client: UpstreamClient, method: str, refusal: Refusal) -> Message:
         """A list for who has no account there yet. Raises any other `refusal`."""

@@ -15,7 +15,7 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from gateway.errors import Reason, Refusal
-from gateway.mcp.upstreams import eras
+from gateway.mcp.upstreams import eras, shapes
 from gateway.mcp.upstreams.client import UpstreamClient
 from gateway.mcp.upstreams.conversation import Asker, Message, UpstreamLost
 from gateway.mcp.upstreams.handshake import envelope, headers
@@ -102,7 +102,7 @@ class Relay:
         """The upstream's result, in the client's era. Raises `MCPError` as the upstream said it, and `Refusal`."""
         try:
             with self._upstream.turn(client.principal):
-                return await self._forward(client, method, params)
+                result = await self._forward(client, method, params)
         except UpstreamLost as lost:
             if lost.refusal is not None:
                 raise lost.refusal from lost
@@ -113,6 +113,11 @@ class Relay:
             spec = self._upstream.spec
             detail = f"The upstream {spec.name} did not answer within {spec.timeout:g} seconds."
             raise Refusal(Reason.BACKEND_TIMEOUT, detail) from error
+        extended = bool(client.capabilities.get("extensions"))
+        if (wrong := shapes.fault(method, result, client.version, extended=extended)) is not None:
+            detail = f"The upstream {self._upstream.spec.name} answered {method} with what is no result of it: {wrong}."
+            raise Refusal(Reason.BACKEND_PROTOCOL, detail)
+        return result
 
     async def _forward(self, client: UpstreamClient, method: str, params: Mapping[str, Any]) -> Message:
         state = params.get("requestState")
@@ -131,7 +136,7 @@ class Relay:
         params = _said(client, params)
         if session.terms.modern:
             if client.modern:
-                return await self._modern(session, client, client, method, params)
+                return eras.cacheable(method, await self._modern(session, client, client, method, params))
             return eras.legacy_result(await self._asking(session, client, method, params))
         if not client.modern:
             return await self._legacy(session, client, method, params)

@@ -1,0 +1,115 @@
+"""What a result of an upstream must be for a client's SDK to read it; what else stands in it is nobody's concern."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any, Final, cast, get_args
+
+import mcp_types as types
+from mcp_types.methods import SERVER_RESULTS
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from gateway.mcp.upstreams.conversation import Message
+from gateway.mcp.upstreams.eras import INPUT_REQUIRED, legacy_tool, needs_input
+from gateway.mcp.upstreams.listing import KEYS
+from gateway.mcp.upstreams.turns import by_turns
+
+log = logging.getLogger(__name__)
+
+_BLOCKS: Final[Mapping[object, type[BaseModel]]] = {
+    "text": types.TextContent,
+    "image": types.ImageContent,
+    "audio": types.AudioContent,
+    "resource_link": types.ResourceLink,
+    "resource": types.EmbeddedResource,
+}
+
+Check = Callable[[object], str | None]
+"""What is wrong with a thing, None where a client can read it."""
+
+
+def fault(method: str, result: Message, version: str, *, extended: bool) -> str | None:
+    """What is wrong with the answer to a request of a client of this version, None where it can be read.
+
+    A type of result that is not the protocol's is for a client that knows extensions (`extended`).
+    """
+    kind = result.get("resultType", "complete")
+    if kind not in ("complete", INPUT_REQUIRED):
+        return None if extended and isinstance(kind, str) else f"resultType: {str(kind)[:80]!r} is not known"
+    if needs_input(result):
+        return _checked(types.InputRequiredResult, result)
+    if method == "tools/call":
+        return _of_call(result, structured=version not in MODERN_PROTOCOL_VERSIONS)
+    if method in KEYS:
+        return None if isinstance(result.get(KEYS[method]), list) else f"{KEYS[method]}: no list"
+    model = SERVER_RESULTS.get((method, version))
+    arms = get_args(model)  # the other one is what `needs_input`
+    return _checked(arms[0] if arms else model, result) if model is not None else None
+
+
+def thing(method: str, version: str) -> Check:
+    """The check of the things that `method` lists to a client of this version."""
+    model = _thing(method, version)
+    return lambda one: _checked(model, one)
+
+
+async def readable(method: str, things: Iterable[object], version: str) -> list[Message]:
+    """The things of a list that a client of this version can read: one that it cannot would spoil all others."""
+    check, found = thing(method, version), list[Message]()
+    older = method == "tools/list" and version not in MODERN_PROTOCOL_VERSIONS
+    async for one in by_turns(things):
+        made = legacy_tool(one) if older and isinstance(one, dict) else one
+        if (wrong := check(made)) is None:
+            found.append(cast(Message, made))
+        else:
+            log.info("%s: left out what is not as the protocol has it: %s", method, wrong)
+    return found
+
+
+def _of_call(result: Message, *, structured: bool) -> str | None:
+    content = result.get("content")
+    if not isinstance(content, list):
+        return "content: no list" if "content" in result else "content: it is missing"
+    for number, block in enumerate(content):
+        kind = block.get("type") if isinstance(block, dict) else None
+        model = _BLOCKS.get(kind) if isinstance(kind, str) else None
+        wrong = _checked(model, block) if model is not None else f"type: {str(kind)[:80]!r} is not known"
+        if wrong is not None:
+            return f"content[{number}].{wrong}"
+    if not isinstance(result.get("isError", False), bool):
+        return "isError: neither true nor false"
+    if structured and not isinstance(result.get("structuredContent"), dict | None):
+        return "structuredContent: no object"
+    return None if isinstance(result.get("_meta"), dict | None) else "_meta: no object"
+
+
+def _checked(model: Any, value: object) -> str | None:
+    """Where the first thing is that `model` does not take, and what it says of that."""
+    try:
+        _adapter(model).validate_python(value, by_name=False)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        return f"{_place(first['loc'])}: {first['msg'][:120]}"
+    return None
+
+
+def _place(path: tuple[int | str, ...]) -> str:
+    """A place in a result, without the models that were tried there."""
+    steps = (step for step in path if isinstance(step, int) or not step[:1].isupper())
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".")[:200]
+
+
+@lru_cache
+def _adapter(model: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(model)
+
+
+@lru_cache
+def _thing(method: str, version: str) -> Any:
+    """The model of a thing of the list."""
+    fields = cast(type[BaseModel], SERVER_RESULTS[method, version]).model_fields  # no list is a union of several
+    [listed] = [one for name, one in fields.items() if KEYS[method] in (name, one.alias)]
+    return get_args(listed.annotation)[0]
