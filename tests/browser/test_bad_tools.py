@@ -27,6 +27,8 @@ PAGE = """<!doctype html><title>Bad tools</title><p id="page">page</p><script>
     leaves() { location.href = "about:blank"; return new Promise(() => 0); },
     goes() { location.href = "/elsewhere"; return new Promise(() => 0); },
     goes_later() { setTimeout(() => (location.href = "/elsewhere"), 50); return "gone"; },
+    large: () => "x".repeat(17 * 1024 * 1024),
+    bulky: () => ({ many: Array(200_000).fill(1) }),
     well: () => "well",
   };
   for (const [name, execute] of Object.entries(tools)) {
@@ -36,7 +38,8 @@ PAGE = """<!doctype html><title>Bad tools</title><p id="page">page</p><script>
 </script>"""
 POLICY = """version: 1
 backends: {shop: {url: "http://127.0.0.1:9401", network: [127.0.0.0/8]}}
-tools: {throws: {}, removes: {}, hangs: {}, reloads: {}, leaves: {}, goes: {}, goes_later: {}, well: {}}
+tools: {throws: {}, removes: {}, hangs: {}, reloads: {}, leaves: {}, goes: {}, goes_later: {}, well: {},
+        large: {}, bulky: {}}
 """
 
 
@@ -96,6 +99,24 @@ async def test_each_call_has_a_clear_answer(
             views = [view async for view in offering(client)]
             result = await client.call_tool("call_view_tool", {"view": views[-1], "tool": "well"})
             assert said(result) == (False, "well")
+
+
+@pytest.mark.parametrize("way", ["bridge", "relay"])
+async def test_an_answer_that_is_too_large_is_told_as_such(page: Page, world: World, script: Path, way: str) -> None:
+    """In bytes, or in parts: the model reads that the tool ran, and what is the most; the next call works."""
+    async with AsyncExitStack() as stack:
+        if way == "bridge":
+            await test_main_job.shown(page, world, "#page")
+        else:
+            await stack.enter_async_context(stock_host.shown(page, world, script, landmark="#page"))
+        client = await stack.enter_async_context(Client(f"{world.url}/mcp/cart", mode="2026-07-28"))
+        await tool(client, "cart_well")
+        for name, size, most in (("large", "17825", "16777216"), ("bulky", "800082", "100000 commas")):
+            failed, words = said(await client.call_tool(f"cart_{name}", {}))
+            assert failed
+            assert "The tool has run, but its answer" in words
+            assert (size if way == "relay" else most) in words
+        assert said(await client.call_tool("cart_well", {})) == (False, "well")
 
 
 async def offering(client: Client) -> AsyncIterator[str]:

@@ -214,8 +214,8 @@ export class BridgeView {
       if (signal.aborted) return;
       if (this.wire.connection !== connection) return this.failLarge("ui", message, "connection-lost");
       this.wire.send(this.frame("ui", { ...message, params: { ...(message["params"] as JsonObject), $bytes } }));
-    } catch {
-      this.failLarge("ui", message, "the body could not be handed over");
+    } catch (error) {
+      this.failLarge("ui", message, notHandedOver(error));
     }
   }
 
@@ -226,8 +226,8 @@ export class BridgeView {
     const { message, text } = splitBody(whole, body);
     try {
       await this.wire[channel === "ui" ? "uiHttp" : "http"].putBody(body, text, signal);
-    } catch {
-      this.failLarge(channel, whole, "the body could not be handed over");
+    } catch (error) {
+      this.failLarge(channel, whole, notHandedOver(error));
       return;
     }
     if (signal?.aborted) return;
@@ -235,13 +235,13 @@ export class BridgeView {
     else this.failLarge(channel, whole, "connection-lost");
   }
 
-  /** A large call fails here; a large answer fails at its caller. */
+  /** A large call fails here; in the place of a large answer its caller is told what became of it. */
   private failLarge(channel: Channel, message: JsonObject, text: string): void {
     const id = idOf(message);
     if (id === null) return;
-    const error = failure(id, CONNECTION_LOST, text);
-    if ("method" in message) this.settle(id, error);
-    else this.wire.send(this.frame(channel, error));
+    if ("method" in message) return this.settle(id, failure(id, CONNECTION_LOST, text));
+    const content = [{ type: "text", text: `The tool has run, but its answer was not taken: ${text}` }];
+    this.wire.send(this.frame(channel, { jsonrpc: "2.0", id, result: { isError: true, content } }));
   }
 
   private async filled(named: JsonObject, bytes: string): Promise<JsonObject> {
@@ -269,6 +269,10 @@ export class BridgeView {
   private frame(channel: Channel, message: JsonObject): Frame {
     return { type: "message", view: this.id, channel, message };
   }
+}
+
+function notHandedOver(error: unknown): string {
+  return `the body was not handed over: ${error instanceof Error ? error.message : String(error)}`;
 }
 
 function withProgressToken(params: JsonObject, token: string): JsonObject {

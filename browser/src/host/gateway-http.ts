@@ -1,8 +1,11 @@
 /** The bridge's HTTP calls: a ticket before it opens, and bodies too large for a frame, as JSON or as bytes. */
+import { byteLength } from "../mux";
 import { createGate } from "../view/gate";
 
 /** Bodies that pages send at a time: browsers have six connections for all, and what a model waits for needs one too. */
 const UPLOADS = 2;
+/** Bytes of the largest body that is JSON. */
+const LARGEST = 16 * 1024 * 1024;
 
 export interface GatewayHttp {
   /** A ticket for one connection that may open views of `apps`. */
@@ -23,7 +26,7 @@ export function gatewayHttp(base: URL, csrf: string): GatewayHttp {
   async function call(path: string, init: RequestInit): Promise<Response> {
     const all = { ...headers, ...init.headers };
     const response = await fetch(new URL(path, base), { ...init, headers: all, cache: "no-store", redirect: "error" });
-    if (!response.ok) throw new Error(`${path}: the gateway answered ${response.status}`);
+    if (!response.ok) throw new Error(`the gateway answered ${response.status}: ${await detailOf(response)}`);
     return response;
   }
   return {
@@ -33,6 +36,9 @@ export function gatewayHttp(base: URL, csrf: string): GatewayHttp {
       return ticket;
     },
     async putBody(id, text, signal) {
+      const size = byteLength(text);
+      // The gateway would end the connection before it has read that much, and its words would be lost.
+      if (size > LARGEST) throw new Error(`it is too large: it has ${size} bytes, and ${LARGEST} are the most`);
       await call(`bridge/bodies/${id}`, { method: "PUT", body: text, ...(signal && { signal }) });
     },
     async takeBody(id) {
@@ -46,6 +52,11 @@ export function gatewayHttp(base: URL, csrf: string): GatewayHttp {
       return (await call(`bridge/bodies/${id}`, { method: "GET" })).arrayBuffer();
     },
   };
+}
+
+async function detailOf(response: Response): Promise<string> {
+  const problem: unknown = await response.json().catch(() => null);
+  return String((problem as { detail?: unknown } | null)?.detail ?? response.statusText);
 }
 
 /** `http` for what pages themselves send. */

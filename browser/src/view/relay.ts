@@ -83,10 +83,13 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, n
 
   function deliver({ id, result, error }: Message): void {
     if (id === undefined) return;
-    const args = { call: id, result: result ?? toolFailure(error?.message) };
-    const send = (left: number): Promise<unknown> =>
-      ask("webmcp_result", args).catch(() => left && pauseApart(PAUSE).then(() => send(left - 1)));
-    void send(RESULT_TRIES);
+    const send = (given: Params, left: number): Promise<unknown> =>
+      ask("webmcp_result", { call: id, result: given }).catch((why: unknown) => {
+        // At last without what may be too large for the host, or for the gateway.
+        const next = left > 1 ? given : toolFailure(`The tool has run, but its answer of ${JSON.stringify(given).length} characters was not taken: ${why}`);
+        return left && pauseApart(PAUSE).then(() => send(next, left - 1));
+      });
+    void send(result ?? toolFailure(error?.message), RESULT_TRIES);
   }
   const pauseApart = (milliseconds: number): Promise<void> => new Promise((resolve) => later(resolve, milliseconds));
 
