@@ -121,6 +121,9 @@ def _expects_expression(previous: Token | None, after_head: bool) -> bool:
 _BLOCKED = {
     re.compile(r"\bnew\s+(?:Shared)?Worker\s*\("): "starts a worker, which hosts block",
     re.compile(r"\bWebAssembly\s*\.\s*(?:compile|instantiate|Module)"): "compiles WebAssembly, which hosts block",
+    re.compile(r"""\blocation\s*(?:(?:\.\s*href\s*)?=|\.\s*(?:assign|replace)\s*\()\s*["'`]#"""): (
+        "goes to a fragment by an address, which leads out of a view: set location.hash"
+    ),
 }
 """What hosts let no page do, by how it is written."""
 _NAMED_FILE = re.compile(r"""["'`](?!data:|blob:)[^$]*\Z""")

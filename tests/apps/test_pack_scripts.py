@@ -119,6 +119,17 @@ def test_webassembly_is_noted_with_its_place(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("code", ["location.href = '#/a'", 'window.location="#"', "location\n.replace( `#${at}`)"])
+def test_a_fragment_by_an_address_is_noted(tmp_path: Path, code: str) -> None:
+    """In a view it is read against the host's address, and nothing can keep the page from going there."""
+    fine = "location.hash = '#/a'; if (location.href == '#') fine(location.href = url, '#');"
+    resource = packed(tmp_path, index__html=f"<script>{fine}\n{code}</script>")
+    place = f"index.html:2:{code.index('location') + 1}"
+    assert [note.removeprefix(f"{tmp_path}/") for note in resource.notes[1:]] == [
+        f"{place}: goes to a fragment by an address, which leads out of a view: set location.hash"
+    ]
+
+
 def test_workers_are_noted_with_their_places(tmp_path: Path) -> None:
     """The first of each script: the page may go on without, so that it is no error."""
     page = "<script>\n  f(new  Worker(url)); new Worker(u)</script><script type=module src=m.js></script>"
