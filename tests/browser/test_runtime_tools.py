@@ -96,8 +96,9 @@ async def test_our_host_calls_tools_in_the_envelope(host: Host, tmp_path: Path) 
         "structuredContent": {"name": "add", "status": 204},
     }
     assert await frame.evaluate("runs") == [["add", {"n": 2}]]
-    sent = {"url": "/api/add", "method": "POST", "headers": {}, "stream": True, "_bytes": True}
-    assert await host.run("() => host.calls('http_request')") == [sent]
+    [sent] = await host.run("() => host.calls('http_request')")
+    del sent["headers"]
+    assert sent == {"url": "/api/add", "method": "POST", "stream": True, "_bytes": True}
     await frame.evaluate("() => document.modelContext.registerTool({name: 'new', description: 'd', execute() {}})")
     await host.until("host.log.some((m) => m.payload?.method === 'notifications/tools/list_changed')")
 

@@ -52,7 +52,10 @@ const BULK = 256 * 1024;
 /** Reads the body of `request` once. `url` is as the gateway takes it; `bulk` says whether the host takes a `Blob`. */
 export async function readArguments(request: Request, url: string, bulk: () => Promise<boolean>): Promise<Params> {
   const { method, redirect, cache, credentials, body } = request;
-  const args: Params = { url, method, headers: Object.fromEntries(request.headers) };
+  const languages = navigator.languages.map((one, at) => (at ? `${one};q=${Math.max(1, 10 - at) / 10}` : one));
+  // Browsers add these two (Fetch, 4.1).
+  const headers = { accept: "*/*", "accept-language": `${languages}`, ...Object.fromEntries(request.headers) };
+  const args: Params = { url, method, headers };
   if (body) {
     const blob = await request.blob();
     const whole = blob.size > BULK && (await bulk());

@@ -78,11 +78,15 @@ test("streams are read, and a read body is used", async () => {
   await expect(fetch(request)).rejects.toBeInstanceOf(TypeError);
 });
 
-test("method, headers and modes are as the page gave them", async () => {
+test("method, headers and modes are as the page gave them, beside what browsers add", async () => {
+  vi.stubGlobal("navigator", { languages: ["de-AT", "de", "en"] });
+  const added = { accept: "*/*", "accept-language": "de-AT,de;q=0.9,en;q=0.8" };
   const args = await sent({ method: "patch", headers: { "X-A": "1" }, body: "", redirect: "manual", cache: "no-store", credentials: "omit" });
   expect(args).toMatchObject({ url: "/api/x", method: "patch", headers: { "x-a": "1" }, redirect: "manual", cache: "no-store", credentials: "omit" });
-  expect(await sent({ method: "post" })).toEqual({ url: "/api/x", method: "POST", headers: {}, stream: true, _bytes: true });
+  expect(await sent({ method: "post" })).toEqual({ url: "/api/x", method: "POST", headers: added, stream: true, _bytes: true });
   expect(await sent({ headers: { a: "2" } }, new Rebased("/y", { headers: { a: "1" } }) as unknown as string)).toMatchObject({ url: "/y", headers: { a: "2" } });
+  expect(await sent({ headers: { Accept: "a/b", "Accept-Language": "fr" } })).toMatchObject({ headers: { accept: "a/b", "accept-language": "fr" } });
+  vi.unstubAllGlobals();
 });
 
 test("argument errors are rejections", async () => {

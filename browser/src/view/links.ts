@@ -1,5 +1,6 @@
 /** Where the page leads: to other places through the host, to files by downloads of the host; it never leaves itself. */
 
+import { attempt } from "./attempt";
 import { dataUrlOf } from "./base64";
 import { insteadOfDefault, type Later } from "./default";
 import type { Params } from "./json-rpc";
@@ -62,10 +63,11 @@ export function watchLinks({ fetch, resolve, open, save, failed, later }: Ends):
   }
 
   function go(link: HTMLAnchorElement): void {
-    const href = link.getAttribute("href")?.trim() ?? "";
-    if (href[0] !== "#") void follow(link);
-    else if (location.hash !== href) location.hash = href;
-    else document.getElementById(href.slice(1))?.scrollIntoView();
+    const href = link.getAttribute("href") ?? "";
+    const hash = /#.*/s.exec(href)?.[0];
+    if (!hash || !attempt(() => resolve(href) === resolve(hash))) void follow(link);
+    else if (location.hash !== hash) location.hash = hash;
+    else document.getElementById(hash.slice(1))?.scrollIntoView();
   }
 
   addEventListener("click", (event) => {

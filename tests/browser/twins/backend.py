@@ -101,16 +101,15 @@ class Backend:
             body = ""
         else:
             body = base64.b64encode(await request.read()).decode()
-        said = {
-            name.lower(): value for name, value in request.headers.items() if name.lower() in ("x-a", "x-b", "x-one")
-        }
+        told = ("x-a", "x-b", "x-one", "x-requested-with", "accept", "accept-language")
+        said = {name.lower(): value for name, value in request.headers.items() if name.lower() in told}
         return web.json_response(
             {
                 "method": request.method,
                 "path": request.path,
                 "query": request.query_string,
                 "type": request.headers.get("content-type", "") if kind != "multipart/form-data" else kind,
-                "headers": said,
+                "headers": dict(sorted(said.items())),
                 "fields": fields,
                 "body": body,
             }

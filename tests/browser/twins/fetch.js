@@ -202,6 +202,10 @@ twin("fetch: what a page makes of its location", async (see) => {
   const picture = new Image();
   picture.src = `${origin}/api/pixel.png?location`;
   see(await loaded(picture), picture.naturalWidth);
+  const hosts = [href, "/api", `${origin}/api`, "api#x"].map((url) => Object.assign(document.createElement("a"), { href: url })).map(({ protocol, host }) => protocol + host);
+  see(new Set(hosts).size, new Set([...hosts, Object.assign(document.createElement("a"), { href: "http://other.example/" }).host]).size);
+  // As htmx 2 does.
+  see(new URL("/api", protocol === "about:" ? window.origin : href).origin === (protocol === "about:" ? window.origin : origin));
   const own = new URL(origin + pathname + search);
   see(own.protocol !== "null:", own instanceof URL, own.constructor === URL, new URL("/api/echo", new URL("/api/json", href)).pathname);
   for (const broken of [["/api"], ["nope"], ["x", "nope"], ["http://a b", href], ["nullable"]]) see(await failure(() => new URL(...broken)));

@@ -8,6 +8,8 @@ async function formed(html) {
 async function arrived() {
   for (;;) {
     const sunk = await (await fetch("/api/sunk")).json();
+    // Natively it is asked for something to show.
+    delete sunk.headers?.accept;
     if (sunk.method) return sunk;
     await new Promise((go) => setTimeout(go, 20));
   }

@@ -55,3 +55,15 @@ twin("storage: history and the fragment", async (see) => {
   see(history.state.a instanceof Date, history.state.b.get(1), location.hash, history.length > 1, history.scrollRestoration);
   for (const type of ["hashchange", "popstate"]) removeEventListener(type, hear);
 });
+
+twin("storage: links within the page", async (see) => {
+  history.replaceState(null, "", "#");
+  const stage = document.getElementById("stage");
+  for (const href of ["#one", `${location.href.replace(/#.*/, "")}#two`]) {
+    const link = stage.appendChild(document.createElement("a"));
+    link.href = href;
+    const changed = once(window, "hashchange");
+    link.click();
+    see((await changed).type, location.hash, link.hash);
+  }
+});

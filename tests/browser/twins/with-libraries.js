@@ -19,7 +19,7 @@ twin("axios", async (see) => {
 
 twin("jQuery", async (see) => {
   const { jQuery } = libraries;
-  see(await jQuery.getJSON("/api/json"), await jQuery.post("/api/echo", { a: 1 }));
+  see(await jQuery.getJSON("/api/json"), await jQuery.post("/api/echo", { a: 1 }), await jQuery.ajax(`${location.origin}/api/echo`));
   see(await jQuery.ajax("/api/status/500").then(() => 0, ({ status, statusText }) => [status, statusText]));
   see(await jQuery.ajax("/api/slow", { timeout: 50 }).then(() => 0, (_, text) => text));
 });
