@@ -59,8 +59,8 @@ function createSaver(save: (args: Params) => Promise<boolean>, later: (milliseco
   };
 }
 
-export function createKeptStorage({ items, quota }: Kept, save: (args: Params) => Promise<boolean>, later: (milliseconds: number) => Promise<unknown>): Storage {
-  const inner = createStorage();
+export function createKeptStorage({ items: kept, quota }: Kept, save: (args: Params) => Promise<boolean>, later: (milliseconds: number) => Promise<unknown>): Storage {
+  const items = new Map<string, string>();
   const saver = createSaver(save, later);
   const sizes = new Map<string, number>();
 
@@ -69,31 +69,27 @@ export function createKeptStorage({ items, quota }: Kept, save: (args: Params) =
     let whole = size;
     for (const [name, held] of sizes) if (name !== key) whole += held;
     if (whole > quota) throw new DOMException(`Setting '${key}' exceeds the quota.`, "QuotaExceededError");
-    inner.setItem(key, value);
+    items.set(key, value);
     sizes.set(key, size);
   }
-  for (const [key, value] of Object.entries(items)) put(unwrapped(key), unwrapped(String(value)));
+  for (const [key, value] of Object.entries(kept)) put(unwrapped(key), unwrapped(String(value)));
 
-  const methods: { [name: string | symbol]: unknown } = Object.assign(Object.create(null), {
-    setItem(key: unknown, value: unknown) {
-      if (inner.getItem(`${key}`) === `${value}`) return;
-      put(`${key}`, `${value}`);
-      saver.change(`${key}`, `${value}`);
+  return createStorage({
+    items,
+    setItem(key, value) {
+      if (items.get(key) === value) return;
+      put(key, value);
+      saver.change(key, value);
     },
-    removeItem(key: unknown) {
-      if (!sizes.delete(`${key}`)) return;
-      inner.removeItem(`${key}`);
-      saver.change(`${key}`, null);
+    removeItem(key) {
+      if (!items.delete(key)) return;
+      sizes.delete(key);
+      saver.change(key, null);
     },
     clear() {
-      inner.clear();
+      items.clear();
       sizes.clear();
       saver.clear();
     },
-  });
-  return new Proxy(inner, {
-    get: (_, key) => methods[key] ?? Reflect.get(inner, key),
-    set: (_, key, value) => ((methods["setItem"] as (key: unknown, value: unknown) => void)(key, value), true),
-    deleteProperty: (_, key) => ((methods["removeItem"] as (key: unknown) => void)(key), true),
   });
 }

@@ -11,33 +11,64 @@ function refused(get: () => unknown): boolean {
   }
 }
 
-/** A `Storage` of the page's life. */
-export function createStorage(): Storage {
+/** What a `Storage` of ours holds, and what changes it. */
+export interface Area {
+  items: ReadonlyMap<string, string>;
+  setItem(key: string, value: string): void;
+  removeItem(key: string): void;
+  clear(): void;
+}
+
+/** Of the page's life. */
+function createArea(): Area {
   const items = new Map<string, string>();
-  const storage = Object.create(Storage.prototype) as Storage;
-  function setItem(key: unknown, value: unknown): void {
-    let size = `${key}${value}`.length;
-    for (const [name, held] of items) if (name !== `${key}`) size += name.length + held.length;
-    if (size > QUOTA) throw new DOMException(`Setting '${key}' exceeds the quota.`, "QuotaExceededError");
-    items.set(`${key}`, `${value}`);
-  }
-  const methods: { [name: string | symbol]: unknown } = Object.assign(Object.create(null), {
-    getItem: (key: string) => items.get(`${key}`) ?? null,
-    setItem,
-    removeItem: (key: string) => void items.delete(`${key}`),
+  return {
+    items,
+    setItem(key, value) {
+      let size = (key + value).length;
+      for (const [name, held] of items) if (name !== key) size += name.length + held.length;
+      if (size > QUOTA) throw new DOMException(`Setting '${key}' exceeds the quota.`, "QuotaExceededError");
+      items.set(key, value);
+    },
+    removeItem: (key) => void items.delete(key),
     clear: () => items.clear(),
-    key: (index: number) => [...items.keys()][index] ?? null,
-    [Symbol.toStringTag]: "Storage",
-  });
+  };
+}
+
+/** Its methods are those of `Storage.prototype`, which know it from now on: pages wrap them, and add others. */
+export function createStorage({ items, ...changes }: Area = createArea()): Storage {
+  const target = Object.create(Storage.prototype) as Storage;
   const held = (key: string | symbol) => items.get(key as string);
-  return new Proxy(storage, {
-    get: (_, key) => (key === "length" ? items.size : (methods[key] ?? held(key) ?? (key in Object.prototype ? Reflect.get(storage, key) : undefined))),
-    set: (_, key, value) => (setItem(key, value), true),
-    has: (_, key) => held(key) !== undefined || key in storage,
-    deleteProperty: (_, key) => (items.delete(key as string), true),
+  const storage = new Proxy(target, {
+    get: (_, key) => (key in target ? Reflect.get(target, key, storage) : held(key)),
+    set: (_, key, value) => (changes.setItem(String(key), String(value)), true),
+    has: (_, key) => held(key) !== undefined || key in target,
+    deleteProperty: (_, key) => (changes.removeItem(String(key)), true),
     ownKeys: () => [...items.keys()],
     getOwnPropertyDescriptor: (_, key) => (held(key) === undefined ? undefined : { value: held(key), writable: true, enumerable: true, configurable: true }),
   });
+  const methods: { [name: string]: (...given: [string, string]) => unknown } = {
+    getItem: (key) => items.get(key) ?? null,
+    key: (index) => [...items.keys()][Number(index)] ?? null,
+    ...changes,
+  };
+  const prototype = Storage.prototype as Storage & { [name: string]: (...given: unknown[]) => unknown };
+  for (const [name, method] of Object.entries(methods)) {
+    const native = prototype[name]!;
+    prototype[name] = function (this: Storage, ...given: unknown[]) {
+      if (this !== storage) return native.apply(this, given);
+      if (given.length < method.length) throw new TypeError(`${name} needs ${method.length} arguments`);
+      return method(...(given.map(String) as [string, string]));
+    };
+  }
+  const length = Object.getOwnPropertyDescriptor(prototype, "length")!;
+  Object.defineProperty(prototype, "length", {
+    ...length,
+    get(this: Storage) {
+      return this === storage ? items.size : length.get!.call(this);
+    },
+  });
+  return storage;
 }
 
 /** `document.cookie` of the page's own making: it never leaves the page, as the gateway keeps those of the backend. */
@@ -65,6 +96,8 @@ export function installShims(): void {
     if (refused(() => Reflect.get(owner, name))) Object.defineProperty(owner, name, { configurable: true, ...what });
   };
   for (const name of ["localStorage", "sessionStorage"]) put(window, name, { value: createStorage() });
+  // Pages that find no `cookieStore` ask there.
+  if (refused(() => document.cookie)) Reflect.deleteProperty(window, "cookieStore");
   put(document, "cookie", createCookies(Date.now));
   // Pages ask whether they are there, as where the context is not secure.
   for (const [owner, name, holder] of [[window, "caches", window], [navigator, "serviceWorker", Navigator.prototype]] as const) {

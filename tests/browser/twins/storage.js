@@ -11,6 +11,14 @@ for (const name of ["localStorage", "sessionStorage"]) {
     storage.removeItem("a");
     see(storage.length, storage.hasOwnProperty("c d"), typeof storage.getItem);
     see(await failure(() => storage.setItem("big", "x".repeat(6 * 1024 * 1024))), storage.getItem("big"));
+    see(await failure(() => storage.setItem("alone")), await failure(() => storage.getItem()), storage.key("0"));
+    Storage.prototype.setObject = function (key, value) { this.setItem(key, JSON.stringify(value)); };
+    const { setItem } = Storage.prototype;
+    Storage.prototype.setItem = function (...given) { see("wrapped", given); return setItem.apply(this, given); };
+    storage.setObject("object", { a: 1 });
+    Object.assign(Storage.prototype, { setItem });
+    delete Storage.prototype.setObject;
+    see(Storage.prototype.getItem.call(storage, "object"), Object.keys(storage).sort(), await failure(() => setItem.call({}, "a", "b")));
     storage.clear();
     see(storage.length);
   };
@@ -20,6 +28,8 @@ twin("storage: localStorage", twins["storage: localStorage"]);
 twin("storage: sessionStorage", twins["storage: sessionStorage"]);
 
 twin("storage: cookies", async (see) => {
+  if (window.cookieStore) see((await cookieStore.getAll()).map(({ name }) => name).filter((name) => name === "none"));
+  else see([]);
   document.cookie = "one=1";
   document.cookie = "two = 2; path=/; SameSite=Lax";
   document.cookie = "one=uno";
