@@ -39,3 +39,37 @@ async def test_a_frame_of_another_site_shows_where_the_policy_names_it(page: Pag
             await expect(app.locator("body")).to_have_attribute("data-loaded", "yes" if named else "no")
             if named:
                 await expect(app.frame_locator("iframe").locator("p")).to_have_text("the map")
+
+
+async def test_a_page_does_not_go_where_its_frames_may(page: Page, tmp_path: Path) -> None:
+    """The site is asked for nothing, the person reads why the view is closed; one that loads again has its frames."""
+    asked: list[str] = []
+
+    async def maps(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        return web.Response(text="<p>the map", content_type="text/html")
+
+    other = web.Application()
+    other.router.add_get("/{name}", maps)
+    async with served(other) as port:
+        site = f"http://localhost:{port}"
+        folder = tmp_path / "app"
+        folder.mkdir()
+        (folder / "index.html").write_text(
+            f"<!doctype html><html><body><iframe src='{site}/map'></iframe>"
+            "<button id=again onclick='location.reload()'>Again</button>"
+            f"<button id=away onclick='location.href = `{site}/away`'>Away</button></body></html>",
+            "utf-8",
+        )
+        async with running(tmp_path, source=folder, policy=f"version: 1\nframes: [{site}]\n") as world:
+            await page.goto(world.console)
+            app = app_of(page)
+            await expect(app.frame_locator("iframe").locator("p")).to_have_text("the map")
+            await app.locator("body").evaluate("(body) => { body.dataset.before = 'yes'; }")
+            await app.locator("#again").click()
+            await expect(app.locator("body:not([data-before])")).to_be_visible()
+            await expect(app.frame_locator("iframe").locator("p")).to_have_text("the map")
+            await app.locator("#away").click()
+            cover = page.get_by_role("alert").filter(has_text="The view is closed")
+            await expect(cover).to_contain_text("went to another page")
+    assert set(asked) == {"/map"}

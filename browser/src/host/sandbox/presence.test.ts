@@ -45,3 +45,15 @@ test("what loads after an address was refused is the browser's own page, even in
   presence.loaded();
   expect(left).toHaveBeenCalledOnce();
 });
+
+test("who is to know of an app that loads again hears of that once it speaks", () => {
+  const again = vi.fn();
+  presence = new Presence(ask, left, again);
+  presence.loaded();
+  presence.heard();
+  presence.loaded();
+  expect(again).not.toHaveBeenCalled();
+  presence.heard();
+  presence.heard();
+  expect(again).toHaveBeenCalledOnce();
+});

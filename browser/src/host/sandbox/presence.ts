@@ -6,15 +6,17 @@ const SILENCE = 5000;
 export class Presence {
   private readonly ask: () => void;
   private readonly left: () => void;
+  private readonly again: (() => void) | undefined;
   private documents = 0;
   private spoke = false;
   private kept = false;
   private silence: ReturnType<typeof setTimeout> | undefined;
 
-  /** `ask` makes an app's document speak; `left` is called when there is none any more. */
-  constructor(ask: () => void, left: () => void) {
+  /** `ask` makes an app's document speak; `left` is called when there is none any more, `again` when one took its place. */
+  constructor(ask: () => void, left: () => void, again?: () => void) {
     this.ask = ask;
     this.left = left;
+    this.again = again;
   }
 
   /** The frame was kept from an address: what it loads next is the browser's own page about that. */
@@ -35,6 +37,9 @@ export class Presence {
   /** The document in the frame said something. */
   heard(): void {
     this.spoke = true;
+    if (this.silence === undefined) return;
     clearTimeout(this.silence);
+    this.silence = undefined;
+    this.again?.();
   }
 }

@@ -20,16 +20,24 @@ function start(host: string): void {
   let inner: HTMLIFrameElement | null = null;
   const toHost = (message: unknown): void => window.parent.postMessage(message, host);
   // An opaque frame has no origin that could be named; the window is the very one that was made here, and the content
-  // security policy keeps it from going elsewhere but to the frames that the app's policy names.
+  // security policy keeps it from going elsewhere.
   const toPage = (message: unknown): void => inner?.contentWindow?.postMessage(message, "*", bytesOf(message));
+  const framed = new URLSearchParams(location.search).get("csp")?.includes("frame-src");
   const presence = new Presence(
     () => toPage(PING),
     () => toHost(notice("page-left", {})),
+    // A page that loads again in its place comes under the rule of `stay`, too: the host shows it anew, with its frames.
+    framed ? () => location.reload() : undefined,
   );
 
   function fromHost(data: unknown): void {
     const resource = inner === null ? resourceOf(data) : null;
-    if (resource) inner = show(resource, () => presence.loaded());
+    if (resource) {
+      inner = show(resource, () => {
+        if (framed) stay();
+        presence.loaded();
+      });
+    }
     else if (!isOwn(data)) toPage(data);
   }
 
@@ -64,6 +72,14 @@ function show({ html, sandbox, allow }: Shown, loaded: () => void): HTMLIFrameEl
   frame.addEventListener("load", loaded);
   document.body.append(frame);
   return frame;
+}
+
+/** From now on the frame may go to none of the sites that the app's policy names: those are for frames of the page itself. */
+function stay(): void {
+  const rule = document.createElement("meta");
+  rule.httpEquiv = "content-security-policy";
+  rule.content = "frame-src 'none'";
+  document.head.append(rule);
 }
 
 const host = window.parent === window ? null : hostOrigin(location.search, location.ancestorOrigins?.[0]);
