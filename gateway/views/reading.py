@@ -32,12 +32,11 @@ class Listing:
         self._room = ROOM
 
     def add(self, definitions: Sequence[object]) -> None:
-        """The first of them, until there is no room."""
+        """The first of them, as far as there is room for each."""
         for definition in definitions[:MOST_LISTED]:
-            self._room -= _weight(definition, self._room)
-            if self._room < 0:
-                break
-            if (tool := _tool(definition)) is not None:
+            weight = _weight(definition, self._room)
+            if weight <= self._room and (tool := _tool(definition)) is not None:
+                self._room -= weight
                 self.tools.append(tool)
 
 
