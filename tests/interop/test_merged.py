@@ -212,8 +212,9 @@ async def test_a_call_waits_for_an_upstream_that_starts(
     late.write_text(LATE.format(path=repr(sys.path)), "utf-8")
     line = f'a: {{command: ["{sys.executable}", "{late}", "{go}"]{prefix}}}'
     go.touch()
-    async with gateway(tmp_path, line) as mcp, Client(mcp, mode=mode) as client:
-        assert name in {tool.name for tool in (await client.list_tools()).tools}
+    async with gateway(tmp_path, line) as mcp, Client(mcp, mode=mode, cache=None) as client, asyncio.timeout(30):
+        while name not in {tool.name for tool in (await client.list_tools()).tools}:
+            await asyncio.sleep(0.05)
     go.unlink()
     monkeypatch.setattr(lists, "FIRST", 0.1)
     async with gateway(tmp_path, line) as mcp, Client(mcp, mode=mode, cache=None) as client:

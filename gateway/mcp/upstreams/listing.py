@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gateway.config import Upstream
@@ -26,10 +26,10 @@ RESOURCE_URI = "ui/resourceUri"
 APP_SCHEMES = ("ui://", "mcp-app://")
 
 
-def tools_of(listed: object) -> list[Message]:
+def tools_of(listed: object) -> Iterator[Message]:
     """The tools in a result of `tools/list`; what is no tool is left out, so that one never spoils the list."""
     tools = listed.get("tools") if isinstance(listed, dict) else None
-    return [tool for tool in tools if _is_tool(tool)] if isinstance(tools, list) else []
+    return (tool for tool in tools if _is_tool(tool)) if isinstance(tools, list) else iter(())
 
 
 def rule_of(spec: Upstream, name: str) -> ToolRule | None:

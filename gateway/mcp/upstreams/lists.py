@@ -128,7 +128,8 @@ class Lists:
                 now = await pages
             except MCPError:
                 now = []  # it has none
-        heard.known[method] = now
+        if before != now:  # what was made of the list that was known is good as long as it stays
+            heard.known[method] = now
         heard.slow.discard(method)
         if method != "tools/list":
             await fingerprints.meet(method, (name for one in now if isinstance(name := one.get(NAMES[method]), str)))

@@ -6,6 +6,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from weakref import WeakValueDictionary
 
 from gateway.mcp.upstreams.conversation import Message
@@ -58,7 +59,7 @@ class Offer:
     async def take(self, result: Message) -> list[Message]:
         """The tools of one page, remembered; those whose change nobody would notice, or for which is no room, are not
         among them."""
-        listed = tools_of(result)[:MOST_THINGS]
+        listed = list(islice(tools_of(result), MOST_THINGS))
         await self.fingerprints.look(listed)
         taken = [
             tool
