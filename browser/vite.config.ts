@@ -8,11 +8,11 @@ import { defineConfig, minifySync, type UserConfig } from "vite";
 const INTERNAL = [
   "absolute", "acknowledge", "activated", "active", "activity", "addresses", "answered", "appTools", "ask", "attach", "began", "begin", "begun", "blobs",
   "bulk", "calls", "can", "cancelled", "carries", "changed", "definition", "definitions", "departs", "dispatch", "envelope", "eventMessage",
-  "eventOrigin", "eventPorts", "eventSource", "failed", "first", "flying", "fromHost", "fromPage", "gesture", "gestures", "giveWay", "handshake", "host",
+  "eventOrigin", "eventPorts", "eventSource", "failed", "filled", "first", "flying", "fromHost", "fromPage", "gesture", "gestures", "giveWay", "handshake", "host",
   "http", "hurry", "isMember", "isOpen", "keep", "kind", "later", "launched", "listen", "model", "notice", "notify", "offered", "offline", "onChange",
   "onProgress", "opened", "own", "ownProperty", "page", "pageHasTools", "pageInitialized", "pageInitializes", "pageSpeaks", "pageTools", "post",
   "postToParent", "prefix", "progressed", "proof", "random", "receive", "registry", "relay", "remote", "renew", "renewed", "reported", "reports",
-  "requests", "reset", "rest", "room", "save", "seen", "settle", "settled", "speaks", "stop", "styled", "take", "taken", "tell", "toHost", "toPage", "update",
+  "requests", "reset", "rest", "room", "save", "seen", "settle", "settled", "speaks", "stop", "styled", "take", "taken", "tell", "toHost", "toPage", "unwritten", "update",
   "watch", "why", "wire", "withdrew",
 ];
 

@@ -67,14 +67,16 @@ export function createEventSource({ fetch, resolve, later }: Ends): typeof Event
       const reader = body?.pipeThrough(new TextDecoderStream() as unknown as ReadableWritablePair<string, BufferSource>).getReader();
       const { origin } = new URL(url);
       let rest = "";
+      let half = false;
       let type = "";
       let data: string[] = [];
       let id = this.#last;
       for (;;) {
         const { value, done } = (await reader?.read()) ?? { done: true };
         if (done || this.#state === 2) return;
-        // A CR at the end may be half of a CRLF.
-        const lines = (rest + value).split(/\r\n|\n|\r(?!$)/);
+        // The CR at the end of the part before may have been half of a CRLF.
+        const lines = (rest + (half ? value.replace(/^\n/, "") : value)).split(/\r\n?|\n/);
+        half = value.endsWith("\r");
         rest = lines.pop() ?? "";
         for (const line of lines) {
           if (!line) {

@@ -35,9 +35,9 @@ export function watchForms({ fetch, resolve, later, failed }: Ends): void {
 
   async function send(form: HTMLFormElement, submitter: Submitter | null): Promise<void> {
     const said = (name: string): string => submitter?.getAttribute(`form${name}`) ?? form.getAttribute(name) ?? "";
-    const data = new FormData(form, submitter);
     const method = said("method").toLowerCase();
-    if (method === "dialog") return form.closest("dialog")?.close(submitter?.value);
+    if (method === "dialog") return form.closest("dialog")?.close(submitter?.value ?? "");
+    const data = new FormData(form, submitter);
     const url = new URL(resolve(said("action")));
     const body = bodyOf(data, said("enctype").toLowerCase());
     if (method !== "post") url.search = await new Response(bodyOf(data, "")).text();

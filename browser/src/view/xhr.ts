@@ -126,6 +126,9 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
         if (!this.#headers.has("content-type")) this.#headers.set("content-type", `${body.contentType};charset=UTF-8`);
         body = new XMLSerializer().serializeToString(body);
       }
+      const type = this.#headers.get("content-type");
+      // As it is sent (XMLHttpRequest, 3.5.6).
+      if (type && typeof body === "string") this.#headers.set("content-type", type.replace(/(charset\s*=\s*"?)[^\s;"]*/i, "$1UTF-8"));
       const control = (this.#control = new AbortController());
       const total = body === null ? 0 : sizeOf(body);
       this.#sent = true;

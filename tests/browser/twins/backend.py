@@ -59,6 +59,7 @@ class Backend:
         app.router.add_get("/api/broken", self.broken)
         app.router.add_get("/api/events", self.events)
         app.router.add_get("/api/events/short", self.short_events)
+        app.router.add_get("/api/events/split", self.split_events)
         app.router.add_post("/api/fragment", self.fragment)
         app.router.add_post("/api/graphql", self.graphql)
         app.router.add_put("/api/items/{id}", self.item)
@@ -203,6 +204,27 @@ class Backend:
         last = request.headers.get("last-event-id")
         text = f"event: end\ndata: {last}\n\n" if last else "retry: 20\nid: 42\ndata: once\n\ndata: never whole\n"
         return await _event_stream(request, text, hold=bool(last))
+
+    async def split_events(self, request: web.Request) -> web.StreamResponse:
+        """Lines that end in every way, in parts that break them and their ends."""
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        parts = (
+            b"da",
+            b"ta: o",
+            b"ne\r",
+            b"\ndata: \xc3",
+            b"\xbc\r",
+            b"\r",
+            b"data: three\n",
+            b"\n\r\n",
+            b"event: end\rdata: x\r\r",
+        )
+        for part in parts:
+            await response.write(part)
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(3600)
+        return response
 
     async def fragment(self, request: web.Request) -> web.Response:
         """Some HTML with what was sent."""

@@ -88,7 +88,12 @@ twin("form: a dialog", async (see) => {
   stage.innerHTML = '<dialog><form method="dialog"><button value="yes">yes</button></form></dialog>';
   const dialog = stage.querySelector("dialog");
   dialog.show();
+  dialog.addEventListener("formdata", () => see("formdata"));
   dialog.querySelector("button").click();
+  await once(dialog, "close");
+  see(dialog.open, dialog.returnValue);
+  dialog.show();
+  dialog.querySelector("form").requestSubmit();
   await once(dialog, "close");
   see(dialog.open, dialog.returnValue);
 });

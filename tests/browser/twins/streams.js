@@ -66,6 +66,13 @@ twin("events: messages, types, ids", async (see) => {
   see(source.readyState);
 });
 
+twin("events: lines that come in pieces", async (see) => {
+  const source = new EventSource("/api/events/split");
+  source.onmessage = ({ data }) => see(data);
+  see((await once(source, "end")).data);
+  source.close();
+});
+
 twin("events: connects again with the last id", async (see) => {
   const source = new EventSource("/api/events/short");
   source.onerror = () => see("error", source.readyState);

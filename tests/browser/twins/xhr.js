@@ -49,6 +49,10 @@ twin("xhr: a form, a document, JSON", async (see) => {
   see(JSON.parse((await xhrRun(() => 0, "POST", "/api/echo", { body: page })).responseText));
   const set = (one) => one.setRequestHeader("Content-Type", "application/json");
   see(JSON.parse((await xhrRun(() => 0, "PUT", "/api/echo", { body: '{"a":1}', set })).responseText));
+  for (const charset of ["iso-8859-1", "utf-8", '"latin1"; a=b']) {
+    const said = (one) => one.setRequestHeader("Content-Type", `text/plain; charset=${charset}`);
+    see(JSON.parse((await xhrRun(() => 0, "POST", "/api/echo", { body: "ü", set: said })).responseText), JSON.parse((await xhrRun(() => 0, "POST", "/api/echo", { body: new Blob(["ü"]), set: said })).responseText));
+  }
 });
 
 twin("xhr: nothing in the body", async (see) => {
