@@ -62,6 +62,23 @@ async def test_the_focus_goes_with_a_card_that_is_moved_by_its_button(shown: Pag
     await expect(shown.get_by_label("Move Open house in December to Doing")).to_be_focused()
 
 
+async def test_the_focus_stays_beside_a_card_that_is_thrown_away(shown: Page | FrameLocator) -> None:
+    """On the next card, or else the one before; where no card is left, on the line for a new one."""
+    ideas = shown.locator("[data-column=ideas]")
+    line = ideas.get_by_label("A new card in Ideas")
+    await line.fill("Oolong night")
+    await line.press("Enter")
+    first, second, third = (
+        ideas.get_by_label(f"Throw {title} away")
+        for title in ("Open house in December", "A jar you can send back", "Oolong night")
+    )
+    await expect(third).to_be_visible()
+    for thrown, focused in ((first, second), (third, second), (second, line)):
+        await thrown.press("Enter")
+        await expect(thrown).to_have_count(0)
+        await expect(focused).to_be_focused()
+
+
 async def test_what_is_too_large_or_too_long_is_said_with_its_limit(shown: Page | FrameLocator) -> None:
     """A file by its name; a title is not cut, and cannot be added."""
     large = FilePayload(name="scan.pdf", mimeType="application/pdf", buffer=bytes(2_000_001))

@@ -19,6 +19,7 @@ export interface Moved {
 }
 
 export function CardView({ card, before, after, run, moved }: Properties) {
+  const item = useRef<HTMLLIElement>(null);
   const buttons = useRef<HTMLDivElement>(null);
   const [dragged, setDragged] = useState(false);
   const [sent, setSent] = useState<number>();
@@ -28,6 +29,16 @@ export function CardView({ card, before, after, run, moved }: Properties) {
     if (last?.card !== card.id || document.activeElement !== document.body) return;
     const enabled = (selector: string) => actions?.querySelector<HTMLElement>(`${selector}:enabled`);
     (enabled(`.${last.way}`) ?? enabled("button"))?.focus();
+  }, [moved, card.id]);
+
+  // One that is thrown away hands the focus to its neighbour, the last one to the line for a new card.
+  useLayoutEffect(() => {
+    const gone = item.current;
+    return () => {
+      if (!gone?.contains(document.activeElement) || moved.current?.card === card.id) return;
+      const beside = (gone.nextElementSibling ?? gone.previousElementSibling)?.querySelector<HTMLElement>(".delete");
+      (beside ?? gone.closest("section")?.querySelector<HTMLElement>("form input"))?.focus();
+    };
   }, [moved, card.id]);
 
   function attach(event: ChangeEvent<HTMLInputElement>): void {
@@ -55,6 +66,7 @@ export function CardView({ card, before, after, run, moved }: Properties) {
 
   return (
     <li
+      ref={item}
       className={dragged ? "dragged" : ""}
       data-card={card.id}
       draggable
@@ -79,7 +91,10 @@ export function CardView({ card, before, after, run, moved }: Properties) {
         <button
           className="delete"
           aria-label={`Throw ${card.title} away`}
-          onClick={() => void run(() => deleteCard(card.id))}
+          onClick={() => {
+            moved.current = undefined;
+            void run(() => deleteCard(card.id));
+          }}
         >
           ×
         </button>
