@@ -82,7 +82,7 @@ def listed(mode: str, params: dict[str, Any], number: int) -> dict[str, Any]:
             return {"tools": [tool(f"tool_{number}") for number in range(100_000)]}
         case "lies":
             wrong = [{"name": 7}, {"name": "x", "inputSchema": "none"}, None, [], tool("deep", annotations=7)]
-            wrong.append(tool("icons", icons="x"))
+            wrong += [tool("icons", icons="x"), tool("two\nlines"), tool("turned\u202e"), tool("\x1b[2Jcleared")]
             return {"tools": [*wrong, tool("ok")]}
         case _:
             return {"tools": [tool("ok")]}

@@ -101,6 +101,7 @@ SCHEMA = {"type": "object"}
         ("resources/list", {"uri": "a://b", "name": "b", "more": 1}, {"uri": "a://b"}),
         ("resources/templates/list", {"uriTemplate": "a://{b}", "name": "b"}, {"uriTemplate": 7, "name": "b"}),
         ("prompts/list", {"name": "a", "arguments": [{"name": "b"}]}, {"name": "a", "arguments": [{}]}),
+        ("prompts/list", {"name": "größe 1"}, {"name": "a\u202eb"}),
     ],
 )
 async def test_one_bad_thing_spoils_no_list(

@@ -1,7 +1,7 @@
 /** One entry of the timeline as a line that opens. */
 import { html, nothing, type TemplateResult } from "lit";
 import { repeat } from "lit/directives/repeat.js";
-import { clock, duration, size, visible } from "./format";
+import { clock, duration, size, visible, visibleLine } from "./format";
 import { icon, type IconName } from "./icons";
 import { initiatorMark, initiatorWord } from "./initiators";
 import { isObject, number, text } from "./json";
@@ -69,7 +69,7 @@ function causeLine(group: Group): TemplateResult {
 function callLine(entry: Entry): TemplateResult {
   return html`<span class="line head">
     ${initiatorMark(entry.initiator, entry.evidence)}
-    <span class="what">called <code>${text(entry.fields["tool"]) ?? "a tool"}</code></span>
+    <span class="what">called <code>${visibleLine(text(entry.fields["tool"]) ?? "a tool")}</code></span>
     ${outcome(entry, html`<time>${clock(entry.started)}</time>`)}
   </span>`;
 }
@@ -79,7 +79,7 @@ function requestLine(entry: Entry, around: string): TemplateResult {
   return html`<span class="line">
     ${word === around ? html`<span class="quiet">${word}</span>` : initiatorMark(entry.initiator, entry.evidence)}
     <span class="method">${methodWord(entry)}</span>
-    <code class="url" title=${urlWord(entry)}>${visible(urlWord(entry))}</code>
+    <code class="url" title=${visibleLine(urlWord(entry))}>${visible(urlWord(entry))}</code>
     ${outcome(entry)}
   </span>`;
 }

@@ -101,8 +101,14 @@ def described(spec: Upstream, tool: Message) -> Message:
     return tool if rule is None or rule.description is None else {**tool, "description": rule.description}
 
 
+def is_shown(name: str) -> bool:
+    """Whether a name is what it looks like, wherever it is shown: in a terminal, too."""
+    return name.isprintable()
+
+
 def _is_tool(tool: object) -> bool:
-    if not isinstance(tool, dict) or not isinstance(tool.get("name"), str) or not tool["name"]:
+    name = tool.get("name") if isinstance(tool, dict) else None
+    if not isinstance(tool, dict) or not isinstance(name, str) or not (name and is_shown(name)):
         return False
     schema, output = tool.get("inputSchema"), tool.get("outputSchema", {})
     if not isinstance(schema, dict) or schema.get("type") != "object" or not isinstance(output, dict):

@@ -14,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from gateway.mcp.upstreams.conversation import Message
 from gateway.mcp.upstreams.eras import INPUT_REQUIRED, legacy_tool, needs_input
-from gateway.mcp.upstreams.listing import KEYS
+from gateway.mcp.upstreams.listing import KEYS, is_shown
 from gateway.mcp.upstreams.turns import by_turns
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,14 @@ def fault(method: str, result: Message, version: str, *, extended: bool) -> str 
 def thing(method: str, version: str) -> Check:
     """The check of the things that `method` lists to a client of this version."""
     model = _thing(method, version)
-    return lambda one: _checked(model, one)
+
+    def check(one: object) -> str | None:
+        wrong = _checked(model, one)
+        if wrong is None and method == "prompts/list" and isinstance(one, dict) and not is_shown(one["name"]):
+            return "name: it has characters that are not shown"
+        return wrong
+
+    return check
 
 
 async def readable(method: str, things: Iterable[object], version: str) -> list[Message]:
