@@ -33,7 +33,7 @@ def clock(name: str, *, scheme: str = "ui", flat: bool = False) -> Server[Any]:
     ui = {"resourceUri": uri}
     tools = [
         _tool("show", {"ui/resourceUri": uri} if flat else {"ui": ui, "ui/resourceUri": uri}),
-        _tool("tick", {"ui": {**ui, "visibility": ["app"]}}),
+        _tool("tick", {"ui/visibility": ["app"]} if flat else {"ui": {**ui, "visibility": ["app"]}}),
         _tool("both", {"ui": {**ui, "visibility": ["model", "app"]}}),
     ]
 
@@ -274,22 +274,28 @@ async def test_two_upstreams_with_apps_need_a_trust_group(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("mount", ["/a", ""])
-async def test_tools_of_apps_are_not_for_clients_that_show_none(tmp_path: Path, mount: str, mode: str) -> None:
-    """On a mount of its own, too: the default is model and app, and `app` alone is hidden from models."""
+@pytest.mark.parametrize(("place", "server"), [("one", "clock"), ("older", "older")])
+async def test_tools_of_apps_are_not_for_clients_that_show_none(
+    tmp_path: Path, place: str, server: str, mount: str, mode: str
+) -> None:
+    """On a mount of its own, too, and in flat keys: the default is model and app, and `app` alone is hidden."""
     prefix = "" if mount else "a_"
-    async with gateway(tmp_path, inside("a")) as mcp:
+    async with gateway(tmp_path, f'a: {{server: "tests.interop.test_merged:{place}"}}') as mcp:
         async with Client(mcp + mount, mode=mode) as client:
             listed = {tool.name for tool in (await client.list_tools()).tools}
             assert {f"{prefix}show", f"{prefix}both"} <= listed
             assert f"{prefix}tick" not in listed
             for name in ("show", "both"):
-                assert text(await client.call_tool(prefix + name)) == f"clock {name}"
+                assert text(await client.call_tool(prefix + name)) == f"{server} {name}"
             refused = await client.call_tool(f"{prefix}tick")
             assert refused.is_error
             assert "not-an-app" in text(refused)
         async with Client(mcp + mount, mode=mode, extensions=UI) as client:
-            assert f"{prefix}tick" in {tool.name for tool in (await client.list_tools()).tools}
-            assert text(await client.call_tool(f"{prefix}tick")) == "clock tick"
+            tools = {tool.name: tool.meta or {} for tool in (await client.list_tools()).tools}
+            assert tools[f"{prefix}tick"].get("ui", {}).get("visibility") == (
+                ["app"] if prefix or place == "one" else None
+            )
+            assert text(await client.call_tool(f"{prefix}tick")) == f"{server} tick"
 
 
 @pytest.mark.parametrize("mode", MODES)

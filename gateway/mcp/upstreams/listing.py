@@ -23,6 +23,9 @@ KEYS = {
 RESOURCE_URI = "ui/resourceUri"
 """The older key of what MCP Apps calls `_meta.ui.resourceUri` now; hosts differ in which they read."""
 
+VISIBILITY = "ui/visibility"
+"""The same of `_meta.ui.visibility`: hosts read it nowhere, but servers that write it mean it."""
+
 APP_SCHEMES = ("ui://", "mcp-app://")
 
 
@@ -70,22 +73,29 @@ def visibility(tool: Mapping[str, Any] | None, default: frozenset[str] = BOTH) -
     """Who may call a tool: `model`, `app`, both or nobody; `default` is what it means to say nothing."""
     said = ui_of(tool).get("visibility")
     if said is None:
-        return default
+        return _callers(_meta_of(tool).get(VISIBILITY)) or default
+    return _callers(said)
+
+
+def _callers(said: object) -> frozenset[str]:
     words = said if isinstance(said, list) else [said]
     return frozenset(word for word in words if isinstance(word, str) and word in BOTH)
 
 
 def ui_of(thing: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """`_meta.ui` of a tool or a resource."""
-    meta = thing.get("_meta") if thing is not None else None
-    ui = meta.get("ui") if isinstance(meta, dict) else None
+    ui = _meta_of(thing).get("ui")
     return ui if isinstance(ui, dict) else {}
+
+
+def _meta_of(thing: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    meta = thing.get("_meta") if thing is not None else None
+    return meta if isinstance(meta, dict) else {}
 
 
 def app_of(tool: Mapping[str, Any]) -> str | None:
     """The URI of the app that a call of the tool shows."""
-    meta = tool.get("_meta")
-    uri = ui_of(tool).get("resourceUri", meta.get(RESOURCE_URI) if isinstance(meta, dict) else None)
+    uri = ui_of(tool).get("resourceUri", _meta_of(tool).get(RESOURCE_URI))
     return uri if isinstance(uri, str) and uri.startswith(APP_SCHEMES) else None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.config import Upstream
 from gateway.mcp.upstreams.conversation import Message
-from gateway.mcp.upstreams.listing import APP_SCHEMES, MODEL, RESOURCE_URI, app_of, ui_of, visibility
+from gateway.mcp.upstreams.listing import APP_SCHEMES, MODEL, RESOURCE_URI, VISIBILITY, app_of, ui_of, visibility
 from gateway.views.names import model_name
 
 MOST_NAMES = 100_000
@@ -123,10 +123,11 @@ def public_tool(name: str, named: Named, *, apps: bool) -> Message:
     ui, uri = dict(ui_of(tool)), app_of(tool)
     ui.pop("resourceUri", None)
     meta.pop(RESOURCE_URI, None)
+    flat = meta.pop(VISIBILITY, None)
     if uri is not None and apps:
         ui["resourceUri"] = meta[RESOURCE_URI] = public_uri(named.upstream, uri)
     seen = visibility(tool, MODEL) if apps else visibility(tool, MODEL) & MODEL
-    if ui or uri is not None:
+    if ui or uri is not None or flat is not None:
         meta["ui"] = {**ui, "visibility": sorted(seen, reverse=True)}
     return {**tool, "name": name, **({"_meta": meta} if meta else {})}
 
