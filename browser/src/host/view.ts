@@ -193,6 +193,8 @@ export class MountedApp {
     // The proxy needs its own origin; it is never this page's, and its inner frame is opaque.
     frame.setAttribute("sandbox", "allow-scripts allow-same-origin allow-forms");
     frame.allow = allowOf(meta.permissions);
+    // Before it is in the document: an empty frame there would be of this page's origin, of which browsers warn.
+    frame.src = url.href;
     this.frame = frame;
     this.options.container.append(frame);
     const page = frame.contentWindow;
@@ -203,7 +205,6 @@ export class MountedApp {
     await this.connect(this.link, html);
     this.link.startChecking();
     for (const message of this.early.splice(0)) this.link.sendWebmcp(message);
-    frame.src = url.href;
   }
 
   private linkTo(page: Window): PageLink {
