@@ -190,6 +190,7 @@ class _Gateway:
             asking=self._approving.elicitation(),
             page=self._approving.page,
             shown_in=self._shown_in,
+            held=self._standing.held,
             runtime=self._built.everything,
             tasks=self._tasks,
             notices=self._notices,

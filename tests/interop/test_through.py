@@ -18,11 +18,13 @@ from mcp.client.session import ClientRequestContext
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
+from tests.callers.tokens import revoke, token
 from tests.interop.everything import Everything
 from tests.interop.probe import Probe, text
 from tests.interop.serving import gateway, over_http, over_websocket
 from tests.mcp.test_messages import opened
 from tests.mcp.test_resume import event
+from tests.world import running
 
 MODES = ["legacy", "2026-07-28"]
 CLIENTS = pytest.mark.parametrize("client", MODES)
@@ -79,6 +81,25 @@ async def test_a_call_of_a_session_outlives_its_connection(
             while not (found := json.loads((await event(stream)).get("data") or "{}")):
                 pass
     assert (found["id"], found["result"]["content"][0]["text"]) == (5, "went on")
+
+
+@UPSTREAMS
+async def test_a_call_without_a_connection_ends_with_its_token(tmp_path: Path, upstream: str) -> None:
+    """Whose token is revoked does nothing any more, here as everywhere."""
+    probe = Probe()
+    call = {"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": "hold", "arguments": {}}}
+    async with over_http(probe.server, only=upstream) as up:
+        extra = f"auth: [token]\nupstreams:\n  up: {{url: '{up}', network: private}}\n"
+        async with running(tmp_path, extra=extra) as world, asyncio.timeout(60):
+            url = f"{world.url}/mcp/up"
+            async with aiohttp.ClientSession() as breaking:
+                fields = await opened(breaking, url, more=await token(world, "caller", "mcp"))
+                answer = await breaking.post(url, json=call, headers=fields)
+                await probe.held.wait()
+                answer.close()
+            assert not probe.given_up.is_set()
+            await revoke(world, "caller")
+            await probe.given_up.wait()
 
 
 async def test_a_cancellation_reaches_an_upstream_by_websocket(tmp_path: Path) -> None:

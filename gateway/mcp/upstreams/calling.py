@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
+import anyio
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
@@ -33,6 +34,9 @@ from gateway.views.shown import Shown
 ShownIn = Callable[[Principal, str], Shown | None]
 """The view of the app at an address that a host page of ours shows to a principal, if there is one."""
 
+Held = Callable[[Principal, Callable[[], None]], AbstractContextManager[None]]
+"""Calls the second within a block if the first is nobody any more."""
+
 log = logging.getLogger(__name__)
 
 
@@ -51,20 +55,11 @@ class _Turn:
         meta = (context.params or {}).get("_meta")
         self.params = {**self.params, **({"_meta": meta} if isinstance(meta, dict) else {})}
 
-    def outlives(self) -> AbstractContextManager[None]:
-        """What the upstream does now goes on where a session's connection breaks: it can take up the stream.
-
-        2025-11-25, Transports: a disconnection is not a cancellation. In 2026-07-28 it is one.
-        """
-        if self.context is None or self.client.modern:
-            return nullcontext()
-        return ending_of(self.context.request).outlived()
-
 
 class ToolCalls:
     """Carries them out. `calls` are those whose clients can ask a person, `tool` asks for a tool that was never seen.
 
-    `shown_in` finds the view that shows what a tool opens.
+    `shown_in` finds the view that shows what a tool opens; what goes on without a connection is `held`.
     """
 
     def __init__(
@@ -74,6 +69,7 @@ class ToolCalls:
         gate: Gate,
         calls: Calls[Message],
         shown_in: ShownIn,
+        held: Held,
         tool: Callable[[UpstreamClient, str], Awaitable[Message | None]],
     ) -> None:
         self._upstream = upstream
@@ -81,6 +77,7 @@ class ToolCalls:
         self._gate = gate
         self._calls = calls
         self._shown_in = shown_in
+        self._held = held
         self._tool = tool
 
     def may_ask(self, name: str) -> bool:
@@ -142,8 +139,13 @@ class ToolCalls:
                 raise Refusal(Reason.POLICY_DENIED, detail)
 
         async def run(trace: Trace | None) -> Message:
-            with turn.outlives():
+            if turn.context is None or client.modern:
                 return await sent(trace)
+            # 2025-11-25, Transports: a disconnection is no cancellation, the stream can be taken up. Later it is one.
+            lasting = ending_of(turn.context.request).outlived()
+            with lasting, anyio.CancelScope() as scope, self._held(client.principal, scope.cancel):
+                return await sent(trace)
+            raise Refusal(Reason.CANCELLED, "What proved the caller of this call has ended.")
 
         async def sent(trace: Trace | None) -> Message:
             if own:

@@ -17,7 +17,7 @@ from gateway.mcp.asgi import ending_of
 from gateway.mcp.elicit import Calls
 from gateway.mcp.identity import current_principal
 from gateway.mcp.upstreams import accounts, listing
-from gateway.mcp.upstreams.calling import ShownIn, ToolCalls
+from gateway.mcp.upstreams.calling import Held, ShownIn, ToolCalls
 from gateway.mcp.upstreams.client import Context, UpstreamClient, able, client_of
 from gateway.mcp.upstreams.conversation import Message
 from gateway.mcp.upstreams.eras import modern_result
@@ -38,7 +38,8 @@ LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "e
 class Proxy:
     """Stands before the SDK's own handlers of a mount, as their outermost middleware.
 
-    `calls` are those whose clients can ask a person, `shown_in` finds the view that shows what a tool opens.
+    `calls` are those whose clients can ask a person, `shown_in` finds the view that shows what a tool opens; what
+    goes on without a connection is `held`.
     """
 
     follows = True
@@ -51,11 +52,12 @@ class Proxy:
         runtime: str,
         calls: Calls[Message],
         shown_in: ShownIn,
+        held: Held,
     ) -> None:
         self.upstream = upstream
         self.relay = Relay(upstream)
         self._runtime = runtime
-        self._tool_calls = ToolCalls(upstream, self.relay, gate, calls, shown_in, self._tool)
+        self._tool_calls = ToolCalls(upstream, self.relay, gate, calls, shown_in, held, self._tool)
         self._following = Following(upstream)
         self._levels: dict[str, str] = {}
         self._handlers: dict[str, Callable[[UpstreamClient, Message], Awaitable[Message]]] = {

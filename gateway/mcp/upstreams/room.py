@@ -19,7 +19,7 @@ from gateway.exchange.limit import Limiter
 from gateway.exchange.record import Recorder
 from gateway.mcp.elicit import Asking, Calls
 from gateway.mcp.server import Face
-from gateway.mcp.upstreams.calling import ShownIn, refused
+from gateway.mcp.upstreams.calling import Held, ShownIn, refused
 from gateway.mcp.upstreams.client import UpstreamClient
 from gateway.mcp.upstreams.fingerprints import Fingerprints
 from gateway.mcp.upstreams.gate import Gate
@@ -53,7 +53,8 @@ class Upstreams:
     """The upstreams by name. `face` makes the mount of one, behind its proxy; `tasks` is entered while they run.
 
     `page` and an id show a person one question; `asking` says which clients may send them there. `shown_in` finds, for
-    an upstream, the view in a host page of ours that shows one of its apps.
+    an upstream, the view in a host page of ours that shows one of its apps. What goes on without
+    a connection is `held`.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Upstreams:
         asking: Asking,
         page: str,
         shown_in: Callable[[str], ShownIn],
+        held: Held,
         runtime: str,
         tasks: asyncio.TaskGroup,
         notices: Notices,
@@ -88,6 +90,7 @@ class Upstreams:
         self._tools = tools
         self._asking = asking
         self._shown_in = shown_in
+        self._held = held
         self._gate = Gate(
             approvals=approvals,
             grants=grants,
@@ -256,6 +259,7 @@ class Upstreams:
             runtime=self._runtime,
             calls=Calls(self._tasks, self._asking, refused),
             shown_in=self._shown_in(spec.name),
+            held=self._held,
         )
         return Mounted(upstream, proxy, self._face(spec.name, proxy))
 
