@@ -27,6 +27,12 @@ async def target(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Atta
         yield world
 
 
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second answer is hardly waited for, where it is not what a test is about."""
+    monkeypatch.setattr("gateway.cli.attack.raw.QUIET", 0.05)
+
+
 async def test_a_gateway_of_ours_holds(target: AttackWorld) -> None:
     """Hundreds of attempts at both doors, a report with counts, exit code 0; no backend hears of any."""
     result = await run(f"http://localhost:{target.port}", "--app", "target")
@@ -38,6 +44,7 @@ async def test_a_gateway_of_ours_holds(target: AttackWorld) -> None:
     assert target.take_arrived() == []
 
 
+@pytest.mark.usefixtures("brief")
 async def test_a_server_that_takes_everything_does_not_hold(lax_server: int) -> None:
     """Each attempt that came through is named with its reason, in JSON too; exit code 1."""
     result = await run(f"http://127.0.0.1:{lax_server}", "--json")
@@ -67,10 +74,9 @@ async def lax_server() -> AsyncIterator[int]:
 
 
 @pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+def hasty(brief: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a broken server does not answer is not waited for."""
     monkeypatch.setattr("gateway.cli.attack.attempts.WAIT", 1.0)
-    monkeypatch.setattr("gateway.cli.attack.raw.QUIET", 0.05)
 
 
 @pytest.mark.usefixtures("hasty")
@@ -89,6 +95,7 @@ async def test_each_attack_on_mcp_and_http_catches_a_server_that_has_the_hole() 
     assert tried - missed[0] - missed[1] == set()
 
 
+@pytest.mark.usefixtures("brief")
 async def test_where_nobody_is_let_in_nothing_was_tried(target: AttackWorld) -> None:
     """On the mount of two apps every unproven call is refused alike, which proves nothing; exit code 2."""
     result = await run(f"http://localhost:{target.port}")
