@@ -12,6 +12,7 @@ from gateway.apps.places import Text
 
 _ATTRIBUTE = re.compile(r"""[\s/]*([^\s/>=][^\s/>=]*)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>"']+)))?""")
 _RAW = ("script", "style")
+_FOREIGN = ("svg", "math")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ class _Reader(HTMLParser):
         self._rank = 0
         self._open: Element | None = None
         self._templates: list[bool] = []
+        self._foreign = 0
 
     @property
     def _at(self) -> int:
@@ -97,6 +99,14 @@ class _Reader(HTMLParser):
         # The further in, the better: <head>, else <html>, else the doctype, else the beginning.
         if rank > self._rank:
             self._rank, self.head = rank, end
+
+    def parse_html_declaration(self, i: int) -> int:
+        # HTML 13.2.5.42: `<![CDATA[` begins a text in SVG and MathML alone; elsewhere `<![` is a comment as far as `>`.
+        if not self.rawdata.startswith("<![", i):
+            return super().parse_html_declaration(i)
+        end = "]]>" if self._foreign and self.rawdata.startswith("<![CDATA[", i) else ">"
+        found = self.rawdata.find(end, i)
+        return found + len(end) if found >= 0 else len(self.rawdata)
 
     def handle_decl(self, decl: str) -> None:
         self._before_head(1, self._at + len(decl) + len("<!>"))
@@ -110,6 +120,7 @@ class _Reader(HTMLParser):
         element.inert = any(self._templates)
         self.elements.append(element)
         self._before_head({"html": 2, "head": 3}.get(tag, 0), element.end)
+        self._foreign += tag in _FOREIGN
         if tag == "template":
             self._templates.append("shadowrootmode" not in attributes)  # else the parser makes a shadow root of it
         if tag in _RAW and not written.endswith("/>"):
@@ -120,6 +131,7 @@ class _Reader(HTMLParser):
             self.tail = self._at
         if tag == "template" and self._templates:
             self._templates.pop()
+        self._foreign -= tag in _FOREIGN and self._foreign > 0
         if self._open is not None and tag == self._open.name:
             self._open.text_end = self._at
             self._open.close_end = self._whole.index(">", self._at) + 1

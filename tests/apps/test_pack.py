@@ -29,6 +29,24 @@ def test_what_refers_to_no_file_keeps_its_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("page", "inlined"),
+    [
+        ("<![CDATA[ > <img src=p.png> ]]>", True),
+        ("<![if !IE]><img src=p.png><![endif]>", True),
+        ("<![odd <img src=p.png>", False),
+        ("<![CDATA[", False),
+        ("<svg><desc><![CDATA[ > <img src=p.png> ]]></desc></svg>", False),
+        ("<svg/><![CDATA[ > <img src=p.png> ]]>", True),
+        ("<svg><svg></svg><![CDATA[ > <img src=p.png> ]]></svg>", False),
+    ],
+)
+def test_a_marked_section_is_read_as_browsers_read_it(tmp_path: Path, page: str, inlined: bool) -> None:
+    """A comment as far as the next `>`, but for texts of SVG."""
+    made = body(packed(tmp_path, index__html=page, p__png=PIXEL))
+    assert made == (page.replace("p.png", f'"{PIXEL_URL}"') if inlined else page)
+
+
+@pytest.mark.parametrize(
     "page, before",
     [
         ("<!doctype html><html><head><title>x</title></head></html>", "<!doctype html><html><head>"),
