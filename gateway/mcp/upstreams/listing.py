@@ -73,11 +73,9 @@ def visibility(tool: Mapping[str, Any] | None, default: frozenset[str] = BOTH) -
     """Who may call a tool: `model`, `app`, both or nobody; `default` is what it means to say nothing."""
     said = ui_of(tool).get("visibility")
     if said is None:
-        return _callers(_meta_of(tool).get(VISIBILITY)) or default
-    return _callers(said)
-
-
-def _callers(said: object) -> frozenset[str]:
+        said = _meta_of(tool).get(VISIBILITY)
+    if said is None:
+        return default
     words = said if isinstance(said, list) else [said]
     return frozenset(word for word in words if isinstance(word, str) and word in BOTH)
 
