@@ -15,7 +15,10 @@ from tests.browser.conftest import ARGUMENTS, DEBIAN
 from tests.browser.runtime_host import Host, host_server, packed, shown
 from tests.browser.test_runtime_tools import CLIENT, TOOLS, ask, envelope
 from tests.browser.test_single_owner import client as with_client
-from tests.browser.test_single_owner import polyfill
+from tests.browser.test_single_owner import complaints, polyfill
+from tests.browser.test_webmcp import FORM, SCHEMA, called, until_listed
+
+LISTED = "document.modelContext.getTools().then((tools) => tools.map(({ inputSchema }) => inputSchema))"
 
 # mcp-b hands a tool its input alone.
 ALONE = TOOLS.replace("{signal})", "{signal} = new AbortController())")
@@ -105,6 +108,32 @@ async def test_a_tool_is_listed_and_called_once_everywhere(native: Browser, tmp_
         await agent.until("add", "clear", "late")
         await frame.evaluate("() => end.abort()")
         await agent.until("add", "clear")
+
+
+async def test_a_form_is_one_tool_too(native: Browser, tmp_path: Path) -> None:
+    """In a view its call has the page's answer, as without; on its own site it is the browser's alone."""
+    async with await native.new_context() as context, host_server() as url:
+        page = await context.new_page()
+        errors = complaints(page)
+        page.on("console", lambda line: errors.append(line.text) if line.type == "warning" else None)
+        await page.goto(url)
+        host = Host(page)
+        frame = await opened(host, tmp_path, FORM)
+        tools = await until_listed(host, "book")
+        answer = await called(host, "book", {"seats": 4})
+        assert tools["book"]["inputSchema"] == SCHEMA
+        assert answer["result"]["structuredContent"] == {"booked": ["4"]}
+        assert [agent for agent, _ in await frame.evaluate("submitted")] == [True]
+        agent = Agent(await context.new_cdp_session(frame))
+        await agent._session.send("WebMCP.enable")
+        await agent.until("book")
+        await page.route(
+            "**/site.html", lambda route: route.fulfill(body=packed(tmp_path, FORM), content_type="text/html")
+        )
+        await page.goto(f"{url}/../site.html")
+        (own,) = await page.evaluate(LISTED)
+        assert "multipleOf" in own["properties"]["seats"]  # as no schema of ours says
+    assert errors == []
 
 
 async def opened(host: Host, folder: Path, html: str) -> Frame:

@@ -82,7 +82,8 @@ async function submit(form: HTMLFormElement, input: Params): Promise<unknown> {
   let answer: unknown;
   const see = (event: Event): void => {
     seen = event;
-    Object.assign(event, { agentInvoked: true, respondWith: (given: unknown) => void (answer = given) });
+    // Defined, as browsers with WebMCP of their own have getters there.
+    Object.defineProperties(event, { agentInvoked: { value: true }, respondWith: { value: (given: unknown) => void (answer = given) } });
   };
   form.addEventListener("submit", see, { capture: true, once: true });
   form.requestSubmit();
@@ -134,4 +135,5 @@ function watchForms(context: () => Context | undefined): void {
   renew();
 }
 
-watchForms(() => (document as { modelContext?: Context }).modelContext);
+// As an ordinary web site a browser that has such tools of its own offers them itself.
+if (window.parent !== window || !("agentInvoked" in SubmitEvent.prototype)) watchForms(() => (document as { modelContext?: Context }).modelContext);
