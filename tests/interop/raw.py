@@ -35,14 +35,17 @@ Answer = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 
 @dataclass(slots=True)
 class Raw:
-    """`answer` answers calls of its one tool, `tool`; `asked` counts by method."""
+    """`answer` answers calls of its one tool, `tool`, and `again` a GET; `asked` counts by method."""
 
     answer: Answer
+    again: Callable[[web.Request], Awaitable[web.StreamResponse]] | None = None
     asked: Counter[str] = field(default_factory=Counter)
     url: str = ""
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """The aiohttp handler."""
+        if request.method == "GET" and self.again is not None:
+            return await self.again(request)
         if request.method != "POST":
             return web.Response(status=405)
         message = await request.json()

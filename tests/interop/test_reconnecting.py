@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -11,12 +12,14 @@ from urllib.parse import urlsplit
 
 import mcp_types as types
 import pytest
+from aiohttp import web
 from mcp import Client
 from mcp.server.subscriptions import ResourceUpdated
 
 from gateway.mcp.upstreams import feed, http, http_answer, link
 from gateway.mcp.upstreams.http import RESUMES
 from tests.interop.probe import Probe, text
+from tests.interop.raw import raw
 from tests.interop.serving import gateway, over_http, over_sse, over_websocket
 
 MODES = ["legacy", "2026-07-28"]
@@ -191,6 +194,36 @@ async def test_a_call_goes_on_once_its_upstream_is_there_again(
         probe.go.set()
         await wire.listen()
         assert text(await calling) == "went on"
+
+
+@pytest.mark.parametrize(
+    ("statuses", "why"),
+    [([503, 502, 200], "went on"), ([404], "before its answer"), ([503, 405], "before its answer")],
+)
+async def test_a_stream_is_taken_up_where_its_upstream_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statuses: list[int], why: str
+) -> None:
+    """One that fails may have it later; one that says that it has none is not asked again."""
+    monkeypatch.setattr(http, "LONGEST_WAIT", 0.05)
+    asked: dict[str, Any] = {}
+    left = list(statuses)
+
+    async def answer(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        asked.update(message)
+        return web.Response(body=b"id: 1\nretry: 50\ndata:\n\n", content_type="text/event-stream")
+
+    async def again(request: web.Request) -> web.StreamResponse:
+        assert request.headers["last-event-id"] == "1"
+        status = left.pop(0)
+        result = {"resultType": "complete", "content": [{"type": "text", "text": "went on"}]}
+        data = json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+        return web.Response(status=status, text=f"data: {data}\n\n", content_type="text/event-stream")
+
+    async with raw(answer) as up:
+        up.again = again
+        async with gateway(tmp_path, f'up: {{url: "{up.url}", network: private}}') as mcp, Client(f"{mcp}/up") as one:
+            assert why in text(await one.call_tool("tool"))
+    assert (left, up.asked["tools/call"]) == ([], 1)
 
 
 @pytest.mark.parametrize("mount", ["", "/up"])
