@@ -13,8 +13,8 @@ export function insteadOfDefault(event: Event, later: Later, run: () => void): v
     prevent();
     run();
   };
-  // The last of all listeners, where it comes that far.
-  addEventListener(type, end);
+  // The last of all listeners, where it comes that far; some are added on the way down to be that (Turbo's).
+  document.addEventListener(type, () => addEventListener(type, end), { capture: true, once: true });
   for (const stop of ["stopPropagation", "stopImmediatePropagation"] as const) {
     event[stop] = () => {
       Event.prototype[stop].call(event);

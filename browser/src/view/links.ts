@@ -29,11 +29,11 @@ export function watchLinks({ fetch, resolve, open, save, failed, later }: Ends):
   const { click } = HTMLElement.prototype;
   const { dispatchEvent } = EventTarget.prototype;
 
-  async function keep(response: Response, given?: string): Promise<void> {
+  async function keep(response: Response, given: string | null): Promise<void> {
     // What says that there is no file is none.
     if (!response.ok) throw response.status;
     const blob = await response.blob();
-    const name = given || nameIn(response.headers.get("content-disposition")) || new URL(response.url, "x:/").pathname.split("/").pop() || "download";
+    const name = given || nameIn(response.headers.get("content-disposition")) || new URL(response.url).pathname.split("/").pop() || "download";
     const resource = { uri: `file:///${encodeURIComponent(name)}`, mimeType: blob.type || "application/octet-stream", blob: (await dataUrlOf(blob)).replace(/^.*?,/s, "") };
     if (!(await save({ contents: [{ type: "resource", resource }] }))) throw "the host does not save it";
   }
@@ -42,30 +42,33 @@ export function watchLinks({ fetch, resolve, open, save, failed, later }: Ends):
     if (!(await open(url))) throw "the host does not open it";
   }
 
-  async function follow(link: HTMLAnchorElement): Promise<void> {
-    const written = link.getAttribute("href") ?? "";
-    let saved = link.hasAttribute("download");
+  async function follow(link: Element, written: string): Promise<void> {
+    const name = link.getAttribute("download");
+    let saved = name !== null;
     try {
       const url = resolve(written);
       const outside = !/^https?:/.test(url) || new URL(url).origin !== new URL(resolve("/")).origin;
-      if (!saved && (outside || /^_?blank$/.test(link.target))) return await leave(url);
+      if (!saved && (outside || /^_?blank$/.test(`${link.getAttribute("target")}`))) return await leave(url);
       const response = await fetch(url);
       saved ||= /^\s*attachment/i.test(response.headers.get("content-disposition") ?? "");
-      if (saved) return await keep(response, link.download);
+      if (saved) return await keep(response, name);
       throw "another page: the app's router must take the click";
     } catch (error) {
-      failed(saved ? "File not saved" : UNOPENED, link.download || written, error);
+      failed(saved ? "File not saved" : UNOPENED, name || written, error);
     }
   }
 
-  function linkOf(event: Event): HTMLAnchorElement | undefined {
-    return event.composedPath().find((one): one is HTMLAnchorElement => one instanceof HTMLAnchorElement && !/^\s*javascript:/i.test(one.getAttribute("href") ?? "javascript:"));
+  const hrefOf = (link: Element): string | null => link.getAttribute("href") ?? link.getAttribute("xlink:href");
+
+  /** Also one of a picture: of an image map, or in an SVG. */
+  function linkOf(event: Event): Element | undefined {
+    return event.composedPath().find((one): one is Element => one instanceof Element && /^a(rea)?$/.test(one.localName) && !/^\s*javascript:/i.test(hrefOf(one) ?? "javascript:"));
   }
 
-  function go(link: HTMLAnchorElement): void {
-    const href = link.getAttribute("href") ?? "";
+  function go(link: Element): void {
+    const href = hrefOf(link)!;
     const hash = /#.*/s.exec(href)?.[0];
-    if (!hash || !attempt(() => resolve(href) === resolve(hash))) void follow(link);
+    if (!hash || !attempt(() => resolve(href) === resolve(hash))) void follow(link, href);
     else if (location.hash !== hash) location.hash = hash;
     else document.getElementById(hash.slice(1))?.scrollIntoView();
   }

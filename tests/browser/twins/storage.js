@@ -77,3 +77,28 @@ twin("storage: links within the page", async (see) => {
     see((await changed).type, location.hash, link.hash);
   }
 });
+
+twin("storage: a listener that is added on the way down is the last", async (see) => {
+  const stage = document.getElementById("stage");
+  stage.innerHTML = '<a href="/elsewhere">x</a>';
+  const last = (event) => {
+    see(event.defaultPrevented);
+    event.preventDefault();
+  };
+  const first = () => addEventListener("click", last, { once: true });
+  addEventListener("click", first, true);
+  stage.firstChild.click();
+  removeEventListener("click", first, true);
+});
+
+twin("storage: links of pictures", async (see) => {
+  history.replaceState(null, "", "#");
+  const stage = document.getElementById("stage");
+  stage.innerHTML = '<map><area href="#area" shape="default"></map><svg><a href="#svg"></a></svg><svg><a xlink:href="#older"></a></svg>';
+  for (const picture of stage.children) {
+    const changed = once(window, "hashchange");
+    picture.firstChild.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true }));
+    await changed;
+    see(location.hash);
+  }
+});
