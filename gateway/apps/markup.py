@@ -13,6 +13,7 @@ from gateway.apps.places import Text
 _ATTRIBUTE = re.compile(r"""[\s/]*([^\s/>=][^\s/>=]*)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>"']+)))?""")
 _RAW = ("script", "style")
 _FOREIGN = ("svg", "math")
+_COMMENT = re.compile(r"<!--(?:-?>|.*?(?:--!?>|\Z))", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,11 @@ def parse(text: Text) -> Page:
 
 
 class _Reader(HTMLParser):
+    # HTML 13.2.6.4: in these is text alone; in <noscript> where scripts run, as they do in every view.
+    CDATA_CONTENT_ELEMENTS = (  # type: ignore[misc]  # final in its stub alone: it is looked up in the class
+        *_RAW, "iframe", "noembed", "noframes", "noscript", "textarea", "title", "xmp",
+    )  # fmt: skip
+
     def __init__(self, text: Text) -> None:
         super().__init__(convert_charrefs=False)
         self._whole = text.whole
@@ -99,6 +105,10 @@ class _Reader(HTMLParser):
         # The further in, the better: <head>, else <html>, else the doctype, else the beginning.
         if rank > self._rank:
             self._rank, self.head = rank, end
+
+    def parse_comment(self, i: int, report: bool = True) -> int:
+        found = _COMMENT.match(self.rawdata, i)
+        return found.end() if found is not None else len(self.rawdata)
 
     def parse_html_declaration(self, i: int) -> int:
         # HTML 13.2.5.42: `<![CDATA[` begins a text in SVG and MathML alone; elsewhere `<![` is a comment as far as `>`.

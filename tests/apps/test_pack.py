@@ -47,6 +47,30 @@ def test_a_marked_section_is_read_as_browsers_read_it(tmp_path: Path, page: str,
 
 
 @pytest.mark.parametrize(
+    "page",
+    [
+        '<noscript><img src="https://pixel.example/x.gif"></noscript>',
+        "<textarea rows=2>\n<img src=gone.png></TEXTAREA >",
+        "<title><script src=gone.js></title>",
+        "<iframe><img src=gone.png></iframe>",
+        "<xmp><link rel=stylesheet href=gone.css></xmp>",
+        "<!-- -- > <img src=gone.png> -->",
+        "<!-- <img src=gone.png>",
+    ],
+)
+def test_what_is_text_names_no_files(tmp_path: Path, page: str) -> None:
+    """Browsers load nothing of it, and neither is it packed; `<noscript>` is text wherever scripts run."""
+    assert body(packed(tmp_path, index__html=page)) == page
+
+
+@pytest.mark.parametrize("comment", ["<!-->", "<!--->", "<!-- a --!>", "<!---->"])
+def test_a_comment_ends_where_browsers_end_it(tmp_path: Path, comment: str) -> None:
+    """What stands behind it is packed."""
+    page = f"{comment}<img src=p.png><!-- -->"
+    assert PIXEL_URL in body(packed(tmp_path, index__html=page, p__png=PIXEL))
+
+
+@pytest.mark.parametrize(
     "page, before",
     [
         ("<!doctype html><html><head><title>x</title></head></html>", "<!doctype html><html><head>"),
