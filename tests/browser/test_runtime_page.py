@@ -235,3 +235,33 @@ async def test_what_opaque_origins_refuse_is_there(host: Host, tmp_path: Path, n
         }"""
     )
     assert seen == ["dark", 0, "a=1", False, False, "about:srcdoc"]
+
+
+KEEPING = """<!doctype html><p>page</p><script>
+  const { addEventListener: add, removeEventListener: remove } = EventTarget.prototype;
+  const kept = new Map();
+  EventTarget.prototype.addEventListener = function (type, listener, ...rest) {
+    kept.set(listener, (event) => listener(event));
+    return add.call(this ?? window, type, kept.get(listener), ...rest);
+  };
+  EventTarget.prototype.removeEventListener = function (type, listener, ...rest) {
+    return remove.call(this ?? window, type, kept.get(listener), ...rest);
+  };
+  window.heard = [];
+  for (const target of [window, document, new MessageChannel().port1]) {
+    const hear = (event) => heard.push(event.type);
+    target.addEventListener("hello", hear);
+    target.removeEventListener("hello", hear);
+    target.dispatchEvent(new Event("hello"));
+  }
+  const hear = () => heard.push("bare");
+  addEventListener("hello", hear);
+  removeEventListener("hello", hear);
+  window.dispatchEvent(new Event("hello"));
+</script>"""
+
+
+async def test_a_page_that_keeps_listeners_itself_can_remove_them(host: Host, tmp_path: Path) -> None:
+    """As zone.js does: it replaces the methods of `EventTarget`, and puts functions of its own in their place."""
+    frame = await shown(host, tmp_path, KEEPING)
+    assert await frame.evaluate("heard") == []

@@ -156,9 +156,10 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   });
   void parsed().then(() => later(handshake.begin, PAGE_FIRST));
   // A client of the page that closes says so to nobody: it only stops to listen.
-  const { removeEventListener } = window;
-  window.removeEventListener = (...given: Parameters<typeof removeEventListener>) => {
-    removeEventListener.apply(window, given);
+  const owner = Object.hasOwn(window, "removeEventListener") ? window : EventTarget.prototype;
+  const { removeEventListener } = owner;
+  owner.removeEventListener = function (this: EventTarget, ...given: Parameters<typeof removeEventListener>) {
+    removeEventListener.apply(this, given);
     if (given[0] === "message" && handshake.pageHasTools()) void pageTools.renew();
   };
   // Later a host hears nothing of it any more: a message of a page that goes is nobody's.

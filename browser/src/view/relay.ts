@@ -168,7 +168,12 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, n
     again();
   }
 
-  const tell = (what: Params): void => void ask("webmcp_poll", what).catch(() => undefined);
+  function leave(word: string): void {
+    // Its tools may be gone: whoever has asked for calls is known.
+    if (!open || !known) return;
+    ask("webmcp_poll", { [word]: true }).catch(() => undefined);
+    renewed();
+  }
 
   const againLater = coalesced(again, (run) => later(run, LIST_PAUSE));
 
@@ -188,17 +193,12 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, n
     // One that is under way goes on: its answer would come all the same, and the calls in it would be lost until the next.
     giveWay: () => void (calm = now() + CALM),
     left() {
-      if (!open || !known) return;
       resting = now() + GOING;
-      tell({ leaving: true });
-      renewed();
+      leave("leaving");
     },
     close() {
-      // Its tools may be gone: whoever has asked for calls is known.
-      if (!open || !known) return;
-      started = open = false;
-      again();
-      tell({ closing: true });
+      started = false;
+      leave("closing");
     },
   };
 }

@@ -3,7 +3,6 @@
 import { coalesced } from "./coalesced";
 import { answer, failure, INVALID_PARAMS, notification, type Id, type Message, type Request } from "./json-rpc";
 import { call, type Definition, type Registry, type Tool } from "./registry";
-import { toolFailure } from "./results";
 
 export interface ToolChannel {
   definitions(): Definition[];
@@ -18,7 +17,7 @@ export interface ToolChannel {
   left(): void;
 }
 
-const LEFT = "The page went to another page, or was loaded again, before the tool answered. It may have run.";
+const LEFT = "The page went to another page, or was loaded again. The tool may have run.";
 
 interface Ends {
   send(message: Message): void;
@@ -42,7 +41,7 @@ export function createToolChannel(registry: Registry, { send, offered, began }: 
     const result = await call(tool, input, controller.signal);
     ended();
     // A cancelled call is not answered (MCP 2025-11-25, Cancellation).
-    if (controller.signal.aborted) return;
+    if (running.get(id) !== controller) return;
     running.delete(id);
     send(answer(id, result));
   }
@@ -65,11 +64,6 @@ export function createToolChannel(registry: Registry, { send, offered, began }: 
     cancel,
     changed: coalesced(() => send(notification("notifications/tools/list_changed"))),
     reset: () => [...running.keys()].forEach((id) => cancel(id)),
-    left() {
-      for (const id of [...running.keys()]) {
-        cancel(id);
-        send(answer(id, toolFailure(LEFT)));
-      }
-    },
+    left: () => running.forEach((controller) => controller.abort(new Error(LEFT))),
   };
 }
