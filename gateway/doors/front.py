@@ -42,21 +42,6 @@ STRANGE: Final = 64 * 1024
 LOOK: Final = 1.0
 """Seconds for which a caller that was found good is not asked again, on one connection with one head."""
 
-IDLE: Final = 75.0
-"""Seconds after which a connection on which nothing happens is closed."""
-
-HEAD_WITHIN = 15.0
-"""Seconds in which the head of a request must be there once it has begun: who trickles it would hold a place."""
-
-TAKEN_WITHIN = 120.0
-"""Seconds in which a client takes some of what waits for it here: what it never takes would be held for ever.
-
-The system notices only where a good part of its own buffer became free, which takes a slow client a while.
-"""
-
-SWEEP = 5.0
-"""Seconds between two looks at all connections."""
-
 
 @dataclass(slots=True)
 class Plain:
@@ -99,65 +84,22 @@ class Gate(Protocol):
         ...
 
 
-class Fronts:
-    """Makes the protocol of each connection; `behind` makes those of aiohttp, `gate` says who passes.
+class Shared(Protocol):
+    """What a connection has in common with all others: `gateway.doors.fronts.Fronts`."""
 
-    `busy` is how many of them have a request on the short way.
-    """
-
-    def __init__(self, behind: Callable[[], web.RequestHandler], gate: Gate) -> None:
-        self.gate = gate
-        self.behind = behind
-        self.open: set[Front] = set()
-        self.draining = False
-        self.busy = 0
-        self._alarms: dict[float, Alarms] = {}
-        self._sweep: asyncio.TimerHandle | None = None
-
-    def __call__(self) -> Front:
-        """The protocol of a new connection."""
-        if self._sweep is None:
-            self._sweep = asyncio.get_running_loop().call_later(SWEEP, self._swept)
-        return Front(self)
-
-    @property
-    def connections(self) -> list[Front]:
-        """What is open, as a server of aiohttp names it."""
-        return list(self.open)
+    gate: Gate
+    """Who may pass."""
+    behind: Callable[[], web.RequestHandler]
+    """Makes aiohttp's protocol of a connection."""
+    open: set[Front]
+    draining: bool
+    """Nothing new is taken."""
+    busy: int
+    """How many connections have a request on the short way."""
 
     def alarms(self, seconds: float) -> Alarms:
         """Those of all connections that ring after so long."""
-        found = self._alarms.get(seconds)
-        if found is None:
-            found = self._alarms[seconds] = Alarms(seconds)
-        return found
-
-    async def drain(self, seconds: float) -> None:
-        """Take nothing new; what runs may go on for so long."""
-        self.draining = True
-        if self._sweep is not None:
-            self._sweep.cancel()
-        for front in tuple(self.open):
-            front.close_if_idle()
-        running = {front.serving for front in self.open if front.busy and front.serving is not None}
-        if running:
-            _, late = await asyncio.wait(running, timeout=seconds)
-            for task in late:
-                task.cancel()
-        for front in tuple(self.open):
-            front.abort()
-        for alarms in self._alarms.values():
-            alarms.close()
-
-    def _swept(self) -> None:
-        loop = asyncio.get_running_loop()
-        now = time.monotonic()
-        for front in tuple(self.open):
-            if front.trickles(now - HEAD_WITHIN) or front.takes_nothing(now):
-                front.transport.abort()
-            elif front.since < now - IDLE:
-                front.close_if_idle()
-        self._sweep = loop.call_later(SWEEP, self._swept)
+        ...
 
 
 class Front(asyncio.Protocol):
@@ -166,7 +108,7 @@ class Front(asyncio.Protocol):
     `serving` is the task of all those that go the short way, from the first of them on; `busy` says that one does now.
     """
 
-    def __init__(self, fronts: Fronts) -> None:
+    def __init__(self, fronts: Shared) -> None:
         self.serving: asyncio.Task[None] | None = None
         self.busy = False
         self._loop = asyncio.get_running_loop()
@@ -252,13 +194,13 @@ class Front(asyncio.Protocol):
             return bool(self._kept) and not self.busy and not self._full and self.since < before
         return self._lent.head_since is not None and self._lent.head_since < before
 
-    def takes_nothing(self, now: float) -> bool:
-        """Whether something waits for the client, which took none of it since `TAKEN_WITHIN` seconds before `now`."""
+    def takes_nothing(self, now: float, before: float) -> bool:
+        """Whether something waits for the client now, which took none of it since then."""
         left = self._transport.get_write_buffer_size()
         if not left or left < self._left:
             self._taken = now
         self._left = left
-        return now - self._taken > TAKEN_WITHIN
+        return self._taken < before
 
     def begins(self) -> None:
         """aiohttp has read the head of a request."""

@@ -9,7 +9,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gateway.doors.asked import Asked
-from gateway.doors.front import IDLE, Answered, Front, Fronts, Gate
+from gateway.doors.front import Answered, Front, Gate
+from gateway.doors.fronts import IDLE, Fronts
 from gateway.doors.guard import Guard
 from gateway.doors.mcp import Mounts
 from gateway.doors.standing import Standing

@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
+from typing import cast
 from urllib.parse import urlsplit
 
 import pytest
 
 from gateway.doors.front import Front
+from gateway.doors.fronts import Fronts
 from gateway.doors.heads import is_whole, read_head
 from gateway.doors.lent import HEAD_BYTES
 from gateway.model import Response
@@ -248,7 +250,7 @@ async def test_what_was_taken_before_the_end_is_answered(monkeypatch: pytest.Mon
     take = Front._take
 
     def taken(front: Front, data: bytes) -> None:
-        drains.append(asyncio.ensure_future(front._fronts.drain(5.0)))
+        drains.append(asyncio.ensure_future(cast(Fronts, front._fronts).drain(5.0)))
         take(front, data)
 
     monkeypatch.setattr(Front, "_take", taken)

@@ -1,0 +1,89 @@
+"""All connections of the short way in: made here, looked at every few seconds, ended together."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+from aiohttp import web
+
+from gateway.backends.alarms import Alarms
+from gateway.doors.front import Front, Gate
+
+IDLE: Final = 75.0
+"""Seconds after which a connection on which nothing happens is closed."""
+
+HEAD_WITHIN = 15.0
+"""Seconds in which the head of a request must be there once it has begun: who trickles it would hold a place."""
+
+TAKEN_WITHIN = 120.0
+"""Seconds in which a client takes some of what waits for it here: what it never takes would be held for ever.
+
+The system notices only where a good part of its own buffer became free, which takes a slow client a while.
+"""
+
+SWEEP = 5.0
+"""Seconds between two looks at all connections."""
+
+
+class Fronts:
+    """Makes the protocol of each connection; `behind` makes those of aiohttp, `gate` says who passes.
+
+    `busy` is how many of them have a request on the short way.
+    """
+
+    def __init__(self, behind: Callable[[], web.RequestHandler], gate: Gate) -> None:
+        self.gate = gate
+        self.behind = behind
+        self.open: set[Front] = set()
+        self.draining = False
+        self.busy = 0
+        self._alarms: dict[float, Alarms] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+
+    def __call__(self) -> Front:
+        """The protocol of a new connection."""
+        if self._sweep is None:
+            self._sweep = asyncio.get_running_loop().call_later(SWEEP, self._swept)
+        return Front(self)
+
+    @property
+    def connections(self) -> list[Front]:
+        """What is open, as a server of aiohttp names it."""
+        return list(self.open)
+
+    def alarms(self, seconds: float) -> Alarms:
+        """Those of all connections that ring after so long."""
+        found = self._alarms.get(seconds)
+        if found is None:
+            found = self._alarms[seconds] = Alarms(seconds)
+        return found
+
+    async def drain(self, seconds: float) -> None:
+        """Take nothing new; what runs may go on for so long."""
+        self.draining = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for front in tuple(self.open):
+            front.close_if_idle()
+        running = {front.serving for front in self.open if front.busy and front.serving is not None}
+        if running:
+            _, late = await asyncio.wait(running, timeout=seconds)
+            for task in late:
+                task.cancel()
+        for front in tuple(self.open):
+            front.abort()
+        for alarms in self._alarms.values():
+            alarms.close()
+
+    def _swept(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = time.monotonic()
+        for front in tuple(self.open):
+            if front.trickles(now - HEAD_WITHIN) or front.takes_nothing(now, now - TAKEN_WITHIN):
+                front.transport.abort()
+            elif front.since < now - IDLE:
+                front.close_if_idle()
+        self._sweep = loop.call_later(SWEEP, self._swept)
