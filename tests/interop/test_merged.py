@@ -202,26 +202,44 @@ async def test_prompts_and_addresses_are_kept_for_who_had_them_before_a_restart(
                 await ask(client)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("prefix", "name"), [("", "a_show"), (", prefix: null", "show")])
+@pytest.mark.parametrize(
+    ("mode", "prefixes", "name"),
+    [
+        ("legacy", ["a"], "a_show"),
+        ("2026-07-28", ["null"], "show"),
+        ("2026-07-28", ["a", "a_b"], "a_b_show"),  # which either may have, by its prefix
+    ],
+)
 async def test_a_call_waits_for_an_upstream_that_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefix: str, name: str, mode: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, prefixes: list[str], name: str
 ) -> None:
     """After a restart its clients call what they know, longer than a list would wait for it."""
-    late, go = tmp_path / "late.py", tmp_path / "go"
+    late = tmp_path / "late.py"
     late.write_text(LATE.format(path=repr(sys.path)), "utf-8")
-    line = f'a: {{command: ["{sys.executable}", "{late}", "{go}"]{prefix}}}'
-    go.touch()
-    async with gateway(tmp_path, line) as mcp, Client(mcp, mode=mode, cache=None) as client, asyncio.timeout(30):
-        while name not in {tool.name for tool in (await client.list_tools()).tools}:
-            await asyncio.sleep(0.05)
-    go.unlink()
+    starts = {f"{prefix}_show" if prefix != "null" else "show": tmp_path / prefix for prefix in prefixes}
+    lines = "\n".join(
+        f'u{number}: {{command: ["{sys.executable}", "{late}", "{tmp_path / prefix}"], prefix: {prefix}}}'
+        for number, prefix in enumerate(prefixes)
+    )
+
+    async def listed(client: Client, name: str) -> None:
+        async with asyncio.timeout(60):
+            while name not in {tool.name for tool in (await client.list_tools()).tools}:
+                await asyncio.sleep(0.05)
+
+    for start in starts.values():
+        start.touch()
+    async with gateway(tmp_path, lines) as mcp, Client(mcp, mode=mode, cache=None) as client:
+        await listed(client, name)
+    for start in starts.values():
+        start.unlink()
     monkeypatch.setattr(lists, "FIRST", 0.1)
-    async with gateway(tmp_path, line) as mcp, Client(mcp, mode=mode, cache=None) as client:
+    async with gateway(tmp_path, lines) as mcp, Client(mcp, mode=mode, cache=None) as client:
         calls = [asyncio.ensure_future(client.call_tool(name)) for _ in range(2)]
-        assert name not in {tool.name for tool in (await client.list_tools()).tools}
         await asyncio.sleep(1)  # they would have been refused long ago
-        go.touch()
+        for one, start in starts.items():
+            start.touch()
+            await listed(client, one)
         for call in calls:
             assert text(await call) == "late show"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import mcp_types as types
@@ -30,7 +30,10 @@ from gateway.mcp.upstreams.naming import Naming
 from gateway.mcp.upstreams.proxy import Proxy, as_error, said_trace
 from gateway.mcp.upstreams.shapes import readable
 from gateway.mcp.upstreams.turns import by_turns
+from gateway.model import Principal
 from gateway.traces import arriving
+
+T = TypeVar("T")
 
 
 class Merged:
@@ -208,12 +211,10 @@ class Merged:
         if named is None and len(self._lists.known("tools/list", client.principal)) < len(self._proxies()):
             await self._lists.refresh(client, "tools/list")
             named = self._names.tools(client.principal).get(public)
-        if named is None:
-            try:
-                await self._heard_of("tools/list", client, public)
-            except Refusal as refusal:
-                return complete(client, refused(refusal))
-            named = self._names.tools(client.principal).get(public)
+        try:
+            named = await self._heard_of("tools/list", client, public, self._names.tools)
+        except Refusal as refusal:
+            return complete(client, refused(refusal))
         if named is None:
             return None
         if not self._apps(client) and "model" not in visibility(named.thing, frozenset(("model",))):
@@ -226,13 +227,17 @@ class Merged:
             await self._lists.refresh(client, "tools/list")  # whoever follows them hears of its own tools
         return merging.public_content(named.upstream, result)
 
-    async def _heard_of(self, method: str, client: UpstreamClient, public: str) -> None:
-        """Wait for the upstream that may have what is called `public`, and has not said yet what it has: it may be
-        starting. Raises `Refusal` where it does not answer.
+    async def _heard_of(
+        self, method: str, client: UpstreamClient, public: str, known: Callable[[Principal], Mapping[str, T]]
+    ) -> T | None:
+        """What is called `public` of the things that are `known`; an upstream that may have it, and has not said yet
+        what it has, is waited for: it may be starting. Raises `Refusal` where it does not answer.
         """
-        silent = self._names.silent(method, client.principal, public)
-        if silent is not None:
+        found = known(client.principal).get(public)
+        while found is None and (silent := self._names.silent(method, client.principal, public)) is not None:
             await self._lists.hear(client, method, silent)
+            found = known(client.principal).get(public)
+        return found
 
     async def _read_resource(self, client: UpstreamClient, params: Message) -> Message | None:
         found = await self._owner(client, str(params.get("uri")))
@@ -299,21 +304,23 @@ class Merged:
                 return await self._proxies()[found.upstream].relay.forward(client, "completion/complete", out)
         if isinstance(uri, str):
             await self._lists.refresh(client, "resources/templates/list")
-            await self._heard_of("resources/templates/list", client, uri)
-            for owner, templates in self._lists.known("resources/templates/list", client.principal).items():
-                if any(template.get("uriTemplate") == uri for template in templates):
-                    return await self._proxies()[owner].relay.forward(client, "completion/complete", params)
+            owner = await self._heard_of("resources/templates/list", client, uri, self._templates)
+            if owner is not None:
+                return await self._proxies()[owner].relay.forward(client, "completion/complete", params)
         raise MCPError(types.INVALID_PARAMS, "There is no such prompt or template.")
+
+    def _templates(self, principal: Principal) -> dict[str, str]:
+        """The upstreams by the templates that they list, each the first that lists it."""
+        known = self._lists.known("resources/templates/list", principal)
+        listed = ((str(one.get("uriTemplate")), owner) for owner, things in known.items() for one in things)
+        return dict(reversed(list(listed)))
 
     async def _prompt(self, client: UpstreamClient, public: str) -> Named | None:
         found = self._names.prompts(client.principal).get(public)
         if found is None:
             await self._lists.refresh(client, "prompts/list")
             found = self._names.prompts(client.principal).get(public)
-        if found is None:
-            await self._heard_of("prompts/list", client, public)
-            found = self._names.prompts(client.principal).get(public)
-        return found
+        return await self._heard_of("prompts/list", client, public, self._names.prompts)
 
 
 def _introduced(result: HandlerResult) -> HandlerResult:
