@@ -33,9 +33,6 @@ ASKS = {"resultType": "input_required"}
         ({"content": [], "isError": "yes"}, "isError: "),
         ({"content": [], "isError": None}, "isError: "),
         ({"content": [], "_meta": 7}, "_meta: "),
-        ({"content": [], "resultType": 7}, "resultType: '7' is not known"),
-        ({"content": [], "resultType": "task"}, "resultType: 'task' is not known"),
-        ({**ASKS, "inputRequests": {"a": {"method": "tools/list"}}}, "inputRequests.a.method: "),
     ],
 )
 def test_calls(result: dict[str, Any], why: str, version: str) -> None:
@@ -67,6 +64,21 @@ def test_only_clients_of_this_era_read_what_is_no_object() -> None:
     assert fault("tools/call", result, VERSIONS[1], extended=False) is None
     assert fault("tools/call", result, VERSIONS[0], extended=False) == "structuredContent: no object"
     assert legacy_result(result) == {"content": []}
+
+
+@pytest.mark.parametrize(
+    ("result", "why"),
+    [
+        ({"content": [], "resultType": 7}, "resultType: '7' is not known"),
+        ({"content": [], "resultType": "task"}, "resultType: 'task' is not known"),
+        ({**ASKS, "inputRequests": {"a": {"method": "tools/list"}}}, "inputRequests.a.method: "),
+    ],
+)
+def test_only_clients_of_this_era_know_types_of_results(result: dict[str, Any], why: str) -> None:
+    """To one of the handshake it is one more member."""
+    assert str(fault("tools/call", result, VERSIONS[1], extended=False)).startswith(why)
+    assert fault("tools/call", {**result, "content": []}, VERSIONS[0], extended=False) is None
+    assert fault("tools/call", ASKS, VERSIONS[0], extended=False) == "content: it is missing"
 
 
 def test_a_type_of_result_of_an_extension_is_for_who_knows_extensions() -> None:

@@ -36,13 +36,13 @@ def fault(method: str, result: Message, version: str, *, extended: bool) -> str 
 
     A type of result that is not the protocol's is for a client that knows extensions (`extended`).
     """
-    kind = result.get("resultType", "complete")
-    if kind not in ("complete", INPUT_REQUIRED):
+    modern, kind = version in MODERN_PROTOCOL_VERSIONS, result.get("resultType", "complete")
+    if modern and kind not in ("complete", INPUT_REQUIRED):
         return None if extended and isinstance(kind, str) else f"resultType: {str(kind)[:80]!r} is not known"
-    if needs_input(result):
+    if modern and needs_input(result):
         return _checked(types.InputRequiredResult, result)
     if method == "tools/call":
-        return _of_call(result, structured=version not in MODERN_PROTOCOL_VERSIONS)
+        return _of_call(result, structured=not modern)
     if method in KEYS:
         return None if isinstance(result.get(KEYS[method]), list) else f"{KEYS[method]}: no list"
     model = SERVER_RESULTS.get((method, version))
@@ -65,14 +65,16 @@ def thing(method: str, version: str) -> Check:
 
 async def readable(method: str, things: Iterable[object], version: str) -> list[Message]:
     """The things of a list that a client of this version can read: one that it cannot would spoil all others."""
-    check, found = thing(method, version), list[Message]()
+    check, found, left = thing(method, version), list[Message](), list[str]()
     older = method == "tools/list" and version not in MODERN_PROTOCOL_VERSIONS
     async for one in by_turns(things):
         made = legacy_tool(one) if older and isinstance(one, dict) else one
         if (wrong := check(made)) is None:
             found.append(cast(Message, made))
         else:
-            log.info("%s: left out what is not as the protocol has it: %s", method, wrong)
+            left.append(wrong)
+    if left:
+        log.info("%s: left out %d that are not as the protocol has them: %s", method, len(left), left[0])
     return found
 
 
