@@ -45,16 +45,20 @@ async def opened(http: aiohttp.ClientSession, url: str) -> dict[str, str]:
 
 
 async def test_one_principal_does_not_take_all_sessions() -> None:
-    """There is room for others, whatever one client opens."""
+    """There is room for others, whatever one client opens, which is told what to do."""
     params = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}}
     message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
     async with Mount(sessions_each=2).serve() as served, aiohttp.ClientSession() as http:
-        statuses = []
+        statuses, said = [], []
         for user in ("", "", "", "i|c|other"):
             fields = {**ACCEPT, **({"x-user": user} if user else {})}
             async with http.post(served.url, json=message, headers=fields) as answer:
                 statuses.append(answer.status)
+                said.append(await answer.text())
     assert statuses == [200, 200, 503, 200]
+    error = json.loads(said[2])["error"]
+    assert error["code"] == -32603
+    assert error["message"].startswith("Too many open sessions: end one that is not needed (DELETE)")
 
 
 async def test_a_session_that_nobody_uses_ends() -> None:
