@@ -242,6 +242,7 @@ WAYS: dict[str, Way] = {
     "redirect": body(b"", "text/plain", 302),
     "empty": body(b""),
     "no content": nothing,
+    "no id": body(json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "mute"}}).encode()),
 }
 
 
@@ -299,6 +300,7 @@ async def said(client: Client, tool: str = "ok") -> str:
         ("error 500", "HTTP status 500"),
         ("redirect", "HTTP status 302"),
         ("empty", "no JSON"),
+        ("no id", "mute"),
         ("no content", "The upstream bad answered tools/call with what is no result of it: content: it is missing."),
         ("never", "did not answer within"),
     ],

@@ -193,6 +193,8 @@ class StreamableHttp:
                 message = await self._read(answer.body())
             except ValueError as error:
                 raise UpstreamLost(f"the upstream answered with what is no JSON: {error}") from error
+            if isinstance(message, dict) and message.get("id") is None and "error" in message:
+                message = {**message, "id": related}  # JSON-RPC 2.0, 5: it did not make out which request this is
             if not isinstance(message, dict) or message.get("id") != related:
                 raise UpstreamLost("the upstream answered another request than it was asked")
             self._take(message, related, 0)
