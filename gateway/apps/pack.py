@@ -22,7 +22,7 @@ SNAPSHOT = "webmcp-gateway-snapshot"
 """The id of the element in which the view runtime finds answers."""
 
 _REFUSED = ("localStorage", "sessionStorage", "cookie", "pushState", "replaceState", "caches", "serviceWorker")
-_ADDS_SCRIPTS = ('"script"', "'script'", "`script`")
+_ADDS_SCRIPTS = ('"script"', "'script'", "`script`", "document.write")
 PARTS = {
     "toolname": ("forms/forms.js",),
     "EventSource": ("events/events.js",),

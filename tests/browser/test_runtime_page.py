@@ -202,7 +202,7 @@ async def test_enter_in_a_form_without_a_button_sends_it(host: Host, tmp_path: P
     assert calls == [["/one", "a=tea"]]
 
 
-@pytest.mark.parametrize("names", ["XMLHttpRequest", 'document.createElement( "script" )'])
+@pytest.mark.parametrize("names", ["XMLHttpRequest", 'document.createElement( "script" )', "document.write(tag)"])
 async def test_requests_of_the_older_kind_are_carried(host: Host, tmp_path: Path, names: str) -> None:
     """In a page that names them, or adds scripts that may."""
     await host.answers("return { bodyType: 'text', body: args.url };")
