@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.everything import Everything
-from tests.interop.serving import gateway, over_http
+from tests.interop import everything
+from tests.interop.kinds import upstream
+from tests.interop.serving import gateway
 
 SUITE = Path(__file__).parent / "node_modules/@modelcontextprotocol/conformance/dist/index.js"
 SCORED = {"2025-11-25": 30, "2026-07-28": 37}
@@ -29,14 +30,12 @@ async def scenarios(url: str, requirements: str) -> tuple[set[str], set[str], st
 
 
 @pytest.mark.parametrize("requirements", SCORED)
-@pytest.mark.parametrize("kind", ["url", "server"])
+@pytest.mark.parametrize("kind", ["url", "sse", "websocket", "command", "server"])
 async def test_every_scenario_passes_in_front_of_the_everything_server(
     tmp_path: Path, requirements: str, kind: str
 ) -> None:
-    """The suite finds no difference to a server of its own."""
-    async with over_http(Everything().server) as direct:
-        line = f'url: "{direct}", network: private' if kind == "url" else 'server: "tests.interop.everything:server"'
-        async with gateway(tmp_path, f"everything: {{{line}}}") as mcp:
-            passed, failed, said = await scenarios(f"{mcp}/everything", requirements)
+    """The suite finds no difference to a server of its own, however that is reached."""
+    async with upstream(kind, everything) as spec, gateway(tmp_path, f"everything: {spec}") as mcp:
+        passed, failed, said = await scenarios(f"{mcp}/everything", requirements)
     assert not failed, said
     assert len(passed) == SCORED[requirements], said
