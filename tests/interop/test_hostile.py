@@ -76,6 +76,16 @@ async def test_a_call_that_cannot_be_answered_says_why(tmp_path: Path, way: str,
 
 
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("mount", "tool"), [("/nolist", "ok"), ("", "nolist_ok")])
+async def test_what_is_wrong_with_a_list_is_said_to_who_calls(tmp_path: Path, mount: str, tool: str, mode: str) -> None:
+    """Whom its tools are for is not known: none is called."""
+    async with gateway(tmp_path, hostile("nolist")) as mcp, Client(mcp + mount, mode=mode) as client:
+        refused = await client.call_tool(tool)
+        assert refused.is_error
+        assert "The upstream nolist answered tools/list with what is no result of it: tools: no list." in text(refused)
+
+
+@pytest.mark.parametrize("mode", MODES)
 async def test_a_process_that_died_is_started_anew(tmp_path: Path, mode: str) -> None:
     """After a short rest the upstream answers again, to a client that stayed connected."""
     async with gateway(tmp_path, hostile("torn")) as mcp, Client(f"{mcp}/torn", mode=mode, cache=None) as client:

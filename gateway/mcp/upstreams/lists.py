@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
@@ -41,13 +40,15 @@ NAMES = {"resources/list": "uri", "resources/templates/list": "uriTemplate", "pr
 
 @dataclass(eq=False, slots=True)
 class _Heard:
-    """What one upstream was heard to list, by method, to whom an offer of it is for, and what is being asked.
+    """What one upstream was heard to list, by method, to whom an offer of it is for, what is being asked, and why
+    that was not answered.
 
     `late` are lists that were waited for once, `slow` those that no list waits for until they are there.
     """
 
     known: dict[str, list[Message]] = field(default_factory=dict)
     asking: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    refused: dict[str, Refusal] = field(default_factory=dict)
     late: set[str] = field(default_factory=set)
     slow: set[str] = field(default_factory=set)
     watched: Joined | None = None
@@ -89,14 +90,11 @@ class Lists:
 
     async def hear(self, client: UpstreamClient, method: str, name: str) -> None:
         """Wait for the list of one upstream, for as long as a call of it may take. Raises `Refusal` without it."""
-        upstream = self._proxies()[name].upstream
-        with suppress(TimeoutError):
-            async with asyncio.timeout(upstream.spec.timeout):
-                await asyncio.wait({self._asked(self._proxies()[name], client, method)[1]})
-                if name not in self.known(method, client.principal):
-                    await upstream.session(client)  # it says why it cannot be reached
+        proxy = self._proxies()[name]
+        heard, task = self._asked(proxy, client, method)
+        await asyncio.wait({task}, timeout=proxy.upstream.spec.timeout)
         if name not in self.known(method, client.principal):
-            raise unreachable(name, "it has not answered yet")
+            raise heard.refused.get(method) or unreachable(name, "it has not answered yet")
 
     def _asked(self, proxy: Proxy, client: UpstreamClient, method: str) -> tuple[_Heard, asyncio.Task[None]]:
         """What is known of an upstream, and the task that asks it for a list now."""
@@ -107,6 +105,14 @@ class Lists:
         return heard, task
 
     async def _ask(self, proxy: Proxy, client: UpstreamClient, method: str, heard: _Heard) -> None:
+        heard.refused.pop(method, None)
+        try:
+            await self._read(proxy, client, method, heard)
+        except Refusal as refusal:
+            heard.refused[method] = refusal
+            raise
+
+    async def _read(self, proxy: Proxy, client: UpstreamClient, method: str, heard: _Heard) -> None:
         alone = UpstreamClient(client.principal, "list", client.version, client.capabilities, client.info)
         fingerprints = proxy.upstream.offer(client.principal).fingerprints
         for other in self._proxies().values():  # or its names would go to who is faster than the database
