@@ -169,8 +169,8 @@ class Views:
         view = self.speaker(principal, app, proof)
         if for_good:
             self.close(view)
-        else:
-            self.disconnect(view)
+        elif view.relay is not None:
+            view.relay.leave()
 
     def waits(self, view: str | None) -> bool:
         """Whether there are calls for this view that it has not asked for yet."""

@@ -185,14 +185,17 @@ class Relay:
 
     def close(self) -> None:
         """The view is gone, or loads again."""
-        self._release(overtaken=True)
         self._closed = True
         self._stop_losing()
         if self._listing is not None:
             self._listing.cancel()
-        for call in list(self._calls.values()):
-            gone = MCPError(mcp.CONNECTION_CLOSED, "it was closed, or loaded again")
-            _fail(call, gone if call.taken else _not_run("its view was closed, or loaded again"))
+        self._end_all()
+
+    def leave(self) -> None:
+        """The page goes, or loads again. If it stays, it asks anew."""
+        self._stop_losing()
+        self._end_all()
+        self._lose()
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -211,6 +214,12 @@ class Relay:
         self._events = [event for event in self._events if event.call in self._calls or event.number in stops]
         if call.taken and (not call.answer.done() or call.answer.cancelled()):
             self._tell(Event(self._next(), id))
+
+    def _end_all(self) -> None:
+        self._release(overtaken=True)
+        for call in list(self._calls.values()):
+            gone = MCPError(mcp.CONNECTION_CLOSED, "it was closed, or loaded again")
+            _fail(call, gone if call.taken else _not_run("its view was closed, or loaded again"))
 
     def _take(self) -> tuple[Event, ...]:
         for event in self._events:
@@ -234,7 +243,7 @@ class Relay:
         finally:
             if self._poll is mine:
                 self._poll = None
-            if self._poll is None and not self._closed:
+            if self._poll is None and not self._closed and not self.lost:
                 self._awake()
 
     def _release(self, *, overtaken: bool) -> None:

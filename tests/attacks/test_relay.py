@@ -168,7 +168,7 @@ async def test_no_view_answers_the_call_of_another(town: Town) -> None:
         await ann.poll(leaving=True)
         assert (await task)["result"]["isError"]
         assert await ann.answer(call, FALSE) == "bad-request"
-    await ann.poll(tools=TOOLS)
+    ann = await town.view("ann")
     async with calling(model, ann) as task:
         call = await ann.next()
         await ann.poll(closing=True)

@@ -308,6 +308,29 @@ async def test_a_view_that_says_goodbye_is_gone(house: House) -> None:
     assert "Open its app" in said(await house.call())
 
 
+async def test_a_view_whose_page_goes_stands_in_nobodys_way(house: House) -> None:
+    """What runs and what waits ends, its tools go, another view needs no handle; if it stays, it has them again."""
+    second = attached(house.views)
+    taken = house.call(view=house.view.id)
+    await house.view.next()
+    polling = asyncio.create_task(house.view.poll())
+    await asyncio.sleep(0)
+    house.views.left(LOCAL, None, house.view.proof(), for_good=False)
+    assert (await polling).overtaken
+    assert "may have run" in said(await taken)
+    assert "Open its app" in said(await house.call())
+    second.offer("add")
+    await second.poll(0)
+    calling = house.call()
+    second.answer((await second.next()).call)
+    assert said(await calling) == "done"
+    await house.view.poll(0)
+    await until(lambda: bool(house.views.find(house.view.id, LOCAL).tools))  # type: ignore[union-attr]  # it is open
+    calling = house.call(view=house.view.id)
+    house.view.answer((await house.view.next()).call)
+    assert said(await calling) == "done"
+
+
 async def test_a_cancelled_call_is_cancelled_in_the_page(house: House) -> None:
     """Where the page has it; before that it never hears of it."""
     calling = house.call()
