@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import mcp_types as types
@@ -9,8 +10,9 @@ import pytest
 from mcp_types.methods import parse_server_result
 from pydantic import ValidationError
 
+from gateway.mcp.upstreams import shapes
 from gateway.mcp.upstreams.eras import cacheable, legacy_result
-from gateway.mcp.upstreams.shapes import fault, readable
+from gateway.mcp.upstreams.shapes import MANY, fault, readable, wrong_in
 
 VERSIONS = ["2025-11-25", "2026-07-28"]
 TEXT = {"type": "text", "text": "x", "later": 1}
@@ -64,6 +66,22 @@ def test_only_clients_of_this_era_read_what_is_no_object() -> None:
     assert fault("tools/call", result, VERSIONS[1], extended=False) is None
     assert fault("tools/call", result, VERSIONS[0], extended=False) == "structuredContent: no object"
     assert legacy_result(result) == {"content": []}
+
+
+async def test_many_parts_are_looked_at_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others have their turns meanwhile."""
+    threads: list[int] = []
+    checked = shapes._checked
+
+    def noted(model: Any, value: object) -> str | None:
+        threads.append(threading.get_ident())
+        return checked(model, value)
+
+    monkeypatch.setattr(shapes, "_checked", noted)
+    for count, own in ((1, True), (MANY + 1, False)):
+        threads.clear()
+        assert await wrong_in("tools/call", {"content": [TEXT] * count}, VERSIONS[0], extended=False) is None
+        assert (len(threads), {one == threading.get_ident() for one in threads}) == (count, {own})
 
 
 @pytest.mark.parametrize(

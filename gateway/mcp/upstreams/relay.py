@@ -114,7 +114,7 @@ class Relay:
             detail = f"The upstream {spec.name} did not answer within {spec.timeout:g} seconds."
             raise Refusal(Reason.BACKEND_TIMEOUT, detail) from error
         extended = bool(client.capabilities.get("extensions"))
-        if (wrong := shapes.fault(method, result, client.version, extended=extended)) is not None:
+        if (wrong := await shapes.wrong_in(method, result, client.version, extended=extended)) is not None:
             detail = f"The upstream {self._upstream.spec.name} answered {method} with what is no result of it: {wrong}."
             raise Refusal(Reason.BACKEND_PROTOCOL, detail)
         return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
@@ -27,8 +28,18 @@ _BLOCKS: Final[Mapping[object, type[BaseModel]]] = {
     "resource": types.EmbeddedResource,
 }
 
+MANY: Final = 2000
+"""Parts of a result that are looked at in one go."""
+
 Check = Callable[[object], str | None]
 """What is wrong with a thing, None where a client can read it."""
+
+
+async def wrong_in(method: str, result: Message, version: str, *, extended: bool) -> str | None:
+    """What `fault` says, in a thread where that takes long."""
+    if any(isinstance(parts, list) and len(parts) > MANY for parts in result.values()):
+        return await asyncio.to_thread(fault, method, result, version, extended=extended)
+    return fault(method, result, version, extended=extended)
 
 
 def fault(method: str, result: Message, version: str, *, extended: bool) -> str | None:
