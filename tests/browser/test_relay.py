@@ -263,6 +263,19 @@ async def test_another_result_for_the_same_page_makes_no_second_view(page: Page,
     assert [view["view"] for view in (listed or {})["views"]] == views
 
 
+async def test_a_page_that_was_to_go_and_stays_is_called_again(page: Page, world: World, script: Path) -> None:
+    """Its tools go with the event that tells it, as nobody could say so later; a download, for one, leaves it there."""
+    async with shown(page, world, script) as frame, model(world) as client:
+        await offered(client)
+        await page.clock.pause_at(datetime.fromtimestamp(await page.evaluate("Date.now() / 1000 + 1"), UTC))
+        await frame.locator("body").evaluate("() => { dispatchEvent(new Event('beforeunload')); }")
+        await offered(client, there=False)
+        await page.clock.resume()
+        await offered(client)
+        result = await client.call_tool("cart_get_cart", {})
+    assert not result.is_error, said(result)
+
+
 async def test_a_poll_that_is_never_answered_is_made_again(page: Page, world: World, script: Path) -> None:
     """Its host lost the answer, and the call in it: the page is told of that once more, and runs it once."""
     carried: list[str] = []
