@@ -68,6 +68,9 @@ class Guard:
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
             if request.version not in (HttpVersion10, HttpVersion11):  # which aiohttp would read as one of these
                 return refused(505, "http-version", "This gateway speaks HTTP/1.1 and HTTP/1.0.")
+            if (misframed := _misframed(request)) is not None:
+                misframed.force_close()  # what follows may be its body, or somebody else's request
+                return misframed
             host = request.headers.get("host", "").lower()
             site = self._listener.sites.get(host)
             if site is None or not self._is_for(request, host):
@@ -143,6 +146,16 @@ class Guard:
         if fetch_site is None and origin is None and not needs_no_mark and not _is_client(request):
             return f"A client that is no browser says so with the header `{CLIENT_HEADER}: 1`."
         return None
+
+
+def _misframed(request: web.Request) -> web.Response | None:
+    """The refusal of a coding that aiohttp would drop unread, or that HTTP/1.0 does not have (RFC 9112, 6.1)."""
+    codings = request.headers.getall("transfer-encoding", ())
+    if codings and request.version == HttpVersion10:
+        return refused(400, "bad-request", "HTTP/1.0 has no transfer codings: send `Content-Length`, or HTTP/1.1.")
+    if codings and [coding.strip(" \t").lower() for coding in codings] != ["chunked"]:
+        return refused(501, "transfer-coding", "This gateway reads bodies whose one transfer coding is `chunked`.")
+    return None
 
 
 def _route(request: web.Request) -> str:
