@@ -102,6 +102,9 @@ def test_only_clients_of_this_era_know_types_of_results(result: dict[str, Any], 
 def test_a_type_of_result_of_an_extension_is_for_who_knows_extensions() -> None:
     """It is theirs to judge."""
     assert fault("tools/call", {"resultType": "task", "task": {}}, VERSIONS[1], extended=True) is None
+    assert (
+        fault("resources/list", {"resultType": "task", "task": {}}, VERSIONS[1], extended=True) == "resources: no list"
+    )
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -113,6 +116,8 @@ def test_a_type_of_result_of_an_extension_is_for_who_knows_extensions() -> None:
         ("completion/complete", {"completion": {"values": [1]}}, "completion.values[0]: "),
         ("tools/list", {"tools": None}, "tools: no list"),
         ("resources/list", {}, "resources: no list"),
+        ("prompts/list", {**ASKS, "requestState": "x"}, "prompts: no list"),
+        ("completion/complete", {**ASKS, "requestState": "x"}, "completion: Field required"),
     ],
 )
 def test_other_results(method: str, result: dict[str, Any], why: str, version: str) -> None:

@@ -130,7 +130,7 @@ class Lists:
         now: list[Message] = []
         if session.terms.can(NEEDS[method]):
             try:
-                pages = proxy.all_tools(alone) if method == "tools/list" else proxy.pages(alone, method, KEYS[method])
+                pages = proxy.all_tools(alone) if method == "tools/list" else proxy.pages(alone, method)
                 now = await pages
             except MCPError:
                 now = []  # it has none

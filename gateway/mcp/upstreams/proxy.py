@@ -181,14 +181,12 @@ class Proxy:
         offer.whole = not offer.left_out
         return tools
 
-    async def pages(self, client: UpstreamClient, method: str, key: str) -> list[Message]:
+    async def pages(self, client: UpstreamClient, method: str) -> list[Message]:
         """Every page of a list, as far as they lead on. Raises `MCPError` and `Refusal`."""
 
         async def page(params: Message) -> tuple[list[Message], object]:
             result = await self.relay.forward(client, method, params)
-            things = result.get(key)
-            found = await readable(method, things if isinstance(things, list) else [], client.version)
-            return found, result.get("nextCursor")
+            return await readable(method, result[listing.KEYS[method]], client.version), result.get("nextCursor")
 
         things, size = await whole(page, f"{method} of {self.upstream.spec.name}")
         self.upstream.offer(client.principal).holds(method, size)

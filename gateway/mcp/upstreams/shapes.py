@@ -47,18 +47,18 @@ def fault(method: str, result: Message, version: str, *, extended: bool) -> str 
 
     A type of result that is not the protocol's is for a client that knows extensions (`extended`).
     """
-    modern, kind = version in MODERN_PROTOCOL_VERSIONS, result.get("resultType", "complete")
+    modern, kind, key = version in MODERN_PROTOCOL_VERSIONS, result.get("resultType", "complete"), KEYS.get(method)
+    if key is not None and not isinstance(result.get(key), list):
+        return f"{key}: no list"
     if modern and kind not in ("complete", INPUT_REQUIRED):
         return None if extended and isinstance(kind, str) else f"resultType: {str(kind)[:80]!r} is not known"
-    if modern and needs_input(result):
+    model = SERVER_RESULTS.get((method, version))
+    arms = get_args(model)  # the other one is what `needs_input`
+    if modern and arms and needs_input(result):
         return _checked(types.InputRequiredResult, result)
     if method == "tools/call":
         return _of_call(result, structured=not modern)
-    if method in KEYS:
-        return None if isinstance(result.get(KEYS[method]), list) else f"{KEYS[method]}: no list"
-    model = SERVER_RESULTS.get((method, version))
-    arms = get_args(model)  # the other one is what `needs_input`
-    return _checked(arms[0] if arms else model, result) if model is not None else None
+    return _checked(arms[0] if arms else model, result) if key is None and model is not None else None
 
 
 def thing(method: str, version: str) -> Check:

@@ -158,7 +158,7 @@ class UpstreamAnswers:
         first = contents[0] if isinstance(contents, list) and contents else None
         ui = ui_of(first if isinstance(first, dict) else None)
         if not ui:
-            listed = await proxy.pages(client, "resources/list", "resources")
+            listed = await proxy.pages(client, "resources/list")
             ui = ui_of(next((one for one in listed if one.get("uri") == self._source.resource), None))
         shown: Message = {"sandbox": self._sandbox(ui), "ui": dict(ui)}
         if self._source.tool is not None:
