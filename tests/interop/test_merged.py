@@ -244,6 +244,29 @@ async def test_a_call_waits_for_an_upstream_that_starts(
             assert text(await call) == "late show"
 
 
+async def test_an_address_is_waited_for_with_each_that_had_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the first of them has it no longer, the next one is asked, though it starts later."""
+    late = tmp_path / "late.py"
+    late.write_text(LATE.format(path=repr(sys.path)), "utf-8")
+    uri = "test://static-text"
+    had = '{server: "tests.interop.everything:server", prefix: null}'
+    async with gateway(tmp_path, f"a: {had}\nb: {had}") as mcp, Client(mcp, cache=None) as client:
+        await client.read_resource(uri)
+    starts = [tmp_path / name for name in ("one", "everything")]
+    now = (f'{{command: ["{sys.executable}", "{late}", "{start}"], prefix: null}}' for start in starts)
+    monkeypatch.setattr(lists, "FIRST", 0.1)
+    lines = "\n".join(map("{}: {}".format, "ab", now))
+    async with gateway(tmp_path, lines) as mcp, Client(mcp, cache=None) as client, asyncio.timeout(60):
+        reading = asyncio.ensure_future(client.read_resource(uri))
+        await asyncio.sleep(0.5)
+        starts[0].touch()
+        while not (await client.list_resources()).resources:
+            await asyncio.sleep(0.05)
+        await client.list_resource_templates()
+        starts[1].touch()
+        assert str((await reading).contents[0].uri) == uri
+
+
 LATE = """
 import sys, time
 from pathlib import Path
@@ -252,8 +275,9 @@ while not Path(sys.argv[1]).exists():
 sys.path[:] = {path}
 import anyio
 from tests.interop.serving import on_standard_streams
+from tests.interop.everything import Everything
 from tests.interop.test_merged import clock
-anyio.run(on_standard_streams, clock("late"))
+anyio.run(on_standard_streams, Everything().server if sys.argv[1].endswith("everything") else clock("late"))
 """
 
 

@@ -207,10 +207,9 @@ class Merged:
         public = str(params.get("name"))
         if self._taken(public):
             return None
-        named = self._names.tools(client.principal).get(public)
-        if named is None and len(self._lists.known("tools/list", client.principal)) < len(self._proxies()):
+        heard = self._lists.known("tools/list", client.principal)
+        if public not in self._names.tools(client.principal) and len(heard) < len(self._proxies()):
             await self._lists.refresh(client, "tools/list")
-            named = self._names.tools(client.principal).get(public)
         try:
             named = await self._heard_of("tools/list", client, public, self._names.tools)
         except Refusal as refusal:
@@ -262,11 +261,10 @@ class Merged:
             for method in _MEANS:
                 await self._lists.refresh(client, method)
             owner, kept = self._lister(client, uri)
-        kept = kept or self._names.silent("resources/list", client.principal, uri)
-        if owner is None and kept is not None:
+        while owner is None and (silent := kept or self._names.silent("resources/list", client.principal, uri)):
             for method in _MEANS:
-                await self._lists.hear(client, method, kept)
-            owner, _ = self._lister(client, uri)
+                await self._lists.hear(client, method, silent)
+            owner, kept = self._lister(client, uri)
         return (owner, uri) if owner is not None else None
 
     def _lister(self, client: UpstreamClient, uri: str) -> tuple[str | None, str | None]:
@@ -316,10 +314,8 @@ class Merged:
         return dict(reversed(list(listed)))
 
     async def _prompt(self, client: UpstreamClient, public: str) -> Named | None:
-        found = self._names.prompts(client.principal).get(public)
-        if found is None:
+        if public not in self._names.prompts(client.principal):
             await self._lists.refresh(client, "prompts/list")
-            found = self._names.prompts(client.principal).get(public)
         return await self._heard_of("prompts/list", client, public, self._names.prompts)
 
 
