@@ -9,11 +9,17 @@ from datetime import UTC, datetime
 from typing import Final
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError, InvalidURLError
+from aiohttp.http_exceptions import BadStatusLine, HttpProcessingError, InvalidURLError, TransferEncodingError
 
 FORMATS: Final = ("text", "json")
 
 _QUOTED = re.compile(r"""(?:bytearray\()?\bb['"]""")
+_BARE: Final[dict[type[HttpProcessingError], str]] = {
+    InvalidURLError: "the target of a request is no URL",
+    BadStatusLine: "a request does not begin with the line of one",
+    TransferEncodingError: "the chunks of a body are none",
+}
+"""Those of which aiohttp, or its parser without C, says the client's own words, and no `b` before them."""
 
 
 class OneLine(logging.Formatter):
@@ -55,9 +61,8 @@ class NoHttp(logging.Filter):
 
 def _said(error: HttpProcessingError) -> str:
     """What is wrong, without the bytes themselves, which aiohttp quotes last: they may hold a secret."""
-    if isinstance(error, InvalidURLError):  # the target alone
-        return "the target of a request is no URL"
-    return " ".join(_QUOTED.split(str(error.message), maxsplit=1)[0].split())[:200]
+    bare = next((words for kind, words in _BARE.items() if isinstance(error, kind)), None)
+    return bare or " ".join(_QUOTED.split(str(error.message), maxsplit=1)[0].split())[:200]
 
 
 def set_up(format: str, verbose: bool) -> None:

@@ -6,7 +6,16 @@ import sys
 
 import pytest
 from aiohttp import web
-from aiohttp.http_exceptions import BadHttpMessage, ContentEncodingError, InvalidHeader, InvalidURLError, LineTooLong
+from aiohttp.http_exceptions import (
+    BadHttpMessage,
+    BadHttpMethod,
+    BadStatusLine,
+    ContentEncodingError,
+    InvalidHeader,
+    InvalidURLError,
+    LineTooLong,
+    TransferEncodingError,
+)
 
 from gateway.cli.logs import JsonLines, NoHttp, OneLine
 
@@ -33,11 +42,14 @@ def test_json_lines() -> None:
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (BadHttpMessage("Bad status line:\n  Expected dot:\n\n  b'secret'\n    ^"), "Bad status line: Expected dot:"),
+        (BadHttpMessage("Invalid header token:\n\n  b'secret'\n    ^"), "Invalid header token:"),
         (LineTooLong(b"Bearer secret", 8190), "Got more than 8190 bytes when reading:"),
         (LineTooLong(bytearray(b"/?code=secret"), 8190), "Got more than 8190 bytes when reading:"),  # type: ignore[arg-type]  # as it does
         (InvalidHeader(b"x: secret"), "Invalid HTTP header:"),
         (InvalidURLError("http:///?code=secret"), "the target of a request is no URL"),
+        (BadStatusLine("GET /?code=secret HTTP/x"), "a request does not begin with the line of one"),
+        (BadHttpMethod("secret"), "a request does not begin with the line of one"),
+        (TransferEncodingError("secret"), "the chunks of a body are none"),
         (BadHttpMessage("Missing 'Host' header in request."), "Missing 'Host' header in request."),
     ],
 )
