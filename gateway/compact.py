@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from json.encoder import encode_basestring_ascii
 from typing import Final
 
 import orjson
@@ -31,6 +32,11 @@ def compact_ascii(value: object) -> str:
     if written is None or not written.isascii() or _DEL in written:
         return _ascii.encode(value)
     return written.decode("ascii")
+
+
+def quoted(text: str) -> str:
+    """A text as a JSON string in ASCII."""
+    return orjson.dumps(text).decode() if text.isascii() and DEL not in text else encode_basestring_ascii(text)
 
 
 def _quick(value: object) -> bytes | None:

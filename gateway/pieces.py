@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from json.encoder import encode_basestring_ascii
 from typing import Final
 
-from gateway.compact import compact_ascii
+from gateway.compact import compact_ascii, quoted
 
 PARTS: Final = 5000
 """Values from which it takes long."""
@@ -64,7 +63,7 @@ def escaped(texts: Iterable[str]) -> Iterator[str]:
     """One long text as a JSON string in ASCII."""
     yield '"'
     for text in texts:
-        yield encode_basestring_ascii(text)[1:-1]
+        yield quoted(text)[1:-1]
     yield '"'
 
 

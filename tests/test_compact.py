@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from gateway.compact import compact, compact_ascii
+from gateway.compact import compact, compact_ascii, quoted
 
 NUMBERS = some.integers() | some.floats(allow_nan=False, allow_infinity=False)
 TEXTS = some.text(some.characters(codec="utf-8", exclude_characters="\x7f"))
@@ -57,3 +57,9 @@ def test_words_that_look_like_null_are_texts() -> None:
     """The look for NaN goes by that word."""
     value = {"a": "null", "b": None, "c": ["null", None], "null": 1.5}
     assert json.loads(compact(value)) == json.loads(compact_ascii(value)) == value
+
+
+@given(some.text() | some.text(some.characters(max_codepoint=0x7F)))
+def test_a_text_is_quoted_as_the_library_does(text: str) -> None:
+    """To the last byte, also lone surrogates and DEL."""
+    assert quoted(text) == json.dumps(text)

@@ -41,8 +41,7 @@ class Measure:
         if reason := _word(fields, "reason"):
             metrics.refused(app, door, reason)
         metrics.request_seconds.add(seconds, kind, app)
-        for step, took in timing.items():
-            metrics.step_seconds.add(took, kind, step)
+        metrics.step_seconds.add_all(kind, timing)
 
 
 def _word(fields: Mapping[str, Json], name: str) -> str:

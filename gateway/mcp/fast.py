@@ -11,14 +11,13 @@ import logging
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from itertools import chain
-from json.encoder import encode_basestring_ascii
 from typing import Final, Protocol, TypeVar
 
 from aiohttp import web
 from mcp_types import SERVER_INFO_META_KEY
 
 from gateway.backends.slices import Pieces
-from gateway.compact import DEL, compact, compact_ascii
+from gateway.compact import DEL, compact, compact_ascii, quoted
 from gateway.errors import Reason, Refusal
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.envelope import TOOL, Call, Calls, Fields, Heads
@@ -149,7 +148,7 @@ class FastPath:
 
     def _spliced(self, id: str, text: str, structured: str, *, is_error: bool = False) -> str:
         start, middle, end = self._around(id, is_error=is_error)
-        return f"{start}{encode_basestring_ascii(text)}{middle}{structured}{end}"
+        return f"{start}{quoted(text)}{middle}{structured}{end}"
 
     def _around(self, id: str, *, is_error: bool) -> tuple[str, str, str]:
         """What stands before the text, between it and the structured content, and after that."""
