@@ -334,9 +334,7 @@ async def test_tools_of_apps_are_not_for_clients_that_show_none(
             assert "not-an-app" in text(refused)
         async with Client(mcp + mount, mode=mode, extensions=UI) as client:
             tools = {tool.name: tool.meta or {} for tool in (await client.list_tools()).tools}
-            assert tools[f"{prefix}tick"].get("ui", {}).get("visibility") == (
-                ["app"] if prefix or place == "one" else None
-            )
+            assert tools[f"{prefix}tick"].get("ui", {}).get("visibility") == ["app"]
             assert text(await client.call_tool(f"{prefix}tick")) == f"{server} tick"
 
 

@@ -100,7 +100,15 @@ def app_of(tool: Mapping[str, Any]) -> str | None:
 def shown(spec: Upstream, tools: Iterable[Message], *, to_app: bool) -> list[Message]:
     """The tools that a client may see; `to_app` says that it shows MCP Apps, whose calls come through it."""
     callers = BOTH if to_app else MODEL
-    return [described(spec, tool) for tool in tools if offered(spec, tool) and visibility(tool) & callers]
+    return [described(spec, _nested(tool)) for tool in tools if offered(spec, tool) and visibility(tool) & callers]
+
+
+def _nested(tool: Message) -> Message:
+    """The tool with what its flat key says of callers where hosts read it."""
+    ui, meta = ui_of(tool), _meta_of(tool)
+    if VISIBILITY not in meta or ui.get("visibility") is not None:
+        return tool
+    return {**tool, "_meta": {**meta, "ui": {**ui, "visibility": sorted(visibility(tool), reverse=True)}}}
 
 
 def described(spec: Upstream, tool: Message) -> Message:
