@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as some
 
 from gateway.compact import compact, compact_ascii, quoted
@@ -60,6 +60,8 @@ def test_words_that_look_like_null_are_texts() -> None:
 
 
 @given(some.text() | some.text(some.characters(max_codepoint=0x7F)))
+@example("\x7f")
+@example("\ud800")
 def test_a_text_is_quoted_as_the_library_does(text: str) -> None:
     """To the last byte, also lone surrogates and DEL."""
     assert quoted(text) == json.dumps(text)
