@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import re
 import secrets
 from collections.abc import Mapping, Sequence
@@ -50,7 +51,11 @@ class SandboxDoor:
         signature = request.query.get("sig", "")
         if not hmac.compare_digest(signature.encode(), self._signature(policy, host).encode()):
             return refused(403, "bad-signature", "This address of the sandbox proxy was not made by this gateway.")
-        headers = {"content-security-policy": policy, "cache-control": "no-cache"}
+        headers = {
+            "content-security-policy": policy,
+            "connection-allowlist": connections(policy),
+            "cache-control": "no-cache",
+        }
         return shown(request, self._page, headers)
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
@@ -92,6 +97,17 @@ def content_policy(csp: Mapping[str, Any], host: str) -> str:
             f"frame-ancestors {host}",
         )
     )
+
+
+def connections(policy: str) -> str:
+    """The header that lets an app connect where its `policy` says, and nowhere else, in ways that no policy knows, too.
+
+    Those are WebRTC, a connection or a name that is only looked up in advance, and navigation. Redirects stay the
+    policy's matter: it judges each of them.
+    """
+    named = _ORIGIN.finditer(policy.partition("; frame-ancestors")[0])
+    origins = sorted({json.dumps(re.sub("^ws", "http", each[0])) for each in named})
+    return f"({' '.join(['response-origin', *origins])});redirects=allow"
 
 
 def _origins(entries: Sequence[str]) -> str:

@@ -1,6 +1,9 @@
 """Every content policy that an app may ask for: a list of plain origins, or none."""
 
-from gateway.doors.sandbox import content_policy
+import json
+import re
+
+from gateway.doors.sandbox import connections, content_policy
 from tests.attacks.corpus import family
 
 
@@ -12,6 +15,9 @@ def test_only_plain_origins_come_into_the_policy() -> None:
             continue
         try:
             outcome = content_policy({**case["csp"]}, "https://host.test") + ";"
+            connects = f"({' '.join(['response-origin', *sorted(_patterns(case['csp']))])});redirects=allow"
+            if connections(outcome) != connects:
+                wrong.append(f"{case['id']}: may connect elsewhere: {connections(outcome)}")
         except ValueError:
             outcome = "refused"
         if case["expect"] not in outcome:
@@ -19,3 +25,8 @@ def test_only_plain_origins_come_into_the_policy() -> None:
         if outcome != "refused" and not outcome.endswith("frame-ancestors https://host.test;"):
             wrong.append(f"{case['id']}: whoever embeds it is not said last: {outcome}")
     assert not wrong, "\n".join(wrong)
+
+
+def _patterns(csp: dict[str, list[str]]) -> list[str]:
+    """What names no web socket there: patterns of URLs stand for those, too."""
+    return [json.dumps(re.sub("^ws", "http", origin)) for origins in csp.values() for origin in origins]
