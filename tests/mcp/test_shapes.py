@@ -116,6 +116,7 @@ def test_a_type_of_result_of_an_extension_is_for_who_knows_extensions() -> None:
         ("completion/complete", {"completion": {"values": [1]}}, "completion.values[0]: "),
         ("tools/list", {"tools": None}, "tools: no list"),
         ("resources/list", {}, "resources: no list"),
+        ("resources/list", {"resources": [], "_meta": 7}, "_meta: no object"),
         ("prompts/list", {**ASKS, "requestState": "x"}, "prompts: no list"),
         ("completion/complete", {**ASKS, "requestState": "x"}, "completion: Field required"),
     ],
@@ -156,8 +157,9 @@ async def test_a_tool_whose_output_is_no_object_is_one_for_both_eras() -> None:
         parse_server_result("tools/list", VERSIONS[0], {"tools": [tool]})
 
 
-def test_a_list_that_does_not_say_how_long_it_may_be_kept_is_not_kept() -> None:
+@pytest.mark.parametrize("said", [{}, {"ttlMs": -1, "cacheScope": "public"}, {"ttlMs": 1.5, "cacheScope": "public"}])
+def test_a_list_that_does_not_say_how_long_it_may_be_kept_is_not_kept(said: dict[str, Any]) -> None:
     """The SDK's client would fail at it."""
-    listed = cacheable("tools/list", {"tools": []})
+    listed = cacheable("tools/list", {"tools": [], **said})
     assert isinstance(parse_server_result("tools/list", VERSIONS[1], listed), types.ListToolsResult)
     assert listed == {"tools": [], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}

@@ -57,7 +57,8 @@ def cacheable(method: str, result: Message) -> Message:
     if method not in CACHEABLE_METHODS or needs_input(result):
         return result
     made = result if isinstance(result.get("resultType"), str) else {**result, "resultType": "complete"}
-    said = type(result.get("ttlMs")) is int and result.get("cacheScope") in ("private", "public")
+    lasts, scope = result.get("ttlMs"), result.get("cacheScope")
+    said = type(lasts) is int and lasts >= 0 and scope in ("private", "public")
     return made if said else {**made, "ttlMs": 0, "cacheScope": "private"}
 
 

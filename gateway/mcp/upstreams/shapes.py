@@ -50,6 +50,8 @@ def fault(method: str, result: Message, version: str, *, extended: bool) -> str 
     modern, kind, key = version in MODERN_PROTOCOL_VERSIONS, result.get("resultType", "complete"), KEYS.get(method)
     if key is not None and not isinstance(result.get(key), list):
         return f"{key}: no list"
+    if not isinstance(result.get("_meta"), dict | None):
+        return "_meta: no object"
     if modern and kind not in ("complete", INPUT_REQUIRED):
         return None if extended and isinstance(kind, str) else f"resultType: {str(kind)[:80]!r} is not known"
     model = SERVER_RESULTS.get((method, version))
@@ -101,9 +103,8 @@ def _of_call(result: Message, *, structured: bool) -> str | None:
             return f"content[{number}].{wrong}"
     if not isinstance(result.get("isError", False), bool):
         return "isError: neither true nor false"
-    if structured and not isinstance(result.get("structuredContent"), dict | None):
-        return "structuredContent: no object"
-    return None if isinstance(result.get("_meta"), dict | None) else "_meta: no object"
+    unread = structured and not isinstance(result.get("structuredContent"), dict | None)
+    return "structuredContent: no object" if unread else None
 
 
 def _checked(model: Any, value: object) -> str | None:
