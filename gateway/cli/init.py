@@ -11,7 +11,9 @@ import click
 
 from gateway.cli.group import Unusable
 from gateway.cli.scan import Found, scan
-from gateway.config import app_id_problem, load_config
+from gateway.config import app_id_problem
+from gateway.errors import DocumentError
+from gateway.policy import parse_policy
 
 CONFIG = """\
 # The configuration of webmcp-gateway. Paths are relative to this file.
@@ -55,7 +57,14 @@ WRITING = """\
   #   confirm: {{when: model, message: "Allow {{request.method}} {{request.path}}?"}}
 """
 
-EXPECTED = (("GET", "allow"), ("POST", "deny"), ("DELETE", "deny"))
+NOTHING = """\
+routes: []
+  # The app's files name no path to read (fetch('/…') and its like), so nothing is open yet.
+  # To open something, write routes in the place of the brackets:
+  # - {path: /api/example, methods: [GET]}
+"""
+
+BACKEND = "version: 1\nbackends: {{app: {{url: {backend}, network: {network}}}}}\n"
 
 _SITES = ("gateway", "sandbox")
 _GENERIC = frozenset({"", "app", "build", "dist", "out", "public", "site", "src", "static", "web", "www"})
@@ -72,8 +81,8 @@ _GENERIC = frozenset({"", "app", "build", "dist", "out", "public", "site", "src"
 def init(folder: Path, backend: str, app: str | None, port: int, force: bool) -> None:
     """Write gateway.yaml and policies/ID.yaml here, for the web app in FOLDER.
 
-    The policy lets the app read what its own files ask for with fetch('/…'), and nothing else; its comments say how to
-    open more.
+    The policy lets the app read what its own files ask for (fetch('/…') and its like, forms), and nothing else; its
+    comments say how to open more.
     """
     network = network_of(backend)
     app = app or _app_id(folder)
@@ -81,6 +90,10 @@ def init(folder: Path, backend: str, app: str | None, port: int, force: bool) ->
         raise Unusable(f"--app {app}: {problem}")
     if folder.is_dir() and not (folder / "index.html").is_file():
         raise Unusable(f"{folder} has no index.html: name the folder of the built web app, or its HTML file")
+    if folder.is_dir() and Path.cwd().is_relative_to(folder.resolve()):
+        raise Unusable(
+            f"{folder} would hold gateway.yaml, and the app's pages are given all of it: call this elsewhere"
+        )
     found = scan(folder)
     policy_path, config_path = Path("policies", f"{app}.yaml"), Path("gateway.yaml")
     texts = {
@@ -93,7 +106,6 @@ def init(folder: Path, backend: str, app: str | None, port: int, force: bool) ->
     for path, text in texts.items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    load_config(config_path, {})
     click.echo(_done(texts, found, app, port))
 
 
@@ -102,27 +114,21 @@ def _policy(app: str, backend: str, network: str, found: Found) -> str:
         "private": "this machine and private networks; `public` for the Internet",
         "public": "the Internet; `private` for this machine and private networks",
     }
-    paths = found.paths or ("/api/**",)
-    example = next((path for path in paths if path.startswith("/api")), paths[0])
+    example = next((path for path in found.paths if path.startswith("/api")), (*found.paths, "/api/example")[0])
     return POLICY.format(
         app=app,
         backend=yaml_text(backend),
         network=network,
         network_means=means[network],
-        routes=_routes(paths, bool(found.paths)) + WRITING.format(path=yaml_text(example)),
+        routes=(_routes(found.paths) if found.paths else NOTHING) + WRITING.format(path=yaml_text(example)),
         tools=_tools(found),
-        tests=_tests(example),
+        tests=_tests(example, "allow" if found.paths else "deny"),
     )
 
 
-def _routes(paths: tuple[str, ...], found: bool) -> str:
-    why = (
-        "# Reading, where the app's own files say fetch('/…'):"
-        if found
-        else "# No fetch('/…') was found in the app's files, so it may read everything under /api/:"
-    )
+def _routes(paths: tuple[str, ...]) -> str:
     rows = "".join(f"  - {{path: {yaml_text(path)}, methods: [GET]}}\n" for path in paths)
-    return f"routes:\n  {why}\n{rows}"
+    return f"routes:\n  # Reading, where the app's own files ask for it:\n{rows}"
 
 
 def _tools(found: Found) -> str:
@@ -139,8 +145,9 @@ def _tools(found: Found) -> str:
     )
 
 
-def _tests(path: str) -> str:
-    rows = (f"  - {{request: {method} {_plain(path)}, expect: {effect}}}" for method, effect in EXPECTED)
+def _tests(path: str, reading: str) -> str:
+    expected = {"GET": reading, "POST": "deny", "DELETE": "deny"}
+    rows = (f"  - {{request: {method} {_plain(path)}, expect: {effect}}}" for method, effect in expected.items())
     return "\n".join(rows)
 
 
@@ -154,7 +161,7 @@ def _done(texts: dict[Path, str], found: Found, app: str, port: int) -> str:
     lines.append(
         f"Paths that the app's files name, and that it may read: {len(found.paths)}."
         if found.paths
-        else "No fetch('/…') was found in the app's files: the policy lets it read /api/**."
+        else "The app's files name no path to read (fetch('/…') and its like): the policy opens nothing yet."
     )
     lines += [f"Not looked through (too large, or not UTF-8): {path}" for path in found.unread]
     lines += ["Next:", "  webmcp-gateway serve", f"  and open http://localhost:{port}"]
@@ -187,7 +194,12 @@ def network_of(backend: str) -> str:
         private = not ipaddress.ip_address(host).is_global
     except ValueError:
         private = host == "localhost" or host.endswith(".localhost") or "." not in host
-    return "private" if private else "public"
+    network = "private" if private else "public"
+    try:
+        parse_policy(BACKEND.format(backend=yaml_text(backend), network=network), "")
+    except DocumentError as error:
+        raise Unusable(f"--backend {error.problems[0].message.removeprefix('url: ')}") from error
+    return network
 
 
 def yaml_text(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What the files of a web app say that it asks for: paths given to `fetch`, names of WebMCP tools."""
+"""What the files of a web app say that it asks for: paths of `fetch`, its elders and forms; names of WebMCP tools."""
 
 from __future__ import annotations
 
@@ -13,8 +13,15 @@ MAX_FILE: Final = 4 * 1024 * 1024
 """Bytes; a larger file is left out, and named."""
 
 _FETCH = re.compile(
-    r"""\bfetch\s*\(\s*(?:"(?P<double>/[^"\s]*)"|'(?P<single>/[^'\s]*)'|`(?P<template>/[^`\s]*)`)\s*(?P<plus>\+)?"""
+    r"""(?:\bfetch\s*\(                                                # fetch('/…')
+         |\.open\s*\(\s*["'`](?i:GET)["'`]\s*,                         # request.open('GET', '/…')
+         |(?:\b(?:axios|http|jQuery|ky)|\$http|\$)\s*\.\s*get(?:JSON)?\s*(?:<[^()]{0,200}>\s*)?\(  # axios.get('/…')
+        )\s*(?:"(?P<double>/[^"\s]*)"|'(?P<single>/[^'\s]*)'|`(?P<template>/[^`\s]*)`)\s*(?P<plus>\+)?""",
+    re.VERBOSE,
 )
+_FORM = re.compile(r"""<form(?=\s)(?P<attributes>(?:[^<>"']|"[^"]*"|'[^']*'){0,4000})""", re.IGNORECASE)
+_ATTRIBUTE = re.compile(r"""(?<=\s)([a-z]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'=<>`{]+))""", re.IGNORECASE)
+_NAME = re.compile("[A-Za-z0-9_.-]{1,128}", re.ASCII)
 _TOOL = re.compile(r"""\bregisterTool\s*\(\s*\{\s*["']?name["']?\s*:\s*["'`]([A-Za-z0-9_.-]{1,128})["'`]""")
 _HOLE = re.compile(r"\$\{([^{}]*)\}")
 _HOLES = re.compile(r"\{[^{}]*\}")
@@ -44,9 +51,11 @@ def scan(source: Path) -> Found:
         if text is None:
             unread.append(file)
             continue
-        found = (path for match in _FETCH.finditer(text) if (path := _pattern(match)))
-        paths.update((_HOLES.sub("{}", path), path) for path in found)
+        forms = [_attributes(match["attributes"]) for match in _FORM.finditer(text)]
+        found = [*map(_pattern, _FETCH.finditer(text)), *map(_action, forms)]
+        paths.update((_HOLES.sub("{}", path), path) for path in found if path is not None)
         tools.update(_TOOL.findall(text))
+        tools.update(name for form in forms if _NAME.fullmatch(name := form.get("toolname", "")))
     return Found(tuple(sorted(paths.values())), tuple(sorted(tools)), tuple(unread))
 
 
@@ -61,12 +70,25 @@ def _files(source: Path) -> Iterator[Path]:
             yield path
 
 
+def _attributes(text: str) -> dict[str, str]:
+    return {name.lower(): double or single or bare for name, double, single, bare in _ATTRIBUTE.findall(text)}
+
+
+def _action(form: dict[str, str]) -> str | None:
+    """The path that a form asks for when it is sent; None for one that changes something, or goes elsewhere."""
+    action = form.get("action", "")
+    return _path(action) if action.startswith("/") and form.get("method", "get").lower() == "get" else None
+
+
 def _pattern(match: re.Match[str]) -> str | None:
-    """The path as a policy writes it; None where a hole is only a part of a segment."""
+    """The path that a script asks for."""
     text = match["double"] or match["single"] or _HOLE.sub(_parameter, match["template"] or "")
+    return _path(text + "{item}" if match["plus"] and text.endswith("/") and not re.search("[?#]", text) else text)
+
+
+def _path(text: str) -> str | None:
+    """The path as a policy writes it; None where a hole is only a part of a segment."""
     path = re.split("[?#]", text, maxsplit=1)[0]
-    if match["plus"] and path == text and path.endswith("/"):
-        path += "{item}"
     segments = path.split("/")[1:]
     if not all(_SEGMENT.fullmatch(segment) for segment in segments) or {".", ".."} & set(segments):
         return None

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
+from gateway.cli.scan import scan
 from gateway.config import load_config
 from gateway.policy import load_policy
 
@@ -81,14 +82,50 @@ def test_the_tools_that_the_files_register_are_listed(folder: Path) -> None:
     assert list(load_policy(Path("policies/shop.yaml")).tools) == ["get_cart"]
 
 
-def test_without_any_fetch_the_app_may_read_below_api(folder: Path) -> None:
-    """The starter policy then says why it allows /api/**."""
+def test_what_names_no_path_opens_nothing(folder: Path) -> None:
+    """The starter policy says so, and shows how a route is written."""
     (folder / "shop" / "web" / "index.html").write_text("<h1>hello</h1>")
     result = run("init", "shop/web", "--backend", "https://api.example.com/v2")
-    assert "No fetch('/…') was found" in result.output
-    assert run("policy", "explain", "GET", "/api/anything/below").exit_code == 0
-    assert run("policy", "explain", "POST", "/api/anything/below").exit_code == 1
+    assert "the policy opens nothing yet" in result.output
+    assert "routes: []" in Path("policies/shop.yaml").read_text()
+    assert run("policy", "explain", "GET", "/api/anything/below").exit_code == 1
     assert run("policy", "test").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("written", "path"),
+    [
+        ("request.open('GET', '/api/old')", "/api/old"),
+        ('new XMLHttpRequest().open( "get" , "/api/old/" + id, true)', "/api/old/{item}"),
+        ("axios.get(`/api/things/${thing.id}`)", "/api/things/{id}"),
+        ("$.get('/api/things')", "/api/things"),
+        ("$.getJSON('/api/things?x=1', show)", "/api/things"),
+        ("this.http.get<Thing[]>('/api/things')", "/api/things"),
+        ("<form method=get action=/api/search><input name=q></form>", "/api/search"),
+        ('<form\n  action="/api/search?all=1"\n  class="a > b">', "/api/search"),
+        ("<form method=post action=/api/book>", None),
+        ("<form action='https://elsewhere.example/api'>", None),
+        ("request.open('POST', '/api/old')", None),
+        ("router.get('/api/things', handler)", None),
+        ("cache.get('/api/things')", None),
+        ("axios.post('/api/things')", None),
+        ("<formula action=/api/search>", None),
+    ],
+)
+def test_other_ways_to_ask_are_read_too(folder: Path, written: str, path: str | None) -> None:
+    """What reads: a form that changes something, a server's own routes and a map are none."""
+    (folder / "shop" / "web" / "index.html").write_text(written)
+    assert run("init", "shop/web", "--backend", "http://127.0.0.1:3000").exit_code == 0
+    assert scan(Path("shop/web")).paths == ((path,) if path else ())
+    assert run("policy", "test").exit_code == 0
+
+
+def test_the_tools_that_forms_declare_are_listed(folder: Path) -> None:
+    """Whatever the form does when it is sent."""
+    page = '<form toolname="book" tooldescription="Books a table." method=post></form><form toolname=find_it></form>'
+    (folder / "shop" / "web" / "index.html").write_text(page)
+    run("init", "shop/web", "--backend", "http://127.0.0.1:3000")
+    assert list(load_policy(Path("policies/shop.yaml")).tools) == ["book", "find_it"]
 
 
 @pytest.mark.parametrize(
@@ -120,10 +157,23 @@ def test_nothing_is_overwritten_without_force(folder: Path) -> None:
     assert run("init", "shop/web", "--backend", "http://127.0.0.1:3000", "--force").exit_code == 0
 
 
-@pytest.mark.parametrize("backend", ["127.0.0.1:3000", "ftp://x.example", "http://", "http://[::1"])
+@pytest.mark.parametrize(
+    "backend",
+    ["127.0.0.1:3000", "ftp://x.example", "http://", "http://[::1", "http://127.0.0.1:99999", "http://me:pw@x.test"],
+)
 def test_a_backend_that_is_no_url_is_refused(folder: Path, backend: str) -> None:
-    """Nothing is written for it."""
-    assert run("init", "shop/web", "--backend", backend).exit_code == 2
+    """By the name of its option; nothing is written for it."""
+    result = run("init", "shop/web", "--backend", backend)
+    assert (result.exit_code, "--backend" in result.output, "yaml" in result.output) == (2, True, False)
+    assert not Path("gateway.yaml").exists()
+    assert not Path("policies").exists()
+
+
+def test_the_folder_of_the_app_itself_is_no_place_for_the_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages would be given what lies beside gateway.yaml: nothing is written there."""
+    monkeypatch.chdir(folder / "shop" / "web")
+    result = run("init", ".", "--backend", "http://127.0.0.1:3000")
+    assert (result.exit_code, "call this elsewhere" in result.output) == (2, True)
     assert not Path("gateway.yaml").exists()
 
 
