@@ -283,6 +283,9 @@ class Forwarder:
     def _find(self, principal: Principal, name: str, app: str | None, handle: str | None) -> tuple[View, ViewTool]:
         if handle is not None:
             view = self._views.find(handle, principal)
+            if self._views.awaited(handle, principal, app):
+                words = "has not come up yet. Try again in a moment; list_view_tools shows it then."
+                raise Refusal(Reason.CONNECTION_LOST, f"The page of view {handle!r} {words}")
             if view is None or app not in (None, view.app):
                 raise Refusal(Reason.CONNECTION_LOST, f"No view {handle!r} is open. Call list_view_tools to see those.")
             offered = [tool for tool in view.tools if name in (tool.page_name, tool.name)]

@@ -42,13 +42,16 @@ LAUNCH_LIFE = 24 * 3600.0
 """Seconds for which a launch value is good."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Launch:
+    """`came` once its page has said that it is this view."""
+
     view: str
     principal: Principal
     app: str
     expires: float
     chosen: bool
+    came: bool = False
 
 
 class Views:
@@ -126,6 +129,7 @@ class Views:
             if was is not None:
                 self.close(was)
             view = self._add(View(waiting.view, principal, waiting.app, proven=True))
+            waiting.came = True
             if waiting.chosen:
                 view.taint.model_reported(self._clock())
         return Attached(view.id, view.key.reveal(), view.proven, self.held(view.app))
@@ -296,6 +300,14 @@ class Views:
         """The live view `id`, if it is this principal's."""
         view = self._views.get(id)
         return view if view is not None and view.principal == principal else None
+
+    def awaited(self, id: str, principal: Principal, app: str | None) -> bool:
+        """Whether `id` was given out to this principal, and no page has said yet that it is this view."""
+        return any(
+            (waiting.view, waiting.principal, waiting.came) == (id, principal, False) and app in (None, waiting.app)
+            for waiting in self._launches.values()
+            if waiting.expires > self._clock()
+        )
 
     def tools(self, principal: Principal, app: str | None) -> tuple[ViewTool, ...]:
         """The tools of all live views of `principal`, each name once; none for a shared principal."""

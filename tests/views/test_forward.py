@@ -114,6 +114,26 @@ async def test_what_cannot_run_says_what_to_do(
     assert house.calls == []
 
 
+async def test_a_view_whose_page_has_not_come_yet_is_waited_for(house: House) -> None:
+    """The model is told to try again; not so whoever it was not opened for, or once the view was there and closed."""
+    opened = house.views.open(LOCAL, "cart")
+
+    async def answer(principal: Principal = LOCAL, app: str | None = None) -> str:
+        result = await house.forwarder.call(principal, "add", {"item_id": "x"}, app=app, view=opened.view)
+        assert result.is_error
+        return said(result)
+
+    assert "has not come up yet. Try again" in await answer()
+    assert f"No view '{opened.view}' is open" in await answer(TEAM)
+    assert f"No view '{opened.view}' is open" in await answer(app="notes")
+    house.views.attach(LOCAL, "cart", opened.launch.reveal(), {})
+    assert "This view has no tool" in await answer()
+    view = house.views.find(opened.view, LOCAL)
+    assert view is not None
+    house.views.close(view)
+    assert f"No view '{opened.view}' is open" in await answer()
+
+
 async def test_with_two_views_the_handle_decides(house: House) -> None:
     """Another conversation's view is never picked."""
     other = Page()
