@@ -15,6 +15,7 @@ import pytest
 from aiohttp import web
 from mcp import Client
 
+from gateway.bulk import AT_ONCE
 from tests.interop.probe import Probe, text
 from tests.interop.serving import gateway, over_http
 from tests.world import Server, bound
@@ -235,6 +236,7 @@ WAYS: dict[str, Way] = {
     "huge event": stream(long_event),
     "html": body(b"<!doctype html><title>Login</title>", "text/html"),
     "not json": body(b"}{"),
+    "bulky": body(b'{"jsonrpc":"2.0","id":1,"result":{"content":[' + b"{}," * AT_ONCE + b"{}]}}"),
     "another id": body(json.dumps({"jsonrpc": "2.0", "id": 999, "result": GOOD}).encode()),
     "batch": body(json.dumps([{"jsonrpc": "2.0", "id": 1, "result": GOOD}]).encode()),
     "nested": body(b'{"jsonrpc":"2.0","id":1,"result":' + b'{"a":' * 5000 + b"1" + b"}" * 5001),
@@ -294,6 +296,7 @@ async def said(client: Client, tool: str = "ok") -> str:
         ("huge event", "1048576"),
         ("html", "text/html"),
         ("not json", "no JSON"),
+        ("bulky", "with JSON that is too large: more than 100000 commas"),
         ("another id", "another request"),
         ("batch", "another request"),
         ("nested", "nested"),

@@ -37,6 +37,10 @@ _FIRST: Final = re.compile(rf'{_S}\{{{_S}"result"{_S}:{_S}(?=\{{)')
 _AFTER: Final = re.compile(rf'{_S},{_S}{_VERSION}{_S},{_S}"id"{_S}:{_S}{_NUMBER}{_S}\}}{_S}')
 
 
+class TooLarge(ValueError):
+    """JSON of too many parts."""
+
+
 class Written(dict[str, Any]):
     """A JSON object as it was read, with the `text` that it was read from; whoever changes it makes another one."""
 
@@ -73,7 +77,7 @@ def _text_of(raw: bytes) -> str:
 def decode_text(text: str) -> object:
     """The JSON value in `text`; the result of an answer is `Written`. Raises ValueError as `decode` does."""
     if is_bulky(text):
-        raise ValueError(why(AT_ONCE))
+        raise TooLarge(why(AT_ONCE))
     return _decoded(text)
 
 
@@ -81,7 +85,7 @@ def _read_long(text: str) -> object:
     if not is_bulky(text):
         return _decoded(text)
     if is_bulky(text, MOST):
-        raise ValueError(why(MOST))
+        raise TooLarge(why(MOST))
     return _Values(text).message()
 
 
@@ -181,7 +185,7 @@ class _Values:
                 size *= 4
             self._window, self._start = self._text[self._at : self._at + size], self._at
             if is_bulky(self._window):
-                raise ValueError(why(AT_ONCE))
+                raise TooLarge(why(AT_ONCE))
 
     def _mark(self, marks: str) -> str:
         """The next character, which must be one of `marks`."""

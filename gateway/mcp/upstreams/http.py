@@ -21,7 +21,7 @@ from gateway.backends.wires import Lost, Wires
 from gateway.errors import Reason, Refusal
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
 from gateway.mcp.upstreams.credentials import Credentials
-from gateway.mcp.upstreams.decode import LONG, decode, encode, read, read_text
+from gateway.mcp.upstreams.decode import LONG, TooLarge, decode, encode, read, read_text
 from gateway.mcp.upstreams.http_answer import EVENTS, Answer, Stream
 
 log = logging.getLogger(__name__)
@@ -191,6 +191,8 @@ class StreamableHttp:
         if answer.kind == "application/json":
             try:
                 message = await self._read(answer.body())
+            except TooLarge as error:
+                raise UpstreamLost(f"the upstream answered with JSON that is too large: {error}") from error
             except ValueError as error:
                 raise UpstreamLost(f"the upstream answered with what is no JSON: {error}") from error
             if isinstance(message, dict) and message.get("id") is None and "error" in message:
