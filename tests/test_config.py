@@ -260,6 +260,24 @@ def test_a_missing_policy_file_is_named(folder: Path) -> None:
     assert "cart.yaml" in problems(folder, APPS + CREDENTIAL)[0]
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ['gateway.yaml:1:1: "apps" is missing']),
+        ("apps:", ["gateway.yaml:1:6: apps: must be a mapping, not nothing"]),
+        ("apps: {}", ["gateway.yaml:1:7: apps: name at least one app"]),
+        ("apps: {cart: }", ["gateway.yaml:1:14: must be a mapping, not nothing"]),
+        ("apps: {cart: {}}", [f'gateway.yaml:1:14: "{key}" is missing' for key in ("source", "policy")]),
+        ("apps: {cart: {policy: cart.yaml}}", ['gateway.yaml:1:14: "source" is missing']),
+        ("apps: {cart: {source: '', policy: cart.yaml}}", ["gateway.yaml:1:23: source: must not be empty"]),
+    ],
+)
+def test_what_is_wrong_is_said_once(folder: Path, text: str, expected: list[str]) -> None:
+    """What follows from it is no problem of its own."""
+    (folder / "cart.yaml").write_text("version: 1\n")
+    assert problems(folder, text) == expected
+
+
 def test_a_policy_may_only_name_credentials_that_exist(folder: Path) -> None:
     """The message names backend, credential and what there is."""
     assert problems(folder, APPS) == [

@@ -13,7 +13,7 @@ from gateway.errors import DocumentError
 ONE = f"command: [{sys.executable}]"
 
 MISTAKES = [
-    ("[a]", "1:12: must be a mapping, not a list"),
+    ("[a]", "1:12: upstreams: must be a mapping, not a list"),
     ("{a: {lazy: true}}", "1:16: say how it is reached, by one of command, url, sse, websocket, server"),
     (
         f"{{a: {{{ONE}, url: 'https://x.example/mcp'}}}}",

@@ -78,7 +78,7 @@ def read_config(path: Path, environ: Mapping[str, str]) -> Reading:
     """As much of the configuration in `path` as can be used, and all problems of it and of its policies."""
     reader = _Reader(path.resolve(), path.parent, environ)
     try:
-        with read(_text(path), str(path)) as root:
+        with read(_text(path), str(path), empty=True) as root:
             config = reader.config(root)
     except DocumentError as error:
         return Reading(str(path), None, (*error.problems, *reader.elsewhere))
@@ -138,7 +138,7 @@ class _Reader:
         upstreams = [self._upstream(name, section, credentials) for name, section in sections.items()]
         for name in sections.keys() & named.keys():
             root.problem(f"{name} is an app, too: each needs a name of its own", "upstreams")
-        if "apps" in root and not named:
+        if (listed := root.get("apps")) is not None and listed.value == {}:
             root.problem("name at least one app", "apps")
         _check_sites(section, server.origins, list(named))
         stores = root.section("stores")
@@ -206,8 +206,11 @@ class _Reader:
         node = section.get("source")
         if node is not None and isinstance(node.value, Mapping):
             return _upstream_app(section.section("source"), upstreams)
-        source = self.folder / section.text("source")
-        if node is not None and not source.exists():
+        name = section.text("source")
+        if not name:
+            return self.folder  # which is a problem already
+        source = self.folder / name
+        if not source.exists():
             section.problem(f"there is no file or folder {source}", "source")
         if source.is_dir() and self.path.resolve().is_relative_to(source.resolve()):
             section.problem(

@@ -21,10 +21,15 @@ def suggestion(name: str, allowed: Iterable[str]) -> str:
 
 
 @contextmanager
-def read(text: str, file: str) -> Iterator[Section]:
-    """The document as a section to read; at the end DocumentError names all problems, unknown keys among them."""
+def read(text: str, file: str, *, empty: bool = False) -> Iterator[Section]:
+    """The document as a section to read; at the end DocumentError names all problems, unknown keys among them.
+
+    With `empty` a document without anything is read as one without keys.
+    """
     problems: list[Problem] = []
     node = parse(text, file, problems)
+    if empty and node.value is None:
+        node = Node({}, node.file, node.line, node.column)
     with reading(node, problems) as section:
         yield section
 
@@ -51,11 +56,12 @@ class Report:
         """A problem at `node`."""
         self.problems.append(node.problem(message))
 
-    def section(self, node: Node) -> Section:
-        """A reader over a mapping; anything else is a problem, and reads as an empty one."""
+    def section(self, node: Node, key: str | None = None) -> Section:
+        """A reader over a mapping; anything else is a problem, and reads as an empty one of which no more is said."""
         if not isinstance(node.value, Mapping):
-            self.add(node, f"must be a mapping, not {node.kind}")
-            return Section(Node({}, node.file, node.line, node.column), self)
+            named = f"{key}: " if key is not None else ""
+            self.add(node, f"{named}must be a mapping, not {node.kind}")
+            return Section(Node({}, node.file, node.line, node.column), Report([]))
         section = Section(node, self)
         self.sections.append(section)
         return section
@@ -184,7 +190,7 @@ class Section:
     def section(self, key: str) -> Section:
         """The mapping under `key`; an empty one where it is absent."""
         node = self.get(key)
-        return self.report.section(node if node is not None else Node({}, *self._place))
+        return self.report.section(node if node is not None else Node({}, *self._place), key)
 
     def sections(self, key: str) -> tuple[Section, ...]:
         """A list of mappings."""
