@@ -134,6 +134,7 @@ SCHEMA = {"type": "object"}
     ("method", "good", "bad"),
     [
         ("tools/list", {"name": "a", "inputSchema": SCHEMA}, {"name": "a", "inputSchema": SCHEMA, "icons": "x"}),
+        ("tools/list", {"name": "a", "inputSchema": SCHEMA}, {"name": "a", "inputSchema": SCHEMA, "execution": 7}),
         ("resources/list", {"uri": "a://b", "name": "b", "more": 1}, {"uri": "a://b"}),
         ("resources/templates/list", {"uriTemplate": "a://{b}", "name": "b"}, {"uriTemplate": 7, "name": "b"}),
         ("prompts/list", {"name": "a", "arguments": [{"name": "b"}]}, {"name": "a", "arguments": [{}]}),

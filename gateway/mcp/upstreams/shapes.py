@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Final, cast, get_args
 
 import mcp_types as types
-from mcp_types.methods import SERVER_RESULTS
+from mcp_types.methods import MONOLITH_RESULTS, SERVER_RESULTS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -65,10 +65,10 @@ def fault(method: str, result: Message, version: str, *, extended: bool) -> str 
 
 def thing(method: str, version: str) -> Check:
     """The check of the things that `method` lists to a client of this version."""
-    model = _thing(method, version)
+    models = _things(method, version)
 
     def check(one: object) -> str | None:
-        wrong = _checked(model, one)
+        wrong = next((wrong for model in models if (wrong := _checked(model, one)) is not None), None)
         if wrong is None and method == "prompts/list" and isinstance(one, dict) and not is_shown(one["name"]):
             return "name: it has characters that are not shown"
         return wrong
@@ -129,8 +129,11 @@ def _adapter(model: Any) -> TypeAdapter[Any]:
 
 
 @lru_cache
-def _thing(method: str, version: str) -> Any:
-    """The model of a thing of the list."""
-    fields = cast(type[BaseModel], SERVER_RESULTS[method, version]).model_fields  # no list is a union of several
-    [listed] = [one for name, one in fields.items() if KEYS[method] in (name, one.alias)]
-    return get_args(listed.annotation)[0]
+def _things(method: str, version: str) -> tuple[Any, ...]:
+    """The models of a thing of the list: a client reads it as one of its version, and then as one of any."""
+    found = []
+    for model in (SERVER_RESULTS[method, version], MONOLITH_RESULTS[method]):
+        fields = cast(type[BaseModel], model).model_fields  # no list is a union of several
+        [listed] = [one for name, one in fields.items() if KEYS[method] in (name, one.alias)]
+        found.append(get_args(listed.annotation)[0])
+    return tuple(found)
