@@ -234,6 +234,33 @@ async def test_a_client_that_closes_takes_its_tools_along(host: Host, tmp_path: 
     assert (await called(host, "again"))["result"]["content"][0]["text"] == "again"
 
 
+# Listeners that come and go at each message: at once, as a page that draws itself anew does, and always the same.
+RESTLESS = [
+    "(function wait() { const hear = () => { heard(); removeEventListener('message', hear); wait(); };"
+    " addEventListener('message', hear); })();",
+    "let hear; const { port1, port2 } = new MessageChannel();"
+    " port1.onmessage = () => { removeEventListener('message', hear);"
+    " hear = () => { heard(); port2.postMessage(0); }; addEventListener('message', hear); }; port2.postMessage(0);",
+    "const hear = () => { heard(); setTimeout(() => { removeEventListener('message', hear);"
+    " addEventListener('message', hear); }); }; addEventListener('message', hear);",
+]
+
+
+@pytest.mark.parametrize("restless", RESTLESS)
+async def test_listeners_that_come_and_go_are_not_asked_without_end(host: Host, tmp_path: Path, restless: str) -> None:
+    """Beside a client with tools: the question whether it is there is a message, too."""
+    count = "window.count = 0; const heard = () => { if (++count > 100) throw new Error('without end'); };"
+    errors: list[str] = []
+    host.page.on("pageerror", lambda error: errors.append(error.message))
+    frame = await opened(host, tmp_path, page_with_app(OWN_TOOLS + count + restless))
+    await until_listed(host, "add", "count")
+    await frame.evaluate("dispatchEvent(new MessageEvent('message'))")
+    await frame.evaluate("new Promise((go) => setTimeout(go, 500))")
+    assert (await called(host, "count"))["result"]["structuredContent"] == {"count": 1}
+    assert errors == []
+    assert await frame.evaluate("count") < 100
+
+
 async def test_what_the_gateway_must_guard_is_not_called_past_it(host: Host, tmp_path: Path) -> None:
     """Neither of the page's tools nor of its client's."""
     frame = await opened(host, tmp_path, page_with_app(OWN_TOOLS), held=["count"])

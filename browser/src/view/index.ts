@@ -39,6 +39,8 @@ const PAGE_FIRST = 50;
 const OTHERS_FIRST = 3000;
 /** How long the person is told what became of something, in milliseconds. */
 const NEWS = 4000;
+/** How long nobody asks again whether a client of the page is there, in milliseconds. */
+const ASKED = 1000;
 /** A host that writes into the document may never close it. */
 const PARSED_AT_LAST = 2000;
 
@@ -155,12 +157,16 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
     if (!handshake.pageSpeaks()) watchSize((size) => requests.notify("ui/notifications/size-changed", { ...size }));
   });
   void parsed().then(() => later(handshake.begin, PAGE_FIRST));
-  // A client of the page that closes says so to nobody: it only stops to listen.
+  // A client of the page that closes says so to nobody: it only stops to listen. Others may do so at each message, such as
+  // the question whether it is there: that is asked once in a while.
+  let asked: number | undefined;
   const owner = Object.hasOwn(window, "removeEventListener") ? window : EventTarget.prototype;
   const { removeEventListener } = owner;
   owner.removeEventListener = function (this: EventTarget, ...given: Parameters<typeof removeEventListener>) {
     removeEventListener.apply(this, given);
-    if (given[0] === "message" && handshake.pageHasTools()) void pageTools.renew();
+    if (given[0] !== "message" || !handshake.pageHasTools() || asked) return;
+    asked = later(() => (asked = 0), ASKED);
+    void pageTools.renew();
   };
   // Later a host hears nothing of it any more: a message of a page that goes is nobody's.
   addEventListener("beforeunload", () => {

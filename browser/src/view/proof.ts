@@ -61,11 +61,11 @@ export function createProof({ crypto, attach, later, cancel, warn, changed }: En
   let line: Promise<unknown> = Promise.resolve();
   let attaching: Promise<unknown> = line;
   /** The proof of the next call, made before it is needed: a page that goes has no time for it. */
-  let spare: Promise<string> | undefined;
+  let spare: Promise<string | undefined> | undefined;
 
   function readView(result: Params): View {
     const given = result["isError"] ? undefined : answerOf(result);
-    if (typeof given?.["view"] !== "string") throw new Error("webmcp_attach was refused");
+    if (typeof given?.["view"] !== "string") throw new Error("refused");
     const { view: id, key, held, largest } = given as { view: string; key?: unknown; held?: unknown; largest?: number };
     return {
       id,
@@ -80,7 +80,7 @@ export function createProof({ crypto, attach, later, cancel, warn, changed }: En
     cancel(timer);
     if (!release) settled = new Promise<void>((resolve) => (release = resolve));
     // Without crypto.subtle a key would be of no use: attach as an unproven view, for the list of held tools.
-    const value = sign && importKey ? launch : undefined;
+    const value = sign && launch;
     launch = undefined;
     const end = (next: View | undefined): void => {
       if (next) {
@@ -89,7 +89,7 @@ export function createProof({ crypto, attach, later, cancel, warn, changed }: En
       }
       spare = make();
       if (mine !== attempt) return;
-      release?.();
+      release!();
       release = undefined;
       changed();
     };
@@ -102,13 +102,12 @@ export function createProof({ crypto, attach, later, cancel, warn, changed }: En
       });
   }
 
-  function make(): Promise<string> | undefined {
-    if (!sign || !view?.key) return undefined;
+  async function make(): Promise<string | undefined> {
+    if (!view?.key) return undefined;
     const { id, key } = view;
     const number = String(++sequence);
-    return key
-      .then((key) => sign(key, new TextEncoder().encode(number)))
-      .then((signature) => `${id}.${number}.${toBase64Url(new Uint8Array(signature))}`);
+    const signature = await sign!(await key, new TextEncoder().encode(number));
+    return `${id}.${number}.${toBase64Url(new Uint8Array(signature))}`;
   }
 
   async function next(): Promise<string | undefined> {
@@ -121,10 +120,8 @@ export function createProof({ crypto, attach, later, cancel, warn, changed }: En
   return {
     start(bridge) {
       started = bridge ? "bridge" : "yes";
-      if (bridge) {
-        release?.();
-        release = undefined;
-      } else if (launch !== undefined) run();
+      if (bridge) release!();
+      else if (launch !== undefined) run();
       else timer = later(run, PATIENCE);
     },
     launched(value) {
