@@ -17,6 +17,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client import advertise
 from mcp.client.stdio import stdio_client
 from mcp_types import EmptyResult, ResourceUpdatedNotification, SubscribeRequest, SubscribeRequestParams
+from yarl import URL
 
 from gateway.app import build_app
 from gateway.cli import lock
@@ -167,6 +168,18 @@ async def test_a_gateway_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert json.loads(out)["error"]["code"] == -32001
     assert url in err.decode()
     assert b"Traceback" not in err
+
+
+@pytest.mark.parametrize("path", ["/mcp/crat", "/"])
+async def test_an_address_without_a_mount_is_named_with_what_helps(served: Served, path: str) -> None:
+    """An app that there is not, and an address without /mcp."""
+    url = str(URL(served.url).with_path(path))
+    arguments = ("--url", served.url, "--app", "crat") if path != "/" else ("--url", url)
+    async with piped(*arguments) as pipe:
+        out, _ = await pipe.communicate(call(1) + b"\n")
+    words = json.loads(out)["error"]["message"]
+    assert words.startswith(f"{url} answered with the status 40")
+    assert ("no app or upstream 'crat': correct --app" if path != "/" else "ends with /mcp, as in --url") in words
 
 
 async def test_a_signal_ends_it(served: Served) -> None:

@@ -8,7 +8,9 @@ import json
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -36,6 +38,7 @@ UNREACHABLE: Final = -32001
 _VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 _NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _LISTEN: Final = "subscriptions/listen"
+_MOUNT: Final = re.compile(r"/mcp(?:/([^/]+))?/?\Z")
 _PLAIN: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 
 
@@ -155,7 +158,7 @@ class Pipe:
             answered = answered or answer.status < 400 or _answers(text, id)
             await self._say(text)
         if not answered:
-            await self._fail(id, UNREACHABLE, f"The gateway answered with the status {answer.status}.")
+            await self._fail(id, UNREACHABLE, await self._refusal(answer))
 
     async def _renew(self, session: str) -> None:
         """Open another session for a client that cannot: it knows of none, and nobody has told it to begin again."""
@@ -238,6 +241,19 @@ class Pipe:
                 return
         except (Refusal, aiohttp.ClientError, OSError):
             return  # the gateway is gone, and the session with it
+
+    async def _refusal(self, answer: aiohttp.ClientResponse) -> str:
+        """An answer that is none of MCP, in words: what it says itself, and what may help."""
+        said = f"{self._url} answered with the status {answer.status}."
+        if answer.content_type == "application/problem+json":
+            with suppress(ValueError, KeyError, TypeError):  # it is no such object
+                said += f" {str((await answer.json(content_type=None))['detail'])[:500]}"
+        place = _MOUNT.search(urlsplit(self._url).path)
+        if place is None:
+            return f"{said} The address of a gateway ends with /mcp, as in --url http://localhost:8080/mcp."
+        if answer.status == 404 and place[1]:
+            return f"{said} This gateway has no app or upstream {place[1]!r}: correct --app, or leave it out."
+        return said
 
     async def _unreachable(self, id: Id, error: Exception) -> None:
         self._complain(f"{self._url}: {_words(error)}")
