@@ -17,6 +17,7 @@ from gateway.mcp.upstreams.shapes import MANY, fault, readable, wrong_in
 VERSIONS = ["2025-11-25", "2026-07-28"]
 TEXT = {"type": "text", "text": "x", "later": 1}
 ASKS = {"resultType": "input_required"}
+FORM = {"mode": "form", "message": "x", "requestedSchema": {}}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -90,6 +91,12 @@ async def test_many_parts_are_looked_at_beside_the_event_loop(monkeypatch: pytes
         ({"content": [], "resultType": 7}, "resultType: '7' is not known"),
         ({"content": [], "resultType": "task"}, "resultType: 'task' is not known"),
         ({**ASKS, "inputRequests": {"a": {"method": "tools/list"}}}, "inputRequests.a.method: "),
+        ({**ASKS, "inputRequests": {"a": {}}}, "inputRequests.a.method: Field required"),
+        (
+            {**ASKS, "inputRequests": {"a": {"method": "elicitation/create", "params": FORM}}},
+            "inputRequests.a.params.requestedSchema.properties: Field required",
+        ),
+        (ASKS, ": Value error, InputRequiredResult requires"),
     ],
 )
 def test_only_clients_of_this_era_know_types_of_results(result: dict[str, Any], why: str) -> None:

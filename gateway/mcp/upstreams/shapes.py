@@ -57,7 +57,7 @@ def fault(method: str, result: Message, version: str, *, extended: bool) -> str 
     model = SERVER_RESULTS.get((method, version))
     arms = get_args(model)  # the other one is what `needs_input`
     if modern and arms and needs_input(result):
-        return _checked(types.InputRequiredResult, result)
+        return _checked(arms[1], result) or _checked(types.InputRequiredResult, result)
     if method == "tools/call":
         return _of_call(result, structured=not modern)
     return _checked(arms[0] if arms else model, result) if key is None and model is not None else None
@@ -108,12 +108,13 @@ def _of_call(result: Message, *, structured: bool) -> str | None:
 
 
 def _checked(model: Any, value: object) -> str | None:
-    """Where the first thing is that `model` does not take, and what it says of that."""
+    """Where something is that `model` does not take, and what it says of that."""
     try:
         _adapter(model).validate_python(value, by_name=False)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        return f"{_place(first['loc'])}: {first['msg'][:120]}"
+        wrong = error.errors(include_url=False, include_input=False, include_context=False)
+        deepest = max(wrong, key=lambda one: len(one["loc"]))  # of what may be one of several, that which it is most
+        return f"{_place(deepest['loc'])}: {deepest['msg'][:120]}"
     return None
 
 
