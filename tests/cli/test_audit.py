@@ -163,6 +163,20 @@ async def test_tail(folder: Path) -> None:
     assert [json.loads(line)["id"] for line in result.stdout.splitlines()] == ["r10", "a1", "r11"]
 
 
+async def test_what_waits_for_a_person(folder: Path) -> None:
+    """Tail and query say that a call waits, and for which answer; a backend's own 202 to an approved one stays that."""
+    waits: dict[str, Json] = {**fields(12), "status": 202, "approval": "q12"}
+    async with Journal(folder / "gateway.journal", key=key_in(folder / "gateway.journal.key")) as journal:
+        journal.append(AuditRecord("r12", "outcome", START + 21, waits))
+        journal.append(AuditRecord("r13", "outcome", START + 22, {**waits, "answered_by": "ada"}))
+    for command in (["tail", "-n", "2"], ["query", "--limit", "2"]):
+        lines = (await asyncio.to_thread(run, folder, *command)).stdout.splitlines()[-2:]
+        assert [line.split()[-4:] for line in lines] == [
+            ["waits", "approval", "q12", "r12"],
+            ["/api/items/12", "allow", "202", "r13"],
+        ]
+
+
 async def test_exports(folder: Path) -> None:
     """Everything, as JSON lines and as CSV in which nothing is a formula."""
     lines = (await asyncio.to_thread(run, folder, "export")).stdout.splitlines()

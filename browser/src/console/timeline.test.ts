@@ -123,6 +123,12 @@ test("an answer stands with the call that it answers, before and after that call
   expect(groupsOf(entriesOf([intent, answer], 12), [question({ id: "q1", view: "v" })])).toHaveLength(1);
 });
 
+test("what a backend accepts after a person's yes does not wait any more", () => {
+  const fields = { kind: "http", approval: "q1", status: 202, answered_by: "ada" };
+  const [group] = groupsOf(entriesOf([line("h1", "outcome", 13, fields)], 14), []);
+  expect(group?.entries[0]).toMatchObject({ id: "h1", status: "ok", code: 202 });
+});
+
 test("a call that waits has one entry, from its question to its answer", () => {
   const fields = { kind: "http", initiator: "model", cause: "t1", approval: "q1" };
   const parked = line("h0", "outcome", 10, { ...fields, status: 202, detail: "waits for a person" });

@@ -243,7 +243,8 @@ function parkedOf(entries: readonly Entry[], pending: readonly Question[]): Entr
 }
 
 function isParked(entry: Entry): boolean {
-  return entry.kind !== "approval" && entry.code === 202 && approvalOf(entry) !== undefined;
+  const { kind, code, fields } = entry;
+  return kind !== "approval" && code === 202 && approvalOf(entry) !== undefined && !("answered_by" in fields);
 }
 
 function standing(

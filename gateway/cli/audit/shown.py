@@ -25,7 +25,9 @@ def table(records: list[Record]) -> str:
 def row(record: Record) -> tuple[str, ...]:
     """The cells of `COLUMNS`."""
     fields = record.fields
-    status = fields.get("status")
+    status, reason = fields.get("status"), fields.get("reason")
+    if status == 202 and "approval" in fields and "answered_by" not in fields:  # what comes of it has its own record
+        status, reason = "waits", f"approval {_text(fields['approval'])}"
     if record.ended is None or fields.get("reason") == "result-unknown":
         status = "unknown"
     words = (fields.get(name) for name in ("app", "initiator", "door"))
@@ -35,7 +37,7 @@ def row(record: Record) -> tuple[str, ...]:
         what(record),
         _text(fields.get("decision")),
         _text(status),
-        _text(fields.get("reason")),
+        _text(reason),
         record.id,
     )
 
