@@ -81,7 +81,12 @@ async def test_other_links_do_not_open(page: Page, context: BrowserContext, link
     """The person is told that the policy does not open it; the app learns only that nothing opened."""
     app = await shown(page, links)
     await app.locator("#evil").click()
-    await expect(page.get_by_test_id("link-refused")).to_contain_text("The policy of cart does not open this link")
+    refused = page.get_by_test_id("link-refused")
+    await expect(refused).to_contain_text("The policy of cart does not open this link")
+    place, window = await refused.bounding_box(), page.viewport_size
+    assert place
+    assert window
+    assert place["y"] + place["height"] < window["height"] / 2, "an app's own notices are below"
     await expect(app.locator("#said")).to_have_text("not opened")
     await outcome(links, kind="link", decision="deny", url="http://evil.example/")
     assert len(context.pages) == 1

@@ -63,6 +63,24 @@ async def gone(client: Client, name: str) -> None:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.parametrize("title", ["", "Add"])
+async def test_a_tool_says_its_description_once(page: Page, tmp_path: Path, title: str) -> None:
+    """On one line, and in full when it is opened; beside its title, where it has one."""
+    tool = {"name": "add", "title": title, "description": "Adds a thing."}
+    script = f"document.modelContext.registerTool({{...{json.dumps(tool)}, execute: () => 'added'}});"
+    folder = tmp_path / "app"
+    folder.mkdir()
+    (folder / "index.html").write_text(f"<!doctype html><body><script>{script}</script></body>", "utf-8")
+    async with running(tmp_path, source=folder, policy="version: 1\ntools: {add: {}}\n") as world:
+        await page.goto(world.console)
+        card = page.get_by_test_id("tool-add")
+        await card.get_by_test_id("toggle").click()
+        await expect(card).to_contain_text("The model knows it as")
+        assert (await card.inner_text()).count("Adds a thing.") == 1
+        if title:
+            await expect(card.get_by_test_id("toggle")).to_contain_text(title)
+
+
 async def test_a_click_and_a_model_use_the_same_page(page: Page, world: World) -> None:
     """Both add to the cart that the browser shows; both reach the shop with a token; the record tells them apart."""
     frame = await shown(page, world)

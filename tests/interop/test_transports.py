@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from mcp import Client
 from tests.interop import everything
 from tests.interop.kinds import KINDS, upstream
 from tests.interop.serving import gateway, over_http
+from tests.interop.test_connections import problems
 from tests.interop.test_pairings import elicit, roots, sample, text
 
 MODES = ["legacy", "2026-07-28"]
@@ -43,7 +45,12 @@ async def test_an_address_that_the_network_does_not_allow_is_not_reached(tmp_pat
         async with Client(mcp) as client:
             said = text(await client.call_tool("up_test_simple_text"))
             assert "The upstream up cannot be reached: localhost:" in said
-            assert said.endswith(" If it may be there, write `network: private` at `upstreams.up`.")
+            remedy = "If it may be there, write `network: private` at `upstreams.up`."
+            assert said.endswith(f" {remedy}")
+            async with asyncio.timeout(30):
+                while not (told := await problems(mcp)):
+                    await asyncio.sleep(0.05)
+            assert told[0].endswith(f"is at an address that its `network` does not allow. {remedy}")
         with pytest.raises(Exception, match=r"does not allow|unhandled"):  # of the SDK's own kind
             async with Client(f"{mcp}/up", mode="legacy"):
                 pass

@@ -114,6 +114,7 @@ export class AppFrame extends LitElement {
         width: 100%;
         height: 100%;
         border: 0;
+        background: Canvas; /* A page without a ground of its own has this one in a browser. */
       }
       .cover {
         position: absolute;

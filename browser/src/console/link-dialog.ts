@@ -77,8 +77,8 @@ export class LinkDialog extends LitElement {
       }
       .refusal {
         position: fixed;
+        top: 12px; /* At the bottom an app has notices of its own. */
         right: 16px;
-        bottom: 72px;
         left: 16px;
         z-index: 3;
         display: flex;

@@ -54,6 +54,10 @@ export class ToolCard extends LitElement {
         text-overflow: ellipsis;
         white-space: nowrap;
       }
+      .open .name span {
+        white-space: pre-wrap;
+        overflow-wrap: anywhere;
+      }
       .name code {
         font-weight: 600;
         font-size: 13px;
@@ -206,9 +210,9 @@ export class ToolCard extends LitElement {
   }
 
   private form(): TemplateResult {
-    const { name, description } = this.tool;
+    const { name, title, description } = this.tool;
     return html`<form novalidate @submit=${(event: Event) => (event.preventDefault(), this.submit())}>
-      <p class="description">${visible(description)}</p>
+      ${title && description !== title ? html`<p class="description">${visible(description)}</p>` : nothing}
       ${this.fields.map((field) =>
         fieldTemplate(field, this.values[field.name] ?? "", this.errors[field.name], (value) =>
           this.set(field.name, value),

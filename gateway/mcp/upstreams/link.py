@@ -83,6 +83,13 @@ class Link:
         self._again = 0.0
 
     @property
+    def trouble(self) -> str | None:
+        """What is wrong, and the remedy where that stands in the configuration."""
+        if self.problem is None or self._refused is None:
+            return self.problem
+        return told(self.name, self.problem, self._refused.reason)
+
+    @property
     def now(self) -> Session | None:
         """The connection, if it stands."""
         return self._session
@@ -176,6 +183,11 @@ class Link:
 
 def unreachable(name: str, why: str, reason: Reason = Reason.BACKEND_UNAVAILABLE) -> Refusal:
     """What is said of an upstream of this name, and the remedy where that stands in the configuration."""
-    remedy = f" If it may be there, write `network: private` at `upstreams.{name}`."
-    more = remedy if reason is Reason.ADDRESS_DENIED else ""
-    return Refusal(reason, f"The upstream {name} cannot be reached: {why.rstrip('.')}.{more}")
+    return Refusal(reason, told(name, f"The upstream {name} cannot be reached: {why.rstrip('.')}.", reason))
+
+
+def told(name: str, why: str, reason: Reason) -> str:
+    """`why` the upstream of this name cannot be reached, with the remedy."""
+    if reason is not Reason.ADDRESS_DENIED:
+        return why
+    return f"{why.rstrip('.')}. If it may be there, write `network: private` at `upstreams.{name}`."

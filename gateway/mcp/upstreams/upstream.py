@@ -98,7 +98,7 @@ class Upstream:
         for state in (State.READY, State.CONNECTING, State.FAILED):
             found = next((link for link in links if link.state is state), None)
             if found is not None:
-                return state, found.problem
+                return state, found.trouble
         return State.IDLE, None
 
     def offer(self, principal: Principal | None) -> Offer:
