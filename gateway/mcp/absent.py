@@ -1,4 +1,4 @@
-"""What no app of the gateway has, said alike at every door: templates, prompts, completions."""
+"""What no app of the gateway has, said alike at every door: templates, prompts, completions, further pages."""
 
 from __future__ import annotations
 
@@ -17,6 +17,12 @@ def templates() -> types.ListResourceTemplatesResult:
 def prompts() -> types.ListPromptsResult:
     """None."""
     return types.ListPromptsResult(prompts=[])
+
+
+def no_further_page(cursor: object) -> None:
+    """Raises `MCPError` for a cursor, of which none is ever given out: the gateway's own lists are whole."""
+    if cursor is not None:
+        raise MCPError(types.INVALID_PARAMS, "Unknown cursor: this list has one page.")
 
 
 def no_prompt(name: object) -> MCPError:

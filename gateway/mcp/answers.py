@@ -92,6 +92,8 @@ class OwnAnswers:
 
     async def answer(self, method: str, params: Params, speaker: Speaker) -> BaseModel | dict[str, Any]:
         """The result. Raises `MCPError`."""
+        if method.endswith("/list"):
+            absent.no_further_page(params.get("cursor"))
         match method:
             case "initialize" | "server/discover":
                 return greeted(method, params, CAPABILITIES)

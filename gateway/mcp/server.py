@@ -255,7 +255,8 @@ class Face:
             started.set()
             await self._leave.wait()
 
-    async def _list_tools(self, context: Context, _: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+    async def _list_tools(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        _only_page(params)
         return types.ListToolsResult(tools=self.catalog.list_tools(_client(context)))
 
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> Result:
@@ -280,7 +281,10 @@ class Face:
 
         return await self._calls.carry(context, params, client.principal, work)
 
-    async def _list_resources(self, _: Context, __: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
+    async def _list_resources(
+        self, _: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        _only_page(params)
         return types.ListResourcesResult(resources=self.catalog.list_resources())
 
     async def _read_resource(self, _: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
@@ -358,13 +362,19 @@ class _Bus:
         return self._changes.listen(self._principal, lambda: listener(ToolsListChanged()))
 
 
+def _only_page(params: types.PaginatedRequestParams | None) -> None:
+    absent.no_further_page(params.cursor if params is not None else None)
+
+
 async def _list_resource_templates(
-    _: Context, __: types.PaginatedRequestParams | None
+    _: Context, params: types.PaginatedRequestParams | None
 ) -> types.ListResourceTemplatesResult:
+    _only_page(params)
     return absent.templates()
 
 
-async def _list_prompts(_: Context, __: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
+async def _list_prompts(_: Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
+    _only_page(params)
     return absent.prompts()
 
 

@@ -84,6 +84,16 @@ def text(result: types.CallToolResult) -> str:
 
 
 @pytest.mark.parametrize("mode", MODES)
+async def test_no_merged_list_has_a_further_page(tmp_path: Path, mode: str) -> None:
+    """All pages of the upstreams are in the first one."""
+    async with gateway(tmp_path, inside("two", ", prefix: clock")) as mcp, Client(mcp, mode=mode) as client:
+        lists: list[Callable[..., Awaitable[Any]]] = [client.list_tools, client.list_prompts, client.list_resources]
+        for listed in lists:
+            with pytest.raises(MCPError, match="this list has one page"):
+                await listed(cursor="2")
+
+
+@pytest.mark.parametrize("mode", MODES)
 async def test_names_carry_the_prefix_of_their_upstream(tmp_path: Path, mode: str) -> None:
     """Each tool and prompt of `/mcp` leads to its own upstream, and to no other."""
     async with over_http(Everything().server) as url:

@@ -165,6 +165,26 @@ async def test_a_view_is_told_what_clients_of_its_mount_are_told(mode: str) -> N
                 assert (error.value.error.code, error.value.error.message) == (said["code"], said["message"])
 
 
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_no_list_has_a_further_page(mode: str) -> None:
+    """A cursor that was never given out is refused, as the protocol asks, and to views as to clients."""
+    async with Mount(app="cart").serve() as served:
+        wire = Wire(served)
+        async with wire.peer, Client(served.url, mode=mode) as client:
+            lists: dict[str, Callable[..., Any]] = {
+                "tools/list": client.list_tools,
+                "resources/list": client.list_resources,
+                "resources/templates/list": client.list_resource_templates,
+                "prompts/list": client.list_prompts,
+            }
+            for method, listed in lists.items():
+                with pytest.raises(MCPError, match="this list has one page") as error:
+                    await listed(cursor="2")
+                said = (await wire.ask(method, {"cursor": "2"}))["error"]
+                assert (-32602, error.value.error.message) == (said["code"], said["message"])
+                assert error.value.error.code == -32602
+
+
 async def test_a_cancelled_call_ends_and_is_not_answered(wire: Wire) -> None:
     """`notifications/cancelled` reaches the exchange; what was said of another id does nothing."""
     await wire.peer.receive(_slow(7))

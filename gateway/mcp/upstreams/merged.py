@@ -14,6 +14,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.methods import validate_client_request
 
 from gateway.errors import Refusal
+from gateway.mcp import absent
 from gateway.mcp.asgi import ending_of
 from gateway.mcp.identity import current_principal
 from gateway.mcp.server import Face as Mount
@@ -155,6 +156,7 @@ class Merged:
     async def _own(self, ctx: Context, call_next: CallNext) -> Message:
         """The gateway's own list; of prompts it has none."""
         if ctx.method == "prompts/list":
+            absent.no_further_page((ctx.params or {}).get("cursor"))
             made: Message = {"prompts": []}
             modern = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
             return made | modern if client_of(ctx, {}).modern else made
