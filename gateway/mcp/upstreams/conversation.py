@@ -251,8 +251,10 @@ class Conversation:
     def _strange(self, message: object) -> None:
         """What is no message: a call that it can only be the answer to has none."""
         self._unwanted()
-        call = self._calls.get(message.id) if isinstance(message, Unreadable) and message.id is not None else None
-        if isinstance(message, Unreadable) and call is not None and not call.answer.done():
+        if not isinstance(message, Unreadable) or message.id is None:
+            return
+        call = self._calls.get(message.id)
+        if call is not None and not call.answer.done():
             call.answer.set_exception(UpstreamLost(f"what it answered cannot be read: {message.why}"))
 
     def _asks(self, id: object, method: str, params: Message, related: int | None) -> None:

@@ -37,8 +37,7 @@ function start(host: string): void {
         if (framed) stay();
         presence.loaded();
       });
-    }
-    else if (!isOwn(data)) toPage(data);
+    } else if (!isOwn(data)) toPage(data);
   }
 
   function fromPage(data: unknown): void {
