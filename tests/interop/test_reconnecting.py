@@ -146,6 +146,22 @@ async def called(client: Client, name: str) -> str:
     return text(result)
 
 
+async def held(client: Client, probe: Probe, wire: Wire) -> asyncio.Future[types.CallToolResult]:
+    """A call that its upstream holds, whose stream has said where it is."""
+    await client.list_tools()
+    wire.said = b""
+    calling = asyncio.ensure_future(client.call_tool("hold"))
+    await probe.held.wait()
+    await placed(wire)
+    return calling
+
+
+async def placed(wire: Wire) -> None:
+    """Until the stream has said where it can be taken up; what has come arrives, also where the connection breaks."""
+    while b"\nid: " not in wire.said:
+        await asyncio.sleep(0.02)
+
+
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_call_goes_on_where_its_stream_broke(tmp_path: Path, mode: str) -> None:
     """In sessions of the handshake, which can take a stream up again, and as often as it breaks."""
@@ -154,14 +170,9 @@ async def test_a_call_goes_on_where_its_stream_broke(tmp_path: Path, mode: str) 
         Client(f"{mcp}/up", mode=mode) as client,
         asyncio.timeout(60),
     ):
-        await client.list_tools()
-        wire.said = b""
-        calling = asyncio.ensure_future(client.call_tool("hold"))
-        await probe.held.wait()
+        calling = await held(client, probe, wire)
         for _ in range(RESUMES + 2):
-            while b"\nid: " not in wire.said:  # where the stream is, so that it can be taken up there
-                await asyncio.sleep(0.02)
-            await asyncio.sleep(0.02)  # what came has been read, too
+            await placed(wire)
             wire.cut()
         probe.go.set()
         assert text(await calling) == "went on"
@@ -180,13 +191,7 @@ async def test_a_call_goes_on_once_its_upstream_is_there_again(
         Client(f"{mcp}/up", mode=mode) as client,
         asyncio.timeout(60),
     ):
-        await client.list_tools()
-        wire.said = b""
-        calling = asyncio.ensure_future(client.call_tool("hold"))
-        await probe.held.wait()
-        while b"\nid: " not in wire.said:
-            await asyncio.sleep(0.02)
-        await asyncio.sleep(0.02)  # what came has been read, too
+        calling = await held(client, probe, wire)
         wire.leave()
         for said in ("cannot be taken up again yet", "the standing stream of an upstream"):
             while caplog.text.count(said) < 2 * RESUMES:
