@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from mcp.server.auth.middleware.bearer_auth import AuthorizationContext
 from mcp.server.streamable_http import EventCallback, EventMessage, EventStore, StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp_types import JSONRPCMessage
+from mcp_types import INTERNAL_ERROR, JSONRPCMessage
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
 
 from gateway.mcp.spliced import MARK
+
+log = logging.getLogger(__name__)
 
 EVENTS = 128
 """Events that one session keeps."""
@@ -103,8 +108,26 @@ class Sessions(StreamableHTTPSessionManager):
     def event_store(self, _: EventStore | None) -> None:
         """The SDK sets what it was given: nothing."""
 
-    def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
-        """A new session; None where there are too many, or too many of who asks for it."""
+    async def _handle_stateful_request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super()._handle_stateful_request(scope, receive, send)
+        except _Full as full:
+            log.warning("no new session at %s: %s", scope["path"], full)
+            error = {"code": INTERNAL_ERROR, "message": f"Too many open sessions: {full}. {_REMEDY}"}
+            await JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 503)(scope, receive, send)
+
+    def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport:
+        """A new session. Raises `_Full` where there are too many, or too many of who asks for it."""
         if sum(owner == requestor for owner in self._session_owners.values()) >= self._each:
-            return None
-        return super()._admit_session(requestor)
+            raise _Full(f"this caller has {self._each} here, as many as `mcp.sessions_each` says")
+        admitted = super()._admit_session(requestor)
+        if admitted is None:
+            raise _Full(f"all callers together have {self.max_sessions} here, as many as `mcp.sessions` says")
+        return admitted
+
+
+_REMEDY: Final = "End one that is not needed (DELETE), or wait until one that is idle has ended."
+
+
+class _Full(Exception):
+    """There is no room for another session, for this reason."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from mcp_types import INTERNAL_ERROR, INVALID_REQUEST
+from mcp_types import INVALID_REQUEST
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 ACCEPT = "Not Acceptable: `Accept` must name application/json and text/event-stream."
 CONTENT_TYPE = "`Content-Type` must be application/json."
-SESSIONS = "Too many open sessions: end one that is not needed (DELETE), or wait until one that is idle has ended."
 BODY = "The body must be one JSON-RPC request, notification or response; batches are not taken."
 
 
@@ -23,12 +22,12 @@ class Worded:
 
         async def say(message: Message) -> None:
             nonlocal begun
-            if message["type"] == "http.response.start" and message["status"] in (400, 406, 503):
+            if message["type"] == "http.response.start" and message["status"] in (400, 406):
                 begun = message
                 return
             words = _words(begun["status"], message.get("body", b"")) if begun is not None else None
             if begun is not None and words is not None:
-                error = {"code": INTERNAL_ERROR if words is SESSIONS else INVALID_REQUEST, "message": words}
+                error = {"code": INVALID_REQUEST, "message": words}
                 answer = JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, begun["status"])
                 begun = None
                 await answer(scope, receive, send)
@@ -47,6 +46,4 @@ def _words(status: int, body: bytes) -> str | None:
         return ACCEPT
     if body == b"Invalid Content-Type header":
         return CONTENT_TYPE
-    if b'"message":"Too many open sessions"' in body[:200]:
-        return SESSIONS
     return BODY if b'"message":"Validation error: ' in body[:200] else None

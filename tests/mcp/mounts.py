@@ -72,6 +72,7 @@ class Mount:
     app: str | None = None
     fast_path: bool = True
     front: bool = False
+    sessions: int = 10_000
     sessions_each: int = 1000
     session_idle: float = 1800.0
     body_limit: int = BODY_LIMIT
@@ -97,6 +98,7 @@ class Mount:
             origins=["http://console.test"],
             principal=lambda request: principal_of(request.headers.get("x-user")),
             fast_path=self.fast_path,
+            sessions=self.sessions,
             sessions_each=self.sessions_each,
             session_idle=self.session_idle,
             body_limit=lambda: self.body_limit,

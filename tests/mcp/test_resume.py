@@ -44,21 +44,46 @@ async def opened(http: aiohttp.ClientSession, url: str) -> dict[str, str]:
     return fields
 
 
-async def test_one_principal_does_not_take_all_sessions() -> None:
-    """There is room for others, whatever one client opens, which is told what to do."""
+async def answers(http: aiohttp.ClientSession, url: str, *users: str) -> list[tuple[int, str]]:
+    """The status and the text with which a new session of each of these is answered."""
     params = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}}
     message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
-    async with Mount(sessions_each=2).serve() as served, aiohttp.ClientSession() as http:
-        statuses, said = [], []
-        for user in ("", "", "", "i|c|other"):
-            fields = {**ACCEPT, **({"x-user": user} if user else {})}
-            async with http.post(served.url, json=message, headers=fields) as answer:
-                statuses.append(answer.status)
-                said.append(await answer.text())
-    assert statuses == [200, 200, 503, 200]
-    error = json.loads(said[2])["error"]
+    found = []
+    for user in users:
+        async with http.post(url, json=message, headers={**ACCEPT, "x-user": user}) as answer:
+            found.append((answer.status, await answer.text()))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("mount", "users", "why"),
+    [
+        (
+            Mount(sessions_each=2),
+            ("", "", "", "i|c|other"),
+            "this caller has 2 here, as many as `mcp.sessions_each` says",
+        ),
+        (
+            Mount(sessions=2),
+            ("", "i|c|one", "i|c|two"),
+            "all callers together have 2 here, as many as `mcp.sessions` says",
+        ),
+    ],
+    ids=("each", "all"),
+)
+async def test_too_many_sessions_are_refused_with_the_limit_that_is_reached(
+    mount: Mount, users: tuple[str, ...], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The client is told what to do, and the log says the same limit; another caller's room stays."""
+    async with mount.serve() as served, aiohttp.ClientSession() as http:
+        said = await answers(http, served.url, *users)
+    assert [status for status, _ in said] == [200, 200, 503, 200][: len(users)]
+    error = json.loads(said[2][1])["error"]
     assert error["code"] == -32603
-    assert error["message"].startswith("Too many open sessions: end one that is not needed (DELETE)")
+    assert error["message"].startswith(f"Too many open sessions: {why}. End one that is not needed (DELETE)")
+    assert [record.getMessage() for record in caplog.records if "session" in record.getMessage()] == [
+        f"no new session at /mcp: {why}"
+    ]
 
 
 async def test_a_session_that_nobody_uses_ends() -> None:
@@ -66,21 +91,13 @@ async def test_a_session_that_nobody_uses_ends() -> None:
     async with Mount(sessions_each=1, session_idle=0.3).serve() as served, aiohttp.ClientSession() as http:
         first = await opened(http, served.url)
         async with asyncio.timeout(20):
-            while (status := await greeted(http, served.url)) != 200:
+            while (status := (await answers(http, served.url, ""))[0][0]) != 200:
                 assert status == 503
                 await asyncio.sleep(0.05)
         async with http.post(
             served.url, json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, headers=first
         ) as answer:
             assert answer.status == 404
-
-
-async def greeted(http: aiohttp.ClientSession, url: str) -> int:
-    """The status with which a new session is answered."""
-    params = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}}
-    message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
-    async with http.post(url, json=message, headers=ACCEPT) as answer:
-        return answer.status
 
 
 async def event(answer: aiohttp.ClientResponse) -> dict[str, str]:
