@@ -12,11 +12,12 @@ from pydantic import ValidationError
 
 from gateway.mcp.upstreams import shapes
 from gateway.mcp.upstreams.eras import cacheable, legacy_result
-from gateway.mcp.upstreams.shapes import MANY, fault, readable, wrong_in
+from gateway.mcp.upstreams.shapes import MANY, fault, read, readable
 
 VERSIONS = ["2025-11-25", "2026-07-28"]
 TEXT = {"type": "text", "text": "x", "later": 1}
 ASKS = {"resultType": "input_required"}
+SCHEMA = {"type": "object"}
 FORM = {"mode": "form", "message": "x", "requestedSchema": {}}
 
 
@@ -61,6 +62,61 @@ def test_calls_that_can_be_read(result: dict[str, Any], version: str) -> None:
     )
 
 
+NULLS = {"_meta": None, "annotations": None}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("method", "result", "plain"),
+    [
+        ("tools/call", {"content": [], "isError": None, "_meta": None}, {"content": []}),
+        ("tools/call", {"content": [TEXT | NULLS], "other": None}, {"content": [TEXT], "other": None}),
+        (
+            "resources/read",
+            {"contents": [{"uri": "a://b", "text": "x", "mimeType": None}]},
+            {"contents": [{"uri": "a://b", "text": "x"}]},
+        ),
+        (
+            "prompts/get",
+            {"description": None, "messages": [{"role": "user", "content": TEXT | NULLS}]},
+            {"messages": [{"role": "user", "content": TEXT}]},
+        ),
+        ("tools/list", {"tools": [], "nextCursor": None}, {"tools": []}),
+    ],
+)
+async def test_what_may_be_left_out_and_is_null_is_left_out(
+    method: str, result: dict[str, Any], plain: dict[str, Any], version: str
+) -> None:
+    """Servers in several languages write it so, and clients in others fail at it."""
+    whole: dict[str, Any] = {"resultType": "complete"}
+    made = await read(method, cacheable(method, whole | result), version, extended=False)
+    assert made == cacheable(method, whole | plain)
+    assert await read(method, made, version, extended=False) is made
+
+
+async def test_only_structured_content_of_this_era_may_be_null() -> None:
+    """It is any value there; before, an object."""
+    result: dict[str, Any] = {"content": [], "structuredContent": None}
+    assert await read("tools/call", result, VERSIONS[1], extended=False) is result
+    assert await read("tools/call", result, VERSIONS[0], extended=False) == {"content": []}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("method", "plain", "nulls"),
+    [
+        ("tools/list", {"name": "a", "inputSchema": SCHEMA | {"default": None}}, {"title": None, "outputSchema": None}),
+        ("resources/list", {"uri": "a://b", "name": "b"}, {"size": None, "icons": None}),
+        ("prompts/list", {"name": "a"}, {"arguments": None}),
+    ],
+)
+async def test_nulls_are_left_out_of_lists_too(
+    method: str, plain: dict[str, Any], nulls: dict[str, Any], version: str
+) -> None:
+    """What is null in a schema means something, and stays."""
+    assert await readable(method, [plain | NULLS | nulls], version) == [plain]
+
+
 def test_only_clients_of_this_era_read_what_is_no_object() -> None:
     """To one of the handshake it is left out, and stands in the content."""
     result = {"content": [], "structuredContent": [1], "resultType": "complete"}
@@ -81,7 +137,7 @@ async def test_many_parts_are_looked_at_beside_the_event_loop(monkeypatch: pytes
     monkeypatch.setattr(shapes, "_checked", noted)
     for count, own in ((1, True), (MANY + 1, False)):
         threads.clear()
-        assert await wrong_in("tools/call", {"content": [TEXT] * count}, VERSIONS[0], extended=False) is None
+        assert await read("tools/call", {"content": [TEXT] * count}, VERSIONS[0], extended=False)
         assert (len(threads), {one == threading.get_ident() for one in threads}) == (count, {own})
 
 
@@ -131,9 +187,6 @@ def test_a_type_of_result_of_an_extension_is_for_who_knows_extensions() -> None:
 def test_other_results(method: str, result: dict[str, Any], why: str, version: str) -> None:
     """The same."""
     assert str(fault(method, cacheable(method, result), version, extended=False)).startswith(why)
-
-
-SCHEMA = {"type": "object"}
 
 
 @pytest.mark.parametrize("version", VERSIONS)

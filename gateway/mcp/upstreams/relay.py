@@ -114,10 +114,11 @@ class Relay:
             detail = f"The upstream {spec.name} did not answer within {spec.timeout:g} seconds."
             raise Refusal(Reason.BACKEND_TIMEOUT, detail) from error
         extended = bool(client.capabilities.get("extensions"))
-        if (wrong := await shapes.wrong_in(method, result, client.version, extended=extended)) is not None:
-            detail = f"The upstream {self._upstream.spec.name} answered {method} with what is no result of it: {wrong}."
-            raise Refusal(Reason.BACKEND_PROTOCOL, detail)
-        return result
+        try:
+            return await shapes.read(method, result, client.version, extended=extended)
+        except ValueError as error:
+            detail = f"The upstream {self._upstream.spec.name} answered {method} with what is no result of it: {error}."
+            raise Refusal(Reason.BACKEND_PROTOCOL, detail) from error
 
     async def _forward(self, client: UpstreamClient, method: str, params: Mapping[str, Any]) -> Message:
         state = params.get("requestState")

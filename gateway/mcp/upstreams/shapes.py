@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final, cast, get_args
@@ -35,11 +36,53 @@ Check = Callable[[object], str | None]
 """What is wrong with a thing, None where a client can read it."""
 
 
-async def wrong_in(method: str, result: Message, version: str, *, extended: bool) -> str | None:
-    """What `fault` says, in a thread where that takes long."""
+_OPTIONAL: Final = frozenset(
+    ("_meta", "annotations", "arguments", "description", "execution", "icons", "isError", "mimeType", "nextCursor",
+     "outputSchema", "size", "title")
+)  # fmt: skip
+"""Members that the protocol lets a server leave out, and not write as null, as libraries of several languages do."""
+
+_WITHIN: Final = ("content", "contents", "messages", "resource", "arguments")
+"""Members with things that have such members."""
+
+
+async def read(method: str, result: Message, version: str, *, extended: bool) -> Message:
+    """The answer to a request as a client of this version can read it, looked at in a thread where that takes long.
+
+    Raises ValueError with what `fault` says.
+    """
     if any(isinstance(parts, list) and len(parts) > MANY for parts in result.values()):
-        return await asyncio.to_thread(fault, method, result, version, extended=extended)
-    return fault(method, result, version, extended=extended)
+        return await asyncio.to_thread(_read, method, result, version, extended=extended)
+    return _read(method, result, version, extended=extended)
+
+
+def _read(method: str, result: Message, version: str, *, extended: bool) -> Message:
+    made = without_nulls(result)
+    if version not in MODERN_PROTOCOL_VERSIONS and made.get("structuredContent", made) is None:
+        made = {name: value for name, value in made.items() if name != "structuredContent"}
+    if (wrong := fault(method, made, version, extended=extended)) is not None:
+        raise ValueError(wrong)
+    return made
+
+
+def without_nulls(thing: Message) -> Message:
+    """The same where no optional member of it, or of what is in it, is null; else without those."""
+    changed: Message = {}
+    for name in _WITHIN:
+        inner = thing.get(name)
+        if isinstance(inner, dict):
+            made: object = without_nulls(inner)
+        elif isinstance(inner, list):
+            parts = [without_nulls(part) if isinstance(part, dict) else part for part in inner]
+            made = inner if all(map(operator.is_, parts, inner)) else parts
+        else:
+            continue
+        if made is not inner:
+            changed[name] = made
+    nulls = {name for name in _OPTIONAL if thing.get(name, thing) is None} if None in thing.values() else set()
+    if not changed and not nulls:
+        return thing
+    return {name: changed.get(name, value) for name, value in thing.items() if name not in nulls}
 
 
 def fault(method: str, result: Message, version: str, *, extended: bool) -> str | None:
@@ -81,7 +124,8 @@ async def readable(method: str, things: Iterable[object], version: str) -> list[
     check, found, left = thing(method, version), list[Message](), list[str]()
     older = method == "tools/list" and version not in MODERN_PROTOCOL_VERSIONS
     async for one in by_turns(things):
-        made = legacy_tool(one) if older and isinstance(one, dict) else one
+        made = without_nulls(one) if isinstance(one, dict) else one
+        made = legacy_tool(made) if older and isinstance(made, dict) else made
         if (wrong := check(made)) is None:
             found.append(cast(Message, made))
         else:
