@@ -20,6 +20,7 @@ BUILT = (
     "late/late.js",
     "pack/bundle.mjs",
     "sandbox/proxy.html",
+    "seldom/seldom.js",
     "sheets/sheets.js",
     "shims/shims.js",
     "sockets/sockets.js",

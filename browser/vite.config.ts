@@ -61,6 +61,8 @@ const bundles: Record<string, UserConfig> = {
   forms: part("form-tools", "forms"),
   /** for pages that name `EventSource`, */
   events: part("event-source-part", "events"),
+  /** what few pages name, */
+  seldom: part("seldom-part", "seldom"),
   /** `XMLHttpRequest`, */
   xhr: part("xhr-part", "xhr"),
   /** `WebSocket`, */

@@ -23,14 +23,16 @@ SNAPSHOT = "webmcp-gateway-snapshot"
 
 _REFUSED = ("localStorage", "sessionStorage", "cookie", "pushState", "replaceState", "caches", "serviceWorker")
 _ADDS_SCRIPTS = ('"script"', "'script'", "`script`", "document.write")
+_SELDOM = ("sendBeacon", "createObjectURL", "Audio(", "canParse", "URL.parse")
 PARTS = {
+    **dict.fromkeys(_SELDOM, ("seldom/seldom.js",)),
     "toolname": ("forms/forms.js",),
     "EventSource": ("events/events.js",),
     "XMLHttpRequest": ("xhr/xhr.js",),
     "WebSocket": ("sockets/sockets.js",),
     **dict.fromkeys(("CSSStyleSheet", "cssRules", "insertRule"), ("sheets/sheets.js",)),
     **dict.fromkeys(_REFUSED, ("shims/shims.js",)),
-    **dict.fromkeys(_ADDS_SCRIPTS, ("shims/shims.js", "xhr/xhr.js")),
+    **dict.fromkeys(_ADDS_SCRIPTS, ("seldom/seldom.js", "shims/shims.js", "xhr/xhr.js")),
     WAITS: ("late/late.js",),
 }
 """Scripts of the view runtime for some pages alone: their files, under the word by which a page asks for them."""

@@ -323,13 +323,6 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
       return /set|back/.test(attribute) ? url : files.remote(url) ? (attempt(() => resolve(url)) ?? url) : get();
     });
   }
-  window.Audio = new Proxy(Audio, {
-    construct(native, given: [string?], made: Function) {
-      const sound = Reflect.construct(native, [], made) as HTMLAudioElement;
-      if (given.length) sound.src = given[0]!;
-      return sound;
-    },
-  });
   define(HTMLLinkElement.prototype, "sheet", (link, get) => sheets.get(link)?.sheet ?? get());
   define(Image.prototype, "complete", (picture, get) => !pending(picture) && get());
   for (const owner of [Image, HTMLMediaElement]) {

@@ -37,15 +37,6 @@ function causeOf({ body }: Answer): string {
   return String(cause ?? detail);
 }
 
-/** Where the bytes begin that `range` names of so many, and where they end (Fetch, 2.2.2, "single range"). Throws where it names none. */
-function partOf(range: string, size: number): [start: number, end: number] {
-  const [, first, last] = /^bytes=[\t ]*(\d*)[\t ]*-[\t ]*(\d*)$/.exec(range) ?? [];
-  const start = first ? Number(first) : Math.max(0, size - Number(last || NaN));
-  const end = first && last ? Math.min(size, Number(last) + 1) : size;
-  if (!(start < end)) throw "range";
-  return [start, end];
-}
-
 function reasonOf({ headers }: Answer): string | undefined {
   return headers.find(([name]) => name.toLowerCase() === "gateway-reason")?.[1];
 }
@@ -83,22 +74,11 @@ export function createFetch({ addresses, calls, offline, Request, blobs, digest,
     cancel: (id) => void calls.stream({ id, cancel: true }).catch(() => undefined),
   };
 
-  function local(request: Request, blob: Blob): Response {
-    if (request.method !== "GET") throw "only GET";
-    const { url, headers } = request;
-    const range = headers.get("range");
-    const init = { status: 200, statusText: "OK", headers: new Headers({ "content-type": blob.type }) };
-    let body = blob;
-    if (url.startsWith("blob:")) {
-      if (range !== null) {
-        const [start, end] = partOf(range, blob.size);
-        body = blob.slice(start, end);
-        init.status = 206;
-        init.headers.set("content-range", `bytes ${start}-${end - 1}/${blob.size}`);
-      }
-      init.headers.set("content-length", String(body.size));
-    }
-    return shown(new Response(body, init), { url, redirected: false, type: "basic" });
+  function local({ method, url }: Request, blob: Blob): Response {
+    if (method !== "GET") throw "only GET";
+    const headers = new Headers({ "content-type": blob.type });
+    if (url.startsWith("blob:")) headers.set("content-length", String(blob.size));
+    return shown(new Response(blob, { statusText: "OK", headers }), { url, redirected: false, type: "basic" });
   }
 
   async function remote(request: Request, url: string): Promise<Response> {

@@ -60,15 +60,9 @@ function withTools(capabilities: unknown): Params {
   return { ...given, tools: { ...objectOf(given["tools"]), listChanged: true } };
 }
 
-export function deferred<Value>(): { promise: Promise<Value>; resolve: (value: Value) => void } {
-  let resolve!: (value: Value) => void;
-  const promise = new Promise<Value>((settle) => (resolve = settle));
-  return { promise, resolve };
-}
-
 export function createHandshake({ app, title, toHost, toPage, ask, later }: Ends): Handshake {
-  const answered = deferred<Params>();
-  const opened = deferred<Host>();
+  const answered = Promise.withResolvers<Params>();
+  const opened = Promise.withResolvers<Host>();
   const silence = new Promise<undefined>((over) => later(() => over(undefined), SILENCE));
   const kept: Notification[] = [];
   let state: "idle" | "asked" | "answered" | "open" = "idle";

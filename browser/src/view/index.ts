@@ -6,7 +6,6 @@ import { createAppTools } from "./app-tools";
 import { toBase64Url } from "./base64";
 import { createCalls } from "./calls";
 import { readConfig, type Config } from "./config";
-import { createBeacon } from "./beacon";
 import { createEnvelope } from "./envelope";
 import { watchElements } from "./elements";
 import { createFetch } from "./fetch";
@@ -186,7 +185,6 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   };
   const page = { ...natives, fetch, resolve, open, failed, save: (params: Params) => done("downloadFile", "ui/download-file", params) };
   window.fetch = fetch;
-  Navigator.prototype.sendBeacon = createBeacon(fetch, resolve);
   watchElements(createFiles(fetch, resolve), resolve);
   watchForms(page);
   watchLinks(page);

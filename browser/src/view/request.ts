@@ -1,7 +1,5 @@
 /** `Request` and `URL` with the app's base in place of the document's, which leads to the host, or nowhere. */
 
-import { attempt } from "./attempt";
-
 type Make = (...given: unknown[]) => object;
 
 /** The same class for the page, made by `construct`: `instanceof`, the prototype and subclasses work as before. */
@@ -22,7 +20,7 @@ export function rebasedRequest(native: typeof Request, resolve: (url: string) =>
 
 /** Another where the browser's own throws for what the document says of its own place; `own` gives what that means. */
 export function rebasedUrl(native: typeof URL, own: (text: string) => string | undefined): typeof URL {
-  const made = rebased(native, (given, make) => {
+  return rebased(native, (given, make) => {
     try {
       return make(...given);
     } catch (error) {
@@ -31,11 +29,4 @@ export function rebasedUrl(native: typeof URL, own: (text: string) => string | u
       return make(...given, meant);
     }
   });
-  const { parse } = native;
-  if (parse) {
-    const known = (given: [string]): URL | null => parse.apply(native, given) ?? attempt(() => new made(...given)) ?? null;
-    made.parse = new Proxy(parse, { apply: (_, __, given: [string]) => known(given) });
-    made.canParse = new Proxy(native.canParse, { apply: (_, __, given: [string]) => !!known(given) });
-  }
-  return made;
 }

@@ -1,0 +1,13 @@
+/** What few pages name: a script of its own, after the runtime, of which it needs `fetch`, `Request` and `URL` alone. */
+
+import { createBeacon } from "./beacon";
+import { withRanges } from "./ranges";
+import { soundsOf, withParse } from "./statics";
+
+if (window.parent !== window) {
+  const { fetch, Request } = window;
+  Navigator.prototype.sendBeacon = createBeacon(fetch, (url) => new Request(url).url);
+  window.fetch = withRanges(fetch);
+  window.Audio = soundsOf(Audio);
+  withParse(URL);
+}

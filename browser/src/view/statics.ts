@@ -1,0 +1,24 @@
+/** What makes a URL or a sound without an element or a constructor that the runtime has in its hands. */
+
+import { attempt } from "./attempt";
+
+/** `URL.parse` and `URL.canParse` of `made`, which knows more URLs than the browser's own. */
+export function withParse(made: typeof URL): void {
+  const { parse, canParse } = made;
+  // Older browsers have neither.
+  if (!parse) return;
+  const known = (given: [string]): URL | null => parse.apply(made, given) ?? attempt(() => new made(...given)) ?? null;
+  made.parse = new Proxy(parse, { apply: (_, __, given: [string]) => known(given) });
+  made.canParse = new Proxy(canParse, { apply: (_, __, given: [string]) => !!known(given) });
+}
+
+/** `Audio` that hands its URL to the property, where the runtime sees it. */
+export function soundsOf(native: typeof Audio): typeof Audio {
+  return new Proxy(native, {
+    construct(_, given: [string?], made: Function) {
+      const sound = Reflect.construct(native, [], made) as HTMLAudioElement;
+      if (given.length) sound.src = given[0]!;
+      return sound;
+    },
+  });
+}
