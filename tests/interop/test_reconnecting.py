@@ -92,14 +92,14 @@ async def wired(url: str) -> AsyncIterator[tuple[str, Wire]]:
 
 
 @asynccontextmanager
-async def behind_a_wire(folder: Path, kind: str, era: str) -> AsyncIterator[tuple[str, Probe, Wire]]:
+async def behind_a_wire(folder: Path, kind: str, era: str, more: str = "") -> AsyncIterator[tuple[str, Probe, Wire]]:
     """A gateway in front of a probe, and what lies between them."""
     probe = Probe()
     options = {"only": era} if era else {}
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(OVER[kind](probe.server, **options))
         near, wire = await stack.enter_async_context(wired(url))
-        mcp = await stack.enter_async_context(gateway(folder, f'up: {{{kind}: "{near}", network: private}}'))
+        mcp = await stack.enter_async_context(gateway(folder, f'up: {{{kind}: "{near}", network: private{more}}}'))
         yield mcp, probe, wire
 
 
@@ -199,6 +199,30 @@ async def test_a_call_goes_on_once_its_upstream_is_there_again(
         probe.go.set()
         await wire.listen()
         assert text(await calling) == "went on"
+
+
+@pytest.mark.parametrize(
+    ("mode", "more"),
+    [("legacy", ", timeout: 1s"), ("2026-07-28", ", timeout: 1s"), ("legacy", ", policy: policy.yaml")],
+    ids=["legacy", "2026-07-28", "by a rule"],
+)
+async def test_a_call_of_an_upstream_that_stays_away_ends_with_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str, mode: str
+) -> None:
+    """It ran out of time because nothing was there that could have answered."""
+    (tmp_path / "policy.yaml").write_text("version: 1\ntools: {hold: {timeout: 1s}}\n", "utf-8")
+    monkeypatch.setattr(http, "LONGEST_WAIT", 0.05)
+    monkeypatch.setattr(http_answer, "RETRY", 0.05)
+    async with (
+        behind_a_wire(tmp_path, "url", "legacy", more) as (mcp, probe, wire),
+        Client(f"{mcp}/up", mode=mode) as client,
+        asyncio.timeout(60),
+    ):
+        calling = await held(client, probe, wire)
+        wire.leave()
+        said = text(await calling)
+    assert "did not answer within 1 seconds" in said
+    assert "its stream broke, and was not taken up again in" in said
 
 
 @pytest.mark.parametrize(

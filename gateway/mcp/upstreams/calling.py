@@ -19,7 +19,7 @@ from gateway.mcp.elicit import STATE, Calls
 from gateway.mcp.results import of_refusal
 from gateway.mcp.upstreams import accounts, listing
 from gateway.mcp.upstreams.client import Context, UpstreamClient
-from gateway.mcp.upstreams.conversation import Message
+from gateway.mcp.upstreams.conversation import Message, noted
 from gateway.mcp.upstreams.eras import needs_input
 from gateway.mcp.upstreams.gate import Gate, ToolCall
 from gateway.mcp.upstreams.listing import rule_of
@@ -160,8 +160,8 @@ class ToolCalls:
                 async with asyncio.timeout(seconds):
                     return await self._shown(client, listed(), params)
             except TimeoutError as error:
-                detail = f"The tool {name} of {spec.name} did not answer within {seconds:g} seconds, as its rule says."
-                raise Refusal(Reason.BACKEND_TIMEOUT, detail) from error
+                detail = f"The tool {name} of {spec.name} did not answer within {seconds:g} seconds, as its rule says"
+                raise Refusal(Reason.BACKEND_TIMEOUT, f"{detail}{noted(error)}.") from error
 
         try:
             caller, typed = client.calls(spec.name), not client.is_app

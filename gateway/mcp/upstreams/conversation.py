@@ -343,6 +343,11 @@ class Conversation:
         task.add_done_callback(self._asked.discard)
 
 
+def noted(error: TimeoutError) -> str:
+    """What a carrier knew when the time ran out, as the end of a sentence."""
+    return "".join(f": {note}" for note in getattr(error.__cause__, "__notes__", ()))
+
+
 async def _tell(news: asyncio.Queue[tuple[str, Message] | None], asker: Asker) -> None:
     while (told := await news.get()) is not None:
         try:

@@ -219,6 +219,10 @@ class StreamableHttp:
                 if stream.answered:
                     return
                 failures = 0 if stream.last != before else failures + 1
+        except asyncio.CancelledError as given_up:
+            if failures:
+                given_up.add_note(f"its stream broke, and was not taken up again in {failures} attempts")
+            raise
         finally:
             self._resuming -= 1
         raise UpstreamLost("the upstream ended the stream of a request before its answer")

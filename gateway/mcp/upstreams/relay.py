@@ -17,7 +17,7 @@ from mcp.shared.exceptions import MCPError
 from gateway.errors import Reason, Refusal
 from gateway.mcp.upstreams import eras, shapes
 from gateway.mcp.upstreams.client import UpstreamClient
-from gateway.mcp.upstreams.conversation import Asker, Message, UpstreamLost
+from gateway.mcp.upstreams.conversation import Asker, Message, UpstreamLost, noted
 from gateway.mcp.upstreams.handshake import envelope, headers
 from gateway.mcp.upstreams.link import Session
 from gateway.mcp.upstreams.mirrors import Mirrors
@@ -111,7 +111,7 @@ class Relay:
             ) from lost
         except TimeoutError as error:
             spec = self._upstream.spec
-            detail = f"The upstream {spec.name} did not answer within {spec.timeout:g} seconds."
+            detail = f"The upstream {spec.name} did not answer within {spec.timeout:g} seconds{noted(error)}."
             raise Refusal(Reason.BACKEND_TIMEOUT, detail) from error
         extended = bool(client.capabilities.get("extensions"))
         try:
