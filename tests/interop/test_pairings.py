@@ -12,6 +12,9 @@ import mcp_types as types
 import pytest
 from mcp import Client
 from mcp.client.session import ClientRequestContext
+from mcp.server import Server
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
 from pydantic import FileUrl
 
 from tests.interop.everything import Everything
@@ -19,6 +22,7 @@ from tests.interop.everything_tools import SCHEMA_2020_12
 from tests.interop.serving import gateway, over_http, over_websocket
 
 MODES = ["legacy", "2026-07-28"]
+Context = ServerRequestContext[Any, Any]
 
 
 async def elicit(_: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
@@ -93,6 +97,72 @@ async def test_a_legacy_upstream_asks_clients_of_both_eras(tmp_path: Path, clien
         assert "action=accept" in text(asked)
         assert '"username": "ada"' in text(asked)
         assert text(await one.call_tool("test_sampling", {"prompt": "Capital?"})) == "LLM response: Paris"
+
+
+class Curious:
+    """A server that asks its client at each list and completion, and in a tool, while a list is on its way."""
+
+    def __init__(self) -> None:
+        self.listing, self.answered = asyncio.Event(), asyncio.Event()
+        self.server = Server[Any](
+            "curious",
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_resources=self._list_resources,
+            on_completion=self._complete,
+        )
+
+    async def _asked(self, context: Context) -> str:
+        schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+        try:
+            answer = await context.session.elicit_form("Who?", schema, context.request_id)
+        except MCPError as error:
+            return error.error.message
+        return f"{(answer.content or {})['name']}"
+
+    async def _list_tools(self, context: Context, _: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        tool = types.Tool(name="ask", description=await self._asked(context), input_schema={"type": "object"})
+        return types.ListToolsResult(tools=[tool])
+
+    async def _call_tool(self, context: Context, _: types.CallToolRequestParams) -> types.CallToolResult:
+        await self.listing.wait()
+        said = types.TextContent(type="text", text=await self._asked(context))
+        self.answered.set()
+        return types.CallToolResult(content=[said])
+
+    async def _list_resources(self, _: Context, __: Any) -> types.ListResourcesResult:
+        self.listing.set()
+        await self.answered.wait()
+        return types.ListResourcesResult(resources=[])
+
+    async def _complete(self, context: Context, _: types.CompleteRequestParams) -> types.CompleteResult:
+        return types.CompleteResult(completion=types.Completion(values=[await self._asked(context)]))
+
+
+@WAYS
+@pytest.mark.parametrize("mount", ["", "/up"])
+async def test_only_what_can_be_asked_anew_asks_a_modern_client(tmp_path: Path, mount: str, way: str) -> None:
+    """A question in a list is refused at once, and one in a call beside a list is asked on account of the call."""
+    curious = Curious()
+    over = over_http if way == "url" else over_websocket
+    async with (
+        over(curious.server, only="legacy") as url,
+        gateway(tmp_path, f'up: {{{way}: "{url}", network: private, prefix: null}}') as mcp,
+        Client(f"{mcp}{mount}", elicitation_callback=elicit, cache=None) as one,  # type: ignore[arg-type]  # by name
+        asyncio.timeout(60),
+    ):
+        [tool] = [tool for tool in (await one.list_tools()).tools if tool.name == "ask"]
+        assert tool.description in (
+            "This client takes no elicitation/create.",
+            "It cannot be told which client this asks.",
+        )
+        if mount:
+            ref = types.PromptReference(name="p")
+            [value] = (await one.complete(ref, {"name": "a", "value": "b"})).completion.values
+            assert "takes no elicitation/create" in value
+        calling = asyncio.ensure_future(one.call_tool("ask"))
+        await one.list_resources()
+        assert text(await calling) == "Ada"
 
 
 @WAYS

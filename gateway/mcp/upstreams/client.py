@@ -55,6 +55,7 @@ class Way:
 class UpstreamClient:
     """One client and its request. `who` is the same for all requests of one session, or of one modern client.
 
+    It is "" for what the gateway asks for itself.
     `way` leads back, None where nothing does. `caller` says who calls a tool, by view or by model.
     """
 
@@ -90,9 +91,13 @@ class UpstreamClient:
             return self.level is not None or not self.modern
         return _LEVELS.index(level) >= _LEVELS.index(self.level)
 
+    def takes(self, method: str) -> bool:
+        """Whether the client said that it takes such a request of an upstream."""
+        return NEEDED.get(method) in self.capabilities
+
     def check_askable(self, method: str) -> None:
         """Raises `MCPError` for a request that the client did not say it takes."""
-        if NEEDED.get(method) not in self.capabilities:
+        if not self.takes(method):
             raise MCPError(types.METHOD_NOT_FOUND, f"This client takes no {method[:64]}.")
 
     async def ask(self, method: str, params: Message) -> Message:

@@ -59,7 +59,11 @@ class Asker(Protocol):
 
     @property
     def who(self) -> str:
-        """The same for all requests of one client."""
+        """The same for all requests of one client; "" where no client stands behind a request."""
+        ...
+
+    def takes(self, method: str) -> bool:
+        """Whether an answer to a request of this kind can come back."""
         ...
 
     async def ask(self, method: str, params: Message) -> Message:
@@ -261,7 +265,7 @@ class Conversation:
         if method == "ping":
             self._spawn(partial(self._reply, id, {}))
             return
-        call = self._calls.get(related) if related is not None else self._only()
+        call = self._calls.get(related) if related is not None else self._only(method)
         if call is None or call.asker is None:
             self._spawn(partial(self._refuse, id, types.INVALID_REQUEST, "It cannot be told which client this asks."))
         elif len(self._asked) >= MAX_ASKED:
@@ -309,10 +313,12 @@ class Conversation:
         with suppress(asyncio.QueueFull):
             call.told.put_nowait((method, params))
 
-    def _only(self) -> Call | None:
-        """The newest call, where all that are in flight are of one client; a stream of changes is no call of any."""
-        calls = [call for call in self._calls.values() if call.asker is not None and call.patience is not None]
-        return calls[-1] if len({call.asker.who for call in calls if call.asker is not None}) == 1 else None
+    def _only(self, asked: str | None = None) -> Call | None:
+        """The newest call, where all that are in flight are of one client: one that can answer what is `asked`."""
+        calls = {call: call.asker for call in self._calls.values() if call.asker is not None and call.asker.who}
+        if len({asker.who for asker in calls.values()}) != 1:
+            return None
+        return max(calls, key=lambda call: (asked is None or calls[call].takes(asked), call.id))
 
     def _unwanted(self) -> None:
         self._unasked += 1

@@ -21,6 +21,9 @@ ENVELOPE = frozenset(
 )
 """What each modern request carries in `_meta`, and the handshake said once."""
 
+ASKING = frozenset(("tools/call", "resources/read", "prompts/get"))
+"""The modern requests that may be answered with a question, which the client answers with a further request."""
+
 INPUT_REQUIRED = "input_required"
 _ROUNDS = ("inputResponses", "requestState")
 

@@ -185,13 +185,16 @@ class Feed:
 
 
 class _Listening:
-    """Takes what comes on a stream of changes."""
+    """Takes what comes on a stream of changes, which is no call of any client."""
 
-    who = "feed"
+    who = ""
 
     def __init__(self, feed: Feed, begun: Callable[[], None]) -> None:
         self._feed = feed
         self._begun = begun
+
+    def takes(self, method: str) -> bool:
+        return False
 
     async def ask(self, method: str, params: Message) -> Message:
         raise MCPError(-32600, "Nobody can be asked on this stream.")

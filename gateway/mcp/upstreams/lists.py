@@ -113,7 +113,7 @@ class Lists:
             raise
 
     async def _read(self, proxy: Proxy, client: UpstreamClient, method: str, heard: _Heard) -> None:
-        alone = UpstreamClient(client.principal, "list", client.version, client.capabilities, client.info)
+        alone = UpstreamClient(client.principal, "", client.version, client.capabilities, client.info)
         fingerprints = proxy.upstream.offer(client.principal).fingerprints
         for other in self._proxies().values():  # or its names would go to who is faster than the database
             await other.upstream.offer(client.principal).fingerprints.load(method)

@@ -8,7 +8,7 @@ import json
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import mcp_types as types
@@ -55,6 +55,9 @@ class _ParkingAsker:
     news: asyncio.Event = field(default_factory=asyncio.Event)
     open: dict[str, tuple[str, Message, asyncio.Future[Message]]] = field(default_factory=dict)
     count: int = 0
+
+    def takes(self, method: str) -> bool:
+        return self.asked_of.takes(method)
 
     async def ask(self, method: str, params: Message) -> Message:
         self.asked_of.check_askable(method)
@@ -141,7 +144,10 @@ class Relay:
             return eras.legacy_result(await self._asking(session, client, method, params))
         if not client.modern:
             return await self._legacy(session, client, method, params)
-        return await self._parking(session, client, method, params)
+        if method in eras.ASKING:
+            return await self._parking(session, client, method, params)
+        mute = replace(client, capabilities={})
+        return eras.modern_result(method, await self._legacy(session, mute, method, params))
 
     async def _modern(
         self, session: Session, client: UpstreamClient, asker: Asker, method: str, params: Mapping[str, Any]

@@ -219,7 +219,7 @@ class Upstreams:
             one.upstream.spawn(self._wake(one))
 
     async def _wake(self, one: Mounted) -> None:
-        await one.upstream.session(UpstreamClient(GATEWAY, "gateway", "2025-11-25"))
+        await one.upstream.session(UpstreamClient(GATEWAY, "", "2025-11-25"))
 
     def _spec(self, name: str) -> Spec | None:
         one = self.mounted.get(name)
