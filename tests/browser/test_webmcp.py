@@ -214,8 +214,13 @@ async def test_a_client_that_closes_takes_its_tools_along(host: Host, tmp_path: 
     await until_listed(host, "add", "count", "slow")
     running = asyncio.create_task(called(host, "slow"))
     await frame.wait_for_function("() => ran.includes('slow')")
+    # Another of the page's listeners, right before: that is not the client's.
+    await frame.evaluate(
+        "{ const hear = () => 0; addEventListener('message', hear); removeEventListener('message', hear); }"
+    )
+    assert (await called(host, "count"))["result"]["structuredContent"] == {"count": 1}
     await frame.evaluate("app.close()")
-    answer = await running
+    answer = await asyncio.wait_for(running, 20)
     assert (answer["result"]["isError"], answer["result"]["content"][0]["text"]) == (
         True,
         "The page closed the client of this tool",

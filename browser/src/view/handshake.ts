@@ -20,8 +20,8 @@ export interface Handshake {
   onChange(run: () => void): void;
   /** `run` is called once, with `host()`'s answer. */
   opened(run: (host: Host) => void): void;
-  /** The page speaks ui itself: what the host asks of a view is the page's to answer. */
-  pageSpeaks(): boolean;
+  /** How many clients of the page have begun to speak ui: where one has, what the host asks of a view is the page's to answer. */
+  pageSpeaks(): number;
   /** The page declared app tools of its own. */
   pageHasTools(): boolean;
   isOpen(): boolean;
@@ -67,7 +67,7 @@ export function createHandshake({ app, title, toHost, toPage, ask, later }: Ends
   const kept: Notification[] = [];
   let state: "idle" | "asked" | "answered" | "open" = "idle";
   let pageAsked: Id | undefined;
-  let speaks = false;
+  let speaks = 0;
   let hasTools = false;
   let found: Host | undefined;
   const withdrawn = new Set<string>();
@@ -120,7 +120,7 @@ export function createHandshake({ app, title, toHost, toPage, ask, later }: Ends
     },
 
     pageInitializes(message) {
-      speaks = true;
+      speaks++;
       const capabilities = message.params?.["appCapabilities"];
       hasTools ||= isObject(objectOf(capabilities)["tools"]);
       if (state === "idle") {

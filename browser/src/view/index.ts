@@ -38,8 +38,6 @@ const PAGE_FIRST = 50;
 const OTHERS_FIRST = 3000;
 /** How long the person is told what became of something, in milliseconds. */
 const NEWS = 4000;
-/** How long nobody asks again whether a client of the page is there, in milliseconds. */
-const ASKED = 1000;
 /** A host that writes into the document may never close it. */
 const PARSED_AT_LAST = 2000;
 
@@ -156,17 +154,21 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
     if (!handshake.pageSpeaks()) watchSize((size) => requests.notify("ui/notifications/size-changed", { ...size }));
   });
   void parsed().then(() => later(handshake.begin, PAGE_FIRST));
-  // A client of the page that closes says so to nobody: it only stops to listen. Others may do so at each message, such as
-  // the question whether it is there: that is asked once in a while.
-  let asked: number | undefined;
-  const owner = Object.hasOwn(window, "removeEventListener") ? window : EventTarget.prototype;
-  const { removeEventListener } = owner;
-  owner.removeEventListener = function (this: EventTarget, ...given: Parameters<typeof removeEventListener>) {
-    removeEventListener.apply(this, given);
-    if (given[0] !== "message" || !handshake.pageHasTools() || asked) return;
-    asked = later(() => (asked = 0), ASKED);
-    void pageTools.renew();
+  // A client of the page that closes says so to nobody: it only stops to listen, and began to before it spoke. Others may
+  // do so at each message, such as the question whether it is there.
+  const listening = new WeakMap<object, number>();
+  const watchListeners = (method: "addEventListener" | "removeEventListener", see: (listener: object) => void): void => {
+    const owner = Object.hasOwn(window, method) ? window : EventTarget.prototype;
+    const native = owner[method];
+    owner[method] = function (this: EventTarget, ...given: Parameters<typeof native>) {
+      native.apply(this, given);
+      if (given[0] === "message") see(Object(given[1]));
+    };
   };
+  watchListeners("addEventListener", (listener) => listening.set(listener, handshake.pageSpeaks()));
+  watchListeners("removeEventListener", (listener) => {
+    if (listening.get(listener)! < handshake.pageSpeaks() && handshake.pageHasTools()) void pageTools.renew();
+  });
   // Later a host hears nothing of it any more: a message of a page that goes is nobody's.
   addEventListener("beforeunload", () => {
     appTools.left();
