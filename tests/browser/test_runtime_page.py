@@ -265,3 +265,31 @@ async def test_a_page_that_keeps_listeners_itself_can_remove_them(host: Host, tm
     """As zone.js does: it replaces the methods of `EventTarget`, and puts functions of its own in their place."""
     frame = await shown(host, tmp_path, KEEPING)
     assert await frame.evaluate("heard") == []
+
+
+LINKS = """async () => {
+  const orders = ["rel href", "href rel", "rel type href", "href type rel"].map((one) => one.split(" "));
+  const links = orders.flatMap((order, at) => ["property", "attribute"].map((how) => {
+    const values = { rel: "stylesheet", type: "text/css", href: `/api/theme.css?${at}` };
+    const link = document.createElement("link");
+    for (const name of order) how === "property" ? (link[name] = values[name]) : link.setAttribute(name, values[name]);
+    return link;
+  }));
+  links.push(links[0].cloneNode());
+  const heard = links.map((link) => new Promise((done) => (link.onload = link.onerror = ({ type }) => done(type))));
+  document.head.append(...links);
+  return [[...new Set(await Promise.all(heard))], getComputedStyle(document.body).color];
+}"""
+
+
+async def test_sheets_that_a_page_adds_are_nothing_that_the_browser_tries(host: Host, tmp_path: Path) -> None:
+    """In whatever order a script says what they are: no request is refused, and nothing is on the console."""
+    await host.answers(
+        "return { bodyType: 'text', body: 'body { color: rgb(1, 2, 3) }', headers: { 'content-type': 'text/css' } };"
+    )
+    frame = await shown(host, tmp_path, PAGE)
+    tried: list[str] = []
+    host.page.on("request", lambda request: tried.append(request.url))
+    host.page.on("console", lambda message: tried.append(message.text))
+    assert await frame.evaluate(LINKS) == [["load"], "rgb(1, 2, 3)"]
+    assert tried == []

@@ -272,8 +272,16 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     });
   }
 
-  const set = (element: Element, attribute: string, value: unknown, native: () => void): void => {
-    if (take(element, attribute, String(value), native)) return;
+  const set = (element: Element, attribute: string, given: unknown, native: () => void): void => {
+    const value = String(given);
+    const place = element.localName + attribute;
+    const typed = place === "linktype" && getAttribute.call(element, "type")?.includes(OURS);
+    // What is of no type that they know browsers do not try to load themselves.
+    if (typed || (place === "linkhref" && files.remote(value))) {
+      setAttribute.call(element, "type", OURS + encodeURI(typed ? value : (element as HTMLLinkElement).type));
+      if (typed) return;
+    }
+    if (take(element, attribute, value, native)) return;
     forget(element, attribute);
     native();
   };
@@ -323,6 +331,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
       return /set|back/.test(attribute) ? url : files.remote(url) ? (attempt(() => resolve(url)) ?? url) : get();
     });
   }
+  define(HTMLLinkElement.prototype, "type", (_, get) => seen(get() as string) ?? "");
   define(HTMLLinkElement.prototype, "sheet", (link, get) => sheets.get(link)?.sheet ?? get());
   define(Image.prototype, "complete", (picture, get) => !pending(picture) && get());
   for (const owner of [Image, HTMLMediaElement]) {

@@ -198,3 +198,33 @@ twin("read: no policy is violated by what a page sets", async (see) => {
   script.remove();
   see(told);
 });
+
+twin("read: no policy is violated by links that a page adds", async (see) => {
+  const told = [];
+  const violated = ({ violatedDirective, blockedURI }) => told.push([violatedDirective, blockedURI]);
+  addEventListener("securitypolicyviolation", violated);
+  const links = [
+    ["rel", "href"], ["href", "rel"], ["rel", "type", "href"], ["href", "type", "rel"], ["href", "as", "rel=preload"], ["rel", "href", "as", "rel=preload"],
+  ];
+  for (const [at, order] of links.entries()) {
+    const values = { rel: "stylesheet", type: "text/css", as: "style", href: `/api/theme.css?policy-${at}` };
+    for (const how of ["property", "attribute"]) {
+      const link = document.createElement("link");
+      for (const [name, value = values[name]] of order.map((one) => one.split("="))) how === "property" ? (link[name] = value) : link.setAttribute(name, value);
+      see(link.type, link.getAttribute("type"), link.hasAttribute("type"), link.outerHTML.split(" ").sort());
+      document.head.append(link);
+      see(await loaded(link), link.type, link.getAttribute("type"), link.sheet?.cssRules.length, told.length);
+      link.remove();
+    }
+  }
+  const given = document.head.appendChild(Object.assign(document.createElement("link"), { rel: "stylesheet", href: "/api/theme.css?given" }));
+  see(await loaded(given));
+  given.type = "text/css";
+  see(given.type, given.getAttribute("type"));
+  const copy = given.cloneNode();
+  document.head.append(copy);
+  see(await loaded(copy), copy.type);
+  for (const one of [given, copy]) one.remove();
+  removeEventListener("securitypolicyviolation", violated);
+  see(told);
+});
