@@ -51,7 +51,7 @@ class Packed:
         """Its page, with what the snapshot holds now."""
         if self.snapshot is None:
             return self.resource.html
-        return with_snapshot(self.resource, await self.snapshot.responses())
+        return with_snapshot(self.resource, await self.snapshot.responses(), self.snapshot.tools())
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ POLICY = """
 version: 1
 backends: {shop: {type: asgi, app: "fixture_shop:application"}}
 routes: [{path: "/api/products/**", methods: [GET], snapshot: true}]
+tools: {get_cart: {}, add_to_cart: {confirm: always}}
 """
 
 SHOP = """
@@ -45,4 +46,5 @@ async def test_the_page_carries_the_answers_that_the_policy_names(
     assert json.loads(snapshot)["responses"]["/api/products"]["body"] == [
         {"name": "</script><script>alert(1)</script>"}
     ]
+    assert json.loads(snapshot)["tools"] == ["get_cart"]
     assert page.index(snapshot) < page.index('<meta name="webmcp-gateway"')

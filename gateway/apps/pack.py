@@ -55,6 +55,7 @@ def pack(
     permissions: Collection[str] = (),
     frames: Collection[str] = (),
     routed: Callable[[str], bool] = lambda _: False,
+    tools: Collection[str] = (),
     checked: bool = False,
 ) -> Resource:
     """The web app in the folder (or HTML file) `source` in one HTML file.
@@ -66,7 +67,8 @@ def pack(
     starts them. `permissions` are those that the page may have where it uses them, `frames` the origins of other sites
     that it may show where it names them. `routed` says which paths the backend answers: pictures, films, style sheets
     and scripts that the page names there are loaded when it runs; where there is such a script, all of them wait, so
-    that they run in their order. `checked` looks for scripts that no browser can read.
+    that they run in their order. `tools` are written into the page for good, which `with_snapshot` does each time
+    that it is read. `checked` looks for scripts that no browser can read.
     Only what is not changed keeps its bytes.
     Raises `DocumentError` with everything that cannot be packed.
     """
@@ -91,7 +93,7 @@ def pack(
     starters = (parts or {}).get(WAITS, ()) if packing.scripts.waits and not kept else kept
     if starters:
         runtime = ";".join([runtime, *starters])
-    head = _head(app, title, packing.base, runtime) + "".join(packing.scripts.sheets)
+    head = _snapshot({}, tools) + _head(app, title, packing.base, runtime) + "".join(packing.scripts.sheets)
     packed = splice(page.text.whole, [Splice(page.head, page.head, head), *splices])
     if starters:
         packed = waiting(packed, packed.index(head) + len(head))
@@ -111,14 +113,21 @@ def pack(
     return Resource(f"ui://{app}/{digest[:12]}.html", packed, meta, said, _ours(packed), unread)
 
 
-def with_snapshot(resource: Resource, responses: Mapping[str, Json]) -> str:
-    """The page of `resource` with answers for the view runtime, by URL: where there are none, as it is."""
-    if not responses:
-        return resource.html
-    text = json.dumps({"version": 1, "responses": responses}, ensure_ascii=False, separators=(",", ":"))
+def with_snapshot(resource: Resource, responses: Mapping[str, Json], tools: Collection[str] = ()) -> str:
+    """The page of `resource` with what the view runtime has where no call leaves the host; as it is without any.
+
+    That are answers by URL, and the names of the page's tools that the host may offer to models.
+    """
+    return resource.html[: resource.head] + _snapshot(responses, tools) + resource.html[resource.head :]
+
+
+def _snapshot(responses: Mapping[str, Json], tools: Collection[str]) -> str:
+    if not responses and not tools:
+        return ""
+    snapshot = {"version": 1, "responses": responses, "tools": [*tools]}
+    text = json.dumps(snapshot, ensure_ascii=False, separators=(",", ":"))
     safe = text.replace("<", r"\u003c")
-    element = f'<script type="application/json" id="{SNAPSHOT}">{safe}</script>'
-    return resource.html[: resource.head] + element + resource.html[resource.head :]
+    return f'<script type="application/json" id="{SNAPSHOT}">{safe}</script>'
 
 
 def _ours(packed: str) -> int:

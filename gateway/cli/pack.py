@@ -26,7 +26,7 @@ from gateway.policy import load_policy
 @click.option(
     "--policy",
     type=click.Path(path_type=Path),
-    help="The app's policy: what the backend has, and what frames may show.",
+    help="The app's policy: what the backend has, what frames may show, what tools hosts may offer.",
 )
 @json_option
 def pack(
@@ -61,6 +61,7 @@ def pack(
             checked=True,
             frames=rules.frames if rules is not None else (),
             routed=rules.lets_get if rules is not None else lambda _: False,
+            tools=rules.free_tools if rules is not None else (),
         )
     place = output or Path(f"{id}.html")
     try:

@@ -1,4 +1,4 @@
-"""The answers that travel inside an app's page, for hosts that carry no requests: asked for without any credential."""
+"""What travels inside an app's page, for hosts that carry no requests: answers to nobody, and names of tools."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Exchange(Protocol):
 
 
 class Snapshot:
-    """The answers of one app. `policy` gives its policy as it is now, None where it is gone; `clock` is steady, in s.
+    """The answers and the free tools of one app, whose `policy` is None once it is gone; `clock` is steady, in s.
 
     What a backend fails to answer stays as it was; what it or the policy refuses now does not.
     """
@@ -71,6 +71,11 @@ class Snapshot:
                 await self._ask(policy.snapshot)
             kept = {url: self._kept[url] for url in policy.snapshot if url in self._kept}
         return _bounded(kept, self._caller.app)
+
+    def tools(self) -> tuple[str, ...]:
+        """The page's tools that a host may offer by itself, as the policy is now."""
+        policy = self._policy()
+        return () if policy is None else policy.free_tools
 
     async def _ask(self, urls: tuple[str, ...]) -> None:
         places = asyncio.Semaphore(AT_ONCE)

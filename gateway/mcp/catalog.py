@@ -258,7 +258,7 @@ class Catalog:
                 "view": attached.view,
                 "key": attached.key,
                 "proven": attached.proven,
-                "held": list(attached.held),
+                "free": list(attached.free),
                 "largest": self._largest(),
             }
         )

@@ -89,7 +89,11 @@ def webmcp_attach() -> types.Tool:
         "view": _VIEW,
         "key": {"type": "string"},
         "proven": {"type": "boolean"},
-        "held": {"type": "array", "items": {"type": "string"}},
+        "free": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "The tools of its page that its host may offer by itself.",
+        },
         "largest": {"type": "integer", "description": "Bytes that one message may have."},
     }
     return types.Tool(

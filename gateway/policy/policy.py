@@ -46,6 +46,11 @@ class Policy:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
+    @property
+    def free_tools(self) -> tuple[str, ...]:
+        """The page's tools that hosts may offer to models by themselves: their rules ask for nothing but that."""
+        return tuple(name for name, rule in self.tools.items() if not rule.held)
+
     def lets_get(self, url: str) -> bool:
         """Whether a route lets a page get `url`, a path or an absolute URL of a backend, or asks somebody about it.
 

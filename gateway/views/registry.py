@@ -132,7 +132,7 @@ class Views:
             waiting.came = True
             if waiting.chosen:
                 view.taint.model_reported(self._clock())
-        return Attached(view.id, view.key.reveal(), view.proven, self.held(view.app))
+        return Attached(view.id, view.key.reveal(), view.proven, self.apps[view.app].policy.free_tools)
 
     def open_bridged(self, principal: Principal, app: str) -> View:
         """A view of a host page of ours, whose socket is its proof. Raises `Refusal` where there are too many."""
@@ -318,11 +318,6 @@ class Views:
             for tool in view.tools:
                 named.setdefault(tool.name, tool)
         return tuple(named.values())
-
-    def held(self, app: str) -> tuple[str, ...]:
-        """The page's tools whose rule only the gateway can enforce."""
-        rules = self.apps[app].policy.tools
-        return tuple(name for name, rule in rules.items() if rule.held)
 
     def renew(self, app: str) -> None:
         """The rules of `app` changed: its views offer the tools that they allow now."""

@@ -38,12 +38,12 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """The answer to a view that attached: id, key (base64url), and the tools that only the gateway may offer."""
+    """The answer to a view that attached: id, key (base64url), and the tools that others than the gateway may offer."""
 
     view: str
     key: str
     proven: bool
-    held: tuple[str, ...]
+    free: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

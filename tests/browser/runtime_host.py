@@ -6,7 +6,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,8 +47,11 @@ async def passed(frame: Frame, seconds: int) -> None:
     await frame.evaluate("(time) => pass(time)", seconds * 1000)
 
 
-def packed(folder: Path, html: str, *, keeps: bool = False) -> str:
-    """`html` as the packer makes an app of it, with a backend at `/api`; `keeps` one with storage on the gateway."""
+def packed(folder: Path, html: str, *, keeps: bool = False, tools: Sequence[str] = ()) -> str:
+    """`html` as the packer makes an app of it, with a backend at `/api`.
+
+    `keeps` one with storage on the gateway, and `tools` names those that hosts may offer by themselves.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "index.html").write_text(html, "utf-8")
     static = ROOT / "gateway" / "static"
@@ -63,6 +66,7 @@ def packed(folder: Path, html: str, *, keeps: bool = False) -> str:
         parts=parts,
         storage=storage,
         routed=lambda path: path.startswith(("/api/", "https://files.example/")),
+        tools=tools,
     ).html
 
 
@@ -130,9 +134,9 @@ class Host:
         """Be a host whose socket is the proof."""
         await self.run("() => { host.context = { 'webmcp-gateway': { bridge: true } }; }")
 
-    async def attaches(self, held: list[str]) -> None:
-        """Answer `webmcp_attach`, and bring a launch value as soon as the view is initialized."""
-        values = {"view": "view1", "key": encoded(KEY), "proven": True, "held": held}
+    async def attaches(self, *free: str) -> None:
+        """Answer `webmcp_attach` with these free tools, and bring a launch value as soon as the view is initialized."""
+        values = {"view": "view1", "key": encoded(KEY), "proven": True, "free": free}
         await self.run(
             "values => { host.tools.webmcp_attach = async () => ({ content: [], structuredContent: values });"
             " addEventListener('message', ({ data }) => data?.method === 'ui/notifications/initialized' &&"

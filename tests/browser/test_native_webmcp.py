@@ -138,7 +138,7 @@ async def test_a_form_is_one_tool_too(native: Browser, tmp_path: Path) -> None:
 
 async def opened(host: Host, folder: Path, html: str) -> Frame:
     """The page in a host of others, attached."""
-    await host.attaches([])
+    await host.attaches("add", "clear", "late", "book")
     await host.answers("return { status: 204 };")
     frame = await host.show(packed(folder, html))
     await host.until("host.calls('webmcp_attach').length")

@@ -226,7 +226,7 @@ async def test_each_half_is_there_alone(host: Host, script: str) -> None:
 
 async def test_with_the_view_runtime_its_calls_are_proven(host: Host, script: str, tmp_path: Path) -> None:
     """One `App`, one initialize; the runtime proves what the module sends."""
-    await host.attaches(held=[])
+    await host.attaches()
     await host.answers("return { bodyType: 'text', body: 'ok' };")
     frame = await ready(host, packed(tmp_path, bare(script)))
     await host.until("host.calls('webmcp_attach').length")
@@ -253,7 +253,7 @@ async def test_react_follows_the_tier(host: Host, script: str, tmp_path: Path) -
 
 async def test_react_offers_tools_while_mounted(host: Host, script: str, tmp_path: Path) -> None:
     """With the newest closure, registered anew only when its description changes."""
-    await host.attaches(held=[])
+    await host.attaches("count")
     frame = await ready(host, packed(tmp_path, bare(script)))
     await host.until("host.calls('webmcp_attach').length")
     call = "([id, by]) => host.ask(id, 'tools/call', {name: 'count', arguments: {by}})"
@@ -330,7 +330,7 @@ async def test_the_whole_runtime_serves_a_page_that_nobody_packed(host: Host, pr
     run(BROWSER / "node_modules" / ".bin" / "vite", "build", "--logLevel", "error", cwd=folder)
     (built,) = (folder / "dist" / "assets").glob("*.js")
     script = built.read_text("utf-8").replace("</script", "<\\/script")
-    await host.attaches(held=[])
+    await host.attaches("book")
     await host.answers(
         "return args.url !== '/api/events' ? {} :"
         " { bodyType: 'text', headers: { 'content-type': 'text/event-stream' }, body: 'data: hello\\n\\n' };"

@@ -63,7 +63,7 @@ async def connected(host: Host, html: str) -> Frame:
 
 async def test_a_page_with_its_own_client_goes_on_working(host: Host, tmp_path: Path) -> None:
     """One initialize with both; its calls proven; each side gets its own answers; it answers what a view is asked."""
-    await host.attaches(held=[])
+    await host.attaches("add")
     await host.answers("return { bodyType: 'text', body: args.url };")
     await host.run("() => { host.tools.other = async (args) => ({ content: [{ type: 'text', text: 'other' }] }); }")
     frame = await connected(host, packed(tmp_path, own_app("{availableDisplayModes: ['inline']}")))
@@ -97,7 +97,7 @@ async def test_a_page_with_its_own_client_goes_on_working(host: Host, tmp_path: 
 
 async def test_a_page_that_connects_late_is_not_a_second_view(host: Host, tmp_path: Path) -> None:
     """Its client gets the answer that the host gave before, and the tool result that it missed."""
-    await host.attaches(held=[])
+    await host.attaches()
     delay = "new Promise((resolve) => setTimeout(resolve, 600))"
     frame = await host.show(packed(tmp_path, own_app(delay=delay)))
     await host.until("host.calls('webmcp_attach').length")
@@ -111,7 +111,7 @@ async def test_a_page_that_connects_late_is_not_a_second_view(host: Host, tmp_pa
 
 async def test_app_tools_of_the_page_and_of_its_client_are_one_list(host: Host, tmp_path: Path) -> None:
     """Each call goes to whom the tool belongs, and is answered once."""
-    await host.attaches(held=[])
+    await host.attaches("add", "own_tool")
     await connected(host, packed(tmp_path, own_app("{tools: {}}")))
     listed = await host.run("() => host.ask(1, 'tools/list')")
     assert sorted(tool["name"] for tool in listed["result"]["tools"]) == ["add", "own_tool"]
@@ -129,7 +129,7 @@ async def test_app_tools_of_the_page_and_of_its_client_are_one_list(host: Host, 
 
 async def test_the_pages_own_client_reads_a_413(host: Host, tmp_path: Path) -> None:
     """Where its host only says that a large call failed; of a small one it reads what the host said."""
-    await host.attaches(held=[])
+    await host.attaches()
     await host.run(
         "() => { host.tools.http_request = () => ({ failure: { code: -32000, message: 'HTTP 413' } }); }",
     )
@@ -146,7 +146,7 @@ async def test_the_pages_own_client_reads_a_413(host: Host, tmp_path: Path) -> N
 
 async def test_an_approval_holds_the_call_of_the_pages_own_client(host: Host, tmp_path: Path) -> None:
     """The published clients would take the waiting answer for the last one."""
-    await host.attaches(held=[])
+    await host.attaches()
     await host.answers(
         "return { status: 202, bodyType: 'json', headers: { 'gateway-pending': 'p1' },"
         " body: { id: 'p1', message: '?', url: '' } };"

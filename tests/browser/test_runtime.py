@@ -229,7 +229,7 @@ async def test_without_a_host_fetch_says_so(host: Host, tmp_path: Path) -> None:
 
 async def test_each_call_is_proven_and_no_secret_is_left(host: Host, tmp_path: Path) -> None:
     """The launch value goes to attach alone; the numbers count up; the page sees neither value nor key."""
-    await host.attaches(held=[])
+    await host.attaches()
     await host.answers("return { status: 204 };")
     spy = (Path(__file__).parent / "runtime" / "spy.html").read_text("utf-8")
     frame = await host.show(packed(tmp_path, spy))
@@ -253,7 +253,7 @@ async def test_without_a_launch_value_the_view_attaches_unproven(host: Host, tmp
     """Hosts may drop what brings it: requests wait three seconds, then leave with the key of an unproven view."""
     await host.run(
         "key => { host.tools.webmcp_attach = async () => ({ content: [{ type: 'text', text: JSON.stringify("
-        "{ view: 'view1', key, proven: false, held: [] }) }] }); }",
+        "{ view: 'view1', key, proven: false, free: [] }) }] }); }",
         "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8",
     )
     await host.answers("return { status: 204 };")

@@ -64,9 +64,9 @@ async def connected(host: Host, folder: Path) -> Frame:
     return frame
 
 
-async def opened(host: Host, folder: Path, held: list[str]) -> Frame:
+async def opened(host: Host, folder: Path, *free: str) -> Frame:
     """A page with tools in a stock host, attached."""
-    await host.attaches(held)
+    await host.attaches(*free)
     await host.answers("return { status: 204 };")
     frame = await host.show(packed(folder, TOOLS))
     await host.until("host.calls('webmcp_attach').length")
@@ -135,7 +135,7 @@ async def test_the_page_answers_and_never_begins(host: Host, tmp_path: Path) -> 
 
 async def test_a_stock_host_calls_app_tools(host: Host, tmp_path: Path) -> None:
     """On ui itself; what these calls cause is marked as the model's, and what the gateway must guard is not there."""
-    frame = await opened(host, tmp_path, held=["clear"])
+    frame = await opened(host, tmp_path, "add")
     listed = await host.run("() => host.ask(1, 'tools/list')")
     assert [tool["name"] for tool in listed["result"]["tools"]] == ["add"]
     assert await host.run("() => host.of('ui/initialize')[0].params.appCapabilities") == {
@@ -151,8 +151,8 @@ async def test_a_stock_host_calls_app_tools(host: Host, tmp_path: Path) -> None:
 
 
 async def test_app_tools_wait_for_attach(host: Host, tmp_path: Path) -> None:
-    """Before the gateway said which tools it guards, none is offered."""
-    await host.attaches(held=["clear"])
+    """Before the gateway said which tools are free, none is offered."""
+    await host.attaches("add")
     await host.run(
         "() => { const attach = host.tools.webmcp_attach;"
         " host.tools.webmcp_attach = () => new Promise((resolve) => { host.attach = () => resolve(attach()); }); }"
@@ -168,6 +168,39 @@ async def test_app_tools_wait_for_attach(host: Host, tmp_path: Path) -> None:
     assert [tool["name"] for tool in listed["result"]["tools"]] == ["add"]
 
 
+@pytest.mark.parametrize("lost", ["no server tools", "no answer"])
+async def test_where_no_call_reaches_the_gateway_the_page_says_which_tools_are_free(
+    host: Host, tmp_path: Path, lost: str
+) -> None:
+    """The host lists and calls those; the others it is refused, with the reason."""
+    await host.answers("return { status: 204 };")
+    if lost == "no answer":
+        await host.run(
+            "() => { host.tools.webmcp_attach = async () => ({ failure: { code: -32000, message: 'no' } }); }"
+        )
+    else:
+        await host.run("() => { host.capabilities = {}; }")
+    frame = await host.show(packed(tmp_path, TOOLS, tools=["add", "gone"]))
+    await host.until("host.of('notifications/tools/list_changed').length")
+    listed = await host.run("() => host.ask(1, 'tools/list')")
+    assert [tool["name"] for tool in listed["result"]["tools"]] == ["add"]
+    called = await host.run("() => host.ask(2, 'tools/call', {name: 'add', arguments: {n: 1}})")
+    assert not called["result"].get("isError")
+    refused = await host.run("() => host.ask(3, 'tools/call', {name: 'clear', arguments: {}})")
+    assert "clear is called through the gateway" in refused["error"]["message"]
+    assert await frame.evaluate("runs") == [["add", {"n": 1}]]
+    assert len(await host.run("() => host.calls('webmcp_attach')")) == (lost == "no answer")
+
+
+async def test_where_the_gateway_refuses_a_view_no_tool_is_free(host: Host, tmp_path: Path) -> None:
+    """What the page says does not count there: the policy may be another one by now."""
+    await host.run("() => { host.tools.webmcp_attach = async () => ({ isError: true, content: [] }); }")
+    await host.show(packed(tmp_path, TOOLS, tools=["add"]))
+    await host.until("host.calls('webmcp_attach').length")
+    assert (await host.run("() => host.ask(1, 'tools/list')"))["result"] == {"tools": []}
+    assert "error" in await host.run("() => host.ask(2, 'tools/call', {name: 'add'})")
+
+
 async def test_in_our_host_there_are_no_app_tools(host: Host, tmp_path: Path) -> None:
     """There every call goes through the gateway."""
     await connected(host, tmp_path)
@@ -177,7 +210,7 @@ async def test_in_our_host_there_are_no_app_tools(host: Host, tmp_path: Path) ->
 
 async def test_an_envelope_past_the_gateway_offers_no_more_than_app_tools(host: Host, tmp_path: Path) -> None:
     """Another host that knows the envelope cannot enforce the gateway's rules either; its calls are marked."""
-    await opened(host, tmp_path, held=["clear"])
+    await opened(host, tmp_path, "add")
     await host.run("m => host.post(m)", envelope("mcp-check-ready"))
     await host.until("host.log.some((m) => m.payload === 'mcp-server-ready')")
     await ask(host, 1, "initialize", CLIENT)
@@ -196,7 +229,7 @@ async def test_native_webmcp_mirrors_what_the_gateway_need_not_guard(tmp_path: P
         page = await browser.new_page()
         await page.goto(url)
         host = Host(page)
-        frame = await opened(host, tmp_path, held=["clear"])
+        frame = await opened(host, tmp_path, "add")
         # The frame's embedder can never list its tools; a browser's agent can, and this is how one is played.
         agent = await page.context.new_cdp_session(frame)
         events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
@@ -350,7 +383,7 @@ BRISK = 20
 @pytest.mark.parametrize("what", ["gesture", "request"])
 async def test_a_poll_gives_way_to_the_page(host: Host, tmp_path: Path, what: str) -> None:
     """One call at a time: none begins within a tenth of a second of a person's gesture, or of a request's leaving."""
-    await host.attaches(held=[])
+    await host.attaches()
     await host.answers("return { status: 204 };")
     await host.run(
         "() => { host.tools.webmcp_poll = async () =>"

@@ -99,6 +99,26 @@ async def test_the_tools_of_the_page_are_app_tools(page: Page, world: World, scr
     assert (posted["initiator"], posted["evidence"]) == ("model", "model-call-reported")
 
 
+async def test_a_host_that_leads_nowhere_offers_the_free_tools(page: Page, world: World, script: Path) -> None:
+    """Its model calls them in the page; one with a rule of its own is refused, and says where it is to be had."""
+    file = world.folder / "policy.yaml"
+    await world.gateway.stop()
+    file.write_text(file.read_text("utf-8").replace("  get_cart: {}", "  get_cart: {rate: 5/minute per principal}"))
+    await world.start_gateway()
+    carried: list[str] = []
+    async with shown(page, world, script, carried=carried, landmark="body", way="showWithoutServer"):
+        async with asyncio.timeout(20):
+            while not (listed := await page.evaluate("() => window.bridge.listTools({})"))["tools"]:
+                await asyncio.sleep(0.1)
+        call = {"name": "add_to_cart", "arguments": {"item_id": "mug"}}
+        result = await page.evaluate("(call) => window.bridge.callTool(call)", call)
+        refused = await page.evaluate("window.bridge.callTool({ name: 'get_cart', arguments: {} }).catch(String)")
+    assert sorted(tool["name"] for tool in listed["tools"]) == ["add_to_cart", "checkout", "remove_from_cart"]
+    assert "cannot reach its server" in result["content"][0]["text"]  # the page ran it, and had nobody to ask
+    assert "get_cart is called through the gateway" in refused
+    assert carried == []
+
+
 async def test_a_models_delete_waits_and_the_view_says_so(page: Page, world: World, script: Path) -> None:
     """The fetch of the page stays open, a notice leads to the approval, and a person's yes ends it."""
     async with shown(page, world, script) as frame:

@@ -1,7 +1,7 @@
 """What pages register in other ways than `registerTool`: forms, the tools of their own client, older drafts."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,9 @@ SCHEMA = {
     "required": ["seats"],
 }
 
+NAMES = ["add", "again", "bad", "bare", "book", "count", "find", "old", "once", "one", "reserve", "slow", "two"]
+"""Of all tools in this file."""
+
 
 @pytest.fixture
 async def host(page: Page) -> AsyncIterator[Host]:
@@ -57,9 +60,9 @@ async def host(page: Page) -> AsyncIterator[Host]:
         yield Host(page)
 
 
-async def opened(host: Host, folder: Path, html: str, held: list[str] | None = None) -> Frame:
-    """The page in a host that calls app tools, attached."""
-    await host.attaches(held or [])
+async def opened(host: Host, folder: Path, html: str, free: Sequence[str] = NAMES) -> Frame:
+    """The page in a host that calls app tools, attached; these are free."""
+    await host.attaches(*free)
     frame = await host.show(packed(folder, html))
     await host.until("host.calls('webmcp_attach').length")
     return frame
@@ -268,7 +271,7 @@ async def test_listeners_that_come_and_go_are_not_asked_without_end(host: Host, 
 
 async def test_what_the_gateway_must_guard_is_not_called_past_it(host: Host, tmp_path: Path) -> None:
     """Neither of the page's tools nor of its client's."""
-    frame = await opened(host, tmp_path, page_with_app(OWN_TOOLS), held=["count"])
+    frame = await opened(host, tmp_path, page_with_app(OWN_TOOLS), free=["add"])
     await until_listed(host, "add")
     assert "error" in await called(host, "count")
     assert await frame.evaluate("ran") == []

@@ -52,7 +52,7 @@ def test_what_is_said_of_a_file(tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text(
         "version: 1\nframes: [https://maps.example]\nbackends: {a: {url: https://a.example}}\n"
-        "routes: [{path: '/api/**', methods: [GET]}]\n",
+        "routes: [{path: '/api/**', methods: [GET]}]\ntools: {look: {}, buy: {confirm: always}}\n",
         "utf-8",
     )
     more = ["--policy", str(policy), "--title", "My app", "--base", "/shop/", "--output", str(output)]
@@ -63,6 +63,7 @@ def test_what_is_said_of_a_file(tmp_path: Path) -> None:
     assert int(size[1].replace(",", "")) == output.stat().st_size
     made = output.read_text("utf-8")
     assert page in made
+    assert '"tools":["look"]' in made
     assert "&quot;title&quot;: &quot;My app&quot;, &quot;base&quot;: &quot;/shop/&quot;" in made
     said = json.loads(CliRunner().invoke(main, ["pack", str(folder), *more, "--json"]).stdout)
     assert said["meta"]["csp"]["frameDomains"] == ["https://maps.example"]

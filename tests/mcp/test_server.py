@@ -168,7 +168,7 @@ async def test_a_view_attaches(served: Served, mode: str) -> None:
         "view": "view-1",
         "key": "a2V5",
         "proven": True,
-        "held": ["checkout"],
+        "free": ["checkout"],
         "largest": BODY_LIMIT,
     }
     assert refused.is_error

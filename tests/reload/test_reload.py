@@ -63,6 +63,26 @@ async def test_a_changed_policy_takes_effect_without_dropping_a_connection(world
         assert (await host.call(view, url="/api/cart"))["status"] == 200
 
 
+async def test_a_page_names_the_tools_that_are_free_now(world: World) -> None:
+    """For hosts that lead nowhere: it is the same page, and says what the policy says when it is read."""
+    async with Client(f"{world.url}/mcp/cart", extensions=UI) as client:
+        (resource,) = (await client.list_resources()).resources
+
+        async def named() -> bool:
+            (content,) = (await client.read_resource(resource.uri)).contents
+            return '"tools":["get_cart","add_to_cart","remove_from_cart","checkout"]' in content.model_dump()["text"]
+
+        assert await named()
+        put(world.folder / "policy.yaml", policy(world).replace("add_to_cart: {}", 'add_to_cart: {deny: "not now"}'))
+
+        async def closed() -> bool:
+            return not await named()
+
+        await until(closed)
+        (content,) = (await client.read_resource(resource.uri)).contents
+    assert '"tools":["get_cart","remove_from_cart","checkout"]' in content.model_dump()["text"]
+
+
 async def test_a_change_of_a_policy_is_recorded_with_what_it_opens(world: World) -> None:
     """Intent and outcome of kind `policy`, with both versions."""
     put(world.folder / "policy.yaml", policy(world).replace(PRODUCTS, PRODUCTS.replace("GET", "GET, POST")))

@@ -57,7 +57,7 @@ async def test_a_launched_view_is_proven(views: Views) -> None:
     """The launch value makes it the view that was opened; its calls are the page's own."""
     opened = views.open(LOCAL, "cart")
     attached = views.attach(LOCAL, "cart", opened.launch.reveal(), {})
-    assert (attached.view, attached.proven, attached.held) == (opened.view, True, ("held", "noisy", "closed", "slow"))
+    assert (attached.view, attached.proven, attached.free) == (opened.view, True, ("add",))
     caller = views.caller(LOCAL, "cart", proof(attached, 1))
     assert (caller.view, caller.proven, caller.initiator) == (opened.view, True, Initiator.PAGE)
 

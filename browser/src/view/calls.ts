@@ -32,7 +32,7 @@ const SLOW = 30;
 const TOO_LARGE = /\b413\b|too large/i;
 const LARGE = 65536;
 
-const NO_CALLS = "the host carries no tool calls (serverTools)";
+export const NO_CALLS = "the host carries no tool calls (serverTools)";
 
 /** There is nobody who could carry a request: the reason `no-host`. */
 export class NoHost extends Error {}

@@ -74,7 +74,7 @@ test("what is unknown, held, or comes before initialize is refused", () => {
   ask(2, "tools/call", { name: "secret" });
   ask(3, "tools/call", { name: "none" });
   ask(4, "resources/list");
-  expect(sent).toMatchObject([{ error: { code: -32602 } }, { error: { code: -32602 } }, { error: { code: -32601 } }]);
+  expect(sent).toMatchObject([{ error: { code: -32602, message: expect.stringContaining("through the gateway") } }, { error: { code: -32602 } }, { error: { code: -32601 } }]);
 });
 
 test("a thrown error is an isError result with its message", async () => {

@@ -4,7 +4,7 @@ import { createActivity } from "./activity";
 import { createAddresses } from "./addresses";
 import { createAppTools } from "./app-tools";
 import { toBase64Url } from "./base64";
-import { createCalls } from "./calls";
+import { createCalls, NO_CALLS, NoHost } from "./calls";
 import { readConfig, type Config } from "./config";
 import { createEnvelope } from "./envelope";
 import { watchElements } from "./elements";
@@ -28,7 +28,7 @@ import { createRelay } from "./relay";
 import { createReports } from "./reports";
 import { createRequests } from "./requests";
 import { watchSize } from "./size";
-import { createTiers, standalone } from "./tiers";
+import { createTiers, readSnapshot, standalone } from "./tiers";
 import { createUi } from "./ui";
 import { openWire, type Receivers, type Wire } from "./wire";
 
@@ -71,12 +71,15 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   const proof = createProof({
     ...natives,
     crypto: natives,
-    attach: (launch, former, timeout, read) =>
-      requests.send(
+    attach: async (launch, former, timeout, read) => {
+      if (!handshake.can("serverTools")) throw new NoHost(NO_CALLS);
+      return requests.send(
         "tools/call",
         { name: "webmcp_attach", arguments: { ...(launch && { launch, ...(former && { former }) }), capabilities: { pending: true } } },
         { timeout, read },
-      ),
+      );
+    },
+    tools: () => readSnapshot()["tools"],
     changed: () => {
       relay.renewed();
       past();
@@ -148,7 +151,7 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
 
   handshake.opened((found) => {
     host = found;
-    proof.start(found.bridge);
+    proof.start(found.bridge, !!found.capabilities["serverTools"]);
     envelope.ready();
     if (!found.bridge && found.capabilities["serverTools"]) later(() => void proof.settled().then(relay.start), OTHERS_FIRST);
     if (!handshake.pageSpeaks()) watchSize((size) => requests.notify("ui/notifications/size-changed", { ...size }));

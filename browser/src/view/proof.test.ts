@@ -11,6 +11,7 @@ let launches: (string | undefined)[];
 let formers: (string | undefined)[];
 let timers: (() => void)[];
 let refuse: boolean;
+let silent: boolean;
 
 function create(subtle: SubtleCrypto | undefined): Proof {
   return createProof({
@@ -21,12 +22,14 @@ function create(subtle: SubtleCrypto | undefined): Proof {
     attach: async (launch, former, _, read) => {
       launches.push(launch);
       formers.push(former);
-      const values = { view: `v${launches.length}`, key: toBase64Url(bytes), proven: true, held: ["clear_cart"] };
+      if (silent) throw new Error("No answer");
+      const values = { view: `v${launches.length}`, key: toBase64Url(bytes), proven: true, free: ["add"] };
       return read({ content: [], structuredContent: values, isError: refuse } as Params);
     },
     later: (run) => timers.push(run),
     cancel: () => undefined,
     warn: () => undefined,
+    tools: () => ["get_cart"],
     changed: () => undefined,
   });
 }
@@ -35,7 +38,7 @@ beforeEach(() => {
   launches = [];
   formers = [];
   timers = [];
-  refuse = false;
+  refuse = silent = false;
   proof = create(crypto.subtle);
 });
 
@@ -47,14 +50,14 @@ async function verified(view: string | undefined, id: string, number: string): P
 
 test("calls are signed with increasing numbers, in their order", async () => {
   proof.launched("L");
-  proof.start(false);
+  proof.start(false, true);
   const signed = await Promise.all([proof.sign(), proof.sign(), proof.sign()]);
   expect(launches).toEqual(["L"]);
   for (const index of [0, 1, 2]) expect(await verified(signed[index], "v1", String(index + 1))).toBe(true);
 });
 
 test("without a launch value it waits, then attaches unproven", async () => {
-  proof.start(false);
+  proof.start(false, true);
   const signed = proof.sign();
   expect(launches).toEqual([]);
   timers[0]?.();
@@ -63,7 +66,7 @@ test("without a launch value it waits, then attaches unproven", async () => {
 });
 
 test("a launch value that comes late makes a new view, whose numbers begin again", async () => {
-  proof.start(false);
+  proof.start(false, true);
   timers[0]?.();
   await proof.sign();
   proof.launched("late");
@@ -74,7 +77,7 @@ test("a launch value that comes late makes a new view, whose numbers begin again
 
 test("another launch value waits for the attach of the first, and names that view with proof", async () => {
   proof.launched("first");
-  proof.start(false);
+  proof.start(false, true);
   proof.launched("second");
   expect(await verified(await proof.sign(), "v2", "1")).toBe(true);
   expect(launches).toEqual(["first", "second"]);
@@ -87,7 +90,7 @@ test("another launch value waits for the attach of the first, and names that vie
 test("in our own host there is neither attach nor signature", async () => {
   proof.launched("L");
   const early = proof.sign();
-  proof.start(true);
+  proof.start(true, true);
   proof.launched("L2");
   expect([await early, await proof.sign(), launches]).toEqual([undefined, undefined, []]);
 });
@@ -95,21 +98,44 @@ test("in our own host there is neither attach nor signature", async () => {
 test("without crypto.subtle the launch value is not used up, and the view stays unproven", async () => {
   proof = create(undefined);
   proof.launched("L");
-  proof.start(false);
+  proof.start(false, true);
   expect(await proof.sign()).toBeUndefined();
   expect(launches).toEqual([undefined]);
 });
 
-test("held tools are not offered; where attach failed, none is", async () => {
+test("free tools are offered, no others; where attach was refused, none is", async () => {
   expect(proof.offered("add")).toBe(false);
   proof.launched("L");
-  proof.start(false);
+  proof.start(false, true);
   await proof.settled();
   expect([proof.offered("add"), proof.offered("clear_cart")]).toEqual([true, false]);
   proof = create(crypto.subtle);
   refuse = true;
   proof.launched("L");
-  proof.start(false);
+  proof.start(false, true);
   await proof.settled();
-  expect([proof.offered("add"), await proof.sign()]).toEqual([false, undefined]);
+  expect([proof.offered("add"), proof.offered("get_cart"), await proof.sign()]).toEqual([false, false, undefined]);
+});
+
+test("where attach had no answer, what the page says of its tools counts, until there is one", async () => {
+  silent = true;
+  proof.start(false, false);
+  await proof.settled();
+  expect([proof.offered("add"), proof.offered("get_cart")]).toEqual([false, true]);
+  silent = false;
+  proof.launched("L");
+  await proof.settled();
+  expect([proof.offered("add"), proof.offered("get_cart")]).toEqual([true, false]);
+});
+
+test("what the gateway said of tools stays where it refuses, or does not answer, another launch value", async () => {
+  proof.launched("L");
+  proof.start(false, true);
+  await proof.settled();
+  for (refuse of [true, false]) {
+    silent = !refuse;
+    proof.launched("again");
+    await proof.settled();
+    expect([proof.offered("add"), proof.offered("get_cart")]).toEqual([true, false]);
+  }
 });

@@ -11,13 +11,13 @@ const PATIENCE = 3000;
 const ATTACH_TIMEOUT = 15000;
 
 export interface Proof {
-  /** The handshake is done. In our own host the socket is the proof: no attach, no signature. */
-  start(bridge: boolean): void;
+  /** The handshake is done. In our own host the socket is the proof: no attach, no signature. Others may have no way to attach. */
+  start(bridge: boolean, attaches: boolean): void;
   /** The host brought a launch value. */
   launched(value: string): void;
   /** The `_view` of one call, once attach was answered; undefined in our own host, and where there is no key. */
   sign(): Promise<string | undefined>;
-  /** Whether a tool may be offered past the gateway; answered once attach was, false where that failed. */
+  /** Whether a tool may be offered past the gateway, as that says; where it does not answer, as it said of the page. */
   offered(name: string): boolean;
   settled(): Promise<void>;
   /** Bytes that a message to the gateway may have, as far as it said so. */
@@ -27,7 +27,6 @@ export interface Proof {
 interface View {
   id: string;
   key: Promise<CryptoKey> | undefined;
-  held: Set<unknown>;
   room: number;
 }
 
@@ -44,13 +43,17 @@ interface Ends {
   later(run: () => void, milliseconds: number): number;
   cancel(timer: number | undefined): void;
   warn(line: string): void;
+  /** The tools that might be offered past the gateway when it made the page. */
+  tools(): unknown;
   /** The set of tools that may be offered past the gateway is known, or changed. */
   changed(): void;
 }
 
-export function createProof({ crypto, attach, later, cancel, warn, changed }: Ends): Proof {
+export function createProof({ crypto, attach, later, cancel, warn, tools, changed }: Ends): Proof {
   const { importKey, sign } = crypto;
   let view: View | undefined;
+  /** Of the page's tools those that may be offered past the gateway. */
+  let free: Set<unknown> | undefined;
   let launch: string | undefined;
   let started: "no" | "bridge" | "yes" = "no";
   let timer: number | undefined;
@@ -64,13 +67,15 @@ export function createProof({ crypto, attach, later, cancel, warn, changed }: En
   let spare: Promise<string | undefined> | undefined;
 
   function readView(result: Params): View {
+    // Whatever it says now, it is the gateway that says it.
+    free ??= new Set();
     const given = result["isError"] ? undefined : answerOf(result);
     if (typeof given?.["view"] !== "string") throw new Error("refused");
-    const { view: id, key, held, largest } = given as { view: string; key?: unknown; held?: unknown; largest?: number };
+    const { view: id, key, free: names, largest } = given as { view: string; key?: unknown; free?: string[]; largest?: number };
+    free = new Set(names);
     return {
       id,
       key: typeof key === "string" ? importKey?.(fromBase64(key)) : undefined,
-      held: new Set(Array.isArray(held) ? held : []),
       room: largest ?? Infinity,
     };
   }
@@ -79,7 +84,7 @@ export function createProof({ crypto, attach, later, cancel, warn, changed }: En
     const mine = ++attempt;
     cancel(timer);
     if (!release) settled = new Promise<void>((resolve) => (release = resolve));
-    // Without crypto.subtle a key would be of no use: attach as an unproven view, for the list of held tools.
+    // Without crypto.subtle a key would be of no use: attach as an unproven view, for the list of free tools.
     const value = sign && launch;
     launch = undefined;
     const end = (next: View | undefined): void => {
@@ -98,6 +103,7 @@ export function createProof({ crypto, attach, later, cancel, warn, changed }: En
       .then(async () => attach(value, (await spare) ?? view?.id, ATTACH_TIMEOUT, readView))
       .then(end, (error: unknown) => {
         warn(`this view is unproven: ${String(error)}`);
+        free ??= new Set(tools() as string[]);
         end(undefined);
       });
   }
@@ -118,10 +124,10 @@ export function createProof({ crypto, attach, later, cancel, warn, changed }: En
   }
 
   return {
-    start(bridge) {
+    start(bridge, attaches) {
       started = bridge ? "bridge" : "yes";
       if (bridge) release!();
-      else if (launch !== undefined) run();
+      else if (launch !== undefined || !attaches) run();
       else timer = later(run, PATIENCE);
     },
     launched(value) {
@@ -136,7 +142,7 @@ export function createProof({ crypto, attach, later, cancel, warn, changed }: En
       line = signed.catch(() => undefined);
       return signed;
     },
-    offered: (name) => view !== undefined && !view.held.has(name),
+    offered: (name) => !!free?.has(name),
     settled: () => settled,
     room: () => view?.room ?? Infinity,
   };

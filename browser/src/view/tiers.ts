@@ -49,11 +49,14 @@ export function showTier(tier: Tier, previous?: Tier): void {
   document.dispatchEvent(new CustomEvent("tierchange", { bubbles: true, detail: { tier, previous } }));
 }
 
-/** The snapshot that the packer wrote into the page: `{version: 1, responses: {"<path?query>": {status, headers, body, bodyType}}}`. */
-function readSnapshot(): Params {
+/**
+ * What the gateway wrote into the page for hosts that lead nowhere:
+ * `{version: 1, responses: {"<path?query>": {status, headers, body, bodyType}}, tools: ["<name>"]}`.
+ */
+export function readSnapshot(): Params {
   const written: unknown = attempt(() => JSON.parse(document.getElementById("webmcp-gateway-snapshot")?.textContent ?? ""));
-  const { version, responses } = objectOf(written);
-  return version === 1 ? objectOf(responses) : {};
+  const snapshot = objectOf(written);
+  return snapshot["version"] === 1 ? snapshot : {};
 }
 
 /** The same where there is no host: the page's own tools run, and nobody is told. */
@@ -117,7 +120,7 @@ export function createTiers({ registry, handshake, reports, tool, reported }: En
     async answer({ url, method, body }) {
       const none = problem(503, "no-host", OUT_OF_REACH);
       if (method === "GET" || method === "HEAD") {
-        snapshot ??= readSnapshot();
+        snapshot ??= objectOf(readSnapshot()["responses"]);
         const kept = Object.hasOwn(snapshot, String(url)) ? snapshot[String(url)] : undefined;
         return isObject(kept) ? { ...kept, url, ...(method === "HEAD" && { bodyType: "none" }) } : none;
       }

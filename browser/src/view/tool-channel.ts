@@ -29,11 +29,6 @@ interface Ends {
 export function createToolChannel(registry: Registry, { send, offered, began }: Ends): ToolChannel {
   const running = new Map<Id, AbortController>();
 
-  function find(name: unknown): Tool | undefined {
-    const tool = registry.get(name as string);
-    return tool && offered(tool) ? tool : undefined;
-  }
-
   async function run(id: Id, tool: Tool, input: unknown): Promise<void> {
     const controller = new AbortController();
     running.set(id, controller);
@@ -56,8 +51,10 @@ export function createToolChannel(registry: Registry, { send, offered, began }: 
   return {
     definitions: () => registry.all().filter(offered).map((tool) => tool.definition),
     call({ id, params }) {
-      const tool = find(params?.["name"]);
-      if (!tool) return send(failure(id, INVALID_PARAMS, `Unknown tool: ${String(params?.["name"])}`));
+      const name = params?.["name"];
+      const tool = registry.get(name as string);
+      if (!tool) return send(failure(id, INVALID_PARAMS, `Unknown tool: ${name}`));
+      if (!offered(tool)) return send(failure(id, INVALID_PARAMS, `${name} is called through the gateway alone, if at all`));
       if (running.has(id)) return send(failure(id, INVALID_PARAMS, `Call ${id} is running`));
       void run(id, tool, params?.["arguments"]);
     },

@@ -3,7 +3,7 @@
  * lives elsewhere; the same around a client of its own; and one that speaks mcp-b's envelope besides.
  */
 import { IframeParentTransport } from "@mcp-b/transports";
-import { AppBridge, PostMessageTransport } from "@modelcontextprotocol/ext-apps/app-bridge";
+import { AppBridge, PostMessageTransport, type McpUiHostCapabilities } from "@modelcontextprotocol/ext-apps/app-bridge";
 import { Client, type CallToolRequest, type CallToolResult, type JSONRPCMessage, type Transport } from "@modelcontextprotocol/client";
 
 declare global {
@@ -13,6 +13,8 @@ declare global {
     forward: (message: JSONRPCMessage) => Promise<JSONRPCMessage[]>;
     show: (html: string, result: CallToolResult) => Promise<void>;
     showAgain: () => Promise<void>;
+    /** The host carries no calls of the page to anywhere. */
+    showWithoutServer: (html: string, result: CallToolResult) => Promise<void>;
     showInClientMode: () => Promise<void>;
     showWithEnvelope: (html: string, result: CallToolResult) => Promise<void>;
     bridge: AppBridge;
@@ -46,8 +48,8 @@ async function show(bridge: AppBridge, html: string, result: CallToolResult): Pr
   return frame;
 }
 
-function withCallbacks(): AppBridge {
-  const bridge = new AppBridge(null, INFO, CAPABILITIES);
+function withCallbacks(capabilities: McpUiHostCapabilities = CAPABILITIES): AppBridge {
+  const bridge = new AppBridge(null, INFO, capabilities);
   bridge.oncalltool = (params) => window.callServer(params);
   bridge.onopenlink = async ({ url }) => {
     window.opened.push(url);
@@ -59,6 +61,10 @@ function withCallbacks(): AppBridge {
 window.show = async (html, result) => {
   window.showAgain = () => window.show(html, result);
   await show(withCallbacks(), html, result);
+};
+
+window.showWithoutServer = async (html, result) => {
+  await show(withCallbacks({ openLinks: {} }), html, result);
 };
 
 window.showWithEnvelope = async (html, result) => {
