@@ -254,6 +254,25 @@ async def test_a_call_waits_for_an_upstream_that_starts(
             assert text(await call) == "late show"
 
 
+@pytest.mark.parametrize("first", ["raise SystemExit(3)", "import time; time.sleep(600)"], ids=["dead", "silent"])
+async def test_a_call_that_another_can_serve_waits_for_none_that_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """Where two may have a tool, by its prefix, and the first of them does not answer."""
+    late, start = tmp_path / "late.py", tmp_path / "start"
+    late.write_text(LATE.format(path=repr(sys.path)), "utf-8")
+    lines = f"""
+u0: {{command: ["{sys.executable}", "-c", "{first}"], prefix: a, timeout: 600s}}
+u1: {{command: ["{sys.executable}", "{late}", "{start}"], prefix: a_b}}
+"""
+    monkeypatch.setattr(lists, "FIRST", 0.1)
+    async with gateway(tmp_path, lines) as mcp, Client(mcp, cache=None) as client:
+        await client.list_tools()  # neither has answered
+        calling = asyncio.ensure_future(client.call_tool("a_b_show"))
+        start.touch()
+        assert text(await calling) == "late show"
+
+
 async def test_an_address_is_waited_for_with_each_that_had_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the first of them has it no longer, the next one is asked, though it starts later."""
     late = tmp_path / "late.py"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
@@ -88,13 +88,32 @@ class Lists:
             for task in pending:
                 waiting[task].slow.add(method)
 
-    async def hear(self, client: UpstreamClient, method: str, name: str) -> None:
-        """Wait for the list of one upstream, for as long as a call of it may take. Raises `Refusal` without it."""
+    async def hear(
+        self, client: UpstreamClient, methods: Iterable[str], names: Iterable[str], enough: Callable[[], bool]
+    ) -> None:
+        """Wait for these lists of upstreams, side by side, until it is `enough`. Raises the `Refusal` of the first of
+        them without which it is not.
+        """
+        hearing = [asyncio.ensure_future(self._hear(client, methods, name)) for name in names]
+        pending = set(hearing)
+        try:
+            while pending and not enough():
+                _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in pending:
+                one.cancel()
+        if not enough() and (refused := [refusal for one in hearing if (refusal := one.result()) is not None]):
+            raise refused[0]
+
+    async def _hear(self, client: UpstreamClient, methods: Iterable[str], name: str) -> Refusal | None:
+        """Wait for lists of one upstream, each for as long as a call of it may take; why there is none."""
         proxy = self._proxies()[name]
-        heard, task = self._asked(proxy, client, method)
-        await asyncio.wait({task}, timeout=proxy.upstream.spec.timeout)
-        if name not in self.known(method, client.principal):
-            raise heard.refused.get(method) or unreachable(name, "it has not answered yet")
+        for method in methods:
+            heard, task = self._asked(proxy, client, method)
+            await asyncio.wait({task}, timeout=proxy.upstream.spec.timeout)
+            if name not in self.known(method, client.principal):
+                return heard.refused.get(method) or unreachable(name, "it has not answered yet")
+        return None
 
     def _asked(self, proxy: Proxy, client: UpstreamClient, method: str) -> tuple[_Heard, asyncio.Task[None]]:
         """What is known of an upstream, and the task that asks it for a list now."""

@@ -231,14 +231,16 @@ class Merged:
     async def _heard_of(
         self, method: str, client: UpstreamClient, public: str, known: Callable[[Principal], Mapping[str, T]]
     ) -> T | None:
-        """What is called `public` of the things that are `known`; an upstream that may have it, and has not said yet
-        what it has, is waited for: it may be starting. Raises `Refusal` where it does not answer.
+        """What is called `public` of the things that are `known`; upstreams that may have it, and have not said yet
+        what they have, are waited for: they may be starting. Raises `Refusal` where one does not answer.
         """
-        found = known(client.principal).get(public)
-        while found is None and (silent := self._names.silent(method, client.principal, public)) is not None:
-            await self._lists.hear(client, method, silent)
-            found = known(client.principal).get(public)
-        return found
+
+        def found() -> T | None:
+            return known(client.principal).get(public)
+
+        silent = self._names.silent(method, client.principal, public)
+        await self._lists.hear(client, (method,), silent, lambda: found() is not None)
+        return found()
 
     async def _read_resource(self, client: UpstreamClient, params: Message) -> Message | None:
         found = await self._owner(client, str(params.get("uri")))
@@ -263,11 +265,14 @@ class Merged:
             for method in _MEANS:
                 await self._lists.refresh(client, method)
             owner, kept = self._lister(client, uri)
-        while owner is None and (silent := kept or self._names.silent("resources/list", client.principal, uri)):
-            for method in _MEANS:
-                await self._lists.hear(client, method, silent)
+        while owner is None and (silent := self._silent(client, uri, kept)):
+            await self._lists.hear(client, _MEANS, silent, lambda: self._lister(client, uri)[0] is not None)
             owner, kept = self._lister(client, uri)
         return (owner, uri) if owner is not None else None
+
+    def _silent(self, client: UpstreamClient, uri: str, kept: str | None) -> list[str]:
+        """The upstreams that are waited for because of an address: the one for which it is `kept`, or that may."""
+        return [kept] if kept is not None else self._names.silent("resources/list", client.principal, uri)
 
     def _lister(self, client: UpstreamClient, uri: str) -> tuple[str | None, str | None]:
         """The upstream that lists an address, and the one for which that is kept where there is none."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from weakref import ReferenceType, ref
 
+from gateway.config import Upstream as Spec
 from gateway.mcp.upstreams.conversation import Message
 from gateway.mcp.upstreams.listing import offered
 from gateway.mcp.upstreams.lists import Lists
@@ -81,17 +82,19 @@ class Naming:
 
         return awaited
 
-    def silent(self, method: str, principal: Principal | None, public: str) -> str | None:
-        """The upstream that may have what is called `public`, and has not said yet what it has.
+    def silent(self, method: str, principal: Principal | None, public: str) -> list[str]:
+        """The upstreams that may have what is called `public`, and have not said yet what they have.
 
-        That is known by the name's prefix, or because the upstream had it before the gateway was started.
+        That is known by the name's prefix, or because an upstream had it before the gateway was started.
         """
-        for name, proxy in self._silent(method, principal).items():
-            spec = proxy.upstream.spec
-            prefixed = spec.prefix is not None and not _of_addresses(method) and original_name(spec, public) is not None
-            if prefixed or _had(proxy, method, principal, public):
-                return name
-        return None
+
+        def prefixed(spec: Spec) -> bool:
+            return spec.prefix is not None and not _of_addresses(method) and original_name(spec, public) is not None
+
+        silent = self._silent(method, principal).items()
+        return [
+            name for name, proxy in silent if prefixed(proxy.upstream.spec) or _had(proxy, method, principal, public)
+        ]
 
     def _silent(self, method: str, principal: Principal | None) -> dict[str, Proxy]:
         known = self._lists.known(method, principal)
