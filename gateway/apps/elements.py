@@ -9,22 +9,23 @@ from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
 from gateway.apps.files import Folder, Reference, is_embedded
-from gateway.apps.markup import Attribute, Element, Page
+from gateway.apps.markup import Element, Page
 from gateway.apps.page_scripts import PageScripts, removed
 from gateway.apps.places import LARGEST, TOO_LARGE, Splice
 from gateway.apps.styles import as_element_text as style_text
 from gateway.apps.styles import pack_styles
+from gateway.apps.tags import Attribute
 from gateway.errors import DocumentError, Problem
 from gateway.policy.origins import canonical_origin
 
 _SOURCES = {
     "audio": ("src",),
     "body": ("background",),
-    "feimage": ("href", "xlink:href"),
-    "image": ("href", "xlink:href"),
     "img": ("src", "srcset"),
     "input": ("src",),
     "source": ("src", "srcset"),
+    "svg:feimage": ("href", "xlink:href"),
+    "svg:image": ("href", "xlink:href"),
     "table": ("background",),
     "td": ("background",),
     "th": ("background",),
@@ -33,7 +34,14 @@ _SOURCES = {
 }
 """The attributes that name a picture, a sound or a film."""
 
-_FRAMES = {"iframe": "src", "frame": "src", "embed": "src", "object": "data", "use": "href"}
+_FRAMES = {"iframe": "src", "frame": "src", "embed": "src", "object": "data", "svg:use": "href"}
+_OF_FILE = {
+    "object": "show a picture with <img>",
+    "embed": "show a picture with <img>",
+    "svg:use": "put its <symbol> into the page",
+}
+"""What to write in the place of such an element that shows a file of the app."""
+
 _HINTS = frozenset({"preload", "modulepreload", "prefetch", "preconnect", "dns-prefetch", "manifest"})
 _ICONS = frozenset({"icon", "apple-touch-icon", "mask-icon"})
 _LINKING = frozenset({"rel", "href", "type", "integrity", "crossorigin", "fetchpriority", "referrerpolicy", "title"})
@@ -108,7 +116,9 @@ class Packing:
                 return [removed(element)]
             case "script":
                 return self.scripts.take(element)
-            case "style":
+            case "svg:script":
+                self._refuse_script_of_svg(element)
+            case "style" | "svg:style":
                 return [*styled, self._style(element)]
             case "link":
                 return self._link(element)
@@ -177,21 +187,29 @@ class Packing:
         css = pack_styles(text, text.whole, path, self._folder, (path,))
         return f"<style{element.written(without=_LINKING)}>{style_text(css)}</style>"
 
-    def _refuse_frame(self, element: Element, name: str) -> None:
-        attribute = element.attributes.get(name) or element.attributes.get(f"xlink:{name}")
+    def _refuse_frame(self, element: Element, source: str) -> None:
+        attribute = element.attributes.get(source) or element.attributes.get(f"xlink:{source}")
         if attribute is None or is_embedded(attribute.value):
             return
-        reference = self._reference(attribute)
+        reference, name = self._reference(attribute), element.name.rpartition(":")[2]
         try:
             site = urlsplit(attribute.value.strip())
         except ValueError as error:
             raise reference.error(f"{attribute.value[:80]} can name no file: {error}") from error
         if not site.netloc:
-            raise reference.error(f"<{element.name} {attribute.name}> of a file cannot be packed into one HTML")
+            remedy = _OF_FILE.get(element.name, "put what it shows into the page")
+            raise reference.error(f"<{name} {attribute.name}> of a file cannot be packed into one HTML: {remedy}")
         origin = canonical_origin(site.scheme or "https", site.netloc)
         if element.name == "iframe" and origin in self._frames:
             self.framed.add(origin)
             return
-        remedies = {"iframe": f"name {origin} under `frames` in the policy", "use": "put its <symbol> into the page"}
-        remedy = remedies.get(element.name, "use an <iframe>")
-        raise reference.error(f"<{element.name}> of another site, which hosts block: {remedy}")
+        remedies = {"iframe": f"name {origin} under `frames` in the policy", "use": _OF_FILE["svg:use"]}
+        remedy = remedies.get(name, "use an <iframe>")
+        raise reference.error(f"<{name}> of another site, which hosts block: {remedy}")
+
+    def _refuse_script_of_svg(self, element: Element) -> None:
+        source = element.attributes.get("href") or element.attributes.get("xlink:href")
+        if source is not None and not is_embedded(source.value):
+            raise self._reference(source).error(
+                "a <script> of an SVG cannot be packed: write <script src> outside of it"
+            )

@@ -2,45 +2,34 @@
 
 from __future__ import annotations
 
-import html
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from html.parser import HTMLParser
+from typing import Final
 
 from gateway.apps.places import Text
+from gateway.apps.tags import SPACE, Attribute, Tag, read, text_end
+from gateway.apps.tree import Tree
 
-_ATTRIBUTE = re.compile(r"""[\s/]*([^\s/>=][^\s/>=]*)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>"']+)))?""")
-_RAW = ("script", "style")
-_FOREIGN = ("svg", "math")
-_COMMENT = re.compile(r"<!--(?:-?>|.*?(?:--!?>|\Z))", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class Attribute:
-    """An attribute with its decoded value; `start` and `end` are those of the whole of it in the file."""
-
-    name: str
-    value: str
-    start: int
-    end: int
-    written: str
+_TEXTS: Final = frozenset({"iframe", "noembed", "noframes", "noscript", "script", "style", "textarea", "title", "xmp"})
+"""In these is text alone (HTML, 13.2.6.4); in <noscript> where scripts run, as they do in every view."""
 
 
 @dataclass(slots=True)
 class Element:
     """A start tag from `start` to `end`; for script and style also their text and where their end tag ends.
 
-    `inert` is what stands in a `<template>`: it does nothing before the page puts a copy of it elsewhere.
+    `name` is `svg:use` for a `<use>` of SVG. `inert` is what stands in a `<template>`: it does nothing before the page
+    puts a copy of it elsewhere. `closed` says whether the file has the end tag of what holds text.
     """
 
     name: str
     start: int
     end: int
     attributes: Mapping[str, Attribute]
-    text_end: int = 0
-    close_end: int = 0
-    inert: bool = False
+    text_end: int
+    close_end: int
+    inert: bool
+    closed: bool = True
 
     def get(self, name: str) -> str | None:
         """The value of the attribute `name`; None where it is not written."""
@@ -72,87 +61,78 @@ class Page:
 
 def parse(text: Text) -> Page:
     """The elements of `text`."""
-    reader = _Reader(text)
-    reader.feed(text.whole)
-    reader.close()
-    return Page(text, reader.elements, reader.head, len(text.whole) if reader.tail is None else reader.tail)
+    reader = _Reader(text.whole)
+    reader.run()
+    return Page(text, reader.elements, reader.head, reader.tail)
 
 
-class _Reader(HTMLParser):
-    # HTML 13.2.6.4: in these is text alone; in <noscript> where scripts run, as they do in every view.
-    CDATA_CONTENT_ELEMENTS = (  # type: ignore[misc]  # final in its stub alone: it is looked up in the class
-        *_RAW, "iframe", "noembed", "noframes", "noscript", "textarea", "title", "xmp",
-    )  # fmt: skip
-
-    def __init__(self, text: Text) -> None:
-        super().__init__(convert_charrefs=False)
-        self._whole = text.whole
-        self._lines = [0, *(match.end() for match in re.finditer("\n", text.whole))]
+class _Reader:
+    def __init__(self, whole: str) -> None:
+        self._whole = whole
+        self._tree = Tree()
+        self._style: Element | None = None
+        self._rank = 0
+        self._in_head = False
         self.elements: list[Element] = []
         self.head = 0
-        self.tail: int | None = None
-        self._rank = 0
-        self._open: Element | None = None
-        self._templates: list[bool] = []
-        self._foreign = 0
+        self.tail = len(whole)
 
-    @property
-    def _at(self) -> int:
-        line, column = self.getpos()
-        return self._lines[line - 1] + column
+    def run(self) -> None:
+        at: int | None = 0
+        while at is not None and (start := self._whole.find("<", at)) >= 0:
+            self._in_head = self._in_head or bool(self._whole[at:start].strip(SPACE))
+            found = read(self._whole, start, cdata=self._tree.foreign)
+            if isinstance(found, Tag):
+                at = self._end(found) if found.closes else self._start(found)
+            else:
+                self._before_head(self._whole[start : start + len("<!doctype")].lower(), found)
+                at = found
+            if at is None:
+                self.tail = min(self.tail, start)
+        self._end_style(len(self._whole))
 
-    def _before_head(self, rank: int, end: int) -> None:
+    def _before_head(self, name: str, end: int | None) -> None:
         # The further in, the better: <head>, else <html>, else the doctype, else the beginning.
-        if rank > self._rank:
+        rank = {"<!doctype": 1, "html": 2, "head": 3}.get(name, 0)
+        if rank > self._rank and end is not None and not self._in_head:
             self._rank, self.head = rank, end
 
-    def parse_comment(self, i: int, report: bool = True) -> int:
-        found = _COMMENT.match(self.rawdata, i)
-        return found.end() if found is not None else len(self.rawdata)
-
-    def parse_html_declaration(self, i: int) -> int:
-        # HTML 13.2.5.42: `<![CDATA[` begins a text in SVG and MathML alone; elsewhere `<![` is a comment as far as `>`.
-        if not self.rawdata.startswith("<![", i):
-            return super().parse_html_declaration(i)
-        end = "]]>" if self._foreign and self.rawdata.startswith("<![CDATA[", i) else ">"
-        found = self.rawdata.find(end, i)
-        return found + len(end) if found >= 0 else len(self.rawdata)
-
-    def handle_decl(self, decl: str) -> None:
-        self._before_head(1, self._at + len(decl) + len("<!>"))
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        written = self.get_starttag_text() or ""
-        start = self._at
-        attributes = _attributes(written, start, len(tag) + 1)
-        element = Element(tag, start, start + len(written), attributes, text_end=start + len(written))
-        element.close_end = element.end
-        element.inert = any(self._templates)
+    def _start(self, tag: Tag) -> int | None:
+        """Where what stands behind the element begins; None where nothing does."""
+        inert = self._tree.inert
+        self._end_style(tag.start)
+        name = self._tree.start(tag)
+        self._before_head(name, tag.end)
+        self._in_head = self._in_head or name != "html"
+        self.tail = len(self._whole)
+        element = Element(
+            "img" if name == "image" else name, tag.start, tag.end, tag.attributes, tag.end, tag.end, inert
+        )
         self.elements.append(element)
-        self._before_head({"html": 2, "head": 3}.get(tag, 0), element.end)
-        self._foreign += tag in _FOREIGN
-        if tag == "template":
-            self._templates.append("shadowrootmode" not in attributes)  # else the parser makes a shadow root of it
-        if tag in _RAW and not written.endswith("/>"):
-            self._open = element
+        if name == "svg:style" and not tag.selfclosing:
+            self._style = element
+        if name == "plaintext":
+            return None
+        return self._text(element) if name in _TEXTS else tag.end
 
-    def handle_endtag(self, tag: str) -> None:
-        if tag == "body":
-            self.tail = self._at
-        if tag == "template" and self._templates:
-            self._templates.pop()
-        self._foreign -= tag in _FOREIGN and self._foreign > 0
-        if self._open is not None and tag == self._open.name:
-            self._open.text_end = self._at
-            self._open.close_end = self._whole.index(">", self._at) + 1
-            self._open = None
+    def _text(self, element: Element) -> int | None:
+        self._tree.end(element.name)
+        found = text_end(self._whole, element.end, element.name)
+        closing = read(self._whole, found, cdata=False) if found is not None else None
+        element.closed = isinstance(closing, Tag)
+        element.text_end = found if found is not None else len(self._whole)
+        element.close_end = closing.end if isinstance(closing, Tag) else len(self._whole)
+        return element.close_end if element.closed else None
 
+    def _end(self, tag: Tag) -> int:
+        self._end_style(tag.start)
+        self._in_head = True
+        if tag.name == "body" and not self._tree.foreign and not self._tree.inert:
+            self.tail = tag.start
+        self._tree.end(tag.name)
+        return tag.end
 
-def _attributes(written: str, start: int, after_name: int) -> dict[str, Attribute]:
-    found: dict[str, Attribute] = {}
-    for match in _ATTRIBUTE.finditer(written, after_name, len(written) - 1):
-        name = match[1].lower()
-        value = html.unescape(next((group for group in match.group(2, 3, 4) if group is not None), ""))
-        begin = match.start(1)
-        found.setdefault(name, Attribute(name, value, start + begin, start + match.end(), written[begin : match.end()]))
-    return found
+    def _end_style(self, at: int) -> None:
+        if self._style is not None:
+            self._style.text_end = at
+            self._style = None

@@ -50,6 +50,8 @@ class PageScripts:
             return [removed(element)]
         if not module and kind not in RUN:
             return []
+        if not element.closed:
+            raise self._page.text.error(element.start, "this <script> has no end tag, and runs in no browser")
         if source is None:
             text, code = self._page.part(element.end), self._page.text.whole[element.end : element.text_end]
             if module:

@@ -227,6 +227,12 @@ def test_what_is_missing_is_named_in_every_way(tmp_path: Path, sheet: str, place
         ),
         ("<object data=https://maps.example/x></object>", "index.html:1:9: <object> of another site"),
         ("<svg><use href=https://maps.example/x#a></svg>", "index.html:1:11: <use> of another site"),
+        (
+            "<svg><use href=s.svg#a></svg>",
+            "index.html:1:11: <use href> of a file cannot be packed into one HTML: put its",
+        ),
+        ("<svg><script xlink:href=a.js /></svg>", "index.html:1:14: a <script> of an SVG cannot be packed: write"),
+        ("<p><script>1</scripts>", "index.html:1:4: this <script> has no end tag, and runs in no browser"),
         ("<base href=http://[x>", "index.html:1:7: <base href> must be a path"),
         ("<base href=/\\[x>", "index.html:1:7: <base href> must be a path"),
     ],

@@ -1,0 +1,141 @@
+"""Which elements are open while an HTML file is read, as far as its tags are read by that (HTML, 13.2.6)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.apps.tags import Tag
+
+
+def _names(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_VOID: Final = _names(
+    "area base basefont bgsound br col embed frame hr img input keygen link meta param source track wbr"
+)
+_PAGE: Final = frozenset({"html", "head", "body"})
+"""These are there once, and their end tags close nothing."""
+_LEAVING: Final = _names(
+    "b big blockquote body br center code dd div dl dt em embed h1 h2 h3 h4 h5 h6 head hr i img li listing menu "
+    "meta nobr ol p pre ruby s small span strong strike sub sup table tt u ul var"
+)
+"""What ends SVG and MathML where it stands in them (HTML, 13.2.6.5)."""
+_HTML_WITHIN: Final = frozenset({"svg:foreignobject", "svg:desc", "svg:title"})
+_TEXT_WITHIN: Final = frozenset({"math:mi", "math:mo", "math:mn", "math:ms", "math:mtext"})
+_SCOPES: Final = frozenset(
+    {"applet", "caption", "html", "marquee", "object", "select", "table", "td", "template", "th"}
+    | {*_HTML_WITHIN, *_TEXT_WITHIN, "math:annotation-xml"}
+)
+"""Behind these no end tag reaches (HTML, 13.2.4.2)."""
+_BLOCKS: Final = _names(
+    "address applet article aside blockquote body button caption center col colgroup dd details dialog dir div dl "
+    "dt fieldset figcaption figure footer form frameset h1 h2 h3 h4 h5 h6 head header hgroup html li listing main "
+    "marquee menu nav object ol p pre search section select summary table tbody td template tfoot th thead tr ul"
+)
+"""Behind these the end tag of another element does not reach, and theirs reaches behind all but `_SCOPES`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    name: str
+    html_within: bool
+    inert: bool
+
+
+class Tree:
+    """The open elements; those of SVG and MathML are named `svg:…` and `math:…`."""
+
+    def __init__(self) -> None:
+        self._open: list[_Open] = []
+        self._names: Counter[str] = Counter()
+        self._inert = 0
+
+    @property
+    def foreign(self) -> bool:
+        """Whether what comes next stands in an element of SVG or MathML itself."""
+        return bool(self._open) and ":" in self._open[-1].name
+
+    @property
+    def inert(self) -> bool:
+        """Whether it stands in a `<template>` that is none of a shadow root."""
+        return self._inert > 0
+
+    def start(self, tag: Tag) -> str:
+        """The name of the element that a start tag makes."""
+        if not self._as_html(tag.name):
+            if not _leaves(tag):
+                name = f"{self._open[-1].name.partition(':')[0]}:{tag.name}"
+                if not tag.selfclosing:
+                    self._push(name, tag)
+                return name
+            self._leave()
+        if tag.name in ("svg", "math"):
+            name = f"{tag.name}:{tag.name}"
+            if not tag.selfclosing:
+                self._push(name, tag)
+            return name
+        name = "img" if tag.name == "image" else tag.name
+        if name not in _VOID | _PAGE:
+            self._push(name, tag)
+        return name
+
+    def end(self, name: str) -> None:
+        """Close what an end tag closes."""
+        if self.foreign and name in ("br", "p"):
+            self._leave()
+        own = (f"svg:{name}", f"math:{name}")
+        if not any(self._names[each] for each in (name, *own)):
+            return
+        for at in range(len(self._open) - 1, -1, -1):
+            if ":" not in self._open[at].name:
+                break
+            if self._open[at].name in own:
+                self._pop_to(at)
+                return
+        stops = _SCOPES if name in _BLOCKS else _BLOCKS | _SCOPES
+        for at in range(len(self._open) - 1, -1, -1):
+            if self._open[at].name == name:
+                self._pop_to(at)
+                return
+            if self._open[at].name in stops and name != "template":
+                return
+
+    def _as_html(self, name: str) -> bool:
+        """Whether a start tag is one of HTML here."""
+        if not self.foreign or self._open[-1].html_within:
+            return True
+        current = self._open[-1].name
+        if current in _TEXT_WITHIN:
+            return name not in ("mglyph", "malignmark")
+        return current == "math:annotation-xml" and name == "svg"
+
+    def _leave(self) -> None:
+        while self.foreign and not self._open[-1].html_within and self._open[-1].name not in _TEXT_WITHIN:
+            self._pop_to(len(self._open) - 1)
+
+    def _push(self, name: str, tag: Tag) -> None:
+        inert = name == "template" and _value(tag, "shadowrootmode") not in ("open", "closed")
+        within = name in _HTML_WITHIN or (
+            name == "math:annotation-xml" and _value(tag, "encoding") in ("text/html", "application/xhtml+xml")
+        )
+        self._open.append(_Open(name, within, inert))
+        self._names[name] += 1
+        self._inert += inert
+
+    def _pop_to(self, at: int) -> None:
+        while len(self._open) > at:
+            gone = self._open.pop()
+            self._names[gone.name] -= 1
+            self._inert -= gone.inert
+
+
+def _leaves(tag: Tag) -> bool:
+    return tag.name in _LEAVING or (tag.name == "font" and not {"color", "face", "size"}.isdisjoint(tag.attributes))
+
+
+def _value(tag: Tag, name: str) -> str | None:
+    attribute = tag.attributes.get(name)
+    return attribute.value.lower() if attribute is not None else None

@@ -1,0 +1,60 @@
+"""An HTML file is read as browsers read it; tests/browser/test_markup.py asks one whether these pages are such."""
+
+import pytest
+
+from gateway.apps.markup import parse
+from gateway.apps.places import Text
+from tests.apps.html_pages import PAGES
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_elements_are_those_that_a_browser_makes(page: str) -> None:
+    """Those with an id: their names, and the texts of scripts and styles."""
+    found = parse(Text("index.html", page)).elements
+    seen = [
+        [element.get("id"), element.name, page[element.end : element.text_end] if _has_text(element.name) else ""]
+        for element in found
+        if element.get("id") is not None
+    ]
+    assert seen == PAGES[page]
+
+
+def _has_text(name: str) -> bool:
+    return name in ("script", "style")
+
+
+@pytest.mark.parametrize(
+    ("page", "head", "tail"),
+    [
+        ("<p><head><body></body>", "", "</body>"),
+        ("<!-- a --> <!DOCTYPE html>\n<html><head>", "<!-- a --> <!DOCTYPE html>\n<html><head>", ""),
+        ("x<html><head></head>", "", ""),
+        ("<html><body></body><p></body>x", "<html>", "</body>x"),
+        ("<body></body><p>", "", ""),
+        ("<body></body><!-- x", "", "</body><!-- x"),
+        ("<p><!-- x", "", "<!-- x"),
+        ("<p><title>x", "", "<title>x"),
+        ("<p><plaintext></body>", "", "<plaintext></body>"),
+        ("<svg><style></body>", "", ""),
+    ],
+)
+def test_the_head_begins_and_the_body_ends_where_browsers_say(page: str, head: str, tail: str) -> None:
+    """Nothing of the page may run before the runtime, and nothing stands behind what is still open at its end."""
+    read = parse(Text("index.html", page))
+    assert (page[: read.head], page[read.tail :]) == (head, tail)
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ('"/a?x=1&copy=2&reg;&lt"', "/a?x=1&copy=2®<"),
+        ("'&ltx&#65&#x42;&nothing;'", "&ltxAB&nothing;"),
+        ("p.png/", "p.png/"),
+        ("a\"b'", "a\"b'"),
+        ("\u00a0a\u000b", "\u00a0a\u000b"),
+    ],
+)
+def test_values_of_attributes_are_read_as_browsers_read_them(written: str, value: str) -> None:
+    """A name without its semicolon is no reference before `=` and letters, and only HTML's own white space ends one."""
+    [element] = parse(Text("index.html", f"<img src={written}>")).elements
+    assert element.get("src") == value
