@@ -136,6 +136,39 @@ async def test_a_form_is_one_tool_too(native: Browser, tmp_path: Path) -> None:
     assert errors == []
 
 
+async def test_a_form_is_no_tool_past_the_rules(native: Browser, tmp_path: Path) -> None:
+    """Of forms, too, the browser's agent sees the free ones alone, wherever they stand; what they cause is marked."""
+    form = "<form toolname={0} tooldescription=Does toolautosubmit onsubmit='{1}'><input name=n></form>"
+    sends = 'event.preventDefault(); event.respondWith(fetch("/api/add").then(() => "done"))'
+    html = f"<!doctype html><body>{form.format('held', sends)}{form.format('add', sends)}</body>"
+    async with await native.new_context() as context, host_server() as url:
+        page = await context.new_page()
+        await page.goto(url)
+        host = Host(page)
+        frame = await opened(host, tmp_path, html)
+        agent = Agent(await context.new_cdp_session(frame))
+        await agent._session.send("WebMCP.enable")
+        await agent.until("add")
+        await frame.evaluate(
+            """(form) => {
+              for (const name of ["other", "late"])
+                document.body.insertAdjacentHTML("beforeend", form.replace("{0}", name));
+              for (const name of ["shady", "clear"]) {
+                const place = document.body.appendChild(document.createElement("div"));
+                place.attachShadow({ mode: "closed" }).innerHTML = form.replace("{0}", name);
+              }
+              document.forms[0].setAttribute("tooldescription", "Does more");
+            }""",
+            form,
+        )
+        await agent.until("add", "late", "clear")
+        answer = await agent.call("add")
+        initiators = await host.run("() => host.calls('http_request').map((args) => args._initiator)")
+    assert answer["output"]["content"][0]["text"] == "done"
+    assert initiators == ["model"]
+    assert set(agent.tools) == {"add", "late", "clear"}
+
+
 async def opened(host: Host, folder: Path, html: str) -> Frame:
     """The page in a host of others, attached."""
     await host.attaches("add", "clear", "late", "book")

@@ -93,12 +93,31 @@ async function submit(form: HTMLFormElement, input: Params): Promise<unknown> {
   return answer === undefined ? "The form was submitted." : await answer;
 }
 
+// Browsers with WebMCP of their own have these on the event.
+const NATIVE = "agentInvoked" in SubmitEvent.prototype;
+const DESCRIPTION = "tooldescription";
+const hidden = new WeakMap<HTMLFormElement, string>();
+
+/**
+ * The description of a form. In a view such a browser is not to see it, and takes a form without one for no tool: its agent
+ * would call that past the gateway's rules, and hang where the frame admits no forms.
+ */
+function takeDescription(form: HTMLFormElement): string {
+  const given = form.getAttribute(DESCRIPTION);
+  if (!NATIVE) return given ?? "";
+  if (given !== null) {
+    hidden.set(form, given);
+    form.removeAttribute(DESCRIPTION);
+  }
+  return hidden.get(form) ?? "";
+}
+
 interface Context {
   registerTool(tool: object, options: { signal: AbortSignal }): unknown;
 }
 
-/** Keeps the tools of all forms, now and later. */
-function watchForms(context: () => Context | undefined): void {
+/** Keeps the tools of all forms in `root`, now and later. */
+function watchForms(root: Document | ShadowRoot, context: () => Context | undefined): void {
   const taken = new Map<HTMLFormElement, { json: string; controller: AbortController }>();
   let waiting = false;
 
@@ -115,9 +134,8 @@ function watchForms(context: () => Context | undefined): void {
   function renew(): void {
     waiting = false;
     const wanted = new Map<HTMLFormElement, Params>();
-    for (const form of document.querySelectorAll<HTMLFormElement>("form[toolname]")) {
-      const description = form.getAttribute("tooldescription") ?? "";
-      wanted.set(form, { name: form.getAttribute("toolname"), description, inputSchema: schemaOf(form) });
+    for (const form of root.querySelectorAll<HTMLFormElement>("form[toolname]")) {
+      wanted.set(form, { name: form.getAttribute("toolname"), description: takeDescription(form), inputSchema: schemaOf(form) });
     }
     for (const [form, { json, controller }] of taken) {
       if (wanted.has(form) && JSON.stringify(wanted.get(form)) === json) continue;
@@ -131,9 +149,18 @@ function watchForms(context: () => Context | undefined): void {
     if (waiting || !changes.some(({ type, attributeName }) => type === "childList" || WATCHED.test(attributeName ?? ""))) return;
     waiting = true;
     queueMicrotask(renew);
-  }).observe(document, { subtree: true, childList: true, attributes: true });
+  }).observe(root, { subtree: true, childList: true, attributes: true });
   renew();
 }
 
 // As an ordinary web site a browser that has such tools of its own offers them itself.
-if (window.parent !== window || !("agentInvoked" in SubmitEvent.prototype)) watchForms(() => (document as { modelContext?: Context }).modelContext);
+if (window.parent !== window || !NATIVE) {
+  const context = (): Context | undefined => (document as { modelContext?: Context }).modelContext;
+  watchForms(document, context);
+  const { attachShadow } = Element.prototype;
+  Element.prototype.attachShadow = function (...given) {
+    const root = attachShadow.apply(this, given);
+    watchForms(root, context);
+    return root;
+  };
+}
