@@ -13,7 +13,7 @@ export interface Files {
   /** The file as a `data:` URL. Rejects where there is none. */
   data(url: string): Promise<string>;
   /** The file as text, where it is what `integrity` says; `ahead` keeps it for who asks next. */
-  text(url: string, wanted: { integrity: string }, ahead?: boolean): Promise<string>;
+  text(url: string, wanted: { integrity: string; as?: string }, ahead?: boolean): Promise<string>;
   /** `css` with the files that it names, relative to `base`; undefined where it names none. */
   styled(css: string, base?: string): Promise<string> | undefined;
 }
@@ -64,7 +64,8 @@ export function createFiles(fetch: typeof globalThis.fetch, resolve: (url: strin
   return {
     remote: (url) => /^\s*(?!data:|blob:|about:|#|javascript:)\S/i.test(url),
     data,
-    text: async (url, { integrity }, ahead) => (await load(url, integrity, ahead)).text(),
+    // What is loaded ahead for `fetch` is `fetch`'s to load, once.
+    text: async (url, { integrity, as }, ahead) => (ahead && as === "fetch" ? "" : (await load(url, integrity, ahead)).text()),
     styled: (css, base = "") => (css.search(NAMED) < 0 ? undefined : filled(css, base)),
   };
 }

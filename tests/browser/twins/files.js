@@ -27,6 +27,14 @@ twin("file: what is loaded ahead is asked for once", async (see) => {
   for (const one of [...hints, ...both]) one.remove();
 });
 
+twin("file: loaded ahead for fetch", async (see) => {
+  const url = alone("/api/json?ahead");
+  const hint = linked({ rel: "preload", as: "fetch", crossOrigin: "anonymous", href: url });
+  see(await loaded(hint));
+  see(await (await fetch(url)).json(), await asked(url));
+  hint.remove();
+});
+
 twin("file: loaded ahead at the same time, or not there", async (see) => {
   window.loaded = 0;
   const url = alone("/api/script.js?at-once");
