@@ -35,10 +35,14 @@ Answer = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 
 @dataclass(slots=True)
 class Raw:
-    """`answer` answers calls of its one tool, `tool`, and `again` a GET; `asked` counts by method."""
+    """`answer` answers calls of its one tool, `tool`, `again` a GET, and `listen` who wants to hear of changes.
+
+    `asked` counts by method.
+    """
 
     answer: Answer
     again: Callable[[web.Request], Awaitable[web.StreamResponse]] | None = None
+    listen: Answer | None = None
     asked: Counter[str] = field(default_factory=Counter)
     url: str = ""
 
@@ -57,6 +61,8 @@ class Raw:
                 return _result(message, TOOLS)
             case "tools/call":
                 return await self.answer(request, message)
+            case "subscriptions/listen" if self.listen is not None:
+                return await self.listen(request, message)
             case _:
                 return web.Response(status=202)
 

@@ -57,8 +57,10 @@ class Feed:
         self.followers.add(follower)
 
     async def remove(self, link: Link, follower: Follower) -> None:
-        """It hears no more."""
+        """It hears no more; nobody listens for nobody."""
         self.followers.discard(follower)
+        if not self.followers and self._listening is not None:
+            self._listening.cancel()
         for uri in list(follower.uris):
             await self.unsubscribe(link, follower, uri)
 

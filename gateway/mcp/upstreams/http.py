@@ -92,7 +92,7 @@ class StreamableHttp:
         opening = method == "initialize"
         if opening:
             self._session = self._version = None
-        stream = Stream(related)
+        stream = Stream(related, RESUMES if method == "subscriptions/listen" else None)
         try:
             answer = await self._exchange("POST", encode(message), headers, stream)
         except Lost as error:
@@ -207,11 +207,11 @@ class StreamableHttp:
             raise UpstreamLost(f"the upstream answered with {self._credentials.hide_text(answer.kind)[:80]!r}")
 
     async def _resumed(self, stream: Stream) -> None:
-        """The events of one request, up to its answer, whose stream ended before that: as long as anybody waits."""
+        """The events of one request, up to its answer, whose stream ended before that."""
         failures = 0
         self._resuming += 1
         try:
-            while stream.last is not None:
+            while stream.last is not None and (stream.tries is None or failures < stream.tries):
                 await asyncio.sleep(_wait(stream, failures))
                 before = stream.last
                 if not await self._again(stream):

@@ -23,10 +23,14 @@ SHORTEST_RETRY, LONGEST_RETRY = 0.05, 60.0
 
 
 class Stream:
-    """How far a stream was read, over all connections that it took; `retry` is in seconds."""
+    """How far a stream was read, over all connections that it took; `retry` is in seconds.
 
-    def __init__(self, related: int | None) -> None:
+    `tries` are the times in a row that it is taken up again in vain: None for one whose answer somebody waits for.
+    """
+
+    def __init__(self, related: int | None, tries: int | None = None) -> None:
         self.related = related
+        self.tries = tries
         self.last: str | None = None
         self.retry = RETRY
         self.answered = False

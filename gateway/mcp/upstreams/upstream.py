@@ -154,6 +154,7 @@ class Upstream:
         task = self._tasks.create_task(_contained(self.spec.name, job))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+        task.add_done_callback(lambda _: job.close())  # one that was cancelled before it began
         return task
 
     def tools_changed(self) -> None:

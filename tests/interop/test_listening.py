@@ -1,0 +1,91 @@
+"""The stream on which an upstream tells of changes: taken up again for a while, opened anew, and closed for nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from mcp import Client
+
+from gateway.mcp.upstreams import feed, http, http_answer
+from gateway.mcp.upstreams.http import RESUMES
+from tests.interop.raw import Raw, raw
+from tests.interop.serving import gateway
+
+SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+
+
+async def begun(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+    """The head of a stream, and its first event, which says that changes are told of."""
+    stream = web.StreamResponse(headers={"content-type": "text/event-stream"})
+    await stream.prepare(request)
+    params = {"notifications": {}, "_meta": {SUBSCRIPTION: message["id"]}}
+    told = {"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": params}
+    await stream.write(f"id: 1\nretry: 50\ndata: {json.dumps(told)}\n\n".encode())
+    return stream
+
+
+@asynccontextmanager
+async def mounted(folder: Path) -> AsyncIterator[tuple[Raw, str]]:
+    """An upstream, and a gateway in front of it."""
+
+    async def refuse(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        return web.Response(status=500)
+
+    async with raw(refuse) as up, gateway(folder, f'up: {{url: "{up.url}", network: private}}') as mcp:
+        yield up, f"{mcp}/up"
+
+
+async def test_a_stream_that_cannot_be_taken_up_again_is_opened_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no more often than is useful: no call waits for what it tells."""
+    monkeypatch.setattr(http, "LONGEST_WAIT", 0.05)
+    monkeypatch.setattr(http_answer, "RETRY", 0.05)
+    monkeypatch.setattr(feed, "FIRST_WAIT", 0.05)
+    again, before = [0], list[int]()
+    anew = asyncio.Event()
+
+    async def listen(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        before.append(again[0])
+        if len(before) == 3:
+            anew.set()
+        return await begun(request, message)
+
+    async def refuse(_: web.Request) -> web.Response:
+        again[0] += 1
+        return web.Response(status=503)
+
+    async with mounted(tmp_path) as (up, url):
+        up.listen, up.again = listen, refuse
+        async with Client(url) as client, client.listen(tools_list_changed=True), asyncio.timeout(60):
+            await anew.wait()
+    assert before[:3] == [0, RESUMES, 2 * RESUMES]
+
+
+async def test_nothing_is_listened_to_for_nobody(tmp_path: Path) -> None:
+    """The stream to the upstream ends with the last client that follows it, and begins with the next one."""
+    opened, closed = asyncio.Queue[None](), asyncio.Queue[None]()
+
+    async def listen(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        stream = await begun(request, message)
+        opened.put_nowait(None)
+        try:
+            await asyncio.sleep(600)
+        finally:
+            closed.put_nowait(None)
+        return stream
+
+    async with mounted(tmp_path) as (up, url), Client(url) as client, asyncio.timeout(60):
+        up.listen = listen
+        for _ in range(2):
+            async with client.listen(tools_list_changed=True):
+                await opened.get()
+                assert closed.empty()
+            await closed.get()
