@@ -218,6 +218,23 @@ async def test_requests_of_the_older_kind_are_carried(host: Host, tmp_path: Path
     assert seen == ["/x", True]
 
 
+HEARD = """() => new Promise((go) => {
+  addEventListener("message", (event) => go([event.origin === origin, event.origin === location.origin]));
+  postMessage("x", "*");
+})"""
+
+
+@pytest.mark.parametrize(
+    ("names", "own"), [("XMLHttpRequest", True), ("XMLHttpRequest; ({ selfRequestsOnly: true })", False)]
+)
+async def test_a_message_is_of_the_origin_that_a_page_reads(host: Host, tmp_path: Path, names: str, own: bool) -> None:
+    """But in htmx 2, which asks no site but that: there it is the backend's."""
+    frame = await shown(host, tmp_path, f"{PAGE}<script>{names}</script>")
+    assert await frame.evaluate(HEARD) == [own, True]
+    assert await frame.evaluate("new URL('/x', origin).origin === origin") is not own
+    assert await frame.evaluate("() => { window.origin = 'mine'; return origin; }") == "mine"
+
+
 @pytest.mark.parametrize("names", ["sessionStorage", "document.cookie", 'document.createElement( "script" )'])
 async def test_what_opaque_origins_refuse_is_there(host: Host, tmp_path: Path, names: str) -> None:
     """Scripts that take it for granted run; those that ask first hear that there are no service workers and caches.

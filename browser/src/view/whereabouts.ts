@@ -1,10 +1,23 @@
 /** What libraries compare to see whether a URL is of their own site, where the document says that it lies nowhere. */
 
+/**
+ * Stands in htmx 2, and not as such in this script: it asks no site but its own, which it reads from `origin`. Other
+ * pages compare that with the origin of messages.
+ */
+const OWN_SITE_ONLY = /self[R]equestsOnly/;
+
 /** `resolve` makes a URL absolute, as the app's own site would. */
 export function tellOrigin(resolve: (url: string) => string): void {
   const home = new URL(resolve("/"));
   const places = [location.href.replace(/#.*/s, ""), origin];
-  window.origin = home.origin;
+  const { origin: nowhere } = window;
+  const isHtmx = (): boolean => "htmx" in window || [...document.scripts].some(({ text }) => OWN_SITE_ONLY.test(text));
+  Object.defineProperty(window, "origin", {
+    configurable: true,
+    enumerable: true,
+    get: () => (isHtmx() ? home.origin : nowhere),
+    set: (value: unknown) => Object.defineProperty(window, "origin", { value, writable: true }),
+  });
   const { prototype } = HTMLAnchorElement;
   const href = Object.getOwnPropertyDescriptor(prototype, "href")!;
   Object.defineProperty(prototype, "href", {

@@ -204,7 +204,7 @@ twin("fetch: what a page makes of its location", async (see) => {
   see(await loaded(picture), picture.naturalWidth);
   const hosts = [href, "/api", `${origin}/api`, "api#x"].map((url) => Object.assign(document.createElement("a"), { href: url })).map(({ protocol, host }) => protocol + host);
   see(new Set(hosts).size, new Set([...hosts, Object.assign(document.createElement("a"), { href: "http://other.example/" }).host]).size);
-  // As htmx 2 does.
+  // As htmx 2 does, the one with `selfRequestsOnly`.
   see(new URL("/api", protocol === "about:" ? window.origin : href).origin === (protocol === "about:" ? window.origin : origin));
   const own = new URL(origin + pathname + search);
   see(own.protocol !== "null:", own instanceof URL, own.constructor === URL, new URL("/api/echo", new URL("/api/json", href)).pathname);
