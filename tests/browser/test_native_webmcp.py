@@ -178,6 +178,25 @@ async def opened(host: Host, folder: Path, html: str) -> Frame:
     return frame
 
 
+@pytest.mark.parametrize("kind", ["plain", "mcp-b"])
+async def test_on_its_own_site_a_tool_is_the_browsers(native: Browser, tmp_path: Path, kind: str) -> None:
+    """Where there is no host: under the older name, too, and each once."""
+    older = PAGES[kind].replace("document.modelContext.registerTool({\n", "navigator.modelContext.registerTool({\n")
+    assert older != PAGES[kind]
+    async with await native.new_context() as context, host_server() as url:
+        page = await context.new_page()
+        errors = complaints(page)
+        html = packed(tmp_path, older)
+        await page.route("**/site.html", lambda route: route.fulfill(body=html, content_type="text/html"))
+        await page.goto(f"{url}/../site.html")
+        agent = Agent(await context.new_cdp_session(page))
+        await agent._session.send("WebMCP.enable")
+        await agent.until("add", "clear")
+        assert (await agent.call("add"))["status"] == "Completed"
+        assert await page.evaluate("runs") == [["add", {"n": 3}]]
+    assert errors == []
+
+
 async def test_a_page_sees_the_same_of_webmcp(native: Browser, tmp_path: Path) -> None:
     """A page's own use of it: what is listed and called, events, errors, and the end of a tool and of a call."""
     observe = (Path(__file__).parent / "native" / "webmcp.js").read_text("utf-8").partition("*/")[2]

@@ -202,7 +202,7 @@ function start(): void {
   if (window.parent === window) {
     // An ordinary web site: the browser's own fetch, and its own tools where it has them.
     Object.assign(window, { webmcpGateway: standalone(registry) });
-    if (!native) installModelContext(createModelContext(registry, window));
+    installModelContext(native ?? createModelContext(registry, window));
     return;
   }
   const natives = takeNatives(window);

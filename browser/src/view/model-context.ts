@@ -144,7 +144,7 @@ export function createModelContext(registry: Registry, scope: Scope): EventTarge
 }
 
 /** Puts `context` where pages look for it; configurable, as libraries that build on it replace it. */
-export function installModelContext(context: EventTarget): void {
+export function installModelContext(context: object): void {
   for (const place of [document, navigator]) {
     Object.defineProperty(place, "modelContext", { value: context, configurable: true, enumerable: true, writable: true });
   }
