@@ -242,6 +242,26 @@ async def test_a_client_that_closes_takes_its_tools_along(host: Host, tmp_path: 
     assert (await called(host, "again"))["result"]["content"][0]["text"] == "again"
 
 
+@pytest.mark.parametrize("package", ["@modelcontextprotocol/ext-apps", "ext-apps-1"])
+async def test_a_host_is_answered_when_a_client_has_closed(host: Host, tmp_path: Path, package: str) -> None:
+    """What it asks of any view; a client that is there is asked itself, and answers once."""
+    plain = """
+      const app = new App({name: "own", version: "1"}, {}, {autoResize: false});
+      app.onteardown = async () => ({torn: true});
+      window.app = app;
+      await app.connect();
+      window.connected = true;
+    """
+    frame = await opened(host, tmp_path, page_with_app(plain, package))
+    await frame.wait_for_function("() => window.connected")
+    asked = "id => host.ask(id, id.startsWith('ping') ? 'ping' : 'ui/resource-teardown')"
+    assert [(await host.run(asked, id))["result"] for id in ("ping-1", "teardown-1")] == [{}, {"torn": True}]
+    await frame.evaluate("app.close()")
+    assert [(await host.run(asked, id))["result"] for id in ("ping-2", "teardown-2")] == [{}, {}]
+    answered = await host.run("host.log.map(({ id, method }) => method ? '' : id).filter(Boolean)")
+    assert answered == ["ping-1", "teardown-1", "ping-2", "teardown-2"]
+
+
 # Listeners that come and go at each message: at once, as a page that draws itself anew does, and always the same.
 RESTLESS = [
     "(function wait() { const hear = () => { heard(); removeEventListener('message', hear); wait(); };"

@@ -11,6 +11,8 @@ const CLOSED = 300;
 export interface PageTools {
   /** Brings the list in line; to be called when the client is there, may have gone, and says that its list changed. */
   renew(): Promise<void>;
+  /** Calls `run` where no client of the page is there any more. */
+  ifClosed(run: () => void): void;
   /** True if `message` of the page answers a question of this. */
   settle(message: Answer): boolean;
 }
@@ -32,11 +34,12 @@ export function createPageTools(registry: Registry, requests: Requests): PageToo
     registry.add(tool);
   }
 
+  /** Whether a client is there: an answer of any kind says so. */
+  const there = (): Promise<boolean> => requests.send("ping", {}, { timeout: CLOSED }).then(() => true, (error) => error instanceof PeerError);
+
   async function renew(): Promise<void> {
     const asked = requests.send("tools/list", {}, { timeout: TIMEOUT });
-    const there = requests.send("ping", {}, { timeout: CLOSED });
-    const closed = (error: unknown): Params | Promise<Params> => (error instanceof PeerError ? asked : {});
-    const { tools } = await Promise.race([asked, there.then(() => asked, closed)]);
+    const { tools } = await Promise.race<Params>([asked, there().then((is) => (is ? asked : {}))]);
     if (!tools) {
       client.abort(new Error("The page closed the client of this tool"));
       client = new AbortController();
@@ -54,6 +57,7 @@ export function createPageTools(registry: Registry, requests: Requests): PageToo
   return {
     // One after the other; a client that does not answer keeps what it had.
     renew: () => (line = line.then(renew).catch(() => undefined)),
+    ifClosed: (run) => void there().then((is) => is || run()),
     settle: requests.settle,
   };
 }

@@ -58,7 +58,7 @@ export function createUi(wire: Wire, parts: Parts): Receivers {
     return seen;
   }
 
-  /** Where the page has a client of its own, that answers all but the tools. */
+  /** Where the page has a client of its own, that answers all but the tools, as long as it is there. */
   function hostAsks(message: Request): unknown {
     if (!handshake.isOpen()) return message;
     if (message.method === "tools/list" || message.method === "tools/call") {
@@ -66,9 +66,13 @@ export function createUi(wire: Wire, parts: Parts): Receivers {
       return SWALLOWED;
     }
     if (message.method === "ui/resource-teardown") relay.close();
-    if (handshake.pageSpeaks()) return message;
     const known = message.method === "ping" || message.method === "ui/resource-teardown";
-    wire.toHost(known ? answer(message.id, {}) : failure(message.id, METHOD_NOT_FOUND, `Method not found: ${message.method}`));
+    const reply = (): void => wire.toHost(known ? answer(message.id, {}) : failure(message.id, METHOD_NOT_FOUND, `Method not found: ${message.method}`));
+    if (handshake.pageSpeaks()) {
+      pageTools.ifClosed(reply);
+      return message;
+    }
+    reply();
     return SWALLOWED;
   }
 
