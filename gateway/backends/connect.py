@@ -173,6 +173,7 @@ class Connections:
             max_field_size=LINE_BYTES,
             max_headers=HEADER_FIELDS,
             middlewares=(translated,),
+            trace_configs=[_staying()],
         )
 
 
@@ -187,6 +188,19 @@ class _VettedSockets:
         if not _allowed(self._network, host):
             raise AddressDenied
         return socket.socket(family, kind, protocol)
+
+
+def _staying() -> aiohttp.TraceConfig:
+    """Refuses to be led elsewhere: aiohttp follows redirects of a WebSocket, with all header fields, without asking."""
+
+    async def refuse(_: aiohttp.ClientSession, __: object, led: aiohttp.TraceRequestRedirectParams) -> None:
+        led.response.close()
+        place = f"{led.url.raw_host}:{led.url.port}"
+        raise Refusal(Reason.BACKEND_PROTOCOL, f"{place} leads elsewhere: HTTP status {led.response.status}")
+
+    config = aiohttp.TraceConfig()
+    config.on_request_redirect.append(refuse)
+    return config
 
 
 class _VettedResolver(AbstractResolver):

@@ -25,7 +25,7 @@ from tests.interop.serving import gateway, over_http, over_sse, over_websocket
 from tests.leaks.marks import MARK
 from tests.oidc.provider import OidcProvider, oidc_provider
 from tests.oidc.sign_in import sign_in
-from tests.world import Loopback, Server, bound
+from tests.world import Loopback, Server, bound, served
 
 MODES = ["legacy", "2026-07-28"]
 RESOURCE = "https://mcp.example/mcp"
@@ -130,6 +130,33 @@ async def test_a_header_is_sent_with_all_that_is_sent(tmp_path: Path, kind: str)
     ):
         assert text(await one.call_tool("plain")).startswith("plain of probe")
     assert set(seen) == {SECRET}
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+@pytest.mark.parametrize("kind", ["url", "sse", "websocket"])
+async def test_no_upstream_leads_elsewhere(tmp_path: Path, kind: str, status: int) -> None:
+    """What it is given is for it alone, and so is the gateway's place in the network."""
+    arrived: list[str] = []
+
+    async def elsewhere(request: web.Request) -> web.Response:
+        arrived.append(f"{request.method} {request.headers.get('x-api-key')}")
+        return web.Response()
+
+    async def leads(request: web.Request) -> web.Response:
+        return web.Response(status=status, headers={"location": f"http://localhost:{other}/"})
+
+    app, away = web.Application(), web.Application()
+    app.router.add_route("*", "/mcp", leads)
+    away.router.add_route("*", "/", elsewhere)
+    more = 'credentials: {key: {type: header, header: x-api-key, value: "${env:SECRET}"}}'
+    async with served(away) as other, served(app) as port:
+        scheme = "ws" if kind == "websocket" else "http"
+        line = f'up: {{{kind}: "{scheme}://localhost:{port}/mcp", network: private, credential: key}}'
+        async with gateway(tmp_path, line, more, environ={"SECRET": SECRET}) as mcp, Client(mcp) as one:
+            result = await one.call_tool("up_plain")
+    assert "The upstream up cannot be reached" in text(result)
+    assert str(status) in text(result)
+    assert arrived == []
 
 
 @pytest.mark.parametrize("kind", ["url", "sse", "websocket"])
