@@ -1,0 +1,60 @@
+"""React pages in StrictMode, in a view: effects that begin twice leave nothing behind; nothing is done twice."""
+
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Page
+
+from tests.browser.runtime_host import ROOT, Host, host_server, packed
+from tests.browser.test_single_owner import complaints
+from tests.browser.test_webmcp import called, until_listed
+
+BROWSER = ROOT / "browser"
+
+
+@pytest.fixture
+async def host(page: Page) -> AsyncIterator[Host]:
+    """A plain host on a real server."""
+    async with host_server() as url:
+        await page.goto(url)
+        yield Host(page)
+
+
+def page_of(folder: Path, package: str) -> str:
+    """The page, built for development with this `useApp`."""
+    source = (Path(__file__).parent / "pages" / "strict.ts").read_text("utf-8").replace("EXT_APPS", package)
+    entry = BROWSER / "node_modules" / ".cache" / "strict.ts"
+    entry.parent.mkdir(exist_ok=True)
+    entry.write_text(source.replace("../src/", f"{BROWSER}/src/"), "utf-8")
+    command = [BROWSER / "node_modules" / ".bin" / "rolldown", entry, "--file", folder / "page.js", "--format", "esm"]
+    options = ["--platform", "browser", "--transform.define", 'process.env.NODE_ENV:"development"']
+    subprocess.run([*map(str, command), *options], check=True, cwd=BROWSER, capture_output=True)
+    script = (folder / "page.js").read_text("utf-8").replace("</script", "<\\/script")
+    return packed(
+        folder / "app", f"<!doctype html><body><div id=root></div><script type=module>{script}</script></body>"
+    )
+
+
+@pytest.mark.parametrize("package", ["@modelcontextprotocol/ext-apps", "ext-apps-1"])
+async def test_a_page_in_strict_mode(host: Host, tmp_path: Path, package: str) -> None:
+    """One handshake, each tool once, the bindings of React and the hook of ext-apps."""
+    errors = complaints(host.page)
+    await host.attaches("count", "own")
+    frame = await host.show(page_of(tmp_path, package))
+    await frame.wait_for_function("() => window.connected")
+    await until_listed(host, "count", "own")
+    assert (await called(host, "count", {"by": 2}))["result"]["structuredContent"] == {"was": 0}
+    assert (await called(host, "count"))["result"]["structuredContent"] == {"was": 2}
+    assert (await called(host, "own"))["result"]["content"][0]["text"] == "own"
+    assert await frame.inner_text("#root") == "full\n\n3"
+    await frame.evaluate("show(false)")
+    await until_listed(host, "own")
+    await frame.evaluate("show(true)")
+    await until_listed(host, "count", "own")
+    await frame.click("#count")
+    await frame.wait_for_function("() => ran.includes('told false')")
+    assert await frame.evaluate("[begun, ran, window.problem]") == [2, ["count", "count", "own", "told false"], None]
+    assert await host.run("() => host.of('ui/initialize').length") == 1
+    assert errors == []
