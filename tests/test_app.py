@@ -7,14 +7,24 @@ from aiohttp import web
 
 from gateway.app import build_app
 from gateway.errors import StartError
-from tests.world import SECRET, Server, bound, read_config, running, write_config
+from tests.world import SECRET, Server, World, bound, read_config, running, write_config
 
 CLIENT = {"webmcp-gateway-client": "1"}
+HELD = (
+    "connection-allowlist",
+    "content-security-policy",
+    "cross-origin-opener-policy",
+    "cross-origin-resource-policy",
+    "gateway-reason",
+    "referrer-policy",
+    "x-content-type-options",
+)
 
 
 async def test_it_is_mounted_by_host_in_an_application_of_others(tmp_path: Path) -> None:
-    """Its hosts are its own, everything else is the other application's; it starts and ends with it."""
+    """Its hosts are its own, headers too; everything else is the other application's; it starts and ends with it."""
     async with running(tmp_path) as world:
+        before = await headers(world)
         await world.gateway.stop()
         outer = web.Application()
 
@@ -31,6 +41,22 @@ async def test_it_is_mounted_by_host_in_an_application_of_others(tmp_path: Path)
                 assert [app["id"] for app in (await answer.json())["apps"]] == ["cart"]
             async with client.get(f"{world.site}/api/products") as answer:
                 assert answer.status == 200
+        assert await headers(world) == before
+
+
+async def headers(world: World) -> list[tuple[int, dict[str, str]]]:
+    """Of answers and refusals of each site, those that say what a browser may do with them."""
+    found = []
+    async with world.client(headers=CLIENT) as client:
+        async with client.get(f"{world.console}/api/state") as answer:
+            (app,) = (await answer.json())["apps"]
+        pages = [f"{site}/{path}" for site in (world.console, world.site) for path in ("", "none")]
+        for url in (app["sandbox_url"], *pages):
+            async with client.get(url) as answer:
+                said = {name.lower(): value for name, value in answer.headers.items()}
+            found.append((answer.status, {name: said[name] for name in HELD if name in said}))
+    assert [name for name in HELD if not any(name in said for _, said in found)] == []
+    return found
 
 
 async def test_a_backend_type_that_nobody_registers_stops_the_start(tmp_path: Path) -> None:

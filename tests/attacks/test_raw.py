@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from gateway.backends.connect import Connections
 from gateway.cli.attack import messages, raw
 from tests.attacks.corpus import family
-from tests.attacks.world import AttackWorld
+from tests.attacks.world import AttackWorld, attacked
 from tests.world import Loopback
 
 WAIT = 10.0
+LOGGED = "logged as an error"
 
 
 @pytest.fixture
@@ -41,16 +43,25 @@ def places(world: AttackWorld) -> dict[str, raw.Place]:
 @pytest.mark.parametrize("door", ["mcp", "mcp-sdk", "site", "console"])
 async def test_raw_requests_at_a_door(attacked_world: AttackWorld, connections: Connections, door: str) -> None:
     """None that is refused reaches a backend or has a second answer; the gateway lives on."""
-    place = places(attacked_world)[door]
-    problems: list[str] = []
-    for case in family("raw"):
-        attacked_world.take_arrived()
-        attacked_world.take_errors()
-        wire = await raw.exchanged(connections, place, case, WAIT)
-        arrived = [one.line for one in attacked_world.take_arrived()]
-        if not raw.held(case["expect"], wire) or (arrived and case["expect"] == "refused"):
-            problems.append(
-                f"{case['id']} ({case['why']}): {wire.statuses}, arrived {arrived}: {bytes(wire.came[:300])!r}"
-            )
-        problems += [f"{case['id']}: logged as an error: {line}" for line in attacked_world.take_errors()]
+    problems = [one async for one in tried(attacked_world, connections, door)]
     assert not problems, f"{len(problems)} problems at {door}:\n" + "\n".join(problems)
+
+
+async def test_raw_requests_in_an_application_of_others(tmp_path: Path, connections: Connections) -> None:
+    """There the server is another one, which logs what it cannot read as errors; the same holds."""
+    async with attacked(tmp_path, mounted=True) as world:
+        problems = [one async for one in tried(world, connections, "mcp") if LOGGED not in one]
+    assert not problems, f"{len(problems)} problems:\n" + "\n".join(problems)
+
+
+async def tried(world: AttackWorld, connections: Connections, door: str) -> AsyncIterator[str]:
+    """What is wrong with the answers of this door."""
+    for case in family("raw"):
+        world.take_arrived()
+        world.take_errors()
+        wire = await raw.exchanged(connections, places(world)[door], case, WAIT)
+        arrived = [one.line for one in world.take_arrived()]
+        if not raw.held(case["expect"], wire) or (arrived and case["expect"] == "refused"):
+            yield f"{case['id']} ({case['why']}): {wire.statuses}, arrived {arrived}: {bytes(wire.came[:300])!r}"
+        for line in world.take_errors():
+            yield f"{case['id']}: {LOGGED}: {line}"

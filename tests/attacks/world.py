@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from gateway.app import RELOAD, build_app
@@ -193,9 +194,12 @@ __all__ = ["APP", "AttackWorld", "Loopback", "attacked"]
 
 @asynccontextmanager
 async def attacked(
-    folder: Path, policy: str = POLICY, extra: str = "", *, reloads: bool = False
+    folder: Path, policy: str = POLICY, extra: str = "", *, reloads: bool = False, mounted: bool = False
 ) -> AsyncIterator[AttackWorld]:
-    """The gateway with its backends; `folder` holds its files, which it looks at again where it `reloads`."""
+    """The gateway with its backends; `folder` holds its files, which it looks at again where it `reloads`.
+
+    `mounted`: in an application of others, which another server serves.
+    """
     arrived: list[Arrived] = []
     backends = {name: RawBackend(name, arrived) for name in ("main", "other", "outside", "stranger", "issuer")}
     for backend in backends.values():
@@ -220,7 +224,10 @@ async def attacked(
     logging.getLogger().addHandler(errors)
     try:
         app = build_app(config, (lambda: read_config(file, variables)) if reloads else None)
-        await server.start(app)
+        outer = web.Application()
+        if mounted:
+            outer.add_domain(f"*localhost:{server.port}", app)
+        await server.start(outer if mounted else app)
         yield AttackWorld(folder, config, server, backends, arrived, errors, app[RELOAD])
     finally:
         logging.getLogger().removeHandler(errors)

@@ -28,10 +28,10 @@ PATIENCE = 30.0
 """Seconds that the host waits for an answer, as the SDK does: a poll of the view may wait for 20."""
 
 
-def bundled(folder: Path) -> Path:
+def bundled(folder: Path, name: str = "host.ts") -> Path:
     """The hosts' script, bundled as their makers would."""
-    source = (Path(__file__).parent / "stock" / "host.ts").read_text("utf-8")
-    entry = ROOT / "browser" / "node_modules" / ".cache" / "stock-host.ts"
+    source = (Path(__file__).parent / "stock" / name).read_text("utf-8")
+    entry = ROOT / "browser" / "node_modules" / ".cache" / f"stock-{name}"
     entry.parent.mkdir(exist_ok=True)
     entry.write_text(source, "utf-8")
     command = [ROOT / "browser" / "node_modules" / ".bin" / "rolldown", entry, "--file", folder / "host.js"]
