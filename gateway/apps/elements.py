@@ -44,7 +44,7 @@ _OF_FILE = {
 
 _HINTS = frozenset({"preload", "modulepreload", "prefetch", "preconnect", "dns-prefetch", "manifest"})
 _ICONS = frozenset({"icon", "apple-touch-icon", "mask-icon"})
-_LINKING = frozenset({"rel", "href", "type", "integrity", "crossorigin", "fetchpriority", "referrerpolicy", "title"})
+_LINKING = frozenset({"rel", "href", "type", "integrity", "crossorigin", "fetchpriority", "referrerpolicy"})
 _CANDIDATE = re.compile(r"[\s,]*(\S*[^\s,])(\s[^,]*)?,?")
 
 
@@ -168,11 +168,16 @@ class Packing:
     def _link(self, element: Element) -> list[Splice]:
         rel = element.tokens("rel")
         href = element.attributes.get("href")
-        if rel & _HINTS:
+        # A sheet that is loaded ahead may make itself one of the page: `onload="this.rel='stylesheet'"`.
+        late = "preload" in rel and "stylesheet" in (element.get("onload") or "")
+        if rel & _HINTS and not late:
             return [removed(element)]
         if href is None or self._folder.left(href.value, self._path) is not None:
             return []
-        if "stylesheet" in rel:
+        if "stylesheet" in rel and "alternate" in rel:
+            self.notes.append(f"the alternate style sheet {href.value} is left out")
+            return [removed(element)]
+        if "stylesheet" in rel or late:
             return [Splice(element.start, element.end, self._sheet(element, href))]
         if rel & _ICONS:
             packed = self._file(href, href.value)
@@ -180,12 +185,11 @@ class Packing:
         return []
 
     def _sheet(self, element: Element, href: Attribute) -> str:
-        if "alternate" in element.tokens("rel"):
-            raise self._reference(href).error("alternate style sheets cannot be packed: take the <link> out")
         path = self._folder.find(self._reference(href), self._path)
         text = self._folder.text(path, self._reference(href))
         css = pack_styles(text, text.whole, path, self._folder, (path,))
-        return f"<style{element.written(without=_LINKING)}>{style_text(css)}</style>"
+        unsaid = _LINKING if "preload" not in element.tokens("rel") else _LINKING | {"as", "onload"}
+        return f"<style{element.written(without=unsaid)}>{style_text(css)}</style>"
 
     def _refuse_frame(self, element: Element, source: str) -> None:
         attribute = element.attributes.get(source) or element.attributes.get(f"xlink:{source}")

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from gateway.apps.places import Text
 from gateway.documents.files import read_bytes
@@ -125,6 +125,10 @@ class Folder:
             raise reference.error(f"{url[:80]} can name no file: {error}") from error
         return found
 
+    def url(self, path: Path) -> str:
+        """The path on the app's site of the file `path`, which is in the folder."""
+        return self.base.rpartition("/")[0] + "/" + quote(path.relative_to(self.root.resolve()).as_posix())
+
     def data_url(self, reference: Reference, beside: Path) -> str:
         """The file that `reference` names as a `data:` URL, with its fragment. Raises `DocumentError`."""
         path = self.find(reference, beside)
@@ -144,7 +148,7 @@ class Folder:
         try:
             return Text(name, _read(path, name, reference).decode("utf-8-sig"))
         except UnicodeDecodeError as error:
-            raise reference.error(f"{name} is not UTF-8") from error
+            raise reference.error(f"{name} is not UTF-8: save it so") from error
 
 
 def _read(path: Path, name: str, reference: Reference) -> bytes:

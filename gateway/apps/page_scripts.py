@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from urllib.parse import urljoin
 
 from gateway.apps.files import Folder, Reference, is_embedded
 from gateway.apps.markup import Element, Page
 from gateway.apps.modules import Module, link
 from gateway.apps.places import Splice
 from gateway.apps.scripts import as_element_text as script_text
-from gateway.apps.scripts import blocked_problems, import_problems
+from gateway.apps.scripts import blocked_problems, import_problems, with_source
 from gateway.apps.styles import as_element_text as style_text
 from gateway.apps.styles import pack_styles
 from gateway.apps.syntax import syntax_problems
@@ -18,6 +19,9 @@ from gateway.apps.waiting import RUN
 from gateway.errors import DocumentError, Problem
 
 _LOADING = frozenset({"src", "type", "async", "defer", "integrity", "crossorigin", "fetchpriority", "referrerpolicy"})
+
+_LOADED = '<script>document.currentScript.previousElementSibling.dispatchEvent(new Event("load"))</script>'
+"""Behind a script of the page that hears of its loading: one that stands in it hears of none."""
 
 
 class PageScripts:
@@ -70,7 +74,10 @@ class PageScripts:
             return self._take_module(element, Module(path, text))
         self.problems += import_problems(text, text.whole)
         self._classic.append(Module(path, text))
-        packed = f"<script{element.written(without=_LOADING)}>{script_text(text.whole)}</script>"
+        code = with_source(script_text(text.whole), urljoin(self._home, self._folder.url(path)))
+        packed = f"<script{element.written(without=_LOADING)}>{code}</script>"
+        if "onload" in element.attributes:
+            packed += _LOADED
         return self._placed(element, packed) or [Splice(element.start, element.close_end, packed)]
 
     def _placed(self, element: Element, packed: str) -> list[Splice]:
@@ -90,6 +97,8 @@ class PageScripts:
 
     def _take_module(self, element: Element, module: Module) -> list[Splice]:
         if not element.inert:
+            if any(module == other for _, other in self._modules if module.code is None):
+                return [removed(element)]  # a module runs once
             self._modules.append((element, module))
             return []
         # It runs with each copy of its template, by itself.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -230,3 +231,17 @@ def as_element_text(code: str, *, module: bool = False) -> str:
             at = token.end
     parts.append(code[at:])
     return "".join(parts)
+
+
+def with_source(code: str, url: str) -> str:
+    """A classic script that stands in the page, told that it was loaded from `url` where it asks for that.
+
+    Bundles of webpack do, to find their other files.
+    """
+    if "currentScript" not in code:
+        return code
+    first = next((token.text for token in tokens(code) if token.kind is not Kind.COMMENT), "")
+    strict = f"{first};" if first[1:-1] == "use strict" else ""
+    source = f"{{value:{json.dumps(url)},configurable:true}}"
+    told = f'document.currentScript&&Object.defineProperty(document.currentScript,"src",{source});'
+    return f"{strict}{told}{code}"

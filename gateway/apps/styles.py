@@ -22,6 +22,13 @@ _TOKEN = re.compile(
     rf"/\*.*?\*/|@(?:namespace|charset)[^;]*;|{_IMPORT}|{_URL}|{_SET}|{_QUOTED}", re.DOTALL | re.IGNORECASE
 )
 _OF_SET = re.compile(rf"{_URL}|type\([^)]*\)|(?P<string>{_QUOTED})", re.IGNORECASE)
+_NESTED = r"(?:[^()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))*"
+_CONDITION = re.compile(
+    rf"(?P<layered>layer(?:\((?P<layer>[^)]*)\)|(?![\w(-])))?\s*"
+    rf"(?:supports\((?P<supports>{_NESTED})\))?\s*(?P<media>.*)",
+    re.DOTALL | re.IGNORECASE,
+)
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _ESCAPE = re.compile(r"\\([0-9a-fA-F]{1,6})\s?|\\(.)", re.DOTALL)
 
 
@@ -91,11 +98,6 @@ def _import(
 ) -> str:
     url, at = _value(match, "string", "url_quoted", "url_bare")
     reference = Reference(url, text, at)
-    condition = match["condition"].strip()
-    if condition.startswith(("layer", "supports")):
-        raise reference.error(
-            "@import with layer or supports cannot be packed: write the rules in a block of that name"
-        )
     if not is_embedded(url) and folder.left(url, beside) is not None:
         raise reference.error(f"{url} is a sheet of the backend, which cannot be imported: name it in a <link>")
     path = folder.find(reference, beside)
@@ -104,8 +106,19 @@ def _import(
     if path not in packed:
         imported = folder.text(path, reference)
         packed[path] = pack_styles(imported, imported.whole, path, folder, (*within, path), packed)
-    css = packed[path]
-    return f"@media {condition} {{\n{css}\n}}" if condition else css
+    return _under(_COMMENT.sub(" ", match["condition"]).strip(), packed[path])
+
+
+def _under(condition: str, css: str) -> str:
+    """`css` in blocks that say what stands behind the URL of an `@import` (CSS Cascade 5, 2)."""
+    said = _CONDITION.fullmatch(condition)
+    if said is None:
+        return css
+    if said["media"]:
+        css = f"@media {said['media']} {{\n{css}\n}}"
+    if said["supports"]:
+        css = f"@supports ({said['supports']}) {{\n{css}\n}}"
+    return f"@layer {(said['layer'] or '').strip()} {{\n{css}\n}}" if said["layered"] else css
 
 
 def as_element_text(css: str) -> str:

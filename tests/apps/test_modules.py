@@ -52,6 +52,75 @@ def test_modules_are_linked_with_their_bindings_alive(tmp_path: Path) -> None:
     assert lines[:3] == ["1 afunction 2", "https://cart.invalid/js/later.js", "inline 1"]
 
 
+def test_what_is_imported_when_the_page_runs_runs_then(tmp_path: Path) -> None:
+    """Once, when it is asked for and not before; what fails is told to who asked, each time, and changes reach all."""
+    page = packed(
+        tmp_path / "app",
+        index__html="<script type=module src=main.js></script>",
+        main__js=(
+            "export let count = 1; export const raise = () => { count += 1; }; console.log('main');\n"
+            "const asked = import('./later.js'); console.log('asked');\n"
+            "if (globalThis.never) import('./never.js');\n"
+            "asked.then(async (later) => {\n"
+            "console.log(later.seen(), Object.keys(later).join(), (await import('./later.js')) === later);\n"
+            "console.log(later[Symbol.toStringTag], (await import(`./waits.js`)).default);\n"
+            "for (const at of [1, 2]) await import('./fails.js').catch((error) => console.log(at, error.message)); })"
+        ),
+        later__js=(
+            "import { count, raise } from './main.js'; import { both } from './both.js';\n"
+            "console.log('later', both); raise(); export const seen = () => count;"
+        ),
+        both__js="console.log('both runs'); export const both = 'both' // the end",
+        waits__js="import './both.js'; const ready = await Promise.resolve('waited'); export { ready as default }",
+        fails__js="throw new Error('fails')",
+        never__js="console.log('never')",
+    ).html
+    assert printed(page, tmp_path).splitlines() == [
+        "main",
+        "asked",
+        "both runs",
+        "later both",
+        "2 seen true",
+        "Module waited",
+        "1 fails",
+        "2 fails",
+    ]
+
+
+def test_modules_end_where_their_files_end(tmp_path: Path) -> None:
+    """Without a semicolon, a line end, or in a comment."""
+    files = {
+        "a__js": "console.log('a'); if (globalThis.never) throw 1",
+        "b__js": "console.log('b') // the end",
+        "c__js": "(console.log)('c')",
+    }
+    page = packed(
+        tmp_path / "app",
+        index__html="<script type=module>import './a.js'; import './b.js'; import './c.js'</script>",
+        **files,
+    ).html
+    assert printed(page, tmp_path).split() == ["a", "b", "c"]
+
+
+def test_a_module_that_two_elements_name_runs_once(tmp_path: Path) -> None:
+    """As in browsers, also where it imports nothing."""
+    page = packed(tmp_path, index__html="<script type=module src=a.js></script>" * 2, a__js="console.log('a')").html
+    assert MODULE.findall(page) == ["console.log('a')"]
+
+
+def test_a_page_asks_its_import_map_where_a_file_lies(tmp_path: Path) -> None:
+    """As bundles of Parcel do, for what they load later."""
+    page = packed(
+        tmp_path / "app",
+        index__html=(
+            '<script type=importmap>{"imports": {"aXlEB": "/pic.26e5.png"}}</script>'
+            "<script type=module src=js/a.js></script>"
+        ),
+        js_of_a__js="console.log(import.meta.resolve('aXlEB'), import.meta.resolve('./b.png'))",
+    ).html
+    assert printed(page, tmp_path).split() == ["https://cart.invalid/pic.26e5.png", "https://cart.invalid/js/b.png"]
+
+
 def test_modules_without_imports_keep_their_bytes(tmp_path: Path) -> None:
     """What one bundler wrote another one need not touch."""
     page = packed(tmp_path, index__html="<script type=module src=a.js></script>", a__js="let  a = 1 // a").html
@@ -74,7 +143,8 @@ def test_every_import_that_cannot_be_linked_is_named_with_its_place(tmp_path: Pa
         "a.js:2:1: imports react, which is no path: build the app with a bundler, and pack what it wrote",
         "a.js:3:1: imports https://cdn.test/c.js of another site, which hosts block: save it in the app's folder",
         "a.js:4:3: imports ../outside.js, which lies outside of the app's folder",
-        "a.js:5:1: imports a file whose name is only known when it runs, which cannot be packed",
+        "a.js:5:1: imports a file whose name is only known when it runs, which cannot be packed: write each import() "
+        "with its name, or build the app with a bundler",
         "b.js:2:1: imports ./missing.js: there is no such file in the app's folder",
         "index.html:3:3: imports ./x.js: there is no such file in the app's folder",
     ]

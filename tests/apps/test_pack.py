@@ -170,6 +170,13 @@ def test_style_sheets_stand_in_the_page(tmp_path: Path) -> None:
         ("@import url(b.css)\n", "b{}"),
         ('@import"b.css";i{}', "b{}i{}"),
         ("@import/**/ /* a */ 'b.css' print", "@media print {\nb{}\n}"),
+        ("@import 'b.css' layer;", "@layer  {\nb{}\n}"),
+        (
+            "@import url(b.css) layer(a.b) supports(not (display: grid)) screen and (width > 1px);",
+            "@layer a.b {\n@supports (not (display: grid)) {\n@media screen and (width > 1px) {\nb{}\n}\n}\n}",
+        ),
+        ("@import 'b.css'supports(color: rgb(calc(1), 2, 3))", "@supports (color: rgb(calc(1), 2, 3)) {\nb{}\n}"),
+        ("@import 'b.css' LAYER(x)/* y */all;", "@layer x {\n@media all {\nb{}\n}\n}"),
         ("@namespace url(http://www.w3.org/1999/xhtml);i{}", "@namespace url(http://www.w3.org/1999/xhtml);i{}"),
         (
             "p{background:image-set('a.png' type('image/png') 1x, url(a.png) 2x)}",
@@ -182,6 +189,21 @@ def test_what_a_sheet_names_in_other_ways(tmp_path: Path, sheet: str, made: str)
     """Imports that minifiers write, or that the sheet ends with, and pictures of a set."""
     folder = write(tmp_path, b__css="b{}", a__png=PIXEL)
     assert body(packed(folder, index__html=f"<style>{sheet}</style>")) == f"<style>{made}</style>"
+
+
+def test_sheets_of_which_a_person_may_choose_keep_their_names(tmp_path: Path) -> None:
+    """A browser takes those of the first name; an alternate one is for its own menu, and left out."""
+    page = "<link rel=stylesheet href=b.css title=Main><link rel='alternate stylesheet' href=no.css title=Other>"
+    resource = packed(tmp_path, index__html=page, b__css="b{}")
+    assert body(resource) == "<style title=Main>b{}</style>"
+    assert resource.notes[1:] == ("the alternate style sheet no.css is left out",)
+
+
+def test_a_sheet_that_is_loaded_ahead_to_become_one_of_the_page_is_one(tmp_path: Path) -> None:
+    """As many builds write it, so that it does not hold up the page."""
+    page = """<link rel=preload href=b.css as=style onload="this.onload=null;this.rel='stylesheet'" id=a>"""
+    page += "<link rel=preload href=b.css as=style>"
+    assert body(packed(tmp_path, index__html=page, b__css="b{}")) == "<style id=a>b{}</style>"
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,30 @@ def test_a_script_cannot_end_its_element(tmp_path: Path, code: str, inlined: str
     assert f"<script>{inlined}</script>" in packed(tmp_path, index__html="<script src=a.js></script>", a__js=code).html
 
 
+def test_a_script_that_asks_where_it_came_from_is_told(tmp_path: Path) -> None:
+    """Bundles of webpack find their other files so; a strict one stays strict, and others keep their bytes."""
+    page = "<script src='js/a.js?x'></script><script src=b.js></script><script src=c.js></script>"
+    files = {"a": "'use strict'; f(document.currentScript.src)", "b": "f(document.currentScript)", "c": "f()"}
+    write(tmp_path, index__html=page, js_of_a__js=files["a"], b__js=files["b"], c__js=files["c"])
+
+    def told(url: str) -> str:
+        source = f'{{value:"{url}",configurable:true}}'
+        return f'document.currentScript&&Object.defineProperty(document.currentScript,"src",{source});'
+
+    assert body(pack(tmp_path, app="cart", title="", runtime=RUNTIME, base="/shop/")) == (
+        f"<script>'use strict';{told('https://cart.invalid/shop/js/a.js')}{files['a']}</script>"
+        f"<script>{told('https://cart.invalid/shop/b.js')}{files['b']}</script><script>f()</script>"
+    )
+
+
+def test_a_script_of_the_page_that_hears_of_its_loading_does_so(tmp_path: Path) -> None:
+    """Behind it, wherever it stands: a script without a `src` has no such event."""
+    page = '<head><script defer src=a.js onload="go()"></script><script src=a.js onload="go()"></script></head><p>'
+    loaded = '<script>document.currentScript.previousElementSibling.dispatchEvent(new Event("load"))</script>'
+    each = f'<script onload="go()">a()</script>{loaded}'
+    assert body(packed(tmp_path, index__html=page, a__js="a()")) == f"<head>{each}</head><p>{each}"
+
+
 def test_imports_of_classic_scripts_are_named_with_their_places(tmp_path: Path) -> None:
     """Each way to import another file is an error with file, line and column, all at once."""
     code = (

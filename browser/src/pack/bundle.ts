@@ -7,6 +7,7 @@ import { existsSync, readFileSync, realpathSync, statSync } from "node:fs";
 import { dirname, join, posix, relative, sep } from "node:path";
 import { text } from "node:stream/consumers";
 import { type ProgramNode, rollup, type Plugin } from "@rollup/wasm-node";
+import { joined } from "./parts";
 
 export interface Job {
   /** The folder of the app; `base` is the path of its site that stands for it. */
@@ -44,6 +45,10 @@ const WORKER_FILE =
   "starts a worker of another file, which a packed app cannot: build that into the script, in Vite with " +
   "?worker&inline, and let the page go on without where its host blocks workers";
 
+const NAMED_LATE =
+  "imports a file whose name is only known when it runs, which cannot be packed: write each import() with its name, " +
+  "or build the app with a bundler";
+
 class Unpackable extends Error {}
 
 export async function bundle(job: Job): Promise<Bundled> {
@@ -70,8 +75,16 @@ export async function bundle(job: Job): Promise<Bundled> {
     }
     const real = realpathSync(file);
     if (!real.startsWith(root + sep)) throw new Unpackable(`imports ${source}, which lies outside of the app's folder`);
+    if (!/\.([cm]?js|json)$/i.test(real)) {
+      throw new Unpackable(`imports ${source}, which is no JavaScript: build the app with a bundler, and pack what it wrote`);
+    }
     return real;
   }
+
+  /** The import map as `import.meta.resolve` takes it; a packed page has none. */
+  const mapped = JSON.stringify(
+    Object.fromEntries(Object.entries(job.imports).map(([name, target]) => [name, new URL(target, job.home).href])),
+  );
 
   function report(id: string, code: string, offset: number, message: string): void {
     const script = inline(id);
@@ -122,7 +135,7 @@ export async function bundle(job: Job): Promise<Bundled> {
         if (!source) continue;
         const name = nameOf(source);
         if (name === undefined) {
-          report(id, code, node.start, "imports a file whose name is only known when it runs, which cannot be packed");
+          report(id, code, node.start, NAMED_LATE);
           continue;
         }
         try {
@@ -135,8 +148,9 @@ export async function bundle(job: Job): Promise<Bundled> {
       return { code: withoutPreloads(code, id), map: null };
     },
     resolveImportMeta(property, { moduleId }) {
-      if (property !== "url") return null;
-      return JSON.stringify(new URL(shown(inline(moduleId)?.file ?? moduleId), job.home).href);
+      const url = JSON.stringify(new URL(shown(inline(moduleId)?.file ?? moduleId), job.home).href);
+      if (property === "url") return url;
+      return property === "resolve" ? `((name) => new URL(${mapped}[name] ?? name, ${url}).href)` : null;
     },
   };
 
@@ -154,8 +168,13 @@ export async function bundle(job: Job): Promise<Bundled> {
 
   try {
     const linked = await rollup({ input: PAGE, plugins: [linking], treeshake: false, onLog: () => undefined });
-    const { output } = await linked.generate({ format: "es", inlineDynamicImports: true, compact: true });
+    const { output } = await linked.generate({ format: "es" });
     bundled.code = output[0].code;
+    if (output.length > 1) {
+      const names = { entryFileNames: "page.js", chunkFileNames: "part.js", hoistTransitiveImports: false };
+      const apart = await linked.generate({ format: "system", ...names });
+      bundled.code = joined(apart.output.filter((each) => each.type === "chunk"));
+    }
   } catch (error) {
     const { id, loc, message } = error as { id?: string; loc?: { file?: string; line: number; column: number }; message: string };
     const script = inline(id ?? "");

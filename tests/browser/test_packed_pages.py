@@ -1,0 +1,74 @@
+"""Pages as bundlers write them do the same on a plain server and packed, in the frame that hosts give."""
+
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from playwright.async_api import Page
+
+from tests.apps.packing import write
+from tests.browser.runtime_host import Host, host_server, packed
+from tests.world import Server, bound
+
+PAGES: dict[str, tuple[str, dict[str, str]]] = {
+    "a bundle that looks for the place of its script, as webpack's do": (
+        "<script defer src=js/main.js></script>",
+        {
+            "js_of_main__js": "const { src } = document.currentScript; if (!src) throw new Error('no src');"
+            "seen.push(src.slice(src.indexOf('/js/')), 'end')"
+        },
+    ),
+    "scripts that are told of their loading": (
+        "<script src=a.js onload=\"seen.push('loaded')\"></script><script>seen.push('after', 'end')</script>",
+        {"a__js": "seen.push('a')"},
+    ),
+    "parts that are loaded later": (
+        "<script type=module src=m.js></script>",
+        {
+            "m__js": "seen.push('m'); const { later } = await import('./later.js'); seen.push(later);"
+            "await import('./fails.js').catch(({ message }) => seen.push(message));"
+            "if (seen.never) await import('./never.js'); seen.push('end')",
+            "later__js": "import data from './data.json' with { type: 'json' }; seen.push('runs');"
+            "export const later = data.word",
+            "data__json": '{"word": "later"}',
+            "fails__js": "throw new Error('fails')",
+            "never__js": "seen.push('never')",
+        },
+    ),
+    "sheets in layers": (
+        "<link rel=stylesheet href=a.css><p>p</p>"
+        "<script>seen.push(getComputedStyle(document.querySelector('p')).color, 'end')</script>",
+        {
+            "a__css": "@layer one, two; @import 'b.css' layer(two); @import 'c.css' layer(one) supports(color: red);"
+            "@import 'd.css' supports(no: such);",
+            "b__css": "p { color: rgb(1, 2, 3) }",
+            "c__css": "p { color: red }",
+            "d__css": "p { color: tan }",
+        },
+    ),
+}
+
+_ENDED = "() => seen.at(-1) === 'end'"
+
+
+@pytest.mark.parametrize("name", PAGES)
+async def test_a_packed_page_does_what_it_did(page: Page, tmp_path: Path, name: str) -> None:
+    """What it notes down, in that order, and without an error."""
+    html, files = PAGES[name]
+    html = f"<!doctype html><html><head><script>window.seen = []</script>{html}</head><body></body></html>"
+    app, door = web.Application(), Server(bound())
+    app.router.add_static("/", write(tmp_path, index__html=html, **files))
+    await door.start(app)
+    try:
+        await page.goto(f"http://127.0.0.1:{door.port}/index.html")
+        await page.wait_for_function(_ENDED)
+        native = await page.evaluate("() => seen")
+    finally:
+        await door.stop()
+    async with host_server() as url:
+        await page.goto(url)
+        host = Host(page)
+        await host.in_our_host()
+        frame = await host.show(packed(tmp_path, html))
+        await frame.wait_for_function(_ENDED)
+        assert await frame.evaluate("() => seen") == native
