@@ -10,6 +10,8 @@ from gateway.errors import DocumentError
 from gateway.model import Resource
 
 RUNTIME = 'console.log("runtime")'
+PIXEL = b"\x89PNG\r\n\x1a\n"
+PIXEL_URL = "data:image/png;base64,iVBORw0KGgo="
 
 
 def write(folder: Path, **files: str | bytes) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -69,12 +69,9 @@ def said(result: CallToolResult) -> tuple[bool, str]:
     return bool(result.is_error), result.content[0].text
 
 
-@pytest.mark.parametrize("away", ["reloads", "leaves"])
-@pytest.mark.parametrize("way", ["bridge", "relay"])
-async def test_each_call_has_a_clear_answer(
-    page: Page, world: World, script: Path, monkeypatch: pytest.MonkeyPatch, way: str, away: str
-) -> None:
-    """Whatever its tool does, a call ends with words, the next one works, and a page that went is not called."""
+@asynccontextmanager
+async def model_of(page: Page, world: World, script: Path, way: str) -> AsyncIterator[Client]:
+    """A model's client, once the page is shown by our host, or by a stock one with a relay."""
     async with AsyncExitStack() as stack:
         if way == "bridge":
             await test_main_job.shown(page, world, "#page")
@@ -82,6 +79,16 @@ async def test_each_call_has_a_clear_answer(
             await stack.enter_async_context(stock_host.shown(page, world, script, landmark="#page"))
         client = await stack.enter_async_context(Client(f"{world.url}/mcp/cart", mode="2026-07-28"))
         await tool(client, "cart_well")
+        yield client
+
+
+@pytest.mark.parametrize("away", ["reloads", "leaves"])
+@pytest.mark.parametrize("way", ["bridge", "relay"])
+async def test_each_call_has_a_clear_answer(
+    page: Page, world: World, script: Path, monkeypatch: pytest.MonkeyPatch, way: str, away: str
+) -> None:
+    """Whatever its tool does, a call ends with words, the next one works, and a page that went is not called."""
+    async with model_of(page, world, script, way) as client:
         assert said(await client.call_tool("cart_throws", {})) == (True, "sold out")
         assert said(await client.call_tool("cart_removes", {})) == (False, "removed itself, and answers")
         await gone(client, "cart_removes")
@@ -102,13 +109,7 @@ async def test_each_call_has_a_clear_answer(
 @pytest.mark.parametrize("way", ["bridge", "relay"])
 async def test_an_answer_that_is_too_large_is_told_as_such(page: Page, world: World, script: Path, way: str) -> None:
     """In bytes, or in parts: the model reads that the tool ran, and what is the most; the next call works."""
-    async with AsyncExitStack() as stack:
-        if way == "bridge":
-            await test_main_job.shown(page, world, "#page")
-        else:
-            await stack.enter_async_context(stock_host.shown(page, world, script, landmark="#page"))
-        client = await stack.enter_async_context(Client(f"{world.url}/mcp/cart", mode="2026-07-28"))
-        await tool(client, "cart_well")
+    async with model_of(page, world, script, way) as client:
         for name, size, most in (("large", "17825", "16777216"), ("bulky", "800082", "100000 commas")):
             failed, words = said(await client.call_tool(f"cart_{name}", {}))
             assert failed
