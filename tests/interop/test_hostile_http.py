@@ -162,6 +162,24 @@ async def flood(_: Hostile, response: web.StreamResponse, id: Any) -> None:
         await response.write(line)
 
 
+async def asks(_: Hostile, response: web.StreamResponse, id: Any) -> None:
+    """Asks whether the gateway is there, without end, and takes every answer."""
+    while True:
+        await response.write(event({"jsonrpc": "2.0", "id": 1, "method": "ping"}) * 100)
+
+
+async def fraction(_: Hostile, __: web.Request, id: Any) -> web.StreamResponse:
+    """As servers do that know but one kind of numbers."""
+    return answer(float(id), GOOD)
+
+
+async def fraction_event(_: Hostile, response: web.StreamResponse, id: Any) -> None:
+    """The same, after what only looks like it."""
+    for other in (True, [id], str(id), id + 0.5):
+        await response.write(event({"jsonrpc": "2.0", "id": other, "result": {"content": []}}))
+    await response.write(event({"jsonrpc": "2.0", "id": float(id), "result": GOOD}))
+
+
 async def idle(_: Hostile, response: web.StreamResponse, id: Any) -> None:
     """Says nothing without end, and that in many lines."""
     with suppress(ConnectionError):
@@ -231,6 +249,9 @@ WAYS: dict[str, Way] = {
     "dead": dead,
     "unanswered": stream(unanswered),
     "flood": stream(flood),
+    "asks": stream(asks),
+    "fraction": fraction,
+    "fraction event": stream(fraction_event),
     "idle": stream(idle),
     "huge": body(b'{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"' + b"x" * HUGE + b'"}]}}'),
     "huge event": stream(long_event),
@@ -291,6 +312,9 @@ async def said(client: Client, tool: str = "ok") -> str:
         ("unanswered", "before its answer"),
         ("broken", "the upstream sent"),
         ("flood", "nobody asked for"),
+        ("asks", "nobody asked for"),
+        ("fraction", "fine"),
+        ("fraction event", "fine"),
         ("idle", "lines at once that are of no message"),
         ("huge", "1048576"),
         ("huge event", "1048576"),

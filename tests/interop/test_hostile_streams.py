@@ -131,6 +131,13 @@ async def flood(out: Out, id: Any) -> None:
         await out.say(message(None, method="notifications/message", params={"data": number}))
 
 
+async def asks(out: Out, id: Any) -> None:
+    """Asks whether the gateway is there, without end."""
+    with suppress(ConnectionError):
+        while True:
+            await out.say(message(id, method="ping"))
+
+
 async def heavy(out: Out, id: Any) -> None:
     """The same in megabytes."""
     for _ in range(100):
@@ -180,6 +187,7 @@ WAYS: dict[str, Way] = {
     "garbage": garbage,
     "nested": nested,
     "flood": flood,
+    "asks": asks,
     "heavy": heavy,
     "huge": huge,
     "noresult": noresult,
@@ -288,6 +296,7 @@ async def behind(folder: Path, kind: str, mode: str, more: str = "") -> AsyncIte
 EITHER = [
     ("garbage", "fine"),
     ("flood", "messages that nobody asked for"),
+    ("asks", "messages that nobody asked for"),
     ("heavy", "bytes that nobody asked for"),
     ("huge", "1048576"),
     ("noresult", "no JSON-RPC answer"),

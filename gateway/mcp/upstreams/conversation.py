@@ -8,7 +8,7 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, cast
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
@@ -21,6 +21,9 @@ log = logging.getLogger(__name__)
 
 MAX_ASKED = 16
 """Requests of one upstream that wait for an answer of ours."""
+
+MAX_REPLIES = 64
+"""Answers of ours that an upstream has not taken yet, refusals too; to what it asks beyond there is none."""
 
 MAX_TOLD = 256
 """Notifications of one call that wait for its client; further ones are lost, never the upstream's time."""
@@ -241,7 +244,7 @@ class Conversation:
             self._spawn(partial(self.notify, "notifications/cancelled", params))
 
     def _answered(self, id: object, message: Message) -> None:
-        call = self._calls.get(id) if type(id) is int else None
+        call = self._calls.get(cast(int, id)) if type(id) in (int, float) else None
         if call is None or call.answer.done():
             self._unwanted()
             return
@@ -262,6 +265,9 @@ class Conversation:
             call.answer.set_exception(UpstreamLost(f"what it answered cannot be read: {message.why}"))
 
     def _asks(self, id: object, method: str, params: Message, related: int | None) -> None:
+        self._unwanted()
+        if len(self._asked) >= MAX_REPLIES:
+            return
         if method == "ping":
             self._spawn(partial(self._reply, id, {}))
             return
@@ -347,6 +353,11 @@ class Conversation:
         task = self._tasks.create_task(run())
         self._asked.add(task)
         task.add_done_callback(self._asked.discard)
+
+
+def is_answer(message: Mapping[str, Any], id: int | None) -> bool:
+    """Whether `message` has the id of the request `id`: `7.0` is the number 7, `true` is not the number 1."""
+    return type(said := message.get("id")) in (int, float) and said == id
 
 
 def noted(error: TimeoutError) -> str:

@@ -19,7 +19,7 @@ from gateway.backends.http import place
 from gateway.backends.http1 import Malformed
 from gateway.backends.wires import Lost, Wires
 from gateway.errors import Reason, Refusal
-from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
+from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost, is_answer
 from gateway.mcp.upstreams.credentials import Credentials
 from gateway.mcp.upstreams.decode import LONG, TooLarge, decode, encode, read, read_text
 from gateway.mcp.upstreams.http_answer import EVENTS, Answer, Stream
@@ -197,7 +197,7 @@ class StreamableHttp:
                 raise UpstreamLost(f"the upstream answered with what is no JSON: {error}") from error
             if isinstance(message, dict) and message.get("id") is None and "error" in message:
                 message = {**message, "id": related}  # JSON-RPC 2.0, 5: it did not make out which request this is
-            if not isinstance(message, dict) or message.get("id") != related:
+            if not isinstance(message, dict) or not is_answer(message, related):
                 raise UpstreamLost("the upstream answered another request than it was asked")
             self._take(message, related, 0)
         elif answer.kind == EVENTS:

@@ -8,7 +8,7 @@ from typing import Final
 
 from gateway.backends.body import Body
 from gateway.backends.http1 import Reading, Taker
-from gateway.mcp.upstreams.conversation import Receive, UpstreamLost
+from gateway.mcp.upstreams.conversation import Receive, UpstreamLost, is_answer
 from gateway.mcp.upstreams.credentials import Credentials
 from gateway.mcp.upstreams.decode import LONG, decode_text
 from gateway.mcp.upstreams.events import Event, EventReader
@@ -37,8 +37,8 @@ class Stream:
 
     def answers(self, message: object) -> bool:
         """Whether `message` is the answer that the stream was opened for."""
-        if isinstance(message, dict) and "method" not in message and message.get("id") == self.related:
-            self.answered = self.related is not None
+        if isinstance(message, dict) and "method" not in message and is_answer(message, self.related):
+            self.answered = True
         return self.answered
 
 

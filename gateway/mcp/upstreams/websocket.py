@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 
 import aiohttp
 
@@ -18,6 +19,11 @@ HEARTBEAT = 30.0
 """Seconds between two pings of the connection; a missing pong ends it."""
 
 STUCK = 10.0
+"""Seconds that sending may take."""
+
+FAREWELL = 2.0
+"""Seconds that an upstream has to take the end of the connection."""
+
 BATCH = 64
 
 
@@ -45,11 +51,16 @@ class WebSocket:
     async def run(self, receive: Receive) -> None:
         try:
             fields = await self._credentials.headers("GET", self._url)
-            async with self._open().ws_connect(
+            socket = await self._open().ws_connect(
                 self._url, protocols=("mcp",), heartbeat=HEARTBEAT, max_msg_size=self._limit, headers=fields
-            ) as socket:
+            )
+            try:
                 self._socket.set_result(socket)
                 await self._read(socket, receive)
+            finally:
+                with suppress(TimeoutError):  # one that reads nothing takes no farewell either
+                    async with asyncio.timeout(FAREWELL):
+                        await socket.close()
         except Refusal as refusal:
             raise self._failed(UpstreamLost.refused(refusal)) from refusal
         except (aiohttp.ClientError, OSError) as error:
