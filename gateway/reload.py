@@ -74,6 +74,7 @@ class Reloader:
         self._watch = Watch(_files(config))
         self._asked = asyncio.Event()
         self._problems: tuple[Notice, ...] = ()
+        self._told = False
         self._next = 0.0
         self._loosening = Loosening(asking, self.at_once) if asking is not None else None
 
@@ -264,9 +265,12 @@ class Reloader:
         notices = [*self._problems, *_reports(self._running, time.time())]
         if not self._notices.say(notices):
             return
-        for notice in notices:
-            if notice.kind is not Kind.REPORT:
-                log.warning("%s", notice.problem)
+        wrong = [notice for notice in notices if notice.kind is not Kind.REPORT]
+        for notice in wrong:
+            log.warning("%s", notice.problem)
+        if self._told and not wrong:
+            log.info("nothing is wrong any more: the files are in effect as they are")
+        self._told = bool(wrong)
 
 
 def _same_rules(before: Upstream, now: Upstream) -> bool:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
+import pytest
 from mcp import Client
 from mcp.client import advertise
 
@@ -177,3 +178,21 @@ async def test_a_broken_policy_does_not_hold_up_that_of_another_app(tmp_path: Pa
         ) as state:
             (problem,) = (await state.json())["problems"]
         assert (Path(problem["file"]).name, problem["line"]) == ("one.yaml", 1)
+
+
+async def test_the_log_says_when_nothing_is_wrong_any_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Once, also where the files are again what they were: who mends one sees that it was read."""
+    caplog.set_level("INFO", "gateway.reload")
+    async with two_apps(tmp_path):
+        text = (tmp_path / "gateway.yaml").read_text("utf-8")
+        for written in (text.replace("apps:", "appz:"), text):
+            heard = len(caplog.messages)
+            put(tmp_path / "gateway.yaml", written)
+
+            async def said(heard: int = heard) -> bool:
+                return len(caplog.messages) > heard
+
+            await until(said)
+        told = [record.getMessage() for record in caplog.records if record.name == "gateway.reload"]
+    assert told[-1] == "nothing is wrong any more: the files are in effect as they are"
+    assert 'unknown key "appz"' in told[-2]
