@@ -30,7 +30,7 @@ PARTS = {
     "EventSource": ("events/events.js",),
     "XMLHttpRequest": ("xhr/xhr.js",),
     "WebSocket": ("sockets/sockets.js",),
-    **dict.fromkeys(("CSSStyleSheet", "cssRules", "insertRule"), ("sheets/sheets.js",)),
+    **dict.fromkeys(("CSSStyleSheet", "cssRules", "insertRule", "@import", "stylesheet"), ("sheets/sheets.js",)),
     **dict.fromkeys(_REFUSED, ("shims/shims.js",)),
     **dict.fromkeys(_ADDS_SCRIPTS, ("seldom/seldom.js", "shims/shims.js", "xhr/xhr.js")),
     WAITS: ("late/late.js",),

@@ -185,7 +185,11 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
       } else {
         // Neither scripts nor sheets may be `data:` URLs there; inline ones may.
         value = await files.text(url, element as HTMLScriptElement, kind === "ahead");
-        if (kind === "sheet") value = (await files.styled(value, resolve(url))) ?? value;
+        if (kind === "sheet") {
+          // What it imports browsers would try in vain: it comes too late for them, and a part of the runtime sees to it.
+          value = value.replace(/@import/gi, "@media{}$&");
+          value = (await files.styled(value, resolve(url))) ?? value;
+        }
         await turn;
       }
       if (over()) return;

@@ -5,7 +5,7 @@ import { dataUrlOf } from "./base64";
 /** How many files are kept for elements that name them again, as browsers do. */
 const KEPT = 64;
 /** What a style names with `url(…)`, or alone in an `image-set()`; a name that could not be loaded ends in `#` from then on. */
-const NAMED = /url\(\s*(?!["']?(?:data:|blob:|#)|"[^"]*#")(?:"([^"]+)"|'([^']+)'|([^)"']+?))\s*\)|(?<=image-set\((?:[^;{}]*[\s,])?)(?!["'](?:data:|blob:|#)|"[^"]*#")(?:"([^"]+)"|'([^']+)')/gi;
+const NAMED = /(?<!@import\s*)url\(\s*(?!["']?(?:data:|blob:|#)|"[^"]*#")(?:"([^"]+)"|'([^']+)'|([^)"']+?))\s*\)|(?<=image-set\((?:[^;{}]*[\s,])?)(?!["'](?:data:|blob:|#)|"[^"]*#")(?:"([^"]+)"|'([^']+)')/gi;
 
 export interface Files {
   /** Whether an element that names `url` needs a file of the backend. */

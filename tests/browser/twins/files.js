@@ -27,6 +27,39 @@ twin("file: what is loaded ahead is asked for once", async (see) => {
   for (const one of [...hints, ...both]) one.remove();
 });
 
+twin("file: sheets that others import", async (see) => {
+  const stage = document.getElementById("stage");
+  stage.innerHTML = '<p id="styled">s</p><p id="a">a</p>';
+  const [styled, a] = stage.children;
+  const sheet = (css) => `/api/sheet.css?css=${encodeURIComponent(css)}`;
+  const color = () => [getComputedStyle(styled).color, getComputedStyle(a).color];
+  const blue = "#a { color: blue }";
+  const sheets = [
+    `@import "theme.css"; ${blue}`, `@import url( theme.css?2 );${blue}`, `@charset "utf-8"; /* @import "no.css"; */ @import 'theme.css?3' screen`,
+    `@import "theme.css" print; ${blue}`, `@import "theme.css" supports(display: nothing); ${blue}`, `@import url('theme.css') supports(display: grid) all;`,
+    `@import "${sheet(blue)}" layer(low); #a { color: lime }`, `@layer one, two; @import "${sheet(blue)}" layer(two); @layer one { #a { color: lime } }`,
+    `@import "${sheet(`@import "theme.css?deep"; ${blue}`)}";`, `${blue} @import "theme.css?late";`,
+  ];
+  for (const css of sheets) {
+    const link = linked({ rel: "stylesheet", href: sheet(css) });
+    see(css, await loaded(link), color());
+    if (css === sheets[0]) see(await painted(styled));
+    link.remove();
+    await holds(() => color()[0] === color()[1]);
+    const style = document.createElement("style");
+    style.textContent = css.replaceAll('"theme.css', '"/api/theme.css').replace(/'theme.css/, "'/api/theme.css").replace("( theme", "( /api/theme");
+    document.head.append(style);
+    see(await loaded(style), color());
+    style.remove();
+  }
+  const circle = linked({ rel: "stylesheet", href: "/api/sheet.css" });
+  see(await loaded(circle), color());
+  circle.remove();
+  const broken = linked({ rel: "stylesheet", href: sheet(`@import "/api/status/404?import"; ${blue}`) });
+  see(await loaded(broken), color());
+  broken.remove();
+});
+
 twin("file: loaded ahead for fetch", async (see) => {
   const url = alone("/api/json?ahead");
   const hint = linked({ rel: "preload", as: "fetch", crossOrigin: "anonymous", href: url });
