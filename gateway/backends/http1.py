@@ -18,6 +18,9 @@ HEAD_BYTES: Final = 64 * 1024
 TRAILERS: Final = 1000
 """Fields that may follow the last chunk."""
 
+INTERIM: Final = 1000
+"""Interim answers that may come before the answer."""
+
 CHUNKS: Final = 2000
 """Chunks that are read in one go; others have their turn before the next ones."""
 
@@ -100,6 +103,7 @@ class Reading:
         self._kept = b""
         self._at = 0  # what stands before it in `_kept` is read: to cut it off each time costs more with each piece
         self._trailers = 0
+        self._interim = 0
         self._chunks = 0
         self._taker = taker
         self._body: Taker | None = None
@@ -164,6 +168,9 @@ class Reading:
         head = _read_head(said) if len(said) <= REMEMBERED else _read_head.__wrapped__(said)
         self._at = end + 4
         if head.status < 200:
+            self._interim += 1
+            if self._interim > INTERIM:
+                raise Malformed("it has too many interim answers")
             return self._over > 0
         self.head = head
         self._frame(head)

@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestServer
 from gateway.backends.body import Body
 from gateway.backends.connect import CONNECTIONS_PER_HOST, USER_AGENT
 from gateway.backends.http import HttpBackend
-from gateway.backends.http1 import CHUNKS, Reading
+from gateway.backends.http1 import CHUNKS, INTERIM, Malformed, Reading
 from gateway.errors import Reason, Refusal
 from gateway.model import Headers, Outbound
 from tests.backends.peers import OK, Peer, answered, raw_peer, read_head, refused
@@ -197,6 +197,14 @@ async def test_a_body_where_there_is_none_answers_nobody_else(backend: HttpBacke
         await backend.send(Outbound(method, peer.url()))
         await backend.send(Outbound(method, peer.url()))
         assert peer.connections == 2
+
+
+def test_interim_answers_come_to_an_end() -> None:
+    """Before the answer there may be some, and not for ever: each takes time from all others."""
+    interim = b"HTTP/1.1 103 E\r\n\r\n"
+    assert Reading("GET", 1000).feed(interim * INTERIM + b"HTTP/1.1 204 N\r\n\r\n")
+    with pytest.raises(Malformed, match="too many interim answers"):
+        Reading("GET", 1000).feed(interim * (INTERIM + 1))
 
 
 async def test_many_small_pieces_are_one_body(backend: HttpBackend) -> None:

@@ -28,7 +28,19 @@ def test_events_however_they_are_cut(size: int) -> None:
     assert [event for part in parts for event in reader.feed(part)] == FOUND
 
 
-@pytest.mark.parametrize("idle", [b"\n", b"\r", b"\r\n", b":\n", b"x: y\r", b"id: 1\n\n", b"event: x\ndata: y\n\n"])
+@pytest.mark.parametrize(
+    "idle",
+    [
+        b"\n",
+        b"\r",
+        b"\r\n",
+        b":\n",
+        b"x: y\r",
+        b"id: 1\n\n",
+        b"event: x\ndata: y\n\n",
+        b"id: 1\n\n" * 50 + b"data: 7\n\n",
+    ],
+)
 def test_lines_that_are_of_no_message_end_a_stream(idle: bytes) -> None:
     """So many at once: each takes time, and a thousand of them hold up everybody."""
     with pytest.raises(ValueError, match="of no message"):

@@ -19,6 +19,9 @@ class Event:
 MOST_IDLE = 1000
 """Lines, in what comes at once, that are of no message: to read them takes time from all others."""
 
+IDLE_EACH = 16
+"""Those that a message may have beside it, without being one of so many."""
+
 
 class EventReader:
     """Gives the events in what it is fed. Raises ValueError for one beyond `limit` bytes, no UTF-8, or idle lines."""
@@ -41,7 +44,7 @@ class EventReader:
             if event is not None:
                 yield event
             if event is not None and event.data and event.type == "message":
-                idle = 0
+                idle = max(0, idle - IDLE_EACH)
             elif not line.startswith(b"data"):
                 idle += 1
                 if idle > MOST_IDLE:
