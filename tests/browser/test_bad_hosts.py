@@ -1,5 +1,6 @@
 """Hosts and pages that do what nobody should: the view goes on, and answers are never swapped."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,9 @@ from typing import Any
 import pytest
 from playwright.async_api import Frame, Page
 
-from tests.browser.runtime_host import CLOCK, Host, host_server, packed, passed, shown
+from tests.browser.runtime_host import CLOCK, KEY, Host, encoded, host_server, packed, passed, proof, shown
+from tests.browser.test_runtime_tools import TOOLS
+from tests.browser.test_single_owner import complaints, put
 
 ASKED = "async (url) => (await fetch(url)).text()"
 
@@ -149,6 +152,74 @@ async def test_a_host_that_answers_after_teardown(host: Host, tmp_path: Path) ->
     await host.until("host.of('ui/notifications/initialized').length")
     assert (await host.run("() => host.ask('again', 'ui/resource-teardown')"))["result"] == {}
     assert await host.run("() => host.of('ui/initialize').length") == 1
+    assert errors == []
+
+
+async def test_a_host_that_answers_the_attaching_late(host: Host, tmp_path: Path) -> None:
+    """Such as one that asks a person first: requests wait, then leave without proof; the late answer counts."""
+    await host.run("() => { host.tools.webmcp_attach = () => new Promise((go) => { host.attach = go; }); }")
+    frame = await host.show(CLOCK + packed(tmp_path, "<!doctype html><p>page</p>"))
+    await host.until("host.of('ui/notifications/initialized').length")
+    await host.run("() => host.notify('ui/notifications/tool-result', { _meta: { 'webmcp-gateway/launch': 'L' } })")
+    await host.until("!!host.attach")
+    waiting = asyncio.ensure_future(frame.evaluate(ASKED, "/a"))
+    await passed(frame, 16)
+    assert await waiting == "/a"
+    values = {"view": "view1", "key": encoded(KEY), "proven": True, "free": []}
+    await host.run("(values) => host.attach({ content: [], structuredContent: values })", values)
+    await host.settled()
+    assert await frame.evaluate(ASKED, "/b") == "/b"
+    views = await host.run("() => host.calls('http_request').map((args) => args._view ?? null)")
+    assert views == [None, proof(1)]
+    assert await host.run("() => host.of('notifications/cancelled').length") == 0
+
+
+async def test_a_host_that_brings_a_launch_value_twice(host: Host, tmp_path: Path) -> None:
+    """The view stays the one that it was, whose calls may be on their way."""
+    await host.attaches()
+    frame = await host.show(packed(tmp_path, "<!doctype html><p>page</p>"))
+    assert await frame.evaluate(ASKED, "/a") == "/a"
+    again = {"_meta": {"webmcp-gateway/launch": "LAUNCH-SECRET"}}
+    await host.run("(again) => host.notify('ui/notifications/tool-result', again)", again)
+    await host.settled()
+    assert await frame.evaluate(ASKED, "/b") == "/b"
+    assert await host.run("() => host.calls('webmcp_attach').length") == 1
+    assert await host.run("() => host.calls('http_request').map((args) => args._view)") == [proof(1), proof(2)]
+
+
+async def test_a_host_that_writes_another_page_into_the_frame(host: Host, tmp_path: Path) -> None:
+    """As sandbox proxies may: the window is the one of the page before, and the new page is a view all the same."""
+    errors = complaints(host.page)
+    await host.attaches("add")
+    html = packed(tmp_path, TOOLS)
+    await put(host, "write", html)
+    await host.until("host.calls('webmcp_attach').length")
+    frame = host.page.frames[-1]
+    assert await frame.evaluate(ASKED, "/a") == "/a"
+    await host.run(
+        "(html) => { const page = host.frame.contentDocument; page.open(); page.write(html); page.close(); }", html
+    )
+    await host.until("host.of('ui/notifications/initialized').length === 2")
+    assert await frame.evaluate(ASKED, "/b") == "/b"
+    listed = await host.run("() => host.ask('list', 'tools/list')")
+    assert [tool["name"] for tool in listed["result"]["tools"]] == ["add"]
+    await host.run("() => host.ask('call', 'tools/call', { name: 'add', arguments: {} })")
+    assert [name for name, _ in await frame.evaluate("runs")] == ["add"]
+    assert errors == []
+
+
+async def test_a_host_that_ends_a_view_while_it_calls_a_tool(host: Host, tmp_path: Path) -> None:
+    """It is answered to both; the page goes on until it is taken away, without an error."""
+    errors = complaints(host.page)
+    await host.attaches("add")
+    frame = await host.show(packed(tmp_path, TOOLS))
+    await host.until("host.calls('webmcp_attach').length")
+    call = "host.ask('call', 'tools/call', { name: 'add', arguments: { wait: true } })"
+    await host.run(f"() => {{ {call}.then((answer) => {{ host.late = answer; }}); }}")
+    await frame.wait_for_function("() => runs.length")
+    assert (await host.run("() => host.ask('end', 'ui/resource-teardown')"))["result"] == {}
+    await host.run("(html) => { host.frame.srcdoc = html; }", "<!doctype html><p>another")
+    assert (await host.until("host.late"))["result"]["isError"]
     assert errors == []
 
 

@@ -310,3 +310,17 @@ async def test_sheets_that_a_page_adds_are_nothing_that_the_browser_tries(host: 
     host.page.on("console", lambda message: tried.append(message.text))
     assert await frame.evaluate(LINKS) == [["load"], "rgb(1, 2, 3)"]
     assert tried == []
+
+
+async def test_a_comment_behind_the_page_is_no_error(host: Host, tmp_path: Path) -> None:
+    """It stands in the document itself; what a script adds with it is loaded all the same."""
+    errors: list[str] = []
+    host.page.on("pageerror", lambda error: errors.append(error.message))
+    await host.answers("return { bodyType: 'base64', body: 'AAAA', headers: { 'content-type': 'image/png' } };")
+    frame = await shown(host, tmp_path, "<!doctype html><html><body><p>page</p></body></html><!-- made in 1 s -->")
+    await frame.evaluate(
+        "() => { document.append(document.createComment('more'));"
+        " document.body.insertAdjacentHTML('beforeend', '<img src=/api/a.png>'); }"
+    )
+    await host.until("host.calls('http_request').length")
+    assert errors == []

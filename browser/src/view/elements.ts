@@ -377,7 +377,8 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
         }
       }
       for (const node of addedNodes) {
-        if (!(node instanceof Element)) adopt(target as Element);
+        // The text of a style; a comment may stand in the document itself.
+        if (node.nodeType === Node.TEXT_NODE) adopt(target as Element);
         within(node).forEach((one) => adopt(one));
       }
     }

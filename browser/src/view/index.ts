@@ -71,12 +71,12 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   const proof = createProof({
     ...natives,
     crypto: natives,
-    attach: async (launch, former, timeout, read) => {
+    attach: async (launch, former, read) => {
       if (!handshake.can("serverTools")) throw new NoHost(NO_CALLS);
       return requests.send(
         "tools/call",
         { name: "webmcp_attach", arguments: { ...(launch && { launch, ...(former && { former }) }), capabilities: { pending: true } } },
-        { timeout, read },
+        { read },
       );
     },
     tools: () => readSnapshot()["tools"],

@@ -1,6 +1,10 @@
 /** The browser's own functions, taken before a script of the page can replace them. */
 
+import { attempt } from "./attempt";
 import { uncurried } from "./uncurried";
+
+/** Under this key the parent that a page is shown has the real one. */
+export const REAL = Symbol.for("webmcp-gateway");
 
 type Scope = Window & typeof globalThis;
 
@@ -42,7 +46,8 @@ function takeActivation(scope: Scope): () => boolean {
 
 /** Everything that handles a secret or decides who speaks goes through these. */
 export function takeNatives(scope: Scope) {
-  const parent = scope.parent;
+  // A host that writes another page into this window: the one before left its own parent here.
+  const parent: Window = attempt(() => Reflect.get(scope.parent, REAL) as Window) ?? scope.parent;
   const event = scope.MessageEvent.prototype;
   return {
     parent,

@@ -19,7 +19,7 @@ function create(subtle: SubtleCrypto | undefined): Proof {
       importKey: subtle && ((key) => subtle.importKey("raw", key, hmac, false, ["sign"])),
       sign: subtle && ((key, message) => subtle.sign("HMAC", key, message)),
     },
-    attach: async (launch, former, _, read) => {
+    attach: async (launch, former, read) => {
       launches.push(launch);
       formers.push(former);
       if (silent) throw new Error("No answer");

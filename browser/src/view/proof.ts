@@ -8,6 +8,7 @@ export const LAUNCH = "webmcp-gateway/launch";
 
 /** How long a host may take to bring the launch value, after `initialized`, in milliseconds. */
 const PATIENCE = 3000;
+/** How long calls wait for the answer to attach, in milliseconds; it counts later, too: some hosts ask a person first. */
 const ATTACH_TIMEOUT = 15000;
 
 export interface Proof {
@@ -39,7 +40,7 @@ export interface Crypto {
 interface Ends {
   crypto: Crypto;
   /** `former` is the view as which this page was attached before: its proof, or its id. */
-  attach<Value>(launch: string | undefined, former: string | undefined, timeout: number, read: (result: Params) => Value): Promise<Value>;
+  attach<Value>(launch: string | undefined, former: string | undefined, read: (result: Params) => Value): Promise<Value>;
   later(run: () => void, milliseconds: number): number;
   cancel(timer: number | undefined): void;
   warn(line: string): void;
@@ -55,10 +56,13 @@ export function createProof({ crypto, attach, later, cancel, warn, tools, change
   /** Of the page's tools those that may be offered past the gateway. */
   let free: Set<unknown> | undefined;
   let launch: string | undefined;
+  /** The newest launch value: hosts may bring one twice. */
+  let shown: string | undefined;
   let started: "no" | "bridge" | "yes" = "no";
   let timer: number | undefined;
   let sequence = 0;
   let attempt = 0;
+  let newest = 0;
   let release: (() => void) | undefined;
   let settled = new Promise<void>((resolve) => (release = resolve));
   let line: Promise<unknown> = Promise.resolve();
@@ -87,25 +91,37 @@ export function createProof({ crypto, attach, later, cancel, warn, tools, change
     // Without crypto.subtle a key would be of no use: attach as an unproven view, for the list of free tools.
     const value = sign && launch;
     launch = undefined;
-    const end = (next: View | undefined): void => {
-      if (next) {
-        view = next;
-        sequence = 0;
-      }
-      spare = make();
-      if (mine !== attempt) return;
-      release!();
-      release = undefined;
-      changed();
-    };
     // One after the other: the next one says which view the page was.
-    attaching = attaching
-      .then(async () => attach(value, (await spare) ?? view?.id, ATTACH_TIMEOUT, readView))
-      .then(end, (error: unknown) => {
-        warn(`this view is unproven: ${String(error)}`);
-        free ??= new Set(tools() as string[]);
-        end(undefined);
+    attaching = attaching.then(async () => {
+      const former = (await spare) ?? view?.id;
+      return new Promise<void>((next) => {
+        const end = (): void => {
+          spare = make();
+          next();
+          if (mine !== attempt) return;
+          release?.();
+          release = undefined;
+          changed();
+        };
+        const fail = (error: unknown): void => {
+          warn(`this view is unproven: ${String(error)}`);
+          free ??= new Set(tools() as string[]);
+          shown = undefined;
+          end();
+        };
+        const silence = later(() => fail(new Error("no answer")), ATTACH_TIMEOUT);
+        attach(value, former, readView)
+          .then((given) => {
+            // Late, another one may have come in between.
+            if (mine < newest) return;
+            newest = mine;
+            view = given;
+            sequence = 0;
+            end();
+          }, fail)
+          .finally(() => cancel(silence));
       });
+    });
   }
 
   async function make(): Promise<string | undefined> {
@@ -131,8 +147,8 @@ export function createProof({ crypto, attach, later, cancel, warn, tools, change
       else timer = later(run, PATIENCE);
     },
     launched(value) {
-      if (started === "bridge") return;
-      launch = value;
+      if (started === "bridge" || value === shown) return;
+      launch = shown = value;
       if (started === "yes") run();
     },
     sign() {

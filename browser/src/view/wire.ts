@@ -1,6 +1,6 @@
 /** Both ends of the page's connection: the real parent on one side, what the page takes for its parent on the other. */
 
-import type { Natives } from "./natives";
+import { REAL, type Natives } from "./natives";
 
 /** What `fromHost` gives for a message that the page must not see. */
 export const SWALLOWED = Symbol("swallowed");
@@ -71,6 +71,7 @@ export function openWire(scope: Window, natives: Natives, receivers: (wire: Wire
   const parent = new Proxy(Object.create(null) as Window, {
     get(_, key) {
       if (key === "postMessage") return post;
+      if (key === REAL) return natives.parent;
       const value = read(natives.parent, key);
       return typeof value === "function" ? value.bind(natives.parent) : value;
     },
