@@ -117,25 +117,17 @@ class Apps(Mapping[str, Running]):
         return len(self._now)
 
 
-class _Part(Mapping[str, T], Generic[T]):
+class _Part(dict[str, T]):
     """Kept ready: each request looks into several."""
 
     def __init__(self, take: Callable[[Running], T]) -> None:
         self._take = take
-        self._now: Mapping[str, T] = {}
 
     def taken_from(self, apps: Mapping[str, Running]) -> None:
         """These run from now on."""
-        self._now = {id: self._take(app) for id, app in apps.items()}
-
-    def __getitem__(self, key: str) -> T:
-        return self._now[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._now)
-
-    def __len__(self) -> int:
-        return len(self._now)
+        now = {id: self._take(app) for id, app in apps.items()}
+        self.clear()
+        self.update(now)
 
 
 class _Hosts(Mapping[str, T], Generic[T]):

@@ -8,10 +8,9 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 import aiohappyeyeballs
 import aiohttp
@@ -53,8 +52,7 @@ class AddressDenied(PermissionError):
         super().__init__("the address is not allowed")
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """Where a connection leads: `host` is a name in ASCII or an address, `place` what messages call it."""
 
     scheme: str

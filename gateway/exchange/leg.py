@@ -21,23 +21,20 @@ LONG: Final = 256 * 1024
 class Leg:
     """What was asked for, the one form of it, and what the policy says of that.
 
-    `key` is the idempotency key that goes out with it, None where there is none.
+    `obligations` are those of the decision. `key` is the idempotency key that goes out with it, None where there is
+    none.
     """
 
     request: Request
     canonical: CanonicalRequest
     decision: Decision
+    obligations: Obligations
     key: str | None = None
-
-    @property
-    def obligations(self) -> Obligations:
-        """What must be done for it."""
-        return self.decision.obligations
 
     @property
     def streams(self) -> bool:
         """Whether its answer may leave before it is whole; values can be masked in a whole answer only."""
-        return self.request.stream and self.decision.obligations.stream and not self.decision.obligations.mask
+        return self.request.stream and self.obligations.stream and not self.obligations.mask
 
 
 async def decided(
@@ -70,7 +67,7 @@ async def decided(
     if len(canonical.body) > obligations.request_limit:
         limit = obligations.request_limit
         raise Refusal(Reason.REQUEST_TOO_LARGE, f"The body has {len(canonical.body)} bytes; {limit} are allowed here.")
-    return Leg(request, canonical, decision)
+    return Leg(request, canonical, decision, obligations)
 
 
 async def _beside(policy: Policy, request: Request, backend: str | None) -> CanonicalRequest:

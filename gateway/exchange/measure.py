@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 from gateway.model import Json
@@ -9,19 +10,31 @@ from gateway.telemetry import Metrics, status_class
 
 
 class Measure:
-    """Counts records in `metrics`. All labels are names of the configuration, or of this program, so that what is kept
-    is bounded.
+    """Counts records in `metrics`, after their answers. All labels are names of the configuration, or of this program,
+    so that what is kept is bounded.
     """
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
+        self._closed: list[tuple[str, Mapping[str, Json], Mapping[str, float], float]] = []
+        metrics.look(self._count)
 
     def line(self, kind: str, phase: str) -> None:
         """A line was written."""
         self._metrics.journal_lines.add(kind, phase)
 
     def closed(self, kind: str, fields: Mapping[str, Json], timing: Mapping[str, float], seconds: float) -> None:
-        """Count one record by its kind; `timing` is in seconds by step."""
+        """Count one record by its kind, in the next turn of the event loop; `timing` is in seconds by step."""
+        if not self._closed:
+            asyncio.get_running_loop().call_soon(self._count)
+        self._closed.append((kind, fields, timing, seconds))
+
+    def _count(self) -> None:
+        closed, self._closed = self._closed, []
+        for record in closed:
+            self._count_one(*record)
+
+    def _count_one(self, kind: str, fields: Mapping[str, Json], timing: Mapping[str, float], seconds: float) -> None:
         metrics, app, door = self._metrics, _word(fields, "app"), _word(fields, "door")
         status = fields.get("status")
         answered = status_class(status if isinstance(status, int) else 0)

@@ -31,6 +31,8 @@ class OnFailure(StrEnum):
     CONTINUE = "continue"
 
 
+_NOTHING: Final = nullcontext()
+
 CONSEQUENCES: Final = {
     OnFailure.REFUSE_UNSAFE: "what changes something is refused, the rest goes on unrecorded",
     OnFailure.REFUSE: "everything is refused",
@@ -136,7 +138,7 @@ class Record:
             self.span.note({f"gateway.{name}": self.fields.get(name) for name in TRACED} | {"gateway.record": self.id})
             self.span.end(failed=status >= 500)
         # A scope of anyio that ended the exchange would end each step of this too: plugins would not hear of it.
-        with CancelScope(shield=True) if reason is Reason.CANCELLED else nullcontext():
+        with CancelScope(shield=True) if reason is Reason.CANCELLED else _NOTHING:
             await self._recorder.write(self, "outcome")
 
 

@@ -42,7 +42,9 @@ def canonicalise(policy: Policy, request: Request, backend: str | None = None) -
     """
     if request.body or len(request.url) > SHORT or len(request.headers) > FEW:
         return _worked_out(policy, request, backend)
-    forms, asked = policy.forms, (request, backend)
+    # All that the form is made of, as what is compared without Python: two requests are not.
+    asked = request.method, request.url, request.headers, request.body_type, request.redirect, request.timeout, backend
+    forms = policy.forms
     form = forms.get(asked)
     if form is None:
         form = _worked_out(policy, request, backend)

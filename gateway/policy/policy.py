@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from gateway.model import CanonicalRequest, Request
+from gateway.model import CanonicalRequest
 from gateway.policy.links import NO_LINKS, Links
 from gateway.policy.modes import Report
 from gateway.policy.obligations import Obligations
@@ -42,7 +42,7 @@ class Policy:
     reads_body: bool = False
     largest_request: int = 0
     snapshot: tuple[str, ...] = ()
-    forms: dict[tuple[Request, str | None], CanonicalRequest] = field(
+    forms: dict[tuple[object, ...], CanonicalRequest] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 

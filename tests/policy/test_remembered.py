@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.errors import Refusal
-from gateway.model import CanonicalRequest, Redirect, Request
+from gateway.model import BodyType, CanonicalRequest, Redirect, Request
 from gateway.policy import Policy, canonicalise, parse_policy
 from gateway.policy.canonical import FEW, REMEMBERED, SHORT
 
@@ -35,6 +35,7 @@ def anew(policy: Policy, request: Request, backend: str | None = None) -> Canoni
         replace(ASKED, redirect=Redirect.MANUAL),
         replace(ASKED, timeout=1.0),
         replace(ASKED, method="POST", body=b"x"),
+        replace(ASKED, method="POST", body_type=BodyType.TEXT),
     ],
 )
 def test_another_request_has_its_own_form(other: Request) -> None:
