@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -14,22 +15,19 @@ class Alarms:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._waiting: dict[object, tuple[float, Ring]] = {}
+        self._waiting: dict[int, tuple[float, Ring]] = {}
+        self._last = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
 
-    def set(self, ring: Ring) -> object:
+    def set(self, ring: Ring) -> int:
         """What `cancel` takes."""
-        loop = self._loop
-        if loop is None:
-            loop = self._loop = asyncio.get_running_loop()
-        key, at = object(), loop.time() + self.seconds
-        self._waiting[key] = (at, ring)
+        key = self._last = self._last + 1
+        self._waiting[key] = (time.monotonic() + self.seconds, ring)
         if self._timer is None:
-            self._timer = loop.call_at(at, self._look, loop)
+            self._timer = asyncio.get_running_loop().call_later(self.seconds, self._look)
         return key
 
-    def cancel(self, key: object) -> None:
+    def cancel(self, key: int) -> None:
         """This one does not ring any more."""
         self._waiting.pop(key, None)
 
@@ -40,14 +38,14 @@ class Alarms:
             self._timer.cancel()
             self._timer = None
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _look(self) -> None:
         """The oldest stand first, since all wait equally long."""
         self._timer = None
-        now = loop.time()
+        now = time.monotonic()
         due = []
         for key, (at, ring) in self._waiting.items():
             if at > now:
-                self._timer = loop.call_at(at, self._look, loop)
+                self._timer = asyncio.get_running_loop().call_later(at - now, self._look)
                 break
             due.append((key, ring))
         for key, ring in due:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final, cast
@@ -52,7 +53,7 @@ class Wires:
 
         A safe request is sent once more when its connection turns out to be closed (RFC 9110 9.2.2).
         """
-        ends = self._loop.time() + timeout
+        ends = time.monotonic() + timeout
         if self._free:
             self._free -= 1
             alarms = self._alarms_of(timeout)
@@ -157,22 +158,21 @@ class Wires:
         return None
 
     def _keep(self, wire: _Wire) -> None:
-        loop = self._loop
-        wire.since = loop.time()
+        wire.since = time.monotonic()
         self._idle.append(wire)
         if self._sweep is None:
-            self._sweep = loop.call_later(KEEP_ALIVE_SECONDS, self._swept, loop)
+            self._sweep = self._loop.call_later(KEEP_ALIVE_SECONDS, self._swept)
 
-    def _swept(self, loop: asyncio.AbstractEventLoop) -> None:
-        old = loop.time() - KEEP_ALIVE_SECONDS
+    def _swept(self) -> None:
+        old = time.monotonic() - KEEP_ALIVE_SECONDS
         for wire in self._idle:
             if wire.since <= old:
                 wire.abort()
         self._idle = [wire for wire in self._idle if wire.usable]
-        self._sweep = loop.call_later(KEEP_ALIVE_SECONDS, self._swept, loop) if self._idle else None
+        self._sweep = self._loop.call_later(KEEP_ALIVE_SECONDS, self._swept) if self._idle else None
 
     async def _dialled(self, ends: float | None) -> _Wire:
-        async with asyncio.timeout_at(ends):
+        async with asyncio.timeout(None if ends is None else ends - time.monotonic()):
             return await self._connections.dial(self._network, self._origin, _Wire, self._tls)
 
     def _unanswered(self) -> Refusal:
@@ -220,7 +220,7 @@ class _Wire(asyncio.Protocol):
         """
         waiter = self._waiter = Arrival(self._loop) if alone else self._loop.create_future()
         self._reading = reading
-        alarm, timer = None, None
+        alarm, timer = 0, None
         try:
             if self._transport is None or self._transport.is_closing():
                 raise Lost
@@ -228,7 +228,7 @@ class _Wire(asyncio.Protocol):
             if alarms is not None:  # now the backend is at work
                 alarm = alarms.set(self._late)
             elif ends is not None:
-                timer = self._loop.call_at(ends, self._late)
+                timer = self._loop.call_later(ends - time.monotonic(), self._late)
             await waiter
         except BaseException:  # cancelled too: what is left of the answer may still come
             self._good = False

@@ -10,6 +10,7 @@ from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final, Never, TypeAlias, cast
 
+import orjson
 from mcp.server.connection import Connection
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
 from mcp_types import methods as surface
@@ -26,6 +27,10 @@ VERSION: Final = "2026-07-28"
 TOOL: Final = "http_request"
 TOOLS: Final = frozenset({TOOL, relay.POLL, relay.RESULT})
 """The tools that are called this way: a view's requests, and its questions for what a model asks of it."""
+
+_HTTP_REQUEST: Final = TOOL.encode()
+_BODY: Final = b'"body"'
+"""How a body is named, whose numbers are the app's: of all others in a request none may be so large."""
 
 LARGEST: Final = 1024 * 1024
 """Bytes of the largest body that is read here: with larger ones the way through the SDK is no longer what costs."""
@@ -102,12 +107,15 @@ class Heads:
         return seen.get(b"mcp-name") if short and _accepts(seen.get(b"accept", b"")) else None
 
 
-def tool_call(body: bytes) -> tuple[str, dict[str, Any], dict[str, Any]] | None:
-    """The JSON text of the id of a `tools/call`, its `params` and their `_meta`; None where the SDK has to judge."""
+def tool_call(body: bytes, *, rough: bool = False) -> tuple[str, dict[str, Any], dict[str, Any]] | None:
+    """The JSON text of the id of a `tools/call`, its `params` and their `_meta`; None where the SDK has to judge.
+
+    `rough`, whole numbers of more than 64 bits are not exact, which is quicker.
+    """
     if is_bulky(body):
         return None
     try:
-        message = read_json(_decoder, body.decode())
+        message = orjson.loads(body) if rough else read_json(_decoder, body.decode())
     except (ValueError, RecursionError):
         return None
     if type(message) is not dict or message.keys() != _MESSAGE:
@@ -129,7 +137,8 @@ class Calls:
 
     def read(self, body: bytes, name: bytes) -> Call | None:
         """The call of the tool `name` in `body`; None for anything that the SDK has to judge."""
-        said = tool_call(body)
+        rough = name == _HTTP_REQUEST and _BODY not in body
+        said = tool_call(body, rough=rough)
         if said is None:
             return None
         id, params, meta = said
@@ -139,6 +148,8 @@ class Calls:
         arguments: dict[str, Json] = params["arguments"]
         if "_view" not in arguments:
             return None  # such a call may have to send its client's person somewhere
+        if rough and "body" in arguments:
+            return None  # written with escapes
         if "progressToken" in meta and (type(meta.pop("progressToken")) not in (str, int) or "stream" in arguments):
             return None
         trace: dict[str, Json] = {name: meta[name] for name in TRACE[:2] if name in meta}

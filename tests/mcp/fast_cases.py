@@ -232,8 +232,8 @@ def _arguments() -> Iterator[tuple[str, bool]]:
         {**ARGUMENTS, "method": "POST", "body": "!", "bodyType": "base64"},
         {**ARGUMENTS, "method": "POST", "body": [{"name": "a", "value": "b"}], "bodyType": "formData"},
         {**ARGUMENTS, "method": "POST", "body": {"a": [1, "b", True]}, "bodyType": "urlEncoded"},
-        {**ARGUMENTS, "method": "POST", "body": "\ud800"}, {**ARGUMENTS, "url": "/\ud800"},
-        {**ARGUMENTS, "timeoutMs": 2**60}, {**ARGUMENTS, "method": "POST", "body": "x" * 100_000},
+        {**ARGUMENTS, "method": "POST", "body": "\ud800"}, {**ARGUMENTS, "method": "POST", "body": {"n": 2**80}},
+        {**ARGUMENTS, "timeoutMs": 2**60}, {**ARGUMENTS, "timeoutMs": 2**80}, {**ARGUMENTS, "other": -(2**80)}, {**ARGUMENTS, "method": "POST", "body": "x" * 100_000},
     ):  # fmt: skip
         yield message(arguments=arguments), "_view" in arguments
 
@@ -286,6 +286,8 @@ def _answers() -> Iterator[tuple[str, bool]]:
 def _texts() -> Iterator[tuple[str | bytes, bool]]:
     text = message()
     yield text.replace(" ", ""), True
+    posted = message(arguments={**ARGUMENTS, "method": "POST", "body": {"n": 2**80}})
+    yield posted.replace('"body"', '"b\\u006fdy"'), False
     yield text.replace('"id": 1', '"id": -0'), True
     yield f"\n\t {text} \r\n", True
     yield message(arguments={**ARGUMENTS, "url": "/é"}).replace("\\u00e9", "é"), True
@@ -293,7 +295,7 @@ def _texts() -> Iterator[tuple[str | bytes, bool]]:
     yield text.replace('"url": "/api/cart"', '"url": "/api/a", "url": "/api/b"'), True
     for odd in (
         "", " ", "null", "1", '"x"', "[]", f"[{text}]", f"[{text},{text}]", "{}", "{", text[:-1], f"{text}x", f"{text}{text}",
-        text.replace('"', "'"), "\ufeff" + text, text.replace("/api/cart", "/api/\x01"), text.replace("/api/cart", "/\ud800"),
+        text.replace('"', "'"), "\ufeff" + text, text.replace("/api/cart", "/api/\x01"), text.replace("/api/cart", "/\\ud800"), text.replace("/api/cart", "/\ud800"),
         message(arguments={**ARGUMENTS, "n": float("nan")}), message(arguments={**ARGUMENTS, "n": float("inf")}),
         "[" * 100_000, '{"jsonrpc":' * 2000, message(arguments="DEEP").replace('"DEEP"', "[" * 5000 + "]" * 5000),
     ):  # fmt: skip
