@@ -20,7 +20,7 @@ async def test_alarms_ring_in_the_order_in_which_they_were_set() -> None:
 async def test_an_alarm_that_rings_may_cancel_the_next_one() -> None:
     """What is over is over, also in the moment in which both are due."""
     alarms, rung, over = Alarms(0.01), [], asyncio.Event()
-    keys: list[object] = []
+    keys: list[int] = []
     alarms.set(lambda: alarms.cancel(keys[0]))
     keys.append(alarms.set(lambda: rung.append("cancelled")))
     alarms.set(over.set)

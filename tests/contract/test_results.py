@@ -293,6 +293,39 @@ def test_a_large_number_is_found_wherever_it_stands(before: int, monkeypatch: py
     assert exact_json(f'["{"x" * before}",{"1" * 15}]') == ["x" * before, int("1" * 15)]
 
 
+def _object(members: list[tuple[str, str]]) -> str:
+    """JSON with all of these members, also where two have one name."""
+    return "{" + ",".join(f"{json.dumps(name, ensure_ascii=False)}: {value}" for name, value in members) + "}"
+
+
+JSON_TEXTS = st.recursive(
+    st.one_of(
+        st.sampled_from(["null", "true", "-0", "1e5", "1E400", "0.1", "1.", "01", "NaN", "", "9007199254740993.0"]),
+        st.integers(-(2**70), 2**70).map(str),
+        st.floats(allow_nan=False, allow_infinity=False).map(repr),
+        st.text('a":,0e\\\ud800é').map(lambda text: json.dumps(text, ensure_ascii=False)),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3).map(lambda texts: f"[{', '.join(texts)}]"),
+        st.lists(st.tuples(st.text("ab:", max_size=2), inner), max_size=4).map(_object),
+    ),
+)
+
+
+@given(JSON_TEXTS)
+def test_what_is_quickly_seen_to_be_exact_is(text: str) -> None:
+    """The closer look finds the same value, to the types of its numbers."""
+    quick = exact._plainly_exact(text)
+    if quick is not None:
+        assert repr(quick) == repr(exact._closely_read(text))
+
+
+def test_a_quick_look_finds_what_is_usual() -> None:
+    """Most JSON is, with white space or without."""
+    for text in ('{"a": [1, -2.5, "x\'y", null], "b": {"a": true}}', '[{"id":1},{"id":2}]'):
+        assert exact._plainly_exact(text) == json.loads(text)
+
+
 @pytest.mark.parametrize("length", range(20))
 def test_bytes_in_pieces_are_the_same_base64(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pieces are multiples of three."""
