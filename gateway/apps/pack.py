@@ -23,7 +23,7 @@ SNAPSHOT = "webmcp-gateway-snapshot"
 
 _REFUSED = ("localStorage", "sessionStorage", "cookie", "pushState", "replaceState", "caches", "serviceWorker")
 _ADDS_SCRIPTS = ('"script"', "'script'", "`script`", "document.write")
-_SELDOM = ("sendBeacon", "createObjectURL", "Audio(", "canParse", "URL.parse")
+_SELDOM = ("sendBeacon", "createObjectURL", "Audio(", "canParse", "URL.parse", "getHTML", "XMLSerializer")
 PARTS = {
     **dict.fromkeys(_SELDOM, ("seldom/seldom.js",)),
     "toolname": ("forms/forms.js",),

@@ -3,6 +3,7 @@
 import { attempt } from "./attempt";
 import { modulesRun } from "./modules";
 import type { Files } from "./page-files";
+import { written } from "./written";
 
 type Kind = "data" | "set" | "script" | "sheet" | "ahead";
 
@@ -48,10 +49,6 @@ function seen(value: string | null): string | null | undefined {
 
 const isSource = ({ localName }: Element, attribute: string): boolean => localName + attribute === "sourcesrc";
 const isLazy = (element: Element): boolean => (element as HTMLImageElement).loading === "lazy";
-
-/** `html` as the page wrote it. */
-const written = (html: string): string =>
-  html.replace(/<style webmcp-gateway.*?<\/style>/gs, "").replace(/( [\w:]+=")[^"]*#webmcp-gateway:([^\s"]*)[^"]*"/g, (_, start, ours) => (ours ? start + decodeURI(ours).replace(/"/g, "&quot;") + '"' : ""));
 
 /** Where the file gets in: the browser prefers that attribute, so that the other may say what the page wrote. */
 const slotOf = ({ localName }: Element, attribute: string): string =>
@@ -341,7 +338,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
   for (const owner of [Image, HTMLMediaElement]) {
     define(owner.prototype, "currentSrc", (element, get) => {
       const url = seen(get() as string);
-      return url === undefined ? (element as HTMLImageElement).src : !url || /\s/.test(url) ? get() : resolve(url);
+      return url === undefined ? (element as HTMLImageElement).src : !url ? get() : resolve(/\s/.test(url) ? chosen([...url.matchAll(CANDIDATE)])[0]![1]! : url);
     });
   }
   define(Attr.prototype, "value", (_, get) => seen(get() as string) ?? "");

@@ -3,6 +3,7 @@
 import { createBeacon } from "./beacon";
 import { withRanges } from "./ranges";
 import { soundsOf, withParse } from "./statics";
+import { writeAsWritten } from "./written";
 
 if (window.parent !== window) {
   const { fetch, Request } = window;
@@ -10,4 +11,6 @@ if (window.parent !== window) {
   window.fetch = withRanges(fetch);
   window.Audio = soundsOf(Audio);
   withParse(URL);
+  for (const { prototype } of [Element, ShadowRoot]) writeAsWritten(prototype, "getHTML");
+  writeAsWritten(XMLSerializer.prototype, "serializeToString");
 }

@@ -187,6 +187,19 @@ twin("read: a picture with src and srcset before it is in the page", async (see)
   see(await loaded(own), own.complete, own.naturalWidth, own.outerHTML);
 });
 
+twin("read: what is written out, and what a picture shows", async (see) => {
+  const stage = document.getElementById("stage");
+  stage.innerHTML = '<div><img src="/api/pixel.png?out" alt="a"><svg width="1" height="1"><image href="/api/pixel.png?svg" width="1" height="1"></image></svg></div>';
+  const box = stage.firstChild;
+  await loaded(box.firstChild);
+  see(await holds(() => !box.outerHTML.includes("data:")), box.getHTML(), new XMLSerializer().serializeToString(box));
+  see(box.getHTML.name, box.getHTML.length, await failure(() => new XMLSerializer().serializeToString()));
+  for (const srcset of ["/api/pixel.png?one", "/api/pixel.png?one 1x, /api/pixel.png?one 2x", "/api/pixel.png?wide 100w"]) {
+    const picture = Object.assign(new Image(), { srcset });
+    see(await loaded(picture), picture.currentSrc, picture.src);
+  }
+});
+
 twin("read: no policy is violated by what a page sets", async (see) => {
   const told = [];
   addEventListener("securitypolicyviolation", ({ violatedDirective, blockedURI }) => told.push([violatedDirective, blockedURI]));

@@ -1,0 +1,12 @@
+/** HTML and XML of the page, as the page wrote it. */
+
+/** `html` without what the runtime put there. */
+export const written = (html: string): string =>
+  html.replace(/<style webmcp-gateway.*?<\/style>/gs, "").replace(/( [\w:]+=")[^"]*#webmcp-gateway:([^\s"]*)[^"]*"/g, (_, start, ours) => (ours ? start + decodeURI(ours).replace(/"/g, "&quot;") + '"' : ""));
+
+/** The other ways in which pages ask for it, by `owner`'s method `name`. */
+export function writeAsWritten(owner: object, name: string): void {
+  const native = Reflect.get(owner, name) as ((...given: unknown[]) => string) | undefined;
+  // Older browsers have no `getHTML`.
+  if (native) Reflect.set(owner, name, new Proxy(native, { apply: (_, self, given) => written(native.apply(self, given)) }));
+}
