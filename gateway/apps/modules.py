@@ -63,18 +63,26 @@ class _Answer(BaseModel):
     problems: list[Place]
 
 
-def link(modules: Sequence[Module], root: Path, *, base: str, home: str, imports: dict[str, str]) -> Linked:
+def link(
+    modules: Sequence[Module],
+    root: Path,
+    *,
+    base: str,
+    home: str,
+    imports: dict[str, str],
+    scopes: dict[str, dict[str, str]],
+) -> Linked:
     """The modules of one page and all that they import, in their order. Raises `DocumentError`.
 
     `base` is the path of the site that stands for the folder `root`, `home` the absolute URL of the app's own;
-    `imports` are those of the page's import map.
+    `imports` and `scopes` are those of the page's import map.
     """
     program = node()
     if program is None:
         problems = [problem for module in modules for problem in import_problems(module.text, module.source)]
         raise DocumentError([Problem(p.file, p.line, p.column, f"imports another file; {_REMEDY}") for p in problems])
     scripts = [_script(module) for module in modules]
-    job = {"root": str(root), "base": base, "home": home, "scripts": scripts, "imports": imports}
+    job = {"root": str(root), "base": base, "home": home, "scripts": scripts, "imports": imports, "scopes": scopes}
     answer = _run(program, json.dumps(job), root)
     if answer.problems:
         raise DocumentError([Problem(str(root / p.file), p.line, p.column, p.message) for p in answer.problems])

@@ -43,6 +43,7 @@ class PageScripts:
         self._classic: list[Module] = []
         self._modules: list[tuple[Element, Module]] = []
         self._imports: dict[str, str] = {}
+        self._scopes: dict[str, dict[str, str]] = {}
 
     def take(self, element: Element) -> list[Splice]:
         """The changes for one script. Raises `DocumentError`."""
@@ -50,7 +51,9 @@ class PageScripts:
         module = kind == "module"
         source = element.attributes.get("src")
         if kind == "importmap":
-            self._imports |= _imports_of(self._page.text.whole[element.end : element.text_end])
+            imports, scopes = _map_of(self._page.text.whole[element.end : element.text_end])
+            self._imports |= imports
+            self._scopes |= scopes
             return [removed(element)]
         if not module and kind not in RUN:
             return []
@@ -132,7 +135,8 @@ class PageScripts:
 
     def _link_modules(self, modules: list[Module]) -> str:
         """One script of them; the style sheets that they load go into the head."""
-        linked = link(modules, self._folder.root, base=self._folder.base, home=self._home, imports=self._imports)
+        root, base = self._folder.root, self._folder.base
+        linked = link(modules, root, base=base, home=self._home, imports=self._imports, scopes=self._scopes)
         for name in linked.styles:
             path = (self._folder.root / name).resolve()
             text = self._folder.text(path)
@@ -146,13 +150,22 @@ class PageScripts:
         return Splice(element.start, element.close_end, f"{opening}{script_text(code, module=True)}</script>")
 
 
-def _imports_of(text: str) -> dict[str, str]:
-    """The `imports` of an import map; a broken one is none, as in browsers."""
+def _map_of(text: str) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    """The `imports` and `scopes` of an import map; a broken one has none, as in browsers."""
     try:
-        imports = json.loads(text)["imports"]
-    except (ValueError, KeyError, TypeError):
-        return {}
-    return {str(name): str(target) for name, target in imports.items()} if isinstance(imports, dict) else {}
+        written = json.loads(text)
+    except ValueError:
+        return {}, {}
+    imports, scopes = (_object(_object(written).get(name)) for name in ("imports", "scopes"))
+    return _addresses(imports), {name: _addresses(_object(scope)) for name, scope in scopes.items()}
+
+
+def _object(value: object) -> dict[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+def _addresses(written: dict[str, object]) -> dict[str, str]:
+    return {name: address for name, address in written.items() if isinstance(address, str)}
 
 
 def removed(element: Element) -> Splice:

@@ -108,6 +108,27 @@ def test_a_module_that_two_elements_name_runs_once(tmp_path: Path) -> None:
     assert MODULE.findall(page) == ["console.log('a')"]
 
 
+def test_an_import_map_is_relative_to_the_page_and_has_scopes(tmp_path: Path) -> None:
+    """Whatever file imports by it; the innermost scope decides, and a name that no scope has is everybody's."""
+    imports = '"imports": {"x": "./x.js", "y": "./y.js", "away": "https://cdn.test/a.js", "odd": "http://["}'
+    scopes = '"scopes": {"./js/": {"y": "./js/y.js"}, "./js/in/": {"y": "./js/in/y.js"}, "./z/": {"x": ""}, "//[": {}}'
+    files = {name: f"console.log('{name}')" for name in ("x__js", "y__js", "js_of_y__js", "js_of_in_of_y__js")}
+    page = packed(
+        tmp_path / "app",
+        index__html=f"<script type=importmap>{{{imports}, {scopes}}}</script><script type=module src=js/a.js></script>",
+        js_of_a__js="import 'x'; import 'y'; import './in/b.js'",
+        js_of_in_of_b__js="import 'x'; import 'y'",
+        **files,
+    ).html
+    assert printed(page, tmp_path).split() == ["x__js", "js_of_y__js", "js_of_in_of_y__js"]
+    [found] = problems(
+        tmp_path / "app",
+        index__html=f"<script type=importmap>{{{imports}}}</script><script type=module>import 'away'</script>",
+    )
+    assert found.startswith("index.html:1:")
+    assert "imports away of another site" in found
+
+
 def test_a_page_asks_its_import_map_where_a_file_lies(tmp_path: Path) -> None:
     """As bundles of Parcel do, for what they load later."""
     page = packed(

@@ -4,7 +4,7 @@
  * Run by `node bundle.js`: reads a `Job` as JSON from standard input, and writes `Bundled` as JSON to standard output.
  */
 import { existsSync, readFileSync, realpathSync, statSync } from "node:fs";
-import { dirname, join, posix, relative, sep } from "node:path";
+import { dirname, join, relative, sep } from "node:path";
 import { text } from "node:stream/consumers";
 import { type ProgramNode, rollup, type Plugin } from "@rollup/wasm-node";
 import { joined } from "./parts";
@@ -17,8 +17,9 @@ export interface Job {
   home: string;
   /** The module scripts of the page, in order: files, or what stands in the page itself. */
   scripts: { file: string; code?: string; line?: number; column?: number }[];
-  /** The `imports` of the page's import map. */
+  /** The page's import map, with addresses that are relative to `home`. */
   imports: Record<string, string>;
+  scopes: Record<string, Record<string, string>>;
 }
 
 export interface Bundled {
@@ -59,8 +60,9 @@ export async function bundle(job: Job): Promise<Bundled> {
 
   /** The file that `source` means, written in the file or inline script `importer`. */
   function found(source: string, importer: string): string {
-    const beside = dirname(inline(importer)?.file ?? importer);
-    const mapped = mappedBy(job.imports, source) ?? source;
+    const writer = inline(importer)?.file ?? importer;
+    const beside = dirname(writer);
+    const mapped = within(job.home, addressOf(job, source, new URL(shown(writer), job.home).href)) ?? source;
     if (/^([a-z][a-z0-9+.-]*:|\/\/)/i.test(mapped)) {
       throw new Unpackable(`imports ${source} of another site, which hosts block: save it in the app's folder`);
     }
@@ -68,8 +70,8 @@ export async function bundle(job: Job): Promise<Bundled> {
       throw new Unpackable(`imports ${source}, which is no path: build the app with a bundler, and pack what it wrote`);
     }
     const path = decodeURIComponent(mapped.replace(/[?#].*$/, ""));
-    const within = path.startsWith(job.base) ? path.slice(job.base.length) : path;
-    const file = path.startsWith("/") ? join(root, within) : join(beside, path);
+    const inside = path.startsWith(job.base) ? path.slice(job.base.length) : path;
+    const file = path.startsWith("/") ? join(root, inside) : join(beside, path);
     if (!existsSync(file) || !statSync(file).isFile()) {
       throw new Unpackable(`imports ${source}: there is no such file in the app's folder`);
     }
@@ -83,7 +85,9 @@ export async function bundle(job: Job): Promise<Bundled> {
 
   /** The import map as `import.meta.resolve` takes it; a packed page has none. */
   const mapped = JSON.stringify(
-    Object.fromEntries(Object.entries(job.imports).map(([name, target]) => [name, new URL(target, job.home).href])),
+    Object.fromEntries(
+      Object.entries(job.imports).flatMap(([name, to]) => (URL.canParse(to, job.home) ? [[name, new URL(to, job.home).href]] : [])),
+    ),
   );
 
   function report(id: string, code: string, offset: number, message: string): void {
@@ -195,7 +199,24 @@ function mappedBy(map: Record<string, string>, source: string): string | undefin
   if (exact !== undefined) return exact;
   const prefixes = Object.keys(map).filter((key) => key.endsWith("/") && source.startsWith(key));
   const longest = prefixes.sort((one, other) => other.length - one.length)[0];
-  return longest === undefined ? undefined : posix.join(map[longest] ?? "", source.slice(longest.length));
+  return longest === undefined ? undefined : `${map[longest]}${source.slice(longest.length)}`;
+}
+
+/** What the import map of the page makes of a name that is written in the file at `importer`. */
+function addressOf({ home, imports, scopes }: Job, source: string, importer: string): string | undefined {
+  const around = Object.keys(scopes).filter((scope) => {
+    const url = URL.canParse(scope, home) ? new URL(scope, home).href : "";
+    return importer === url || (url.endsWith("/") && importer.startsWith(url));
+  });
+  const maps = around.sort((one, other) => other.length - one.length).map((scope) => scopes[scope] ?? {});
+  return [...maps, imports].map((map) => mappedBy(map, source)).find((address) => address !== undefined);
+}
+
+/** The path of an address on the site of `home`, or the address of another. */
+function within(home: string, address: string | undefined): string | undefined {
+  if (address === undefined || !URL.canParse(address, home)) return undefined;
+  const url = new URL(address, home);
+  return url.origin === new URL(home).origin ? url.pathname : url.href;
 }
 
 /** Every node that may name another file. */
