@@ -47,7 +47,7 @@ test("it goes along with the page's own initialize, and adds the tools to it", a
   handshake.pageInitialized(initialized);
   expect(await handshake.host()).toMatchObject({ bridge: true });
   expect(toHost[1]).toEqual(initialized);
-  expect([handshake.pageSpeaks(), handshake.pageHasTools()]).toEqual([true, false]);
+  expect([handshake.pageSpeaks(), handshake.pageHasTools()]).toEqual([1, false]);
 });
 
 test("a page that comes late gets the same answer, and what was sent once; the host hears nothing", async () => {
