@@ -21,6 +21,10 @@ from tests.interop.serving import gateway
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 
+STORM = 100
+"""Changes that the upstream tells of in one go."""
+
+
 async def begun(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
     """The head of a stream, and its first event, which says that changes are told of."""
     stream = web.StreamResponse(headers={"content-type": "text/event-stream"})
@@ -89,3 +93,26 @@ async def test_nothing_is_listened_to_for_nobody(tmp_path: Path) -> None:
                 await opened.get()
                 assert closed.empty()
             await closed.get()
+
+
+async def test_a_storm_of_changes_is_told_as_few(tmp_path: Path) -> None:
+    """Each client would ask for the list at each; the last of them is told, too."""
+    heard: list[str] = []
+
+    async def listen(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        stream = await begun(request, message)
+        told = {"jsonrpc": "2.0", "params": {"_meta": {SUBSCRIPTION: message["id"]}}}
+        for kind, count in (("resources", STORM), ("prompts", 1)):
+            changed = {**told, "method": f"notifications/{kind}/list_changed"}
+            await stream.write(f"data: {json.dumps(changed)}\n\n".encode() * count)
+        await asyncio.sleep(600)
+        return stream
+
+    async with mounted(tmp_path) as (up, url), Client(url) as client, asyncio.timeout(60):
+        up.listen = listen
+        async with client.listen(resources_list_changed=True, prompts_list_changed=True) as changes:
+            async for change in changes:
+                heard.append(type(change).__name__)
+                if heard.count("ResourcesListChanged") == 2:
+                    break
+    assert heard == ["ResourcesListChanged", "PromptsListChanged", "ResourcesListChanged"]

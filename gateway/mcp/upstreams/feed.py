@@ -30,6 +30,9 @@ ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 PATIENCE = 10.0
 """Seconds that an upstream has to confirm that it will tell."""
 
+INTERVAL = 1.0
+"""Seconds between two times that followers are told of a change of the same list: to each they all ask for it."""
+
 MAX_URIS = 1000
 """Resources of one upstream that are followed at a time."""
 
@@ -51,6 +54,8 @@ class Feed:
         self._uris: Counter[str] = Counter()
         self._listening: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()
+        self._told: dict[str, float] = {}
+        self._due: set[str] = set()
 
     def add(self, follower: Follower) -> None:
         """From now on it hears of changes of lists."""
@@ -108,9 +113,28 @@ class Feed:
             uri = params.get("uri")
             for follower in [follower for follower in self.followers if uri in follower.uris]:
                 follower.tell(method, params)
+        elif method in KINDS.values():
+            self._changed(method, params)
         elif method not in (ACKNOWLEDGED, "notifications/message", "notifications/progress"):
             for follower in list(self.followers):
                 follower.tell(method, params)
+
+    def _changed(self, method: str, params: Message) -> None:
+        """Tell that a list changed: at once, and then at most once in a while."""
+        now, due = asyncio.get_running_loop().time(), self._told.get(method, -math.inf) + INTERVAL
+        if method in self._due:
+            return
+        if now >= due:
+            self._tell(method, params)
+        else:
+            self._due.add(method)
+            asyncio.get_running_loop().call_at(due, self._tell, method, params)
+
+    def _tell(self, method: str, params: Message) -> None:
+        self._due.discard(method)
+        self._told[method] = asyncio.get_running_loop().time()
+        for follower in list(self.followers):
+            follower.tell(method, params)
 
     async def listen(self, session: Session) -> None:
         """Open the stream of a modern upstream anew, for all that is followed now; the old one ends after that."""
