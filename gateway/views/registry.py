@@ -245,8 +245,10 @@ class Views:
         view = self._views.get(parts[0]) if parts else None
         if parts is None or view is None or app not in (None, view.app):
             raise Refusal(Reason.VIEW_UNPROVEN, "This view is not open here. Open the app again.")
-        if view.principal is not principal and view.principal != principal:
-            raise Refusal(Reason.VIEW_UNPROVEN, "This view is not open here. Open the app again.")
+        if view.principal is not principal:
+            if view.principal != principal:
+                raise Refusal(Reason.VIEW_UNPROVEN, "This view is not open here. Open the app again.")
+            view.principal = principal  # with the roles and claims that it has now
         if not view.key.accepts(parts[1], parts[2]):
             raise Refusal(Reason.VIEW_UNPROVEN, "The proof of this call is wrong or was used before.")
         if not view.proven:

@@ -69,7 +69,8 @@ class PageCalls(Protocol):
 
 @dataclass(slots=True, eq=False)
 class View:
-    """One live iframe of an app. `used` is when it last spoke, on the clock of its registry.
+    """One live iframe of an app. `used` is when it last spoke, on the clock of its registry; `principal` is as it was
+    then.
 
     A `bridged` view ends with its connection; another one when it has been silent for `registry.IDLE` seconds. `listed`
     are its tools as its page lists them, `tools` those that its policy offers. Host pages of ours can `tell` it what a

@@ -62,6 +62,14 @@ async def test_a_launched_view_is_proven(views: Views) -> None:
     assert (caller.view, caller.proven, caller.initiator) == (opened.view, True, Initiator.PAGE)
 
 
+async def test_a_call_has_the_roles_that_its_principal_has_now(views: Views) -> None:
+    """Not those of the token with which its view was opened."""
+    before, now = (replace(LOCAL, roles=frozenset(roles)) for roles in ({"admin"}, {"guest"}))
+    attached = views.attach(before, "cart", views.open(before, "cart").launch.reveal(), {})
+    for number, principal in enumerate((before, now, before), 1):
+        assert views.caller(principal, "cart", proof(attached, number)).principal.roles == principal.roles
+
+
 async def test_who_begins_to_ask_for_calls_while_the_gateway_stops_waits_for_none(views: Views) -> None:
     """As those do that asked before: it would put off the end."""
     asking, new = (views.attach(LOCAL, "cart", views.open(LOCAL, "cart").launch.reveal(), {}) for _ in range(2))
