@@ -73,13 +73,21 @@ async def test_a_stream_that_cannot_be_taken_up_again_is_opened_anew(
     assert before[:3] == [0, RESUMES, 2 * RESUMES]
 
 
-async def test_nothing_is_listened_to_for_nobody(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("wanted", "uris"), [({"tools_list_changed": True}, None), ({"resource_subscriptions": ["a://b"]}, ["a://b"])]
+)
+async def test_nothing_is_listened_to_for_nobody(
+    tmp_path: Path, wanted: dict[str, Any], uris: list[str] | None
+) -> None:
     """The stream to the upstream ends with the last client that follows it, and begins with the next one."""
     opened, closed = asyncio.Queue[None](), asyncio.Queue[None]()
+    asked: list[object] = []
 
     async def listen(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        asked.append(message["params"]["notifications"].get("resourceSubscriptions"))
         stream = await begun(request, message)
-        opened.put_nowait(None)
+        if asked[-1] == uris:
+            opened.put_nowait(None)
         try:
             await asyncio.sleep(600)
         finally:
@@ -89,10 +97,11 @@ async def test_nothing_is_listened_to_for_nobody(tmp_path: Path) -> None:
     async with mounted(tmp_path) as (up, url), Client(url) as client, asyncio.timeout(60):
         up.listen = listen
         for _ in range(2):
-            async with client.listen(tools_list_changed=True):
+            async with client.listen(**wanted):
                 await opened.get()
                 assert closed.empty()
             await closed.get()
+    assert asked == [uris, uris]
 
 
 async def test_a_storm_of_changes_is_told_as_few(tmp_path: Path) -> None:

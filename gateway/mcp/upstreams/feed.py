@@ -141,6 +141,8 @@ class Feed:
         if not session.terms.modern:
             return
         async with self._changing:
+            if not self.followers:
+                return
             before = self._listening
             told = asyncio.Event()
             self._listening = self._spawn(self._stream(session, told))
@@ -156,8 +158,7 @@ class Feed:
         """A new connection stands: follow on it what was followed before, and say that everything may have changed."""
         try:
             if session.terms.modern:
-                if self.followers:
-                    await self.listen(session)
+                await self.listen(session)
             else:
                 for uri in list(self._uris):
                     await session.conversation.request("resources/subscribe", {"uri": uri}, headers=_fields(session))
