@@ -118,6 +118,7 @@ class _Gateway:
         self._streams = Streams()
         limiter = Limiter(Quotas(self._database))
         self._apps = Apps()
+        self._packed = self._apps.part(lambda app: app.packed)
         self._exchange = Exchange(
             self._apps.part(lambda app: app.guarded),
             limiter=limiter,
@@ -332,7 +333,7 @@ class _Gateway:
         return Face(
             app,
             before=before,
-            apps=self._apps.part(lambda app: app.packed),
+            apps=self._packed,
             views=self._views,
             forwarder=self._forwarder,
             exchange=self._exchange,
