@@ -158,6 +158,27 @@ async def test_forms_that_come_change_and_go_are_followed(host: Host, tmp_path: 
     assert await host.run("() => host.of('notifications/tools/list_changed').length") >= 3
 
 
+async def test_a_form_in_a_shadow_root_is_a_tool_while_it_is_in_the_page(host: Host, tmp_path: Path) -> None:
+    """It comes and goes with the element around it, also one whose own element stands in another's shadow."""
+    inside = "<form toolname=find tooldescription=Finds><input name=what></form>"
+    html = f"""<!doctype html><form toolname=book tooldescription=Books></form><script>
+      const made = (html) => {{
+        const element = document.createElement("div");
+        element.attachShadow({{mode: "closed"}}).innerHTML = html;
+        return element;
+      }};
+      const outer = document.createElement("div");
+      outer.attachShadow({{mode: "open"}}).append(made({inside!r}));
+    </script>"""
+    frame = await opened(host, tmp_path, html)
+    await until_listed(host, "book")
+    for _ in range(2):
+        await frame.evaluate("document.body.append(outer)")
+        await until_listed(host, "book", "find")
+        await frame.evaluate("outer.remove()")
+        await until_listed(host, "book")
+
+
 async def test_a_form_with_the_name_of_another_tool_is_left_out(host: Host, tmp_path: Path) -> None:
     """The first of a name stays; so does one without a description."""
     more = "<form toolname=book tooldescription=Other></form><form toolname=bare></form></body>"

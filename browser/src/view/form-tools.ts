@@ -116,9 +116,10 @@ interface Context {
   registerTool(tool: object, options: { signal: AbortSignal }): unknown;
 }
 
-/** Keeps the tools of all forms in `root`, now and later. */
-function watchForms(root: Document | ShadowRoot, context: () => Context | undefined): void {
+/** Keeps the tools of all forms that are in the page, now and later; gives what adds a root in which forms may stand. */
+function watchForms(context: () => Context | undefined): (root: Document | ShadowRoot) => void {
   const taken = new Map<HTMLFormElement, { json: string; controller: AbortController }>();
+  let roots: WeakRef<Document | ShadowRoot>[] = [];
   let waiting = false;
 
   async function take(form: HTMLFormElement, definition: Params, json: string): Promise<void> {
@@ -134,8 +135,13 @@ function watchForms(root: Document | ShadowRoot, context: () => Context | undefi
   function renew(): void {
     waiting = false;
     const wanted = new Map<HTMLFormElement, Params>();
-    for (const form of root.querySelectorAll<HTMLFormElement>("form[toolname]")) {
-      wanted.set(form, { name: form.getAttribute("toolname"), description: takeDescription(form), inputSchema: schemaOf(form) });
+    roots = roots.filter((root) => root.deref());
+    for (const root of roots) {
+      // That of an element which is not in the page, or not any more, stays as it is, and nobody sees it.
+      for (const form of root.deref()?.querySelectorAll<HTMLFormElement>("form[toolname]") ?? []) {
+        const description = takeDescription(form);
+        if (form.isConnected) wanted.set(form, { name: form.getAttribute("toolname"), description, inputSchema: schemaOf(form) });
+      }
     }
     for (const [form, { json, controller }] of taken) {
       if (wanted.has(form) && JSON.stringify(wanted.get(form)) === json) continue;
@@ -145,22 +151,26 @@ function watchForms(root: Document | ShadowRoot, context: () => Context | undefi
     for (const [form, definition] of wanted) if (!taken.has(form)) void take(form, definition, JSON.stringify(definition));
   }
 
-  new MutationObserver((changes) => {
+  const observer = new MutationObserver((changes) => {
     if (waiting || !changes.some(({ type, attributeName }) => type === "childList" || WATCHED.test(attributeName ?? ""))) return;
     waiting = true;
     queueMicrotask(renew);
-  }).observe(root, { subtree: true, childList: true, attributes: true });
-  renew();
+  });
+  return (root) => {
+    roots.push(new WeakRef(root));
+    observer.observe(root, { subtree: true, childList: true, attributes: true });
+    renew();
+  };
 }
 
 // As an ordinary web site a browser that has such tools of its own offers them itself.
 if (window.parent !== window || !NATIVE) {
-  const context = (): Context | undefined => (document as { modelContext?: Context }).modelContext;
-  watchForms(document, context);
+  const watch = watchForms(() => (document as { modelContext?: Context }).modelContext);
+  watch(document);
   const { attachShadow } = Element.prototype;
   Element.prototype.attachShadow = function (...given) {
     const root = attachShadow.apply(this, given);
-    watchForms(root, context);
+    watch(root);
     return root;
   };
 }
