@@ -41,7 +41,8 @@ export function createFiles(fetch: typeof globalThis.fetch, resolve: (url: strin
 
   function data(given: string): Promise<string> {
     const url = resolve(given);
-    const file = kept.get(url) ?? load(url).then(dataUrlOf);
+    // In a `srcset` a space would end the URL, also the one of `image/svg+xml; charset=utf-8`.
+    const file = kept.get(url) ?? load(url).then((blob) => dataUrlOf(blob.slice(0, blob.size, blob.type.replace(/\s/g, ""))));
     kept.delete(url);
     kept.set(url, file);
     file.catch(() => kept.delete(url));

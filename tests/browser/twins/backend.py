@@ -255,6 +255,10 @@ FIXED: Final[dict[str, tuple[bytes, str]]] = {
     "/api/page": (b"<!doctype html><title>t</title><p>page</p>", "text/html; charset=utf-8"),
     "/api/sound.wav": (SOUND, "audio/wav"),
     "/api/pixel.png": (PIXEL, "image/png"),
+    "/api/pixel.svg": (
+        b'<svg xmlns="http://www.w3.org/2000/svg" width="3" height="2"/>',
+        "image/svg+xml; charset=utf-8",
+    ),
     "/api/theme.css": (b"#styled { color: rgb(1, 2, 3); background-image: url(pixel.png) }", "text/css"),
     "/api/current.js": (
         b"order.push([document.currentScript.outerHTML, document.currentScript.getAttribute('src')])",

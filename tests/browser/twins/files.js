@@ -151,6 +151,13 @@ twin("file: a srcset with candidates that are none, or are not there", async (se
   }
 });
 
+twin("file: pictures whose media type has a space", async (see) => {
+  for (const values of [{ src: "/api/pixel.svg" }, { srcset: "/api/pixel.svg?one 1x" }, { sizes: "50px", srcset: "/api/pixel.svg?two 50w, /api/pixel.svg?three 51w" }]) {
+    const picture = Object.assign(new Image(), values);
+    see(await loaded(picture), picture.naturalWidth > 0);
+  }
+});
+
 twin("file: a background by its attribute", async (see) => {
   const stage = document.getElementById("stage");
   stage.innerHTML = '<table background="/api/pixel.png?table"><tr><td background="/api/pixel.png?td">x</td><th>y</th></tr></table>';
