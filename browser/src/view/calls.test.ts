@@ -203,23 +203,31 @@ test("a host without serverTools is no host for requests", async () => {
   await expect(alone.http({ url: "/x" })).rejects.toBeInstanceOf(NoHost);
 });
 
-test("of many calls a few leave at once; slow ones make room, and so do those that are answered", async () => {
+test("of many calls a few leave at once; slow ones make room, and so do those that are answered or aborted", async () => {
   const slow: (() => void)[] = [];
   const proof = { sign: async () => undefined } as Proof;
   const pending = { notice: () => () => undefined, later: (run: () => void) => slow.push(run) };
   const many = createCalls({ handshake, proof, activity, gestures, requests, pending, toHost: () => 0, toPage: () => 0, hurry: () => undefined, departs: () => undefined });
   const left = () => toHost.filter(({ method }) => method === "tools/call");
-  const all = Array.from({ length: 60 }, (_, at) => many.http({ url: `/${at}` }));
+  const controller = new AbortController();
+  const all = Array.from({ length: 60 }, (_, at) => many.http({ url: `/${at}` }, at ? new AbortController().signal : controller.signal));
   await moment();
   expect(left().length).toBe(4);
   reply({ status: 200 });
   await moment();
   expect(left().length).toBe(5);
-  for (let turns = 0; turns < 20; turns++) {
-    slow.splice(0).forEach((run) => run());
-    await moment();
-  }
+  const time = async (): Promise<void> => {
+    for (let turns = 0; turns < 20; turns++) {
+      slow.splice(0).forEach((run) => run());
+      await moment();
+    }
+  };
+  await time();
   // The one that was answered, and as many as the gateway takes.
   expect(left().length).toBe(49);
+  controller.abort();
+  await expect(all[0]).rejects.toBe(controller.signal.reason);
+  await time();
+  expect(left().length).toBe(50);
   expect((await all[3])?.["structuredContent"]).toEqual({ status: 200 });
 });
