@@ -264,9 +264,9 @@ def test_a_missing_policy_file_is_named(folder: Path) -> None:
     ("text", "expected"),
     [
         ("", ['gateway.yaml:1:1: "apps" is missing']),
-        ("apps:", ["gateway.yaml:1:6: apps: must be a mapping, not nothing"]),
+        ("apps:", ["gateway.yaml:1:6: apps: must be a mapping, not nothing; an empty one is {}"]),
         ("apps: {}", ["gateway.yaml:1:7: apps: name at least one app"]),
-        ("apps: {cart: }", ["gateway.yaml:1:14: must be a mapping, not nothing"]),
+        ("apps: {cart: }", ["gateway.yaml:1:14: cart: must be a mapping, not nothing; an empty one is {}"]),
         ("apps: {cart: {}}", [f'gateway.yaml:1:14: "{key}" is missing' for key in ("source", "policy")]),
         ("apps: {cart: {policy: cart.yaml}}", ['gateway.yaml:1:14: "source" is missing']),
         ("apps: {cart: {source: '', policy: cart.yaml}}", ["gateway.yaml:1:23: source: must not be empty"]),

@@ -60,7 +60,8 @@ class Report:
         """A reader over a mapping; anything else is a problem, and reads as an empty one of which no more is said."""
         if not isinstance(node.value, Mapping):
             named = f"{key}: " if key is not None else ""
-            self.add(node, f"{named}must be a mapping, not {node.kind}")
+            remedy = "; an empty one is {}" if key is not None and node.value is None else ""
+            self.add(node, f"{named}must be a mapping, not {node.kind}{remedy}")
             return Section(Node({}, node.file, node.line, node.column), Report([]))
         section = Section(node, self)
         self.sections.append(section)
@@ -199,7 +200,7 @@ class Section:
     def named(self, key: str) -> dict[str, Section]:
         """A mapping of free names to mappings."""
         outer = self.section(key)
-        return {name: self.report.section(node) for name in outer if (node := outer.get(name)) is not None}
+        return {name: self.report.section(node, name) for name in outer if (node := outer.get(name)) is not None}
 
     def close(self) -> None:
         """Name each key that nobody asked for, with the names that are allowed."""

@@ -159,7 +159,7 @@ WRONG = [
     (BASE + "tools: {a: {timeout: 0s}}", "is not a duration"),
     (BASE + "tools: {a: {pin: x}}", '"sha256:" and 64 hex digits'),
     (BASE + "tools: {a: {quota: often}}", "is not a quota"),
-    (BASE + "tools: {a: ~}", "must be a mapping, not nothing"),
+    (BASE + "tools: {a: ~}", "a: must be a mapping, not nothing; an empty one is {}"),
     (BASE + "tools: {'a b': {}}", "not the name of a WebMCP tool"),
     (BASE + "tools: {a: {confirm: {message: '{params.x}'}}}", "{params.x} is unknown here"),
     (BASE + "tests: [{request: GET, expect: deny}]", "must be a method and a URL"),
