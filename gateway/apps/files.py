@@ -108,8 +108,11 @@ class Folder:
     def _at(self, path: str) -> Path:
         return self.root / unquote(path).removeprefix(self.base).lstrip("/")
 
-    def find(self, reference: Reference, beside: Path) -> Path:
-        """The file that `reference` names, written in the file `beside`. Raises `DocumentError`."""
+    def find(self, reference: Reference, beside: Path, *, routable: bool = True) -> Path:
+        """The file that `reference` names, written in the file `beside`. Raises `DocumentError`.
+
+        `routable` says whether the backend might have it instead.
+        """
         url = reference.url.strip()
         try:
             parts = urlsplit(url)
@@ -120,7 +123,8 @@ class Folder:
             if not found.is_relative_to(self.root.resolve()):
                 raise reference.error(f"{url} lies outside of the app's folder")
             if not found.is_file():
-                raise reference.error(f"{url}: there is no such file in the app's folder")
+                remedy = "; if the backend has it, add a route for GET of it to the policy" if routable else ""
+                raise reference.error(f"{url}: there is no such file in the app's folder{remedy}")
         except _NAMELESS as error:
             raise reference.error(f"{url[:80]} can name no file: {error}") from error
         return found

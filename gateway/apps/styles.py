@@ -100,7 +100,7 @@ def _import(
     reference = Reference(url, text, at)
     if not is_embedded(url) and folder.left(url, beside) is not None:
         raise reference.error(f"{url} is a sheet of the backend, which cannot be imported: name it in a <link>")
-    path = folder.find(reference, beside)
+    path = folder.find(reference, beside, routable=False)
     if path in within:
         raise reference.error(f"{url} imports itself")
     if path not in packed:

@@ -84,15 +84,19 @@ def test_a_sheet_that_is_loaded_ahead_to_become_one_of_the_page_is_one(tmp_path:
     assert body(packed(tmp_path, index__html=page, b__css="b{}")) == "<style id=a>b{}</style>"
 
 
+ROUTE = "; if the backend has it, add a route for GET of it to the policy"
+
+
 @pytest.mark.parametrize(
-    ("sheet", "place"),
+    ("sheet", "place", "remedy"),
     [
-        ("\n@import 'no.css'", "2:9: no.css"),
-        ('@import"no.css"', "1:15: no.css"),
-        ("p{background:image-set('no.png' 1x)}", "1:31: no.png"),
+        ("\n@import 'no.css'", "2:9: no.css", ""),
+        ('@import"no.css"', "1:15: no.css", ""),
+        ("p{background:image-set('no.png' 1x)}", "1:31: no.png", ROUTE),
+        ("p{background:url(no.png)}", "1:25: no.png", ROUTE),
     ],
 )
-def test_what_is_missing_is_named_in_every_way(tmp_path: Path, sheet: str, place: str) -> None:
-    """With its line and column."""
+def test_what_is_missing_is_named_in_every_way(tmp_path: Path, sheet: str, place: str, remedy: str) -> None:
+    """With its line and column, and with how it can come from the backend, unless a sheet imports it."""
     [found] = problems(tmp_path, index__html=f"<style>{sheet}</style>")
-    assert found == f"index.html:{place}: there is no such file in the app's folder"
+    assert found == f"index.html:{place}: there is no such file in the app's folder{remedy}"
