@@ -26,7 +26,8 @@ FORM = """<!doctype html><body><p>page</p><script>
 <form id="book" toolname="book" tooldescription="Books a table." data-answers="yes">
   <label>Seats <input name="seats" type="number" min="1" max="8" required></label>
   <input name="day" type="date" toolparamdescription="When" toolparamtitle="Day">
-  <select name="room"><option value="">Any<option value="inside">Inside<option value="garden">Garden</select>
+  <label>Room<!-- in or out -->
+    <select name="room"><option value="">Any<option value="inside">Inside<option value="garden">Garden</select></label>
   <label><input type="radio" name="meal" value="lunch">Lunch</label><input type="radio" name="meal" value="dinner">
   <input type="checkbox" name="dog" aria-label="With a dog">
   <input type="checkbox" name="extras" value="cake"><input type="checkbox" name="extras" value="wine">
@@ -39,7 +40,7 @@ SCHEMA = {
     "properties": {
         "seats": {"type": "number", "minimum": 1, "maximum": 8, "description": "Seats"},
         "day": {"type": "string", "format": "date", "title": "Day", "description": "When"},
-        "room": {"type": "string", "enum": ["inside", "garden"]},
+        "room": {"type": "string", "enum": ["inside", "garden"], "description": "Room"},
         "meal": {"type": "string", "enum": ["lunch", "dinner"], "description": "Lunch"},
         "dog": {"type": "boolean", "description": "With a dog"},
         "extras": {"type": "array", "items": {"type": "string", "enum": ["cake", "wine"]}},

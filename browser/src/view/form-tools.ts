@@ -23,6 +23,10 @@ function controls(form: HTMLFormElement): Map<string, Control[]> {
 const text = (control: Control, name: string): string | undefined => control.getAttribute(name) ?? undefined;
 const isBox = (control: Control): boolean => control.type === "checkbox";
 
+/** What a label says, without what stands in the controls within it. */
+const words = (node: Node): string =>
+  node instanceof Text ? node.data : /^(select|textarea|button|datalist)$/.test((node as Element).localName) ? "" : [...node.childNodes].map(words).join("");
+
 function choices(options: { value: string }[]): Params {
   const values = options.map((option) => option.value).filter(Boolean);
   return { type: "string", ...(values.length && { enum: values }) };
@@ -46,7 +50,8 @@ function schemaOf(form: HTMLFormElement): Params {
   const required: string[] = [];
   for (const [name, all] of controls(form)) {
     const [control] = all as [Control];
-    const label = control.labels?.[0]?.textContent?.trim() || text(control, "aria-label") || text(control, "placeholder");
+    const [named] = control.labels ?? [];
+    const label = (named && words(named).trim()) || text(control, "aria-label") || text(control, "placeholder");
     properties[name] = { ...typeOf(all), title: text(control, "toolparamtitle"), description: text(control, "toolparamdescription") ?? label };
     if (all.some((one) => one.required)) required.push(name);
   }
