@@ -16,7 +16,9 @@ _FETCH = re.compile(
     r"""(?:\bfetch\s*\(                                                # fetch('/…')
          |\.open\s*\(\s*["'`](?i:GET)["'`]\s*,                         # request.open('GET', '/…')
          |(?:\b(?:axios|http|jQuery|ky)|\$http|\$)\s*\.\s*get(?:JSON)?\s*(?:<[^()]{0,200}>\s*)?\(  # axios.get('/…')
-        )\s*(?:"(?P<double>/[^"\s]*)"|'(?P<single>/[^'\s]*)'|`(?P<template>/[^`\s]*)`)\s*(?P<plus>\+)?""",
+        )\s*(?:"(?P<double>/[^"\s]*)"|'(?P<single>/[^'\s]*)'|`(?P<template>/[^`\s]*)`)\s*(?P<plus>\+)?
+        (?![^,(){};]{0,100},\s*\{(?:[^{}]|\{[^{}]{0,300}\}){0,300}?  # not fetch('/…', {method: 'POST'})
+           \bmethod["']?\s*:\s*["'`](?!(?i:GET)["'`]))""",
     re.VERBOSE,
 )
 _FORM = re.compile(r"""<form(?=\s)(?P<attributes>(?:[^<>"']|"[^"]*"|'[^']*'){0,4000})""", re.IGNORECASE)

@@ -109,6 +109,11 @@ def test_what_names_no_path_opens_nothing(folder: Path) -> None:
         ("router.get('/api/things', handler)", None),
         ("cache.get('/api/things')", None),
         ("axios.post('/api/things')", None),
+        ("fetch('/api/things', {method: 'post', body})", None),
+        ("fetch(`/api/things/${e}/like`,{method:`POST`})", None),
+        ("fetch('/api/things/' + id, {headers: {accept: 'text/plain'}, \"method\": \"DELETE\"})", None),
+        ("fetch('/api/things', {method: 'get', headers: {x: 'a'}})", "/api/things"),
+        ("fetch('/api/things', {signal}); fetch(other, {method: 'POST'})", "/api/things"),
         ("<formula action=/api/search>", None),
     ],
 )
