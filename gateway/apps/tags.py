@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html.entities import html5
+from string import ascii_lowercase, ascii_uppercase
 from typing import Final
 
 SPACE: Final = "\t\n\f\r "
@@ -22,10 +23,12 @@ _COMMENT = re.compile(r"<!--(?:-?>|.*?--!?>)", re.DOTALL)
 _BEHIND_NAME = rf"(?=[{SPACE}/>])"
 _SCRIPT_END = f"</script{_BEHIND_NAME}"
 _SCRIPT = {
-    "data": re.compile(f"<!--|{_SCRIPT_END}", re.IGNORECASE),
-    "escaped": re.compile(f"-->|<script{_BEHIND_NAME}|{_SCRIPT_END}", re.IGNORECASE),
-    "double escaped": re.compile(f"-->|{_SCRIPT_END}", re.IGNORECASE),
+    "data": re.compile(f"<!--|{_SCRIPT_END}", re.IGNORECASE | re.ASCII),
+    "escaped": re.compile(f"-->|<script{_BEHIND_NAME}|{_SCRIPT_END}", re.IGNORECASE | re.ASCII),
+    "double escaped": re.compile(f"-->|{_SCRIPT_END}", re.IGNORECASE | re.ASCII),
 }
+_LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
+"""Names are alike in the letters of ASCII alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ def _tag(whole: str, at: int, name: re.Match[str], *, closes: bool) -> Tag | Non
         if place == len(whole):
             return None
         if whole[place] == ">":
-            return Tag(name[0].lower(), at, place + 1, attributes, closes, between[0].endswith("/"))
+            return Tag(name[0].translate(_LOWER), at, place + 1, attributes, closes, between[0].endswith("/"))
         if (attribute := _attribute(whole, place)) is None:
             return None
         attributes.setdefault(attribute.name, attribute)
@@ -95,7 +98,7 @@ def _attribute(whole: str, start: int) -> Attribute | None:
         if written is None:
             return None
         end, value = written.end(), unescape(written[written.lastgroup or 0])
-    return Attribute(name[0].lower(), value, start, end, whole[start:end])
+    return Attribute(name[0].translate(_LOWER), value, start, end, whole[start:end])
 
 
 def unescape(value: str) -> str:
@@ -111,7 +114,7 @@ def text_end(whole: str, start: int, name: str) -> int | None:
     """Where the text that begins at `start` ends: at the end tag of the element `name`; None where there is none."""
     if name == "script":
         return _script_end(whole, start)
-    found = re.compile(f"</{name}{_BEHIND_NAME}", re.IGNORECASE).search(whole, start)
+    found = re.compile(f"</{name}{_BEHIND_NAME}", re.IGNORECASE | re.ASCII).search(whole, start)
     return found.start() if found is not None else None
 
 

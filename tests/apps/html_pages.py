@@ -52,4 +52,9 @@ PAGES: dict[str, list[list[str]]] = {
         ["e", "img", ""],
     ],
     "<image id=a>": [["a", "img", ""]],
+    "<script id=a></\u017fcript></SCRIPT><style ID=b></\u017ftyle></style>": [
+        ["a", "script", "</\u017fcript>"],
+        ["b", "style", "</\u017ftyle>"],
+    ],
+    "<lin\u212a id=a>": [["a", "lin\u212a", ""]],
 }

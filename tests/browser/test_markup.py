@@ -10,7 +10,7 @@ _READ = """page => {
   into.open(); into.write(`<!doctype html>${page}`); into.close();
   const prefixes = { "http://www.w3.org/2000/svg": "svg:", "http://www.w3.org/1998/Math/MathML": "math:" };
   return [...into.querySelectorAll("[id]")].map((element) => {
-    const name = `${prefixes[element.namespaceURI] ?? ""}${element.localName.toLowerCase()}`;
+    const name = `${prefixes[element.namespaceURI] ?? ""}${element.localName.replace(/[A-Z]/g, (letter) => letter.toLowerCase())}`;
     return [element.id, name, name === "script" || name === "style" ? element.textContent : ""];
   });
 }"""
