@@ -320,6 +320,13 @@ def test_what_is_quickly_seen_to_be_exact_is(text: str) -> None:
         assert repr(quick) == repr(exact._closely_read(text))
 
 
+@pytest.mark.parametrize("others", ["", r',"b":"\u0022\u0022"', r',"b\\":1,"\u0061":3'])
+def test_a_key_that_is_there_twice_is_found_however_texts_are_written(others: str) -> None:
+    """Quotation marks elsewhere do not stand in for those that went with it."""
+    with pytest.raises(NotExact, match="key twice"):
+        exact_json(f'{{"a":1,"a":2{others}}}')
+
+
 def test_a_quick_look_finds_what_is_usual() -> None:
     """Most JSON is, with white space or without."""
     for text in ('{"a": [1, -2.5, "x\'y", null], "b": {"a": true}}', '[{"id":1},{"id":2}]'):
