@@ -110,6 +110,15 @@ def test_a_message_of_too_many_parts_is_left_to_be_refused() -> None:
         assert (tool_call(body) is not None) is taken
 
 
+@pytest.mark.parametrize(("tool", "name"), [("http_request", "body"), ("webmcp_result", "result")])
+def test_numbers_of_a_page_stay_as_they_are(tool: str, name: str) -> None:
+    """However large: what a page sends, and what its tools answer, is read exactly."""
+    given = {"_view": "x", "call": "call-1", name: {"n": 2**80}}
+    call = Calls().read(message(arguments=given, params_name=tool).encode(), tool.encode())
+    assert call is not None
+    assert repr(call.arguments) == repr(given)
+
+
 def test_a_client_that_describes_itself_too_deeply_is_left_to_the_sdk() -> None:
     """Newer Pythons read JSON of such a depth, whatever their limit of recursion is."""
     body = message(meta={"x": 0}).replace('{"x": 0}', f'{{"x": {"[" * 3000}{"]" * 3000}}}').encode()
