@@ -180,6 +180,13 @@ async def fraction_event(_: Hostile, response: web.StreamResponse, id: Any) -> N
     await response.write(event({"jsonrpc": "2.0", "id": float(id), "result": GOOD}))
 
 
+async def fraction_progress(_: Hostile, response: web.StreamResponse, id: Any) -> None:
+    """How far it is, with the token written so, and its answer."""
+    params = {"progressToken": float(id), "progress": 1}
+    await response.write(event({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}))
+    await response.write(event({"jsonrpc": "2.0", "id": id, "result": GOOD}))
+
+
 async def idle(_: Hostile, response: web.StreamResponse, id: Any) -> None:
     """Says nothing without end, and that in many lines."""
     with suppress(ConnectionError):
@@ -252,6 +259,7 @@ WAYS: dict[str, Way] = {
     "asks": stream(asks),
     "fraction": fraction,
     "fraction event": stream(fraction_event),
+    "fraction progress": stream(fraction_progress),
     "idle": stream(idle),
     "huge": body(b'{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"' + b"x" * HUGE + b'"}]}}'),
     "huge event": stream(long_event),
@@ -363,6 +371,23 @@ async def test_long_events_keep_their_place(tmp_path: Path, way: str) -> None:
             heard.clear()
             assert await said(client) == "x" * 600_000
             assert heard == LONG
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_progress_is_told_however_its_token_is_written(tmp_path: Path, mode: str) -> None:
+    """`7.0` is the number 7: it comes to the call that asked for it."""
+    heard = asyncio.Queue[float]()
+
+    async def told(progress: float, total: float | None, message: str | None) -> None:
+        heard.put_nowait(progress)
+
+    async with (
+        behind(tmp_path, "fraction progress") as (mcp, _, __),
+        Client(f"{mcp}/bad", mode=mode) as client,
+        asyncio.timeout(20),
+    ):
+        assert text(await client.call_tool("ok", progress_callback=told)) == "fine"
+        assert await heard.get() == 1
 
 
 async def tools_again(client: Client) -> types.ListToolsResult:

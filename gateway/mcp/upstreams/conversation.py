@@ -244,7 +244,7 @@ class Conversation:
             self._spawn(partial(self.notify, "notifications/cancelled", params))
 
     def _answered(self, id: object, message: Message) -> None:
-        call = self._calls.get(cast(int, id)) if type(id) in (int, float) else None
+        call = self._calls.get(_number(id))
         if call is None or call.answer.done():
             self._unwanted()
             return
@@ -298,12 +298,11 @@ class Conversation:
             return  # what it asked us is answered, and the answer ignored
         call = None
         if method == "notifications/progress":
-            token = params.get("progressToken")
-            call = self._calls.get(token) if type(token) is int else None
+            call = self._calls.get(_number(params.get("progressToken")))
             if call is None:
                 return
             params = {**params, "progressToken": call.token}
-        elif (subscription := _subscription(params)) is not None:
+        elif subscription := _subscription(params):
             call = self._calls.get(subscription)
         elif related is not None:
             call = self._calls.get(related)
@@ -356,8 +355,13 @@ class Conversation:
 
 
 def is_answer(message: Mapping[str, Any], id: int | None) -> bool:
-    """Whether `message` has the id of the request `id`: `7.0` is the number 7, `true` is not the number 1."""
-    return type(said := message.get("id")) in (int, float) and said == id
+    """Whether `message` has the id of the request `id`."""
+    return _number(message.get("id")) == id
+
+
+def _number(id: object) -> int:
+    """What an upstream says is the id of a request: `7.0` is 7, `true` is not 1. 0 for what no request has."""
+    return cast(int, id) if type(id) in (int, float) else 0
 
 
 def noted(error: TimeoutError) -> str:
@@ -381,11 +385,10 @@ async def _drained(call: Call) -> None:
         await asyncio.wait({call.telling}, timeout=DRAIN)
 
 
-def _subscription(params: Message) -> int | None:
-    """The request that opened the stream on which a notification comes, protocol 2026-07-28."""
+def _subscription(params: Message) -> int:
+    """The request that opened the stream on which a notification comes, protocol 2026-07-28; 0 where there is none."""
     meta = params.get("_meta")
-    id = meta.get(SUBSCRIPTION_ID_META_KEY) if isinstance(meta, dict) else None
-    return id if type(id) is int else None
+    return _number(meta.get(SUBSCRIPTION_ID_META_KEY)) if isinstance(meta, dict) else 0
 
 
 def _token(params: Message) -> str | int | None:
