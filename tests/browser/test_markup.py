@@ -9,8 +9,9 @@ _READ = """page => {
   const into = frame.contentDocument;
   into.open(); into.write(`<!doctype html>${page}`); into.close();
   const prefixes = { "http://www.w3.org/2000/svg": "svg:", "http://www.w3.org/1998/Math/MathML": "math:" };
+  const lower = (name) => name.replace(/[A-Z]/g, (letter) => letter.toLowerCase());
   return [...into.querySelectorAll("[id]")].map((element) => {
-    const name = `${prefixes[element.namespaceURI] ?? ""}${element.localName.replace(/[A-Z]/g, (letter) => letter.toLowerCase())}`;
+    const name = `${prefixes[element.namespaceURI] ?? ""}${lower(element.localName)}`;
     return [element.id, name, name === "script" || name === "style" ? element.textContent : ""];
   });
 }"""

@@ -1,9 +1,11 @@
-"""One end of a conversation with an upstream that does not behave."""
+"""One end of a conversation with an upstream that does not behave, or says little."""
 
 import asyncio
 from collections.abc import Mapping
 
-from gateway.mcp.upstreams.conversation import MAX_REPLIES, Conversation, Message, Receive
+import pytest
+
+from gateway.mcp.upstreams.conversation import MAX_REPLIES, Conversation, Message, Receive, is_answer
 
 
 class Deaf:
@@ -36,3 +38,85 @@ async def test_answers_that_nobody_takes_do_not_pile_up() -> None:
     async with Conversation(upstream, patience=1, most=1, heard=lambda *_: None):
         await upstream.asked.wait()
         assert upstream.begun == MAX_REPLIES
+
+
+class Near:
+    """Carries to an upstream that is the test; `sent` is what came to it, `say` what it says."""
+
+    def __init__(self) -> None:
+        self.sent = asyncio.Queue[Message]()
+        self._said = asyncio.Queue[Message]()
+
+    async def send(self, message: Message, headers: Mapping[str, str]) -> None:
+        """It has arrived."""
+        self.sent.put_nowait(message)
+
+    async def abandon(self, id: int) -> bool:
+        """Nothing is given up."""
+        return False
+
+    async def run(self, receive: Receive) -> None:
+        """One after the other."""
+        while True:
+            receive(await self._said.get(), None, 0)
+
+    def say(self, **message: object) -> None:
+        """Tell the gateway."""
+        self._said.put_nowait({"jsonrpc": "2.0", **message})
+
+
+class Client:
+    """The client `one`, which answers requests of the kinds that it `takes`."""
+
+    who = "one"
+
+    def __init__(self, *takes: str) -> None:
+        self._takes = takes
+
+    def takes(self, method: str) -> bool:
+        """As it said."""
+        return method in self._takes
+
+    async def ask(self, method: str, params: Message) -> Message:
+        """What it takes."""
+        return {"takes": [*self._takes]}
+
+    async def tell(self, method: str, params: Message) -> None:
+        """Nothing."""
+
+
+async def test_who_can_answer_is_asked() -> None:
+    """Of the calls of one client, where it is not said which one it is about: else the newest."""
+    upstream, more = Near(), ("roots/list", "sampling/createMessage")
+    async with (
+        Conversation(upstream, patience=60, most=9, heard=lambda *_: None) as conversation,
+        asyncio.timeout(60),
+        asyncio.TaskGroup() as tasks,
+    ):
+        for client in (Client(*more), Client(more[0]), Client()):
+            tasks.create_task(conversation.request("tools/call", {}, asker=client))
+        calls = [(await upstream.sent.get())["id"] for _ in range(3)]
+        for method, takes in ((more[1], [*more]), (more[0], [more[0]]), ("elicitation/create", [])):
+            upstream.say(id="x", method=method)
+            assert (await upstream.sent.get())["result"] == {"takes": takes}
+        for call in calls:
+            upstream.say(id=call, result={})
+
+
+@pytest.mark.parametrize("other", [True, "1", [1], 1.5, 0, None])
+async def test_an_answer_has_the_number_of_its_request(other: object) -> None:
+    """And not what only looks like it; `1.0` is the same number."""
+    upstream = Near()
+    async with (
+        Conversation(upstream, patience=60, most=9, heard=lambda *_: None) as conversation,
+        asyncio.timeout(20),
+        asyncio.TaskGroup() as tasks,
+    ):
+        asked = tasks.create_task(conversation.request("tools/call", {}))
+        assert (await upstream.sent.get())["id"] == 1
+        upstream.say(id=other, result={"of": "another"})
+        upstream.say(id=1.0, result={"of": "this"})
+        assert await asked == {"of": "this"}
+    assert not is_answer({"id": other}, 1)
+    assert is_answer({"id": 1.0}, 1)
+    assert not is_answer({"id": None}, None)
