@@ -17,7 +17,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
-from gateway.mcp.upstreams import lists
+from gateway.mcp.upstreams import handshake, link, lists
 from gateway.stores.upstream_tools import Known, UpstreamTools
 from tests.interop.everything import Everything
 from tests.interop.serving import gateway, over_http
@@ -266,7 +266,9 @@ u0: {{command: ["{sys.executable}", "-c", "{first}"], prefix: a, timeout: 600s}}
 u1: {{command: ["{sys.executable}", "{late}", "{start}"], prefix: a_b}}
 """
     monkeypatch.setattr(lists, "FIRST", 0.1)
-    async with gateway(tmp_path, lines) as mcp, Client(mcp, cache=None) as client:
+    monkeypatch.setattr(handshake, "PROBE", 600.0)
+    monkeypatch.setattr(link, "OPENING", 600.0)
+    async with gateway(tmp_path, lines) as mcp, Client(mcp, cache=None) as client, asyncio.timeout(60):
         await client.list_tools()  # neither has answered
         calling = asyncio.ensure_future(client.call_tool("a_b_show"))
         start.touch()
