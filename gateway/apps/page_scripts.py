@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from urllib.parse import urljoin
 
 from gateway.apps.files import Folder, Reference, is_embedded
 from gateway.apps.markup import Element, Page
@@ -77,7 +76,7 @@ class PageScripts:
             return self._take_module(element, Module(path, text))
         self.problems += import_problems(text, text.whole)
         self._classic.append(Module(path, text))
-        code = with_source(script_text(text.whole), urljoin(self._home, self._folder.url(path)))
+        code = with_source(script_text(text.whole), source.value)
         packed = f"<script{element.written(without=_LOADING)}>{code}</script>"
         if "onload" in element.attributes:
             packed += _LOADED

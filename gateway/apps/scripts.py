@@ -234,14 +234,16 @@ def as_element_text(code: str, *, module: bool = False) -> str:
 
 
 def with_source(code: str, url: str) -> str:
-    """A classic script that stands in the page, told that it was loaded from `url` where it asks for that.
+    """A classic script that stands in the page, told that it was loaded from `url`, as its element wrote it.
 
-    Bundles of webpack do, to find their other files.
+    Bundles of webpack and Turbopack ask, to find their other files. A browser loads nothing for a script that runs.
     """
     if "currentScript" not in code:
         return code
     first = next((token.text for token in tokens(code) if token.kind is not Kind.COMMENT), "")
     strict = f"{first};" if first[1:-1] == "use strict" else ""
-    source = f"{{value:{json.dumps(url)},configurable:true}}"
-    told = f'document.currentScript&&Object.defineProperty(document.currentScript,"src",{source});'
+    # No `setAttribute`: there the view runtime would take it for a script of the backend.
+    written = json.dumps(url).replace("<", r"\u003c")
+    put = f"(a=>{{a.value={written};document.currentScript.setAttributeNode(a)}})"
+    told = f'document.currentScript&&{put}(document.createAttribute("src"));'
     return f"{strict}{told}{code}"
