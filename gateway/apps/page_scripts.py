@@ -153,7 +153,7 @@ def _map_of(text: str) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """The `imports` and `scopes` of an import map; a broken one has none, as in browsers."""
     try:
         written = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}, {}
     imports, scopes = (_object(_object(written).get(name)) for name in ("imports", "scopes"))
     return _addresses(imports), {name: _addresses(_object(scope)) for name, scope in scopes.items()}

@@ -129,6 +129,13 @@ def test_an_import_map_is_relative_to_the_page_and_has_scopes(tmp_path: Path) ->
     assert "imports away of another site" in found
 
 
+@pytest.mark.parametrize("written", ["", "{", "[]", '{"imports": [], "scopes": {"/": 1}}', "[" * 100_000])
+def test_a_broken_import_map_is_none(tmp_path: Path, written: str) -> None:
+    """As in browsers; however it is broken."""
+    page = f"<script type=importmap>{written}</script><script type=module>import './a.js'</script>"
+    assert printed(packed(tmp_path / "app", index__html=page, a__js="console.log('a')").html, tmp_path) == "a\n"
+
+
 def test_a_page_asks_its_import_map_where_a_file_lies(tmp_path: Path) -> None:
     """As bundles of Parcel do, for what they load later."""
     page = packed(
