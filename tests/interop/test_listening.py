@@ -14,6 +14,7 @@ from aiohttp import web
 from mcp import Client
 
 from gateway.mcp.upstreams import feed, http, http_answer
+from gateway.mcp.upstreams.conversation import MAX_TOLD
 from gateway.mcp.upstreams.http import RESUMES
 from tests.interop.raw import Raw, raw
 from tests.interop.serving import gateway
@@ -125,3 +126,25 @@ async def test_a_storm_of_changes_is_told_as_few(tmp_path: Path) -> None:
                 if heard.count("ResourcesListChanged") == 2:
                     break
     assert heard == ["ResourcesListChanged", "PromptsListChanged", "ResourcesListChanged"]
+
+
+async def test_what_comes_after_a_storm_is_told_too(tmp_path: Path) -> None:
+    """More changes of one list in one go than wait for a client crowd out no other kind."""
+    async with asyncio.timeout(60), mounted(tmp_path) as (up, url), Client(url) as client:
+
+        async def listen(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+            stream = await begun(request, message)
+            told = {"jsonrpc": "2.0", "params": {"_meta": {SUBSCRIPTION: message["id"]}}}
+            events = [
+                f"data: {json.dumps({**told, 'method': f'notifications/{kind}/list_changed'})}\n\n" * count
+                for kind, count in (("resources", 2 * MAX_TOLD), ("prompts", 1))
+            ]
+            await stream.write("".join(events).encode())
+            await asyncio.sleep(600)
+            return stream
+
+        up.listen = listen
+        async with client.listen(resources_list_changed=True, prompts_list_changed=True) as changes:
+            async for change in changes:
+                if type(change).__name__ == "PromptsListChanged":
+                    break

@@ -105,6 +105,7 @@ class Call:
         self.id = id
         self.patience = patience
         self.asker = asker
+        self.hear: Callable[[str, Message], None] | None = None
         self.token = token
         self.answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self.told: asyncio.Queue[tuple[str, Message] | None] | None = None
@@ -163,12 +164,14 @@ class Conversation:
         params: Message,
         *,
         asker: Asker | None = None,
+        hear: Callable[[str, Message], None] | None = None,
         headers: Mapping[str, str] | None = None,
         patience: float | None = None,
     ) -> Message:
         """The upstream's answer. Raises `MCPError`, `UpstreamLost`, and TimeoutError after `patience` of silence.
 
-        `patience` may be infinite, for requests that are answered when their stream ends.
+        `patience` may be infinite, for requests that are answered when their stream ends; `hear` takes what comes on
+        such a stream, all of it and at once.
         """
         if self.ended.done():
             raise UpstreamLost(self.ended.result(), unsent=True)
@@ -178,6 +181,7 @@ class Conversation:
         wait = self._patience if patience is None else patience
         limit = wait if math.isfinite(wait) else None
         call = Call(self._next, asker, _token(params), limit)
+        call.hear = hear
         self._calls[call.id] = call
         if call.token is not None:
             params = {**params, "_meta": {**params["_meta"], "progressToken": call.id}}
@@ -308,6 +312,9 @@ class Conversation:
             call = self._calls.get(related)
         elif method == "notifications/message":
             call = self._only()
+        if call is not None and call.hear is not None:
+            call.hear(method, params)
+            return
         if call is None or call.asker is None:
             self._heard(method, params)
             return

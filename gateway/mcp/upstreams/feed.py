@@ -110,7 +110,7 @@ class Feed:
     def heard(self, method: str, params: Message) -> None:
         """Pass on what the upstream told."""
         if method == UPDATED:
-            uri = params.get("uri")
+            uri = str(params.get("uri"))
             for follower in [follower for follower in self.followers if uri in follower.uris]:
                 follower.tell(method, params)
         elif method in KINDS.values():
@@ -200,37 +200,19 @@ class Feed:
             wanted["resourceSubscriptions"] = list(self._uris)
         params: Message = {"notifications": wanted, "_meta": envelope(session.terms.version, {}, INFO)}
         fields = headers(session.terms, "subscriptions/listen", params)
-        asker = _Listening(self, begun)
-        await session.conversation.request(
-            "subscriptions/listen", params, asker=asker, headers=fields, patience=math.inf
-        )
+
+        def hear(method: str, params: Message) -> None:
+            if method == ACKNOWLEDGED:
+                begun()
+            else:
+                self.heard(method, {key: value for key, value in params.items() if key != "_meta"})
+
+        await session.conversation.request("subscriptions/listen", params, hear=hear, headers=fields, patience=math.inf)
 
     def _forget(self, uri: str) -> None:
         self._uris[uri] -= 1
         if self._uris[uri] <= 0:
             del self._uris[uri]
-
-
-class _Listening:
-    """Takes what comes on a stream of changes, which is no call of any client."""
-
-    who = ""
-
-    def __init__(self, feed: Feed, begun: Callable[[], None]) -> None:
-        self._feed = feed
-        self._begun = begun
-
-    def takes(self, method: str) -> bool:
-        return False
-
-    async def ask(self, method: str, params: Message) -> Message:
-        raise MCPError(-32600, "Nobody can be asked on this stream.")
-
-    async def tell(self, method: str, params: Message) -> None:
-        if method == ACKNOWLEDGED:
-            self._begun()
-            return
-        self._feed.heard(method, {key: value for key, value in params.items() if key != "_meta"})
 
 
 def _fields(session: Session) -> dict[str, str]:
