@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from sqlalchemy import text
 
 from gateway.cli import main
+from gateway.cli.audit.shown import table
 from gateway.config import load_config
 from gateway.model import AuditRecord, Json
 from gateway.recording import journal as journal_of
@@ -21,7 +22,7 @@ from gateway.stores.filler import Filler
 from gateway.stores.heads import key_in
 from gateway.stores.journal import Journal
 from gateway.stores.lines import read_line, write_line
-from gateway.stores.records import Records
+from gateway.stores.records import Record, Records
 from gateway.stores.sql import Database
 
 START = 1_790_000_000.0
@@ -155,6 +156,15 @@ async def test_a_table_shows_no_control_characters(folder: Path) -> None:
     assert "\x1b" not in result.stdout
     assert "unknown" in result.stdout
     assert "r11" in result.stdout
+
+
+def test_one_long_cell_does_not_widen_the_others() -> None:
+    """It is shown whole, and moves nothing but what is behind it."""
+    url = "/" + "a" * 2000
+    records = [Record(id, START, START, {"method": "GET", "url": at}) for id, at in (("r1", url), ("r2", "/"))]
+    _, first, second = table(records).splitlines()
+    assert url in first
+    assert len(second) < 200
 
 
 async def test_tail(folder: Path) -> None:

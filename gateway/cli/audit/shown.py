@@ -7,6 +7,9 @@ from datetime import UTC, datetime
 from gateway.model import Json
 from gateway.stores.records import Record
 
+WIDEST = 80
+"""Characters up to which a cell widens its column; a longer one moves what is behind it in its own line alone."""
+
 COLUMNS = ("time", "app", "initiator", "door", "what", "decision", "status", "reason", "id")
 
 
@@ -18,7 +21,7 @@ def as_json(record: Record) -> dict[str, Json]:
 def table(records: list[Record]) -> str:
     """Records in lines; no cell is cut to fit a terminal, since ids and URLs are copied."""
     rows = [COLUMNS, *(tuple(visible(cell) for cell in row(record)) for record in records)]
-    widths = [max(len(line[column]) for line in rows) for column in range(len(COLUMNS))]
+    widths = [min(WIDEST, max(len(line[column]) for line in rows)) for column in range(len(COLUMNS))]
     return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in rows)
 
 
