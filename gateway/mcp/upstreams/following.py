@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -21,15 +21,36 @@ from gateway.mcp.upstreams.upstream import Joined, Upstream
 from gateway.model import Principal
 
 BACKLOG = 256
-"""Changes that wait for one client; a client that does not read is told of no more."""
+"""Notifications of other kinds that wait for one client; a client that does not read is told of no more of them."""
 
 MAX_STREAMS = 1024
 
 STREAMS_EACH = 128
 """Those of one principal."""
 
-News = asyncio.Queue[tuple[str, Message]]
-"""What a client has yet to be told."""
+
+class News:
+    """What a client has yet to be told: of each list and each resource that it follows only once that it changed."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[tuple[str, object], Message] = {}
+        self._some = asyncio.Event()
+
+    def tell(self, method: str, params: Message) -> None:
+        """One more; must not block."""
+        if method in feed.KINDS.values() or method == feed.UPDATED:
+            self._waiting[method, params.get("uri")] = params
+        elif len(self._waiting) < BACKLOG:
+            self._waiting[method, object()] = params
+        self._some.set()
+
+    async def get(self) -> tuple[str, Message]:
+        """The oldest, once there is one."""
+        while not self._waiting:
+            self._some.clear()
+            await self._some.wait()
+        key = next(iter(self._waiting))
+        return key[0], self._waiting.pop(key)
 
 
 class Streams:
@@ -63,7 +84,7 @@ class _Session:
 
     joined: Joined
     follower: Follower
-    news: News = field(default_factory=lambda: asyncio.Queue(BACKLOG))
+    news: News = field(default_factory=News)
 
 
 class Following:
@@ -105,8 +126,8 @@ class Following:
         """The stream of changes of a modern client."""
         with self.streams.one(client.principal) as over:
             joined = self._upstream.link(client)
-            news: News = asyncio.Queue(BACKLOG)
-            follower = Follower(into(news))
+            news = News()
+            follower = Follower(news.tell)
             joined.feed.add(follower)
             try:
                 with lost_is_refused():
@@ -133,8 +154,8 @@ class Following:
         known = self._sessions.get(client.who)
         if known is None:
             joined = self._upstream.link(client)
-            news: News = asyncio.Queue(BACKLOG)
-            known = self._sessions[client.who] = _Session(joined, Follower(into(news)), news)
+            news = News()
+            known = self._sessions[client.who] = _Session(joined, Follower(news.tell), news)
             joined.feed.add(known.follower)
         return known
 
@@ -161,16 +182,6 @@ def uris_of(params: Message) -> list[str]:
     wanted = params.get("notifications")
     uris = wanted.get("resourceSubscriptions") if isinstance(wanted, dict) else None
     return [str(uri) for uri in uris] if isinstance(uris, list) else []
-
-
-def into(news: News) -> Callable[[str, Message], None]:
-    """Puts changes into `news`, as long as there is room."""
-
-    def tell(method: str, params: Message) -> None:
-        if not news.full():
-            news.put_nowait((method, params))
-
-    return tell
 
 
 @contextmanager

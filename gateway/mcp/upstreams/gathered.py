@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +14,7 @@ from gateway.mcp.upstreams import feed
 from gateway.mcp.upstreams.client import UpstreamClient
 from gateway.mcp.upstreams.conversation import Message
 from gateway.mcp.upstreams.feed import Follower
-from gateway.mcp.upstreams.following import BACKLOG, News, Streams, into, lost_is_refused, tell_all, uris_of
+from gateway.mcp.upstreams.following import News, Streams, lost_is_refused, tell_all, uris_of
 from gateway.mcp.upstreams.merging import public_uri
 from gateway.mcp.upstreams.proxy import Proxy
 from gateway.mcp.upstreams.upstream import Joined
@@ -42,8 +41,7 @@ class Gathered:
 
     def __init__(self, client: UpstreamClient, proxies: Callable[[], Mapping[str, Proxy]], owner: Owner) -> None:
         self.client = client
-        self.news: News = asyncio.Queue(BACKLOG)
-        self._tell = into(self.news)
+        self.news = News()
         self._proxies = proxies
         self._owner = owner
         self._uris: dict[str, str] = {}
@@ -101,11 +99,11 @@ class Gathered:
         if method == feed.UPDATED:
             params = {**params, "uri": public_uri(name, str(params.get("uri")))}
         if method != TOOLS:  # the names of tools are those of `/mcp`, which tells of them itself
-            self._tell(method, params)
+            self.news.tell(method, params)
 
     def own_tools_changed(self) -> None:
         """The tools of `/mcp` are others now."""
-        self._tell(TOOLS, {})
+        self.news.tell(TOOLS, {})
 
 
 class Gathering:

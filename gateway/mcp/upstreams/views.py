@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +21,7 @@ from gateway.mcp.upstreams.client import UpstreamClient
 from gateway.mcp.upstreams.conversation import Message
 from gateway.mcp.upstreams.eras import modern_result
 from gateway.mcp.upstreams.feed import KINDS, Follower
-from gateway.mcp.upstreams.following import BACKLOG, News, into
+from gateway.mcp.upstreams.following import News
 from gateway.mcp.upstreams.listing import ui_of, visibility
 from gateway.mcp.upstreams.proxy import Proxy, as_error
 from gateway.traces import arriving
@@ -118,12 +117,12 @@ class UpstreamAnswers:
 
     async def follow(self, speaker: Speaker) -> None:
         """Tell the view when the lists of its upstream change, also of one that came in the place of another."""
-        news: News = asyncio.Queue(BACKLOG)
+        news = News()
         while True:
             proxy = self._proxies().get(self._source.upstream)
             if proxy is None or proxy.upstream.closed:
                 return  # the app ends with its upstream, or the gateway does
-            follower = Follower(into(news))
+            follower = Follower(news.tell)
             joined = proxy.upstream.link(_client(speaker))
             joined.feed.add(follower)
             try:

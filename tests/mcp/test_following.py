@@ -1,0 +1,20 @@
+"""What waits for a client that follows an upstream."""
+
+from gateway.mcp.upstreams.feed import KINDS, UPDATED
+from gateway.mcp.upstreams.following import BACKLOG, News
+
+
+async def test_no_change_of_a_list_or_a_resource_is_lost() -> None:
+    """Each of them waits once, however many there are; what else an upstream says has its limit."""
+    news = News()
+    uris = [f"test://{number}" for number in range(2 * BACKLOG)]
+    for _ in range(2):
+        for _ in range(BACKLOG):
+            news.tell("notifications/other", {})
+        for uri in uris:
+            news.tell(UPDATED, {"uri": uri})
+        for method in KINDS.values():
+            news.tell(method, {})
+    told = [await news.get() for _ in range(BACKLOG + len(uris) + len(KINDS))]
+    assert [params["uri"] for method, params in told if method == UPDATED] == uris
+    assert [method for method, _ in told[-len(KINDS) :]] == list(KINDS.values())
