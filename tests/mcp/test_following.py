@@ -14,7 +14,7 @@ async def test_no_change_of_a_list_or_a_resource_is_lost() -> None:
         for uri in uris:
             news.tell(UPDATED, {"uri": uri})
         for method in KINDS.values():
-            news.tell(method, {})
+            news.tell(method, {"uri": []})  # of which the protocol knows nothing
     told = [await news.get() for _ in range(BACKLOG + len(uris) + len(KINDS))]
     assert [params["uri"] for method, params in told if method == UPDATED] == uris
     assert [method for method, _ in told[-len(KINDS) :]] == list(KINDS.values())

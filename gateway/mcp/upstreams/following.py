@@ -38,8 +38,10 @@ class News:
 
     def tell(self, method: str, params: Message) -> None:
         """One more; must not block."""
-        if method in feed.KINDS.values() or method == feed.UPDATED:
-            self._waiting[method, params.get("uri")] = params
+        if method == feed.UPDATED:
+            self._waiting[method, str(params.get("uri"))] = params
+        elif method in feed.KINDS.values():
+            self._waiting[method, None] = params
         elif len(self._waiting) < BACKLOG:
             self._waiting[method, object()] = params
         self._some.set()
