@@ -252,8 +252,7 @@ class _Connection:
             await self._say(mux.ErrorFrame(refusal.reason, refusal.detail, ref=ref))
             return
         token = secrets.token_urlsafe(32)
-        await self._say(mux.Opened(ref, view.id, resource.uri, (), token))
-        await self._seat(view, token)
+        await self._begin(view, token, mux.Opened(ref, view.id, resource.uri, (), token))
 
     async def _resume(self, id: str, token: str) -> None:
         lost = self._door.lost.get(id)
@@ -272,8 +271,16 @@ class _Connection:
         lost.timer.cancel()
         del self._door.lost[id]
         following = secrets.token_urlsafe(32)
-        await self._say(mux.Resume(id, following))
-        await self._seat(lost.view, following)
+        await self._begin(lost.view, following, mux.Resume(id, following))
+
+    async def _begin(self, view: View, token: str, said: mux.Frame) -> None:
+        """Tell the page of its view, and seat it; one of which it was not told ends."""
+        try:
+            await self._say(said)
+        except BaseException:  # cancelled too: nobody could take it up
+            self._door.end(view)
+            raise
+        await self._seat(view, token)
 
     async def _seat(self, view: View, token: str) -> None:
         async def on_ui(
@@ -353,20 +360,26 @@ class _Connection:
     async def _close(self, id: str) -> None:
         seat = self._seats.pop(id, None)
         if seat is not None:
-            await seat.ending.aclose()
-            self._door.end(seat.view)
+            try:
+                await seat.ending.aclose()
+            finally:
+                self._door.end(seat.view)
 
     async def _leave(self) -> None:
-        """The wire is gone: calls in flight fail; the views wait a while to be taken up again."""
+        """The wire is gone: calls in flight fail; the views wait a while to be taken up again.
+
+        The server may cancel this before the last call has ended.
+        """
         self._mux.connection_lost()
         loop = asyncio.get_running_loop()
-        for id, seat in self._seats.items():
-            await seat.ending.aclose()
-            self._door.views.disconnect(seat.view)
-            self._door.approvals.cancel_view(id)
-            timer = loop.call_later(RESUMABLE, self._door.expire, id)
-            self._door.lost[id] = _Lost(seat.view, seat.token, self._origin, timer)
-        self._seats.clear()
+        async with AsyncExitStack() as endings:
+            for id, seat in self._seats.items():
+                endings.push_async_exit(seat.ending)
+                self._door.views.disconnect(seat.view)
+                self._door.approvals.cancel_view(id)
+                timer = loop.call_later(RESUMABLE, self._door.expire, id)
+                self._door.lost[id] = _Lost(seat.view, seat.token, self._origin, timer)
+            self._seats.clear()
 
     async def _say_message(
         self, frame: mux.Message, *, own: bool = False, leaving: Callable[[], object] = lambda: None

@@ -66,6 +66,7 @@ class Place:
     world: World
     host: Host
     view: str
+    token: str
     calls: int = 0
 
     async def ask(self, tool: str, token: int | None = None, **arguments: Any) -> int:
@@ -102,7 +103,8 @@ async def _place(folder: Path) -> AsyncIterator[Place]:
             console(world) as client,
             connected(world, client) as host,
         ):
-            yield Place(backend, client, world, host, (await host.open()).view)
+            opened = await host.open()
+            yield Place(backend, client, world, host, opened.view, opened.resume)
             backend.news.put_nowait(None)
     finally:
         await server.stop()
@@ -172,3 +174,14 @@ async def test_who_did_not_ask_for_bytes_reads_base64(place: Place) -> None:
     async with place.client.get(f"{place.world.console}/bridge/bodies/{name}") as answer:
         content = (await answer.json())["structuredContent"]
     assert base64.b64decode(content["body"]) == BODY
+
+
+async def test_a_view_that_waits_for_a_part_is_taken_up_again(place: Place) -> None:
+    """Its call ends some turns after its wire: the server may have lost its patience by then."""
+    await place.ask("http_stream", 7, id=await place.opened(), _bytes=True)
+    place.backend.news.put_nowait("one")
+    await place.message()  # the call waits for the next one
+    await place.host.socket.close()
+    async with connected(place.world, place.client) as host:
+        await host.say(mux.Resume(place.view, place.token))
+        assert isinstance(await host.hear(), mux.Resume)
