@@ -28,9 +28,6 @@ UNTAKEN = 75.0
 LOST = 10.0
 """Seconds without a poll after which the view's tools are not offered, until it polls again."""
 
-LEFT = 5.0
-"""Seconds without a poll after which a page that was to go has gone: one that stays asks within two."""
-
 ASLEEP = 90.0
 """The same for a view that said that its tab is hidden."""
 
@@ -195,11 +192,10 @@ class Relay:
         self._end_all()
 
     def leave(self) -> None:
-        """The page goes, or loads again, as far as it knows. If it stays, it asks on, and what it has taken runs on."""
+        """The page goes, or loads again. If it stays, it asks anew."""
         self._stop_losing()
-        self._release(overtaken=True)
+        self._end_all()
         self._lose()
-        self._losing = self._loop.call_later(LEFT, self._end_all)
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -308,9 +308,8 @@ async def test_a_view_that_says_goodbye_is_gone(house: House) -> None:
     assert "Open its app" in said(await house.call())
 
 
-async def test_a_view_whose_page_goes_stands_in_nobodys_way(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits ends at once, what runs soon; its tools go, another view needs no handle; if it stays, it has them."""
-    monkeypatch.setattr(relay, "LEFT", 0.05)
+async def test_a_view_whose_page_goes_stands_in_nobodys_way(house: House) -> None:
+    """What runs and what waits ends, its tools go, another view needs no handle; if it stays, it has them again."""
     second = attached(house.views)
     taken = house.call(view=house.view.id)
     await house.view.next()
@@ -318,8 +317,8 @@ async def test_a_view_whose_page_goes_stands_in_nobodys_way(house: House, monkey
     await asyncio.sleep(0)
     house.views.left(LOCAL, None, house.view.proof(), for_good=False)
     assert (await polling).overtaken
-    assert "Open its app" in said(await house.call())
     assert "may have run" in said(await taken)
+    assert "Open its app" in said(await house.call())
     second.offer("add")
     await second.poll(0)
     calling = house.call()
@@ -330,20 +329,6 @@ async def test_a_view_whose_page_goes_stands_in_nobodys_way(house: House, monkey
     calling = house.call(view=house.view.id)
     house.view.answer((await house.view.next()).call)
     assert said(await calling) == "done"
-
-
-async def test_what_a_page_runs_that_stays_runs_on(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It said that it goes, and asks again: what it has taken it answers, and what it had not has not run."""
-    taken = house.call()
-    call = (await house.view.next()).call
-    waiting = house.call()
-    await until(lambda: house.views.waits(house.view.id))
-    monkeypatch.setattr(relay, "LEFT", 0.0)
-    house.views.left(LOCAL, None, house.view.proof(), for_good=False)
-    await house.view.poll(0)
-    assert "has not run" in said(await waiting)
-    house.view.answer(call)
-    assert said(await taken) == "done"
 
 
 async def test_a_cancelled_call_is_cancelled_in_the_page(house: House) -> None:

@@ -148,32 +148,7 @@ test("a page that was to go, and stays, asks for calls again", async () => {
   await pass(500);
   expect(asked).toHaveLength(1);
   await pass(1000);
-  expect(polls()[1]?.args).toMatchObject({ after: 0 });
-});
-
-test("what a page runs that was to go, and stays, is not ended, and not begun again", async () => {
-  let aborted = false;
-  let done = (_: string): void => undefined;
-  registry.remove(registry.get("ping")!);
-  registry.add({
-    definition: { name: "ping", description: "", inputSchema: { type: "object" } },
-    execute: (_, { signal }) => {
-      ran++;
-      signal.addEventListener("abort", () => (aborted = true));
-      return new Promise((resolve) => (done = resolve));
-    },
-  });
-  await oneAtATime();
-  while (!polls().length) await pass(5);
-  answerAll(CALL);
-  await pass(0);
-  relay.left();
-  await pass(1500);
-  expect(polls().at(-1)?.args).toMatchObject({ after: 1 });
-  answerAll(CALL);
-  done("pong");
-  await pass(0);
-  expect([ran, aborted, asked.find(({ name }) => name === "webmcp_result")?.args["call"]]).toEqual([1, false, "c1"]);
+  expect(polls()[1]?.args).toMatchObject({ after: 0, tools: [{ name: "ping" }] });
 });
 
 test("one that never asked for calls does not", async () => {

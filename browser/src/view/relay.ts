@@ -170,7 +170,9 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, n
 
   function leave(word: string): void {
     // Its tools may be gone: whoever has asked for calls is known.
-    if (open && known) ask("webmcp_poll", { [word]: true }).catch(() => undefined);
+    if (!open || !known) return;
+    ask("webmcp_poll", { [word]: true }).catch(() => undefined);
+    renewed();
   }
 
   const againLater = coalesced(again, (run) => later(run, LIST_PAUSE));
@@ -193,13 +195,10 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, n
     left() {
       resting = now() + GOING;
       leave("leaving");
-      // What runs goes on: the gateway gives it up where nobody asks again.
-      again();
     },
     close() {
       started = false;
       leave("closing");
-      renewed();
     },
   };
 }
