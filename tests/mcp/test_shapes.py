@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from gateway.mcp.upstreams import shapes
 from gateway.mcp.upstreams.eras import cacheable, legacy_result
-from gateway.mcp.upstreams.shapes import MANY, fault, read, readable
+from gateway.mcp.upstreams.shapes import MANY, fault, read, readable, without_nulls
 
 VERSIONS = ["2025-11-25", "2026-07-28"]
 TEXT = {"type": "text", "text": "x", "later": 1}
@@ -224,3 +224,11 @@ def test_a_list_that_does_not_say_how_long_it_may_be_kept_is_not_kept(said: dict
     listed = cacheable("tools/list", {"tools": [], **said})
     assert isinstance(parse_server_result("tools/list", VERSIONS[1], listed), types.ListToolsResult)
     assert listed == {"tools": [], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+
+
+def test_what_is_nested_deeper_than_the_protocol_nests_is_not_looked_through() -> None:
+    """An upstream that nests without end takes none of the gateway's stack."""
+    deep: dict[str, Any] = {"_meta": None}
+    for _ in range(5000):
+        deep = {"content": [deep]}
+    assert without_nulls(deep) is deep

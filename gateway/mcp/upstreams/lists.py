@@ -94,7 +94,8 @@ class Lists:
         """Wait for these lists of upstreams, side by side, until it is `enough`. Raises the `Refusal` of the first of
         them without which it is not.
         """
-        hearing = [asyncio.ensure_future(self._hear(client, methods, name)) for name in names]
+        proxies = self._proxies()  # once: the configuration may be read anew meanwhile
+        hearing = [asyncio.ensure_future(self._hear(client, methods, name, proxies[name])) for name in names]
         pending = set(hearing)
         try:
             while pending and not enough():
@@ -105,9 +106,8 @@ class Lists:
         if not enough() and (refused := [refusal for one in hearing if (refusal := one.result()) is not None]):
             raise refused[0]
 
-    async def _hear(self, client: UpstreamClient, methods: Iterable[str], name: str) -> Refusal | None:
+    async def _hear(self, client: UpstreamClient, methods: Iterable[str], name: str, proxy: Proxy) -> Refusal | None:
         """Wait for lists of one upstream, each for as long as a call of it may take; why there is none."""
-        proxy = self._proxies()[name]
         for method in methods:
             heard, task = self._asked(proxy, client, method)
             await asyncio.wait({task}, timeout=proxy.upstream.spec.timeout)

@@ -65,15 +65,18 @@ def _read(method: str, result: Message, version: str, *, extended: bool) -> Mess
     return made
 
 
-def without_nulls(thing: Message) -> Message:
-    """The same where no optional member of it, or of what is in it, is null; else without those."""
+def without_nulls(thing: Message, levels: int = 4) -> Message:
+    """The same where no optional member of it, or of what is in it, is null; else without those.
+
+    The protocol nests no deeper than `levels`: the resource in the content of a message of a result.
+    """
     changed: Message = {}
-    for name in _WITHIN:
+    for name in _WITHIN if levels else ():
         inner = thing.get(name)
         if isinstance(inner, dict):
-            made: object = without_nulls(inner)
+            made: object = without_nulls(inner, levels - 1)
         elif isinstance(inner, list):
-            parts = [without_nulls(part) if isinstance(part, dict) else part for part in inner]
+            parts = [without_nulls(part, levels - 1) if isinstance(part, dict) else part for part in inner]
             made = inner if all(map(operator.is_, parts, inner)) else parts
         else:
             continue
