@@ -10,8 +10,9 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
+from msgspec import Struct
+
 from gateway.errors import Problem
-from gateway.quick import quick
 
 Headers: TypeAlias = tuple[tuple[str, str], ...]
 """Header fields in order, names in lower case, repeated names kept apart."""
@@ -150,9 +151,7 @@ LOCAL = Principal(
 """The one principal of a gateway on loopback without authentication."""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Struct, frozen=True):
     """Who and what stands behind one request or tool call, as the door and the view found it.
 
     `view` is the id of a live view, None where there is none. `proven` says that the view itself made the call.
@@ -169,9 +168,7 @@ class Caller:
     cause: str | None = None
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """What an app asks for, decoded by a door; nothing of it is decided.
 
     `url` is what the app gave: path and query, or absolute. `body` is the exact bytes. `timeout` is in seconds.
@@ -190,9 +187,7 @@ class Request:
     anonymous: bool = False
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class CanonicalRequest:
+class CanonicalRequest(Struct, frozen=True):
     """A request in its one form: what is decided on is byte for byte what is sent.
 
     `path` is percent-encoded and absolute; `query` has no `?`; `backend` is the policy's name of it.
@@ -208,7 +203,7 @@ class CanonicalRequest:
     backend: str
     redirect: Redirect = Redirect.FOLLOW
     timeout: float | None = None
-    json: Json = field(default=None, compare=False, repr=False)
+    json: Json = None
 
     @property
     def url(self) -> str:
@@ -234,9 +229,7 @@ class Part:
     last: bool
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(Struct, frozen=True):
     """An answer: of a backend, or made by the gateway. It is whole but where `part` says otherwise.
 
     `url` is relative to the app. `length` is what an answer to HEAD says of the body that it leaves out, in bytes.
@@ -259,9 +252,7 @@ class Response:
         return None
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Outbound:
+class Outbound(Struct, frozen=True):
     """A request as it goes out: to a backend, or to a token endpoint.
 
     `url` is absolute and percent-encoded already. `timeout` is in seconds for the whole answer;
@@ -378,9 +369,7 @@ class ViewTool:
     annotations: Mapping[str, Any] = field(default_factory=dict)
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class AuditRecord:
+class AuditRecord(Struct, frozen=True):
     """One line of the record, for plugins and sinks: `phase` is `intent` or `outcome`, `fields` what it says."""
 
     id: str

@@ -6,13 +6,12 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
 from opentelemetry import context
 from opentelemetry import trace as otel
 
-from gateway.quick import quick
 from gateway.randomness import Randomness
 
 _PARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
@@ -21,9 +20,7 @@ _ANYWHERE: Final = nullcontext()
 _STATE: Final = re.compile(r"[\x20-\x7e]*")
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(Struct, frozen=True):
     """A place in a trace: `id` of the whole, `span` of the one that is meant, in hex. `state` is of other systems."""
 
     id: str

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from mcp import Client
+from msgspec.structs import replace
 
 from gateway import spans
 from gateway.exchange.record import OnFailure, Recorder

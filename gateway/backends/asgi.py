@@ -6,9 +6,10 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any, TypeAlias
 from urllib.parse import unquote_to_bytes, urlsplit
+
+from msgspec.structs import replace
 
 from gateway.backends.body import Decoder
 from gateway.backends.fields import coding, head, length_left_out, received

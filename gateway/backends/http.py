@@ -7,11 +7,11 @@ import re
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import lru_cache
 from typing import Final, Protocol
 
 import aiohttp
+from msgspec.structs import replace
 from multidict import CIMultiDict
 from yarl import URL
 

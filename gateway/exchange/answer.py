@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from gateway.model import Response
-from gateway.quick import quick
 
 
 async def nothing() -> None:
     """Nothing is held."""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """`response` is whole, or has no body where `parts` give it; `close` gives up what was not read.
 
     `credentialed` says that the gateway added a credential or cookies to the request, `secrets` which texts of these

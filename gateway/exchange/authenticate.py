@@ -5,20 +5,18 @@ from __future__ import annotations
 import base64
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from gateway.credentials import Basic, Fixed, Tokens
 from gateway.errors import Reason, Refusal
 from gateway.model import Headers, Principal
-from gateway.quick import quick
 
 log = logging.getLogger(__name__)
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Injected:
+class Injected(Struct, frozen=True):
     """Header fields of a credential, the texts in them that must not come back, and which token they carry."""
 
     headers: Headers = ()

@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from gateway.exchange.answer import Answer
 from gateway.exchange.echo import Echo

@@ -9,8 +9,9 @@ import re
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final, Protocol
+
+from msgspec.structs import replace
 
 from gateway.errors import Reason, Refusal
 from gateway.exchange.leg import Leg

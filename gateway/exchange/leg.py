@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from gateway.errors import Reason, Refusal
 from gateway.exchange.record import Record
 from gateway.model import Caller, CanonicalRequest, Effect, Request
 from gateway.policy import Decision, Obligations, Policy, canonicalise, canonicalising, decide
-from gateway.quick import quick
 
 LONG: Final = 256 * 1024
 """Bytes of a body from which others may run while it is looked through."""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Leg:
+class Leg(Struct, frozen=True):
     """What was asked for, the one form of it, and what the policy says of that.
 
     `obligations` are those of the decision. `key` is the idempotency key that goes out with it, None where there is

@@ -6,8 +6,9 @@ import json
 import re
 import secrets
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Never
+
+from msgspec.structs import replace
 
 from gateway.bulk import MOST, is_bulky, why
 from gateway.errors import Reason, Refusal

@@ -8,9 +8,11 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from gateway.apps import own_file
 from gateway.contract import problem

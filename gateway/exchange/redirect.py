@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from urllib.parse import unquote
+
+from msgspec.structs import replace
 
 from gateway.errors import Reason, Refusal
 from gateway.exchange.answer import Answer

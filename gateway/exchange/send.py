@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, TypeAlias
+
+from msgspec import Struct, structs
 
 from gateway.errors import Reason, Refusal
 from gateway.exchange.absent import Absences
@@ -20,7 +22,6 @@ from gateway.exchange.record import Record
 from gateway.exchange.retry import Retries
 from gateway.model import Backend, Caller, Headers, Outbound, Principal, Response, StreamingBackend, Tell
 from gateway.policy import SAFE_METHODS, BackendSpec, without
-from gateway.quick import quick
 
 JAR: Final = "cookie jar"
 """Stands for the cookies that a backend gave, where credentials have their names: it is none of these."""
@@ -29,9 +30,7 @@ Begun: TypeAlias = tuple[Response, AsyncIterator[bytes] | None, Callable[[], Awa
 """A response, the parts of its body where they are still to come, and what gives these up."""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(Struct, frozen=True):
     """One leg with the backend that it goes to; `held` ends what a streamed answer needs, where one is wanted."""
 
     leg: Leg
@@ -175,7 +174,7 @@ async def _begun(way: Way, request: Outbound) -> Begun:
     if way.held is None or not isinstance(way.backend, StreamingBackend):
         return await way.backend.send(request), None, nothing
     held = await way.held.enter_async_context(AsyncExitStack())
-    unhurried = replace(request, timeout=way.leg.obligations.timeout)
+    unhurried = structs.replace(request, timeout=way.leg.obligations.timeout)
     try:
         async with asyncio.timeout(request.timeout):
             arriving = await held.enter_async_context(way.backend.stream(unhurried))

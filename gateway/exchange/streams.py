@@ -9,9 +9,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
+
+from msgspec.structs import replace
 
 from gateway.contract import problem, whole_characters
 from gateway.errors import Reason, Refusal

@@ -7,6 +7,8 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from msgspec import structs
+
 from gateway.contract import problem
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approve import Approvals, Ask, Parked, Pending, State
@@ -42,7 +44,7 @@ class Waiting:
                 record.note(grant=grant.id, answered_by=grant.by)
                 return None
             # An answer that several may ask for again is whole.
-            request = replace(leg.request, stream=False)
+            request = structs.replace(leg.request, stream=False)
             asked = _ask(message, leg.canonical, policy)
             ask = replace(asked, grant=leg.obligations.grant, patience=leg.obligations.patience, rule=rule)
             pending = self._approvals.park(ask, caller, request)

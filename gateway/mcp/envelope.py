@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import marshal
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final, Never, TypeAlias, cast
@@ -14,6 +13,7 @@ import orjson
 from mcp.server.connection import Connection
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
 from mcp_types import methods as surface
+from msgspec import Struct
 from pydantic import ValidationError
 
 from gateway.bulk import is_bulky
@@ -21,7 +21,6 @@ from gateway.contract import read_json
 from gateway.mcp import relay
 from gateway.mcp.tools import shows_apps
 from gateway.model import Json
-from gateway.quick import quick
 
 VERSION: Final = "2026-07-28"
 TOOL: Final = "http_request"
@@ -66,9 +65,7 @@ class _Unusual(ValueError):
     """JSON that not every reader takes."""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """A call of `tool`. `id` is the JSON text of its id, `trace` what its `_meta` says of the trace that it is in."""
 
     id: str

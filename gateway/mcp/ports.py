@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import mcp_types as types
+from msgspec import Struct
 
 from gateway.contract import Handed
 from gateway.errors import Refusal
 from gateway.mcp.results import Aside
 from gateway.model import Caller, Door, Json, Principal, Request, Resource, Response, Tell, ViewTool
-from gateway.quick import quick
 from gateway.views.precedence import Precedence
 from gateway.views.relay import Relay
 from gateway.views.shown import Shown
@@ -21,9 +20,7 @@ from gateway.views.view import Attached, LiveView, Opened
 Push = Callable[[dict[str, Json]], Awaitable[None]]
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(Struct, frozen=True):
     """Who calls through a mount.
 
     `is_app` says that the client shows MCP Apps, so that its calls may come from one. `caller` gives the view that

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import mcp_types as types
+from msgspec.structs import replace
 
 from gateway.errors import Reason, Refusal
 from gateway.mcp import arguments as read

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import Final, Protocol
 
-from gateway.quick import quick
+from msgspec import Struct
+
 from gateway.stores.journal import Journal
 from gateway.stores.lines import Line, read_line
 from gateway.stores.segments import line_before, lines_from
@@ -39,9 +40,7 @@ FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 10.0
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Struct, frozen=True):
     """A line, and the byte of the whole journal behind it."""
 
     line: Line

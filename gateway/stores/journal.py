@@ -13,10 +13,12 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
+
+from msgspec.structs import replace
 
 from gateway.errors import StartError
 from gateway.model import AuditRecord, Json

@@ -12,9 +12,10 @@ from json.encoder import encode_basestring_ascii
 from math import isfinite
 from typing import BinaryIO, Final
 
+from msgspec import Struct
+
 from gateway.compact import compact_ascii
 from gateway.model import AuditRecord, Json
-from gateway.quick import quick
 
 NO_HASH = "0" * 64
 """What the first line of a chain names as the hash before it."""
@@ -39,9 +40,7 @@ _SALT_LENGTH: Final = 2 * SALT_BYTES
 _VALUES_START: Final = len(_SALT_START) + _SALT_LENGTH + len(b'","fields":')
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """One line: the `seq`th of `writer`, naming the hash of the line before. `text` is the line itself, as JSON.
 
     `kept` is False where its values were deleted; the record has no fields then.

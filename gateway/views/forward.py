@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from mcp import MCPError
 from mcp import types as mcp
+from msgspec import structs
 
 from gateway.errors import Reason, Refusal
 from gateway.exchange.absent import Absences
@@ -87,7 +88,7 @@ class Forwarder:
             return failed(refusal)
         taint = target.taint.cause(self._views.now())
         caller = Caller(principal, target.app, Door.MCP, Initiator.MODEL, "model-call", target.id, cause=taint.id)
-        record = self._recorder.start("tool", replace(caller, cause=None), safe=False)
+        record = self._recorder.start("tool", structs.replace(caller, cause=None), safe=False)
         record.note(method="tools/call", tool=tool.page_name)
         with self._telling(tell, record.id), self._absences.telling(record.id, tell):
             refused = await self._closed(record, self._admitted(target, tool, arguments, caller, record, tell))
@@ -209,7 +210,7 @@ class Forwarder:
         digest = _digest(caller, tool, body)
         lasting, rule = (
             decision.obligations.grant,
-            f"tool {tool.page_name} {_digest(replace(caller, view=None), tool, '')}",
+            f"tool {tool.page_name} {_digest(structs.replace(caller, view=None), tool, '')}",
         )
         grant = lasting and self._grants.covering(caller, rule, policy.version)
         if grant:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from gateway.model import Initiator
-from gateway.quick import quick
 
 GRACE = 2.0
 """Seconds after a model's call during which what the page does is still the model's."""
@@ -24,9 +25,7 @@ LONGEST_GESTURE = 5.0
 """Seconds after a gesture for which a browser still reports it."""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(Struct, frozen=True):
     """Who, why we say so, and the id under which it is shown: of the model's call, or of the gesture."""
 
     initiator: Initiator

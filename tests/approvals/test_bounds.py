@@ -10,6 +10,7 @@ import pytest
 from mcp import Client
 from mcp.client import ClientRequestContext
 from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult
+from msgspec import structs
 
 from gateway.errors import Refusal
 from gateway.exchange.answers import Answers, NotAllowed
@@ -225,7 +226,7 @@ async def test_a_grant_ends_in_time_and_is_its_principals_alone(tmp_path: Path) 
         caller = Caller(ANN, "cart", Door.MCP, Initiator.MODEL, "model-call", view="v2")
         (grant,) = room.answers.grants(ANN_THERE)
         assert room.grants.covering(caller, ASK.rule, ASK.policy_version) is grant
-        for other in (replace(caller, principal=TOKEN), replace(caller, app="notes")):
+        for other in (structs.replace(caller, principal=TOKEN), structs.replace(caller, app="notes")):
             assert room.grants.covering(other, ASK.rule, ASK.policy_version) is None
         assert room.grants.covering(caller, "DELETE /api/cart", ASK.policy_version) is None
         assert room.grants.covering(caller, ASK.rule, "sha256:2") is None

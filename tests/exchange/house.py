@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from gateway.credentials import Token
 from gateway.errors import Refusal
 from gateway.exchange.approve import Approvals
@@ -49,7 +51,7 @@ routes:
   - {path: /api/guarded, methods: [GET], confirm: always}
 """
 PAGE = Caller(LOCAL, "cart", Door.BRIDGE, Initiator.PAGE, "no-gesture", view="v1", proven=True)
-MODEL = replace(PAGE, initiator=Initiator.MODEL, evidence="model-call")
+MODEL = structs.replace(PAGE, initiator=Initiator.MODEL, evidence="model-call")
 JSON = (("content-type", "application/json"),)
 
 Answer = Callable[[Outbound], Response]
@@ -104,7 +106,7 @@ class StreamingShop(Shop):
             await self.hold.wait()
         self.open += 1
         try:
-            yield Arriving(replace(self.answer(request), body=b""), self._given())
+            yield Arriving(structs.replace(self.answer(request), body=b""), self._given())
         finally:
             self.open -= 1
 

@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approve import KEPT, PER_VIEW, SHOWN, SILENCE, Approvals, Ask, Parked, State
@@ -94,7 +95,7 @@ def test_the_same_call_of_the_same_view_joins(approvals: Approvals) -> None:
     """A person is asked once; another view is another question."""
     first = approvals.park(ASK, CALLER)
     assert approvals.park(ASK, CALLER) == first
-    assert approvals.park(ASK, replace(CALLER, view="v2")) != first
+    assert approvals.park(ASK, structs.replace(CALLER, view="v2")) != first
 
 
 def test_a_caller_that_is_silent_is_gone(approvals: Approvals, clock: Clock) -> None:
@@ -148,7 +149,7 @@ def test_a_clock_that_is_set_gives_a_question_no_more_time(jump: float) -> None:
     """Set back, it ends as if nothing was, and so does the wait for a caller that is gone; ahead, it ends at once."""
     day, steady = Clock(), Clock()
     approvals = Approvals(timeout=120.0, clock=day, steady=steady)
-    call, other = parked(approvals), parked(approvals, replace(CALLER, view="v2"))
+    call, other = parked(approvals), parked(approvals, structs.replace(CALLER, view="v2"))
     call.holding = 1  # its caller still asks, the other does not
     day.now += jump
     steady.now += SILENCE + 1
@@ -160,7 +161,8 @@ def test_a_clock_that_is_set_gives_a_question_no_more_time(jump: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [replace(CALLER, view="v2"), replace(CALLER, app="notes"), replace(CALLER, view=None)]
+    "other",
+    [structs.replace(CALLER, view="v2"), structs.replace(CALLER, app="notes"), structs.replace(CALLER, view=None)],
 )
 def test_nobody_else_can_take_it_up(approvals: Approvals, other: Caller) -> None:
     """Another view, another app or a client without a view does not even learn that it exists."""
@@ -173,7 +175,7 @@ def test_another_principal_can_not_take_it_up(approvals: Approvals) -> None:
     """The same view id from another principal is another caller."""
     call = parked(approvals)
     with pytest.raises(Refusal):
-        approvals.find(call.question.id, replace(CALLER, principal=replace(LOCAL, subject="eve")))
+        approvals.find(call.question.id, structs.replace(CALLER, principal=replace(LOCAL, subject="eve")))
 
 
 def test_two_at_most_wait_for_a_view(approvals: Approvals) -> None:
@@ -193,7 +195,7 @@ def test_three_refusals_in_five_minutes_refuse_the_view(approvals: Approvals, cl
     with pytest.raises(Refusal) as refused:
         approvals.park(ASK, CALLER)
     assert reason(refused) is Reason.APPROVAL_DECLINED
-    approvals.park(ASK, replace(CALLER, view="v2"))
+    approvals.park(ASK, structs.replace(CALLER, view="v2"))
     clock.now += 301
     approvals.park(ASK, CALLER)
 
@@ -225,7 +227,7 @@ def test_nobody_approves_what_cannot_be_shown(approvals: Approvals) -> None:
 
 def test_a_caller_whose_login_has_ended_sends_nothing(approvals: Approvals, clock: Clock) -> None:
     """The caller is looked at again immediately before."""
-    caller = replace(CALLER, principal=replace(LOCAL, expires=clock.now + 5))
+    caller = structs.replace(CALLER, principal=replace(LOCAL, expires=clock.now + 5))
     call = parked(approvals, caller)
     clock.now += 6
     approvals.answer(call.question.id, True, "ann")

@@ -1,10 +1,10 @@
 """The breaker of a backend: it opens after failures in a row, refuses without sending, and lets one request try."""
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.errors import Reason, Refusal
 from gateway.exchange.circuit import Circuits

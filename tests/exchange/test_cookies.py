@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from gateway.exchange.cookies import CookieJars, JarKey
 from gateway.model import LOCAL, Caller, Outbound, Request, Response
@@ -12,7 +13,7 @@ from gateway.policy import Cookies
 from tests.exchange.house import JSON, PAGE, House, built
 
 ITEMS = Request("GET", "/api/items")
-SHARED = replace(PAGE, principal=replace(LOCAL, shared=True))
+SHARED = structs.replace(PAGE, principal=replace(LOCAL, shared=True))
 KEY = JarKey("ann", "cart", "https://shop.test", "", None)
 URL = "https://shop.test/v2/api/items"
 
@@ -60,8 +61,8 @@ async def test_without_a_jar_nothing_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        replace(PAGE, principal=replace(LOCAL, subject="bob")),
-        replace(PAGE, principal=replace(LOCAL, client="another")),
+        structs.replace(PAGE, principal=replace(LOCAL, subject="bob")),
+        structs.replace(PAGE, principal=replace(LOCAL, client="another")),
     ],
 )
 async def test_principals_do_not_share(tmp_path: Path, other: Caller) -> None:
@@ -70,7 +71,7 @@ async def test_principals_do_not_share(tmp_path: Path, other: Caller) -> None:
         house.shop.answer = setting("session=1")
         await house.exchange.run(ITEMS, PAGE)
         assert await cookie(house, other) is None
-        assert await cookie(house, replace(PAGE, view="v2")) == "session=1"
+        assert await cookie(house, structs.replace(PAGE, view="v2")) == "session=1"
 
 
 async def test_a_shared_principal_has_a_jar_for_each_view(tmp_path: Path) -> None:
@@ -79,14 +80,14 @@ async def test_a_shared_principal_has_a_jar_for_each_view(tmp_path: Path) -> Non
         house.shop.answer = setting("session=1")
         await house.exchange.run(ITEMS, SHARED)
         assert await cookie(house, SHARED) == "session=1"
-        assert await cookie(house, replace(SHARED, view="v2")) is None
-        await house.exchange.run(ITEMS, replace(SHARED, view=None))
-        assert await cookie(house, replace(SHARED, view=None)) is None
+        assert await cookie(house, structs.replace(SHARED, view="v2")) is None
+        await house.exchange.run(ITEMS, structs.replace(SHARED, view=None))
+        assert await cookie(house, structs.replace(SHARED, view=None)) is None
 
 
 async def test_omit_leaves_the_jar_out(tmp_path: Path) -> None:
     """Neither sent nor kept, as in Fetch."""
-    omitting = replace(ITEMS, send_cookies=False)
+    omitting = structs.replace(ITEMS, send_cookies=False)
     async with built(tmp_path, cookies=Cookies.JAR) as house:
         house.shop.answer = setting("session=1")
         await house.exchange.run(omitting, PAGE)
@@ -98,7 +99,7 @@ async def test_omit_leaves_the_jar_out(tmp_path: Path) -> None:
 async def test_the_apps_own_cookie_field_is_left_out(tmp_path: Path) -> None:
     """The jar's wins, and without one there is none."""
     async with built(tmp_path, cookies=Cookies.JAR) as house:
-        forging = replace(ITEMS, headers=(("cookie", "session=forged"),))
+        forging = structs.replace(ITEMS, headers=(("cookie", "session=forged"),))
         assert await cookie(house, request=forging) is None
         house.shop.answer = setting("session=1")
         await house.exchange.run(ITEMS, PAGE)

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from gateway.errors import Reason
 from gateway.model import LOCAL, BodyType, Caller, Request
@@ -12,8 +13,8 @@ from gateway.stores.sql import Database
 from tests.exchange.house import PAGE, House, built, reason
 
 KEYED = Request("POST", "/api/items", (("idempotency-key", "order-7"),), b'{"id":1}', BodyType.JSON)
-OTHER = replace(KEYED, body=b'{"id":2}')
-BOB = replace(PAGE, principal=replace(LOCAL, subject="bob"))
+OTHER = structs.replace(KEYED, body=b'{"id":2}')
+BOB = structs.replace(PAGE, principal=replace(LOCAL, subject="bob"))
 
 
 def keys(house: House) -> list[str | None]:
@@ -58,7 +59,7 @@ async def test_a_key_stands_for_one_request(tmp_path: Path) -> None:
 async def test_other_headers_are_no_other_request(tmp_path: Path) -> None:
     """An app's second attempt may have a trace of its own."""
     async with built(tmp_path, idempotent=True) as house:
-        again = replace(KEYED, headers=(*KEYED.headers, ("x-trace", "2")))
+        again = structs.replace(KEYED, headers=(*KEYED.headers, ("x-trace", "2")))
         assert [await send(house, KEYED), await send(house, again)] == [200, 200]
 
 
@@ -85,7 +86,7 @@ async def test_a_day_later_it_is_free(tmp_path: Path) -> None:
 
 async def test_without_one_each_request_has_its_own(tmp_path: Path) -> None:
     """On idempotent routes the gateway makes a key; on others, and for safe methods, there is none."""
-    plain = replace(KEYED, headers=())
+    plain = structs.replace(KEYED, headers=())
     async with built(tmp_path, idempotent=True) as house:
         for request in (plain, plain, Request("GET", "/api/items")):
             await send(house, request)
@@ -100,7 +101,7 @@ async def test_a_key_is_hidden_on_every_route(tmp_path: Path) -> None:
     """An app could otherwise use another person's key at the shared backend."""
     async with built(tmp_path) as house:
         await send(house, KEYED)
-        await send(house, replace(KEYED, headers=()))
+        await send(house, structs.replace(KEYED, headers=()))
         hashed, none = keys(house)
         assert hashed != "order-7"
         assert none is None
@@ -125,7 +126,7 @@ async def test_safe_methods_carry_none(tmp_path: Path) -> None:
 async def test_what_is_no_key_is_refused(tmp_path: Path, headers: tuple[tuple[str, str], ...]) -> None:
     """Two keys, or none that can be read, are a bad request."""
     async with built(tmp_path, idempotent=True) as house:
-        refused = await house.exchange.run(replace(KEYED, headers=headers), PAGE)
+        refused = await house.exchange.run(structs.replace(KEYED, headers=headers), PAGE)
         assert (refused.status, reason(refused)) == (400, Reason.BAD_REQUEST)
         assert house.shop.sent == []
 
@@ -142,7 +143,7 @@ async def test_without_its_database_nothing_is_sent(tmp_path: Path) -> None:
 async def test_nothing_of_the_request_is_stored(tmp_path: Path) -> None:
     """Neither body nor key: hashes alone."""
     async with built(tmp_path, idempotent=True) as house:
-        await send(house, replace(KEYED, body=b'{"card":"4111111111111111"}'))
+        await send(house, structs.replace(KEYED, body=b'{"card":"4111111111111111"}'))
         async with house.database.connect() as connection:
             rows = str((await connection.exec_driver_sql("SELECT * FROM idempotency_keys")).all())
     assert "4111" not in rows
@@ -163,10 +164,10 @@ async def test_the_oldest_of_a_caller_goes_first(tmp_path: Path) -> None:
 
 async def test_views_of_a_shared_principal_do_not_share_keys(tmp_path: Path) -> None:
     """Each is somebody else: neither gets the other's answer, or a conflict with it."""
-    team = replace(PAGE, principal=replace(PAGE.principal, shared=True))
+    team = structs.replace(PAGE, principal=replace(PAGE.principal, shared=True))
     async with built(tmp_path, idempotent=True) as house:
         for view, request in (("v1", KEYED), ("v2", KEYED), ("v2", KEYED), ("v3", OTHER)):
-            assert (await house.exchange.run(request, replace(team, view=view))).status == 200
+            assert (await house.exchange.run(request, structs.replace(team, view=view))).status == 200
         first, second, again, _ = keys(house)
         assert first != second
         assert second == again

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from gateway.errors import Reason
 from gateway.model import LOCAL, Outbound, Request, Response
@@ -56,7 +57,7 @@ async def test_principals_count_apart(tmp_path: Path) -> None:
     """One person's quota is not another's."""
     async with built(tmp_path, quotas=(TWO_A_DAY,)) as house:
         assert await statuses(house, 3) == [200, 200, 429]
-        other = replace(PAGE, principal=replace(LOCAL, subject="bob"))
+        other = structs.replace(PAGE, principal=replace(LOCAL, subject="bob"))
         assert (await house.exchange.run(ITEMS, other)).status == 200
 
 

@@ -3,10 +3,10 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.errors import Reason, Refusal
 from gateway.model import BodyType, Outbound, Redirect, Request, Response

@@ -1,10 +1,10 @@
 """Redirects of unsafe methods, as the route allows them."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.errors import Reason
 from gateway.model import BodyType, Outbound, Redirect, Request, Response

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from gateway.contract import result
 from gateway.errors import Reason, Refusal
@@ -144,10 +145,10 @@ async def test_cancelled_before_the_first_part(house: House, shop: StreamingShop
 @pytest.mark.parametrize(
     "other",
     [
-        replace(PAGE, view="v2"),
-        replace(PAGE, app="notes"),
-        replace(PAGE, view=None),
-        replace(PAGE, principal=replace(LOCAL, subject="eve")),
+        structs.replace(PAGE, view="v2"),
+        structs.replace(PAGE, app="notes"),
+        structs.replace(PAGE, view=None),
+        structs.replace(PAGE, principal=replace(LOCAL, subject="eve")),
     ],
 )
 async def test_nobody_else_can_read_or_end_it(house: House, shop: StreamingShop, other: Caller) -> None:
@@ -211,7 +212,7 @@ async def test_a_view_takes_its_streams_along(house: House, shop: StreamingShop)
     """When it is closed; those of others go on."""
     shop.answer = lambda request: Response(200, EVENTS)
     await begin(house)
-    await begin(house, replace(PAGE, view="v2"))
+    await begin(house, structs.replace(PAGE, view="v2"))
     house.streams.cancel_view("v1")
     await until(lambda: shop.open == 1)
 
@@ -223,7 +224,7 @@ async def test_a_view_has_so_many(house: House, shop: StreamingShop) -> None:
     refused = await house.exchange.run(ITEMS, PAGE)
     assert (refused.status, reason(refused)) == (429, Reason.RATE_LIMITED)
     assert len(shop.sent) == PER_VIEW
-    await begin(house, replace(PAGE, view="v2"))
+    await begin(house, structs.replace(PAGE, view="v2"))
     await house.exchange.resume(ids[0], PAGE, wait=0, cancel=True)
     await begin(house)
 
@@ -240,7 +241,7 @@ async def test_other_routes_are_whole(tmp_path: Path, shop: StreamingShop, oblig
 async def test_who_does_not_ask_for_parts_gets_the_whole(house: House, shop: StreamingShop) -> None:
     """A route that can stream need not."""
     shop.answer = lambda request: Response(200, TEXT, b"x" * 300_000)
-    answer = await house.exchange.run(replace(ITEMS, stream=False), PAGE)
+    answer = await house.exchange.run(structs.replace(ITEMS, stream=False), PAGE)
     assert (len(answer.body), answer.part) == (300_000, None)
 
 
@@ -361,10 +362,10 @@ async def test_a_fault_in_a_stream_ends_it_alone(
     """Others go on; the reader is told, and the record."""
     shop.answer = lambda request: Response(200, EVENTS)
     _, id = await begin(house)
-    _, other = await begin(house, replace(PAGE, view="v2"))
+    _, other = await begin(house, structs.replace(PAGE, view="v2"))
     shop.put(None, "no bytes")  # type: ignore[arg-type]
     await following(house, id)
-    assert reason(await following(house, other, replace(PAGE, view="v2"))) == Reason.INTERNAL
+    assert reason(await following(house, other, structs.replace(PAGE, view="v2"))) == Reason.INTERNAL
     assert house.outcome()["reason"] == Reason.INTERNAL
     assert "Traceback" in caplog.text
     await begin(house)

@@ -3,13 +3,13 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
 from typing import Any
 
 import mcp_types as types
 import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
+from msgspec.structs import replace
 
 from gateway.errors import Reason, Refusal
 from gateway.mcp import UiPeer

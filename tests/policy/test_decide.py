@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gateway.errors import Reason, Refusal
 from gateway.model import LOCAL, BodyType, Caller, CanonicalRequest, Door, Effect, Initiator, Request
@@ -41,9 +42,9 @@ tools:
     "cart.yaml",
 )
 PAGE = Caller(LOCAL, "cart", Door.BRIDGE, Initiator.PAGE, "no gesture", view="v1", proven=True)
-PERSON = replace(PAGE, initiator=Initiator.PERSON)
-MODEL = replace(PAGE, initiator=Initiator.MODEL)
-UNPROVEN = replace(MODEL, proven=False, view=None, door=Door.MCP)
+PERSON = structs.replace(PAGE, initiator=Initiator.PERSON)
+MODEL = structs.replace(PAGE, initiator=Initiator.MODEL)
+UNPROVEN = structs.replace(MODEL, proven=False, view=None, door=Door.MCP)
 
 
 def _canonical(method: str, url: str, policy: Policy = POLICY) -> CanonicalRequest:
@@ -333,13 +334,13 @@ def test_limit_keys() -> None:
         "version: 1\nlimits: {rate: [1/second per view, 1/second per principal, 1/second per app, 1/second per route]}"
     )
     view, principal, app, route = parse_policy(text, "p.yaml").defaults.limits
-    other = replace(PAGE, view="v2")
+    other = structs.replace(PAGE, view="v2")
     assert view.key(PAGE) != view.key(other)
-    assert view.key(UNPROVEN) == view.key(replace(UNPROVEN, view="v9")) == principal.key(PAGE)
+    assert view.key(UNPROVEN) == view.key(structs.replace(UNPROVEN, view="v9")) == principal.key(PAGE)
     assert principal.key(PAGE) == principal.key(other)
-    assert principal.key(PAGE) != principal.key(replace(PAGE, principal=replace(LOCAL, subject="ann")))
-    assert app.key(PAGE) == app.key(replace(PAGE, principal=replace(LOCAL, subject="ann")))
-    assert app.key(PAGE) != app.key(replace(PAGE, app="other"))
+    assert principal.key(PAGE) != principal.key(structs.replace(PAGE, principal=replace(LOCAL, subject="ann")))
+    assert app.key(PAGE) == app.key(structs.replace(PAGE, principal=replace(LOCAL, subject="ann")))
+    assert app.key(PAGE) != app.key(structs.replace(PAGE, app="other"))
     assert app.key(PAGE) != route.key(PAGE)
 
 

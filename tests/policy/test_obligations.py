@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gateway.model import LOCAL, Caller, Door, Initiator
 from gateway.policy import Per, Quota, Report, Window
@@ -30,11 +31,11 @@ def test_windows(window: Window, shown: str) -> None:
 def test_whose_requests_count_together() -> None:
     """Buckets are apart by app, rule and subject; per view without a proven view counts per principal."""
     view, principal, app = (Quota(5, Window.DAY, per) for per in (Per.VIEW, Per.PRINCIPAL, Per.APP))
-    ann = replace(PAGE, principal=replace(LOCAL, subject="ann"))
-    assert view.key(PAGE, 0) != view.key(replace(PAGE, view="v2"), 0)
-    assert view.key(replace(PAGE, proven=False), 0) == principal.key(PAGE, 0)
+    ann = structs.replace(PAGE, principal=replace(LOCAL, subject="ann"))
+    assert view.key(PAGE, 0) != view.key(structs.replace(PAGE, view="v2"), 0)
+    assert view.key(structs.replace(PAGE, proven=False), 0) == principal.key(PAGE, 0)
     assert principal.key(PAGE, 0) != principal.key(ann, 0)
-    assert app.key(PAGE, 0) == app.key(ann, 0) != app.key(replace(PAGE, app="other"), 0)
+    assert app.key(PAGE, 0) == app.key(ann, 0) != app.key(structs.replace(PAGE, app="other"), 0)
     assert view.key(PAGE, 0) != replace(view, scope="x").key(PAGE, 0)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.errors import DocumentError, Refusal
 from gateway.model import LOCAL, BodyType, Caller, Door, Effect, Initiator, Request

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mcp.shared.exceptions import MCPError
+from msgspec import structs
 
 from gateway.config import Upstream
 from gateway.errors import Reason, Refusal
@@ -169,7 +170,8 @@ class Gate:
         if decision.obligations.reported:
             record.report(*decision.reasons)
         caller, name = call.caller, call.spec.name
-        counted = caller if caller.app == name else replace(caller, app=name)  # one count, whichever way the call came
+        # One count, whichever way the call came.
+        counted = caller if caller.app == name else structs.replace(caller, app=name)
         if exceeded := await self._limiter.take(decision.obligations, counted):
             record.report(*exceeded)
         record.mark("limit")
@@ -230,7 +232,7 @@ class Gate:
         name = call.spec.credential
         if name is None or not call.spec.personal:
             return
-        caller = replace(call.caller, cause=record.id)
+        caller = structs.replace(call.caller, cause=record.id)
         try:
             await self._authenticator.version(name, caller.principal)
         except Refusal as refusal:
