@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,6 +38,9 @@ _BLOCKS: Final = _names(
 )
 """Behind these the end tag of another element does not reach, and theirs reaches behind all but `_SCOPES`."""
 
+_HTML, _SCOPE, _BLOCK = "is of HTML", "is in _SCOPES", "is in _BLOCKS or _SCOPES"
+"""Kinds of elements, which no name is like."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Open:
@@ -46,11 +50,14 @@ class _Open:
 
 
 class Tree:
-    """The open elements; those of SVG and MathML are named `svg:…` and `math:…`."""
+    """The open elements; those of SVG and MathML are named `svg:…` and `math:…`.
+
+    `_places` says where those of a name are among them, and those of some kinds: no end tag looks through all of them.
+    """
 
     def __init__(self) -> None:
         self._open: list[_Open] = []
-        self._names: Counter[str] = Counter()
+        self._places: defaultdict[str, list[int]] = defaultdict(list)
         self._inert = 0
 
     @property
@@ -86,22 +93,18 @@ class Tree:
         """Close what an end tag closes."""
         if self.foreign and name in ("br", "p"):
             self._leave()
-        own = (f"svg:{name}", f"math:{name}")
-        if not any(self._names[each] for each in (name, *own)):
+        own = max(self._last(f"svg:{name}"), self._last(f"math:{name}"))
+        if own > self._last(_HTML):
+            self._pop_to(own)
             return
-        for at in range(len(self._open) - 1, -1, -1):
-            if ":" not in self._open[at].name:
-                break
-            if self._open[at].name in own:
-                self._pop_to(at)
-                return
-        stops = _SCOPES if name in _BLOCKS else _BLOCKS | _SCOPES
-        for at in range(len(self._open) - 1, -1, -1):
-            if self._open[at].name == name:
-                self._pop_to(at)
-                return
-            if self._open[at].name in stops and name != "template":
-                return
+        stop = -1 if name == "template" else self._last(_SCOPE if name in _BLOCKS else _BLOCK)
+        if (at := self._last(name)) >= max(stop, 0):
+            self._pop_to(at)
+
+    def _last(self, name: str) -> int:
+        """The place of the innermost open element of that name or kind; -1 where there is none."""
+        places = self._places.get(name)
+        return places[-1] if places else -1
 
     def _as_html(self, name: str) -> bool:
         """Whether a start tag is one of HTML here."""
@@ -121,15 +124,26 @@ class Tree:
         within = name in _HTML_WITHIN or (
             name == "math:annotation-xml" and _value(tag, "encoding") in ("text/html", "application/xhtml+xml")
         )
+        for known in (name, *_kinds(name)):
+            self._places[known].append(len(self._open))
         self._open.append(_Open(name, within, inert))
-        self._names[name] += 1
         self._inert += inert
 
     def _pop_to(self, at: int) -> None:
         while len(self._open) > at:
             gone = self._open.pop()
-            self._names[gone.name] -= 1
+            for known in (gone.name, *_kinds(gone.name)):
+                self._places[known].pop()
             self._inert -= gone.inert
+
+
+def _kinds(name: str) -> Iterator[str]:
+    if ":" not in name:
+        yield _HTML
+    if name in _SCOPES:
+        yield _SCOPE
+    if name in _BLOCKS or name in _SCOPES:
+        yield _BLOCK
 
 
 def _leaves(tag: Tag) -> bool:

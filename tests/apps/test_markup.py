@@ -1,5 +1,9 @@
 """An HTML file is read as browsers read it; tests/browser/test_markup.py asks one whether these pages are such."""
 
+import sys
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from gateway.apps.markup import parse
@@ -42,6 +46,35 @@ def test_the_head_begins_and_the_body_ends_where_browsers_say(page: str, head: s
     """Nothing of the page may run before the runtime, and nothing stands behind what is still open at its end."""
     read = parse(Text("index.html", page))
     assert (page[: read.head], page[read.tail :]) == (head, tail)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        lambda n: "<span><div>" + "<i>" * n + "</span>" * n,
+        lambda n: "<svg>" + "<g>" * n + "<desc><p>" + "</g>" * n,
+    ],
+)
+def test_a_page_of_many_open_elements_is_read_in_steps_as_many(page: Callable[[int], str]) -> None:
+    """Twice as many tags take twice the steps: no end tag looks through all that is open."""
+
+    def steps(count: int) -> int:
+        taken = 0
+
+        def step(*_: object) -> Any:
+            nonlocal taken
+            taken += 1
+            return step
+
+        before = sys.gettrace()
+        sys.settrace(step)
+        try:
+            parse(Text("index.html", page(count)))
+        finally:
+            sys.settrace(before)
+        return taken
+
+    assert steps(400) < 2.2 * steps(200)
 
 
 @pytest.mark.parametrize(
