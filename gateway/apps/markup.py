@@ -47,12 +47,11 @@ class Element:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The elements of an HTML file in order. `head` is where the head begins, `tail` where the body ends."""
+    """The elements of an HTML file in order. `head` is where the head begins."""
 
     text: Text
     elements: list[Element] = field(default_factory=list)
     head: int = 0
-    tail: int = 0
 
     def part(self, start: int) -> Text:
         """What stands in it from `start` on."""
@@ -63,7 +62,7 @@ def parse(text: Text) -> Page:
     """The elements of `text`."""
     reader = _Reader(text.whole)
     reader.run()
-    return Page(text, reader.elements, reader.head, reader.tail)
+    return Page(text, reader.elements, reader.head)
 
 
 class _Reader:
@@ -75,7 +74,6 @@ class _Reader:
         self._in_head = False
         self.elements: list[Element] = []
         self.head = 0
-        self.tail = len(whole)
 
     def run(self) -> None:
         at: int | None = 0
@@ -87,8 +85,6 @@ class _Reader:
             else:
                 self._before_head(self._whole[start : start + len("<!doctype")].lower(), found)
                 at = found
-            if at is None:
-                self.tail = min(self.tail, start)
         self._end_style(len(self._whole))
 
     def _before_head(self, name: str, end: int | None) -> None:
@@ -104,7 +100,6 @@ class _Reader:
         name = self._tree.start(tag)
         self._before_head(name, tag.end)
         self._in_head = self._in_head or name != "html"
-        self.tail = len(self._whole)
         element = Element(
             "img" if name == "image" else name, tag.start, tag.end, tag.attributes, tag.end, tag.end, inert
         )
@@ -127,8 +122,6 @@ class _Reader:
     def _end(self, tag: Tag) -> int:
         self._end_style(tag.start)
         self._in_head = True
-        if tag.name == "body" and not self._tree.foreign and not self._tree.inert:
-            self.tail = tag.start
         self._tree.end(tag.name)
         return tag.end
 

@@ -1,4 +1,4 @@
-"""The module scripts of a page become one script, since a packed page has no other file that it could load."""
+"""The module scripts of a page with all that they import, since a packed page has no other file that it could load."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Linked:
-    """One script that stands for all, and the style sheets that parts of it would have loaded, as files."""
+    """What becomes of each script, and the style sheets that parts of them would have loaded, as files."""
 
-    code: str
+    codes: tuple[str, ...]
     styles: tuple[str, ...]
 
 
@@ -58,7 +58,7 @@ class _Answer(BaseModel):
         column: int
         message: str
 
-    code: str
+    codes: list[str]
     styles: list[str]
     problems: list[Place]
 
@@ -86,7 +86,7 @@ def link(
     answer = _run(program, json.dumps(job), root)
     if answer.problems:
         raise DocumentError([Problem(str(root / p.file), p.line, p.column, p.message) for p in answer.problems])
-    return Linked(answer.code, tuple(answer.styles))
+    return Linked(tuple(answer.codes), tuple(answer.styles))
 
 
 def _script(module: Module) -> dict[str, object]:

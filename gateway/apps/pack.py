@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gateway.apps.elements import Packing
 from gateway.apps.files import Folder
-from gateway.apps.markup import Page, parse
+from gateway.apps.markup import parse
 from gateway.apps.permissions import granted, notes
 from gateway.apps.places import Splice, splice
 from gateway.apps.scripts import as_element_text
@@ -82,7 +82,6 @@ def pack(
     splices = packing.splices()
     if problems := [*packing.problems, *packing.scripts.problems]:
         raise DocumentError(sorted(problems, key=lambda each: (each.file, each.line, each.column)))
-    splices += _tail(page, packing.scripts.deferred)
     whole = splice(page.text.whole, splices)
     # What is named in scripts of the backend cannot be seen here.
     unseen = packing.scripts.waits
@@ -137,7 +136,3 @@ def _ours(packed: str) -> int:
 def _head(app: str, title: str, base: str, runtime: str) -> str:
     config = html.escape(json.dumps({"app": app, "title": title, "base": base}), quote=True)
     return f'{_OURS} content="{config}"><script>{as_element_text(runtime)}</script>'
-
-
-def _tail(page: Page, deferred: list[str]) -> list[Splice]:
-    return [Splice(page.tail, page.tail, "".join(deferred))] if deferred else []

@@ -22,17 +22,23 @@ _LOADING = frozenset({"src", "type", "async", "defer", "integrity", "crossorigin
 _LOADED = '<script>document.currentScript.previousElementSibling.dispatchEvent(new Event("load"))</script>'
 """Behind a script of the page that hears of its loading: one that stands in it hears of none."""
 
+_DEFERRED = "webmcp-gateway-deferred"
+_STARTER = (
+    f'<script type="module">{{const kept=document.querySelector("script[type={_DEFERRED}]"),run=kept.cloneNode(!0);'
+    'run.removeAttribute("type");kept.replaceWith(run);run.dispatchEvent(new Event("load"))}</script>'
+)
+"""Behind a script that waits for the page: no inline one does but a module, which has its turn among the others."""
+
 
 class PageScripts:
     """Those of `page`, which is the file `path`; `home` is its absolute URL for modules that ask where they lie.
 
-    `deferred` are scripts that move behind the body, `sheets` style sheets that modules load, for the head. `waits`
-    says that a script is the backend's, for which the others wait.
+    `sheets` are style sheets that modules load, for the head. `waits` says that a script is the backend's, for which
+    the others wait.
     """
 
     def __init__(self, page: Page, path: Path, folder: Folder, *, home: str) -> None:
         self.problems: list[Problem] = []
-        self.deferred: list[str] = []
         self.sheets: list[str] = []
         self.waits = False
         self._page = page
@@ -77,17 +83,12 @@ class PageScripts:
         self.problems += import_problems(text, text.whole)
         self._classic.append(Module(path, text))
         code = with_source(script_text(text.whole), source.value)
-        packed = f"<script{element.written(without=_LOADING)}>{code}</script>"
-        if "onload" in element.attributes:
-            packed += _LOADED
-        return self._placed(element, packed) or [Splice(element.start, element.close_end, packed)]
-
-    def _placed(self, element: Element, packed: str) -> list[Splice]:
-        """One that waits for the page stands at its end, as an inline one runs where it stands; nothing for others."""
-        if element.inert or not {"defer", "async"} & element.attributes.keys():
-            return []
-        self.deferred.append(packed)
-        return [removed(element)]
+        attributes = element.written(without=_LOADING)
+        if not element.inert and {"defer", "async"} & element.attributes.keys():
+            packed = f'<script type="{_DEFERRED}"{attributes}>{code}</script>{_STARTER}'
+        else:
+            packed = f"<script{attributes}>{code}</script>" + (_LOADED if "onload" in element.attributes else "")
+        return [Splice(element.start, element.close_end, packed)]
 
     def _script_of_backend(self, element: Element, reference: Reference) -> list[Splice]:
         if (element.get("type") or "").strip().lower() == "module":
@@ -95,7 +96,7 @@ class PageScripts:
                 f"{reference.url} is a module of the backend, which cannot be linked: save it in the app's folder"
             )
         self.waits = self.waits or not element.inert
-        return self._placed(element, f"<script{element.written(without=frozenset())}></script>")
+        return []
 
     def _take_module(self, element: Element, module: Module) -> list[Splice]:
         if not element.inert:
@@ -105,16 +106,15 @@ class PageScripts:
             return []
         # It runs with each copy of its template, by itself.
         if module.needs_linking():
-            return [self._module(element, self._link_modules([module]))]
+            return [self._module(element, code) for code in self._link_modules([module])]
         return [self._module(element, module.source)] if module.code is None else []
 
     def linked(self) -> list[Splice]:
-        """The module scripts: each as it is, or all in one in the place of the last; they wait for the page."""
+        """The module scripts: each as it is, or linked, with the modules that they import in the first."""
         if not any(module.needs_linking() for _, module in self._modules):
             return [self._module(element, module.source) for element, module in self._modules if module.code is None]
-        code = self._link_modules([module for _, module in self._modules])
-        *others, (last, _) = self._modules
-        return [*(removed(element) for element, _ in others), self._module(last, code)]
+        codes = self._link_modules([module for _, module in self._modules])
+        return [self._module(element, code) for (element, _), code in zip(self._modules, codes, strict=True)]
 
     def blocked(self) -> list[Problem]:
         """What the scripts do that hosts let no page do."""
@@ -132,8 +132,8 @@ class PageScripts:
                 problems += error.problems
         return problems
 
-    def _link_modules(self, modules: list[Module]) -> str:
-        """One script of them; the style sheets that they load go into the head."""
+    def _link_modules(self, modules: list[Module]) -> tuple[str, ...]:
+        """What becomes of each; the style sheets that they load go into the head."""
         root, base = self._folder.root, self._folder.base
         linked = link(modules, root, base=base, home=self._home, imports=self._imports, scopes=self._scopes)
         for name in linked.styles:
@@ -142,7 +142,7 @@ class PageScripts:
             self.sheets.append(
                 f"<style>{style_text(pack_styles(text, text.whole, path, self._folder, (path,)))}</style>"
             )
-        return linked.code
+        return linked.codes
 
     def _module(self, element: Element, code: str) -> Splice:
         opening = f'<script type="module"{element.written(without=_LOADING)}>'

@@ -6,7 +6,7 @@ from gateway.apps.markup import Element, parse
 from gateway.apps.places import Splice, Text, splice
 
 WAITS = "webmcp-gateway-waits"
-"""The type of such a script, which no browser runs, and the attribute with the type that it had."""
+"""The type of such a script, which no browser runs, and the attribute with what it was: a module, deferred, or not."""
 
 OF_BACKEND = "webmcp-gateway-"
 """What stands before its `src` where it is a file of the backend, which the runtime loads."""
@@ -32,9 +32,13 @@ def _type(element: Element) -> str:
 
 def _waiting(element: Element) -> list[Splice]:
     # Of two attributes of one name the first counts (HTML, 13.2.5.33).
-    kind = "module" if _type(element) == "module" else ""
+    kind = "module" if _type(element) == "module" else "defer" if _deferred(element) else ""
     place = element.start + len("<script")
     found = [Splice(place, place, f' type="{WAITS}" {WAITS}="{kind}"')]
     if (source := element.attributes.get("src")) is not None:
         found.append(Splice(source.start, source.start, OF_BACKEND))
     return found
+
+
+def _deferred(element: Element) -> bool:
+    return "src" in element.attributes and not {"defer", "async"}.isdisjoint(element.attributes)

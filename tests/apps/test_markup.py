@@ -28,24 +28,18 @@ def _has_text(name: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("page", "head", "tail"),
+    ("page", "head"),
     [
-        ("<p><head><body></body>", "", "</body>"),
-        ("<!-- a --> <!DOCTYPE html>\n<html><head>", "<!-- a --> <!DOCTYPE html>\n<html><head>", ""),
-        ("x<html><head></head>", "", ""),
-        ("<html><body></body><p></body>x", "<html>", "</body>x"),
-        ("<body></body><p>", "", ""),
-        ("<body></body><!-- x", "", "</body><!-- x"),
-        ("<p><!-- x", "", "<!-- x"),
-        ("<p><title>x", "", "<title>x"),
-        ("<p><plaintext></body>", "", "<plaintext></body>"),
-        ("<svg><style></body>", "", ""),
+        ("<p><head><body></body>", ""),
+        ("<!-- a --> <!DOCTYPE html>\n<html><head>", "<!-- a --> <!DOCTYPE html>\n<html><head>"),
+        ("x<html><head></head>", ""),
+        ("<html><body></body><p></body>x", "<html>"),
+        ("<body></body><!-- x", ""),
     ],
 )
-def test_the_head_begins_and_the_body_ends_where_browsers_say(page: str, head: str, tail: str) -> None:
-    """Nothing of the page may run before the runtime, and nothing stands behind what is still open at its end."""
-    read = parse(Text("index.html", page))
-    assert (page[: read.head], page[read.tail :]) == (head, tail)
+def test_the_head_begins_where_browsers_say(page: str, head: str) -> None:
+    """Nothing of the page may run before the runtime."""
+    assert page[: parse(Text("index.html", page)).head] == head
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,18 @@ from gateway.model import Resource
 from tests.apps.packing import RUNTIME, body, packed, problems, write
 
 
+def deferred(code: str, attributes: str = "") -> str:
+    """A script that waits for the page, and what starts it."""
+    kept = "webmcp-gateway-deferred"
+    return (
+        f'<script type="{kept}"{attributes}>{code}</script><script type="module">'
+        f'{{const kept=document.querySelector("script[type={kept}]"),run=kept.cloneNode(!0);'
+        'run.removeAttribute("type");kept.replaceWith(run);run.dispatchEvent(new Event("load"))}</script>'
+    )
+
+
 def test_scripts_stand_where_they_ran(tmp_path: Path) -> None:
-    """A classic script in its place, a module as a module, a deferred one behind the body."""
+    """A classic script in its place, a module as a module, a deferred one where a module starts it in its turn."""
     page = (
         '<head><script src=a.js></script><script defer src="b.js"></script>'
         '<script type="module" src=c.mjs id=m></script>'
@@ -21,8 +31,8 @@ def test_scripts_stand_where_they_ran(tmp_path: Path) -> None:
     )
     text = body(packed(tmp_path, index__html=page, a__js="a()", b__js="b()", c__mjs="export const c = 1"))
     assert text == (
-        '<head><script>a()</script><script type="module" id=m>export const c = 1</script></head>'
-        "<body><p><script>b()</script></body>"
+        f'<head><script>a()</script>{deferred("b()")}<script type="module" id=m>export const c = 1</script></head>'
+        "<body><p></body>"
     )
 
 
@@ -63,8 +73,9 @@ def test_a_script_of_the_page_that_hears_of_its_loading_does_so(tmp_path: Path) 
     """Behind it, wherever it stands: a script without a `src` has no such event."""
     page = '<head><script defer src=a.js onload="go()"></script><script src=a.js onload="go()"></script></head><p>'
     loaded = '<script>document.currentScript.previousElementSibling.dispatchEvent(new Event("load"))</script>'
-    each = f'<script onload="go()">a()</script>{loaded}'
-    assert body(packed(tmp_path, index__html=page, a__js="a()")) == f"<head>{each}</head><p>{each}"
+    at_once = f'<script onload="go()">a()</script>{loaded}'
+    later = deferred("a()", ' onload="go()"')
+    assert body(packed(tmp_path, index__html=page, a__js="a()")) == f"<head>{later}{at_once}</head><p>"
 
 
 def test_imports_of_classic_scripts_are_named_with_their_places(tmp_path: Path) -> None:
@@ -198,19 +209,19 @@ def test_a_worker_of_no_named_file_is_no_error(tmp_path: Path, started: str) -> 
 
 
 def test_scripts_wait_for_those_of_the_backend(tmp_path: Path) -> None:
-    """All of the page, so that each runs in its turn; what waits for the page stands at its end."""
+    """All of the page, so that each runs in its turn; it is said of those that wait for the page."""
     page = (
         '<body><script>one()</script><script defer src="/api/x.js"></script><script src="/api/y.js" id=y></script>'
         '<template><script src="/api/z.js"></script></template></body>'
     )
     folder, parts = write(tmp_path, index__html=page), {WAITS: ["start()"]}
     resource = pack(folder, app="cart", title="", runtime=RUNTIME, parts=parts, routed=lambda _: True)
-    waits = '<script type="webmcp-gateway-waits" webmcp-gateway-waits=""'
+    waits = '<script type="webmcp-gateway-waits" webmcp-gateway-waits="'
     assert f"<script>{RUNTIME};start()</script>" in resource.html
     assert body(resource) == (
-        f'<body>{waits}>one()</script>{waits} webmcp-gateway-src="/api/y.js" id=y></script>'
-        f'<template><script src="/api/z.js"></script></template>'
-        f'{waits} defer webmcp-gateway-src="/api/x.js"></script></body>'
+        f'<body>{waits}">one()</script>{waits}defer" defer webmcp-gateway-src="/api/x.js"></script>'
+        f'{waits}" webmcp-gateway-src="/api/y.js" id=y></script>'
+        f'<template><script src="/api/z.js"></script></template></body>'
     )
     write(tmp_path, index__html="<script>one()</script>")
     without = pack(folder, app="cart", title="", runtime=RUNTIME, parts=parts, routed=lambda _: True)

@@ -16,6 +16,7 @@ SCRIPTS = {
     "config.js": "order.push(`config ${document.currentScript.id}`); window.config = 1;",
     "later.js": "order.push('later');",
     "last.js": "order.push('last');",
+    "latest.js": "order.push('latest'); document.write('gone');",
 }
 PAGE = """<!doctype html><html><head>
 <script>
@@ -29,6 +30,8 @@ PAGE = """<!doctype html><html><head>
 <script src="/api/last.js" onerror="order.push('changed')"
   integrity="sha256-AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="></script>
 <script type="module">order.push(`module ${config}`);</script>
+<script defer src="/api/latest.js"></script>
+<script type="module">order.push("end");</script>
 </head><body><script>order.push("body");</script><script src="/api/last.js"></script></body></html>"""
 
 
@@ -91,6 +94,8 @@ async def test_scripts_of_the_backend_run_in_their_turn(page: Page, tmp_path: Pa
         "last",
         "later",
         "module 1",
+        "latest",
+        "end",
         "DOMContentLoaded",
         "load",
     ]

@@ -44,6 +44,37 @@ PAGES: dict[str, tuple[str, dict[str, str]]] = {
             "never__js": "seen.push('never')",
         },
     ),
+    "module scripts of which some fail": (
+        "<script type=module src=a.js></script><script type=module>import './c.js'; seen.push('never')</script>"
+        "<script type=module id=b src=b.js></script><script type=module>import './c.js'; seen.push('never')</script>"
+        "<script type=module>seen.push(document.querySelector('#b').type, 'end')</script>"
+        "<script>addEventListener('error', ({ message }) => seen.push(message))</script>",
+        {
+            "a__js": "import './own.js'; import { shared } from './shared.js'; seen.push('a', shared);"
+            "throw new Error('a fails')",
+            "own__js": "seen.push('own')",
+            "shared__js": "seen.push('shared'); export const shared = { count: 1 }",
+            "b__js": "import { shared } from './shared.js'; seen.push('b', ++shared.count)",
+            "c__js": "seen.push('c'); throw new Error('c fails')",
+        },
+    ),
+    "scripts and modules that wait for the page": (
+        "<script defer src=a.js onload=\"seen.push('loaded')\"></script><script type=module src=m.js></script>"
+        "<script defer id=b data-what=kept src=b.js></script><script type=module>seen.push('inline')</script>"
+        "<script defer src=fails.js></script><script defer src=last.js></script><script>seen.push('first')</script>"
+        "<script>addEventListener('error', ({ message }) => seen.push(message));"
+        "addEventListener('DOMContentLoaded', () => seen.push('DOMContentLoaded'));"
+        "addEventListener('load', () => seen.push('end'))</script>",
+        {
+            "a__js": "var global = 'global'; seen.push('a', document.readyState, document.body.id)",
+            "m__js": "import { d } from './d.js'; seen.push('m', d, global)",
+            "d__js": "export const d = 'd'",
+            "b__js": "seen.push('b', document.currentScript.id, document.currentScript.dataset.what);"
+            "document.write('<p>gone</p>')",
+            "fails__js": "throw new Error('fails')",
+            "last__js": "seen.push('last', document.body.textContent)",
+        },
+    ),
     "sheets in layers": (
         "<link rel=stylesheet href=a.css><p>p</p>"
         "<script>seen.push(getComputedStyle(document.querySelector('p')).color, 'end')</script>",
@@ -64,7 +95,7 @@ _ENDED = "() => seen.at(-1) === 'end'"
 async def test_a_packed_page_does_what_it_did(page: Page, tmp_path: Path, name: str) -> None:
     """What it notes down, in that order, and without asking the backend for what is packed."""
     html, files = PAGES[name]
-    html = f"<!doctype html><html><head><script>window.seen = []</script>{html}</head><body></body></html>"
+    html = f"<!doctype html><html><head><script>window.seen = []</script>{html}</head><body id=body></body></html>"
     app, door = web.Application(), Server(bound())
     app.router.add_static("/", write(tmp_path, index__html=html, **files))
     await door.start(app)

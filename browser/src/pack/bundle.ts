@@ -1,5 +1,5 @@
 /**
- * Links the modules of a page into one script, since a packed page has no other file that it could load.
+ * Links the modules of a page into its scripts, since a packed page has no other file that it could load.
  *
  * Run by `node bundle.js`: reads a `Job` as JSON from standard input, and writes `Bundled` as JSON to standard output.
  */
@@ -23,7 +23,8 @@ export interface Job {
 }
 
 export interface Bundled {
-  code: string;
+  /** What becomes of each script. */
+  codes: string[];
   /** Style sheets, as files of `root`, that parts of the app load with them. */
   styles: string[];
   problems: { file: string; line: number; column: number; message: string }[];
@@ -36,7 +37,6 @@ interface Node {
   [key: string]: unknown;
 }
 
-const PAGE = "\0page";
 const INLINE = "\0inline:";
 /** What Vite writes for the files that belong to a part of the app which is loaded later. */
 const VITE_FILES = /(__vite__mapDeps\s*=\s*\([^]*?m\.f\s*=\s*)(\[[^\]]*\])([^]*?=>\s*)i\.map\(\s*i\s*=>\s*d\[i\]\s*\)/g;
@@ -54,7 +54,7 @@ class Unpackable extends Error {}
 
 export async function bundle(job: Job): Promise<Bundled> {
   const root = realpathSync(job.root);
-  const bundled: Bundled = { code: "", styles: [], problems: [] };
+  const bundled: Bundled = { codes: [], styles: [], problems: [] };
   const shown = (file: string): string => relative(root, file).split(sep).join("/");
   const inline = (id: string) => (id.startsWith(INLINE) ? job.scripts[Number(id.slice(INLINE.length))] : undefined);
 
@@ -106,24 +106,21 @@ export async function bundle(job: Job): Promise<Bundled> {
   const linking: Plugin = {
     name: "webmcp-gateway",
     resolveId(source, importer) {
-      if (source === PAGE || source.startsWith(INLINE)) return source;
-      if (importer === PAGE) return source;
+      if (importer === undefined) return source;
       try {
-        return found(source, importer ?? PAGE);
+        return found(source, importer);
       } catch (error) {
         if (error instanceof Unpackable) return { id: source, external: true };
         throw error;
       }
     },
     load(id) {
-      if (id === PAGE) return job.scripts.map((script, at) => `import ${JSON.stringify(entry(script, at))};`).join("\n");
       const script = inline(id);
       if (script) return script.code ?? "";
       const code = readFileSync(id, "utf-8").replace(/^\ufeff/, "");
       return id.endsWith(".json") ? `export default ${code}` : code;
     },
     transform(code, id) {
-      if (id === PAGE) return null;
       let tree: ProgramNode;
       try {
         tree = this.parse(code);
@@ -171,13 +168,16 @@ export async function bundle(job: Job): Promise<Bundled> {
   }
 
   try {
-    const linked = await rollup({ input: PAGE, plugins: [linking], treeshake: false, onLog: () => undefined });
+    const entries = job.scripts.map(entry);
+    const linked = await rollup({ input: entries, plugins: [linking], treeshake: false, onLog: () => undefined });
     const { output } = await linked.generate({ format: "es" });
-    bundled.code = output[0].code;
-    if (output.length > 1) {
-      const names = { entryFileNames: "page.js", chunkFileNames: "part.js", hoistTransitiveImports: false };
-      const apart = await linked.generate({ format: "system", ...names });
-      bundled.code = joined(apart.output.filter((each) => each.type === "chunk"));
+    bundled.codes = [output[0].code];
+    if (output.length > 1 || entries.length > 1) {
+      const ids = new Map<string | null, string>();
+      const named = ({ facadeModuleId: id }: { facadeModuleId: string | null }) => ids.get(id) ?? (ids.set(id, `${ids.size}.js`), ids.get(id)!);
+      const apart = await linked.generate({ format: "system", preserveModules: true, entryFileNames: named, hoistTransitiveImports: false });
+      const chunks = apart.output.filter((each) => each.type === "chunk");
+      bundled.codes = joined(chunks, entries.map((id) => chunks.find((each) => each.facadeModuleId === id)!.fileName));
     }
   } catch (error) {
     const { id, loc, message } = error as { id?: string; loc?: { file?: string; line: number; column: number }; message: string };

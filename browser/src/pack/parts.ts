@@ -1,4 +1,4 @@
-/** The parts of an app that `import()` loads later, in one script with the others: each runs when it is asked for. */
+/** The modules of an app where not all run one after the other: each runs when its script does, or is asked for. */
 import type { OutputChunk } from "@rollup/wasm-node";
 
 /** What a browser does with modules (ECMA-262, 16.2.1.6), for those that rollup wrote in the format of SystemJS. */
@@ -44,10 +44,18 @@ const run = (self) => {
 };
 `;
 
-/** One script of the `chunks`, of which the first is the page's own. */
-export function joined(chunks: readonly OutputChunk[]): string {
-  const parts = chunks.map(({ fileName, code }) =>
-    code.replace("System.register(", () => `part(${JSON.stringify(`./${fileName}`)}, `),
+/** Where the first script of a page has `run` for the others. */
+const SHARED = `globalThis[Symbol.for("webmcp-gateway.modules")]`;
+
+/** The scripts of a page whose modules are the `chunks`: the first holds them all, and each runs the one of its own. */
+export function joined(chunks: readonly OutputChunk[], own: readonly string[]): string[] {
+  const parts = chunks.map(({ fileName, code }) => code.replace("System.register(", () => `part(${nameOf(fileName)}, `));
+  const shared = own.length > 1 ? `${SHARED} = (name) => run(link(name));\n` : "";
+  return own.map((fileName, at) =>
+    at > 0 ? `await ${SHARED}(${nameOf(fileName)});` : `${LINKING}${parts.join("\n")}\n${shared}await run(link(${nameOf(fileName)}));\n`,
   );
-  return `${LINKING}${parts.join("\n")}\nawait run(link(${JSON.stringify(`./${chunks[0]?.fileName}`)}));\n`;
+}
+
+function nameOf(fileName: string): string {
+  return JSON.stringify(`./${fileName}`);
 }

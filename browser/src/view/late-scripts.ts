@@ -3,16 +3,18 @@
 import { modulesRun } from "./modules";
 import { fileOf } from "./page-files";
 
-/** The type of a script that waits, and the attribute with the type that it had. */
+/** The type of a script that waits, and the attribute with what it was: "module", "defer" or "". */
 const WAITS = "webmcp-gateway-waits";
 /** What it names of the backend. */
 const SOURCE = "webmcp-gateway-src";
 /** A host that writes into the document may never close it. */
 const PARSED_AT_LAST = 2000;
 
+const isModule = (waiting: Element): boolean => waiting.getAttribute(WAITS) === "module";
+
 function run(waiting: HTMLScriptElement, text: string | null): void {
   const script = document.createElement("script");
-  script.type = waiting.getAttribute(WAITS) ?? "";
+  script.type = isModule(waiting) ? "module" : "";
   script.text = text ?? "";
   // Modules run one after the other.
   script.async = false;
@@ -29,7 +31,7 @@ function* waitingIn(root: ParentNode): Generator<HTMLScriptElement> {
   }
 }
 
-/** When `ready` has come and the page is parsed: classic scripts in their order, modules, then the events of a page. */
+/** When `ready` has come and the page is parsed: scripts in their order, deferred ones and modules, the events of a page. */
 export function startScripts(ready: Promise<unknown>): void {
   let state: DocumentReadyState = "loading";
   const is = (next: DocumentReadyState): void => {
@@ -49,7 +51,7 @@ export function startScripts(ready: Promise<unknown>): void {
   async function start(): Promise<void> {
     await Promise.all([ready, parsed]);
     const all = [...waitingIn(document)];
-    const modules = all.filter((one) => one.getAttribute(WAITS) === "module");
+    const later = all.filter((one) => one.getAttribute(WAITS));
     const { write, writeln } = document;
     // The browser's own would make the page anew.
     document.write = (...text) => document.currentScript?.insertAdjacentHTML("beforebegin", text.join(""));
@@ -62,8 +64,7 @@ export function startScripts(ready: Promise<unknown>): void {
       text.catch(() => undefined); // its turn comes
       texts.set(one, text);
     }
-    for (const one of all) {
-      if (modules.includes(one)) continue;
+    const loaded = async (one: HTMLScriptElement): Promise<void> => {
       const text = texts.get(one);
       try {
         run(one, text ? await text : one.textContent);
@@ -71,11 +72,16 @@ export function startScripts(ready: Promise<unknown>): void {
         console.error(`webmcp-gateway: a script was not loaded: ${error}`);
         one.dispatchEvent(new Event("error"));
       }
-    }
-    Object.assign(document, { write, writeln });
+    };
+    for (const one of all) if (!later.includes(one)) await loaded(one);
     is("interactive");
-    for (const one of modules) run(one, one.textContent);
-    if (modules.length) await modulesRun();
+    document.write = () => undefined;
+    for (const one of later) {
+      if (!isModule(one)) await modulesRun();
+      await loaded(one);
+    }
+    if (later.length) await modulesRun();
+    Object.assign(document, { write, writeln });
     document.dispatchEvent(new Event("DOMContentLoaded", { bubbles: true }));
     is("complete");
     dispatchEvent(new Event("load"));
