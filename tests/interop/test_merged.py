@@ -346,6 +346,38 @@ async def test_two_upstreams_with_apps_need_a_trust_group(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("mode", MODES)
+async def test_a_page_calls_tools_by_the_names_of_its_own_server(tmp_path: Path, mode: str) -> None:
+    """Its host sends them on as they are; they reach the upstream that alone has such a tool for apps, or none."""
+    lines = inside("a", ", trust: us") + '\nold: {server: "tests.interop.test_merged:older", trust: %s}'
+    async with gateway(tmp_path, inside("a")) as mcp:
+        async with Client(mcp, mode=mode, extensions=UI) as host:
+            assert text(await host.call_tool("both")) == "clock both"
+            assert text(await host.call_tool("tick")) == "clock tick"
+            with pytest.raises(MCPError, match="Unknown tool: show"):  # it says nothing: it is for the model alone
+                await host.call_tool("show")
+        async with Client(mcp, mode=mode) as model:
+            with pytest.raises(MCPError, match="Unknown tool: both"):
+                await model.call_tool("both")
+    for trust, said in (("us", r"several upstreams have it \(a, old\)"), ("them", "Unknown tool: tick")):
+        async with gateway(tmp_path, lines % trust) as mcp, Client(mcp, mode=mode, extensions=UI) as host:
+            with pytest.raises(MCPError, match=said):
+                await host.call_tool("tick")
+            assert text(await host.call_tool("old_both")) == "older both"
+
+
+async def test_a_page_s_call_waits_for_an_upstream_that_had_the_tool(tmp_path: Path) -> None:
+    """It may be that one's page: no other is called in its place."""
+    second = inside("b", ", trust: us")
+    async with gateway(tmp_path, f"{inside('a', ', trust: us')}\n{second}") as mcp, Client(mcp) as client:
+        await client.list_tools()
+    silent = f'a: {{command: ["{sys.executable}", "-c", "import time; time.sleep(600)"], trust: us, timeout: 1s}}'
+    async with gateway(tmp_path, f"{silent}\n{second}") as mcp, Client(mcp, extensions=UI) as host:
+        await host.list_tools()
+        assert "The upstream a cannot be reached" in text(await host.call_tool("tick"))
+        assert text(await host.call_tool("b_tick")) == "clock tick"
+
+
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("mount", ["/a", ""])
 @pytest.mark.parametrize(("place", "server"), [("one", "clock"), ("older", "older")])
 async def test_tools_of_apps_are_not_for_clients_that_show_none(

@@ -214,6 +214,8 @@ class Merged:
             await self._lists.refresh(client, "tools/list")
         try:
             named = await self._heard_of("tools/list", client, public, self._names.tools)
+            if named is None and client.is_app:
+                named = await self._of_page(client, public)
         except Refusal as refusal:
             return complete(client, refused(refusal))
         if named is None:
@@ -227,6 +229,20 @@ class Merged:
         if named.original == CONNECT:
             await self._lists.refresh(client, "tools/list")  # whoever follows them hears of its own tools
         return merging.public_content(named.upstream, result)
+
+    async def _of_page(self, client: UpstreamClient, name: str) -> Named | None:
+        """What a page calls `name`, as its own server does: its host sends that on. None where no upstream has it for
+        apps. Raises `Refusal` where one does not answer that may have it, and `MCPError` where several have it.
+        """
+        had = self._names.had_tool(client.principal, name)
+        await self._lists.hear(client, ("tools/list",), had, lambda: False)
+        tools = self._names.tools(client.principal).values() if self._apps(client) else ()
+        found = [one for one in tools if one.original == name and "app" in visibility(one.thing, frozenset(("model",)))]
+        if len(found) > 1:
+            several = ", ".join(one.upstream for one in found)
+            told = f"Unknown tool: {name[:128]}: several upstreams have it ({several}); take /mcp/<upstream> for each"
+            raise MCPError(types.INVALID_PARAMS, told)
+        return found[0] if found else None
 
     async def _heard_of(
         self, method: str, client: UpstreamClient, public: str, known: Callable[[Principal], Mapping[str, T]]

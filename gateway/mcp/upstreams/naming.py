@@ -96,6 +96,11 @@ class Naming:
             name for name, proxy in silent if prefixed(proxy.upstream.spec) or _had(proxy, method, principal, public)
         ]
 
+    def had_tool(self, principal: Principal | None, name: str) -> list[str]:
+        """The upstreams that had a tool which they call `name`, and have not said yet what they have."""
+        silent = self._silent("tools/list", principal).items()
+        return [one for one, proxy in silent if proxy.upstream.offer(principal).fingerprints.had("tools/list", name)]
+
     def _silent(self, method: str, principal: Principal | None) -> dict[str, Proxy]:
         known = self._lists.known(method, principal)
         return {name: proxy for name, proxy in self._proxies().items() if name not in known}
