@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import FrameLocator, Page, expect
+from mcp import Client
+from playwright.async_api import FrameLocator, Locator, Page, expect
 
+import gateway
 from gateway.app import build_app
 from gateway.config import load_config
 from tests.browser.test_main_job import app_of
@@ -140,6 +142,64 @@ async def test_the_upstream_s_policy_holds_for_a_view(page: Page, tmp_path: Path
     async with shown(page, tmp_path, "basic-react", policy=policy) as (app, records):
         await app.get_by_role("button", name="Get Server Time").click()
         await until(lambda: any(line.get("reason") == "policy-denied" for line in calls(records(), "get-time")))
+
+
+MOUNT = """async () => {
+  const { connectBridge, mountApp } = await import("/host.js");
+  const { csrf, apps: [{ id, sandbox_url }] } = await (await fetch("/api/state")).json();
+  const container = document.createElement("main");
+  document.body.replaceChildren(container);
+  const bridge = connectBridge({ apps: [id], csrf });
+  window.app = await mountApp({ container, bridge, app: id, sandboxUrl: sandbox_url });
+}"""
+"""What a host page does that somebody wrote with our host parts."""
+
+
+def logged(app: FrameLocator, event: str) -> Locator:
+    """What the published debug app wrote of an event."""
+    return app.locator(f".log-entry:has(.log-type.{event}) .log-payload-full")
+
+
+async def test_a_published_app_hears_of_the_call_that_opens_it(page: Page, tmp_path: Path) -> None:
+    """Its input and its result; of one that the model gives up, that it is cancelled, with the reason."""
+    async with shown(page, tmp_path, "debug") as (app, _):
+        await expect(logged(app, "ontoolresult")).to_have_count(1)
+        port = page.url.rpartition(":")[2].rstrip("/")
+        async with Client(f"http://localhost:{port}/mcp", mode="2026-07-28") as model:
+            await model.list_tools()
+            result = await model.call_tool("debug_debug-tool", {"contentType": "image"})
+            assert not result.is_error
+            await expect(logged(app, "ontoolinput").last).to_contain_text('"contentType": "image"')
+            await expect(logged(app, "ontoolresult").last).to_contain_text("image/png")
+            calling = asyncio.ensure_future(model.call_tool("debug_debug-tool", {"delayMs": 60_000}))
+            await expect(logged(app, "ontoolinput").last).to_contain_text('"delayMs": 60000')
+            calling.cancel()
+            await expect(logged(app, "ontoolcancelled")).to_contain_text("reason")
+            await expect(logged(app, "ontoolresult")).to_have_count(2)
+
+
+async def test_a_published_app_hears_what_a_model_of_our_host_page_writes(page: Page, tmp_path: Path) -> None:
+    """Part by part, as the page's model streams it, before the whole."""
+    host = (Path(gateway.__file__).parent / "static/host/host.js").read_text("utf-8")
+    await page.route("**/host.js", lambda route: route.fulfill(body=host, content_type="text/javascript"))
+    async with shown(page, tmp_path, "debug"):
+        await page.evaluate(MOUNT)
+        app = page.frame_locator("main iframe").frame_locator("iframe")
+        await expect(logged(app, "ontoolresult")).to_have_count(1)
+        parts: list[tuple[str, dict[str, Any]]] = [
+            ("tool-input-partial", {"arguments": {"contentType": "te"}}),
+            ("tool-input-partial", {"arguments": {"contentType": "text"}}),
+            ("tool-input", {"arguments": {"contentType": "text", "delayMs": 1}}),
+            ("tool-cancelled", {"reason": "enough"}),
+        ]
+        for name, params in parts:
+            await page.evaluate("([is, params]) => app.tell({ is, params })", [name, params])
+        await expect(logged(app, "ontoolcancelled")).to_have_count(1)
+        heard = [
+            json.loads(text) for text in await app.locator(".log-entry:has([class*=' ontool']) pre").all_text_contents()
+        ]
+        names = await app.locator("[class*=' ontool']").all_inner_texts()
+        assert [*zip(names, heard, strict=True)][-4:] == [(f"on{name.replace('-', '')}:", said) for name, said in parts]
 
 
 async def until(true: Callable[[], bool]) -> None:
