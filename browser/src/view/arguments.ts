@@ -56,8 +56,9 @@ export async function readArguments(request: Request, url: string, bulk: () => P
   // Browsers add these two (Fetch, 4.1).
   const headers = { accept: "*/*", "accept-language": `${languages}`, ...Object.fromEntries(request.headers) };
   const args: Params = { url, method, headers };
-  if (body) {
-    const blob = await request.blob();
+  // Firefox does not tell `body`: what is empty there is none.
+  const blob = body !== null && (await request.blob());
+  if (blob && (body || blob.size)) {
     const whole = blob.size > BULK && (await bulk());
     Object.assign(args, whole ? { bodyType: "base64", body: blob } : await encodeBody(new Uint8Array(await blob.arrayBuffer()), request.headers.get("content-type") ?? ""));
   }

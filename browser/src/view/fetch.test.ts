@@ -35,6 +35,7 @@ const fetch = createFetch({
 const ok = (more: Params = {}) => ({ status: 200, statusText: "OK", headers: {}, bodyType: "none", url: "/x", redirected: false, ok: true, ...more });
 
 beforeEach(() => {
+  vi.restoreAllMocks();
   asked = [];
   warned = [];
   streamed = [];
@@ -46,6 +47,12 @@ async function sent(init: RequestInit, url = "/api/x"): Promise<Params> {
   await fetch(url, init);
   return asked.pop() as Params;
 }
+
+test("a browser that does not tell of a request's body sends it all the same", async () => {
+  vi.spyOn(Request.prototype, "body", "get").mockReturnValue(undefined as never);
+  expect(await sent({ method: "POST", body: "x" })).toMatchObject({ bodyType: "text", body: "x" });
+  for (const method of ["GET", "DELETE"]) expect(await sent({ method })).not.toHaveProperty("bodyType");
+});
 
 test("each kind of body leaves in the form that keeps it", async () => {
   const post = (body: BodyInit, type?: string) => sent({ method: "POST", body, ...(type && { headers: { "content-type": type } }) });
