@@ -95,7 +95,7 @@ async def reported(host: Host, count: int = 1, app: str = "cart") -> list[dict[s
     await host.until(f"host.of('ui/update-model-context').length >= {count}")
     text = await host.run("() => host.of('ui/update-model-context').at(-1).params.content[0].text")
     head, _, rest = text.removeprefix("---\n").partition("---\n")
-    assert "Please perform" in rest
+    assert "Requests and tool calls have not reached its server" in rest
     document = yaml.safe_load(head)
     assert document["app"] == app
     actions: list[dict[str, Any]] = document["actions"]
@@ -264,14 +264,19 @@ def least(tier: str) -> list[bool]:
 async def test_the_style_sheet_dims_what_cannot_be_used(
     page: Page, tmp_path: Path, capabilities: dict[str, Any] | None, wanted: str
 ) -> None:
-    """`fallback.css`: by the least tier that an element needs, and by the tiers in which alone it is there."""
+    """`fallback.css`: by the least tier that an element needs, and by the tiers in which alone it is there.
+
+    What is dimmed is out of reach of the keyboard, too.
+    """
     html = (
         f"<!doctype html><style>{FALLBACK.read_text('utf-8')}</style><button data-needs=full>a</button>"
         "<button data-needs=context-synced>b</button><p data-tier-only=static>c</p>"
     )
     look = """() => [...document.querySelectorAll("[data-needs], [data-tier-only]")].map((one) => {
       const { pointerEvents, display, opacity } = getComputedStyle(one);
-      return pointerEvents !== "none" && display !== "none" && opacity === "1";
+      const usable = pointerEvents !== "none" && display !== "none" && opacity === "1";
+      one.focus();
+      return one.localName === "p" || usable === (document.activeElement === one) ? usable : "by one hand alone";
     })"""
     async with host_server() as url:
         await page.goto(url)

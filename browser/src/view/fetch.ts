@@ -50,8 +50,9 @@ export function createFetch({ addresses, calls, offline, Request, blobs, digest,
   function explain(answer: Answer, method: string, url: string): void {
     const reason = reasonOf(answer);
     if (!reason) return;
-    const command = `webmcp-gateway policy explain ${method} ${quoted(url)}`;
-    warn(`${method} ${url}: ${answer.status} ${reason}: ${answer.why ?? causeOf(answer)}\n${command}`);
+    // What the host lacks is no matter of the policy.
+    const why = answer.why ?? `${causeOf(answer)}\nwebmcp-gateway policy explain ${method} ${quoted(url)}`;
+    warn(`${method} ${url}: ${answer.status} ${reason}: ${why}`);
   }
 
   async function ask(request: Request, url: string): Promise<Answer> {

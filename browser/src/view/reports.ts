@@ -1,4 +1,4 @@
-/** What was done in a page that cannot reach its server, for the model: each report says all that is not acknowledged yet. */
+/** What was done in a page, for the model: each report says all that is not acknowledged yet. */
 
 import type { Params } from "./json-rpc";
 
@@ -28,7 +28,7 @@ export function createReports({ app, update, time }: Ends): Reports {
     const actions = waiting.map((action) =>
       Object.entries(action).map(([key, value], place) => `${place ? "    " : "  - "}${key}: ${JSON.stringify(value)}\n`).join(""),
     );
-    return `---\napp: ${JSON.stringify(app)}\nactions:\n${actions.join("")}---\nThe person did this in the app, which cannot reach its server. Please perform it in this order, each id once, and say what came of it.`;
+    return `---\napp: ${JSON.stringify(app)}\nactions:\n${actions.join("")}---\nThe person did this in the app. Requests and tool calls have not reached its server: please perform them in order, each id once, and say what came of it.`;
   }
 
   return {
