@@ -269,9 +269,10 @@ async def test_react_offers_tools_while_mounted(host: Host, script: str, tmp_pat
 
 
 async def test_without_the_runtime_the_rest_says_that_nobody_is_there(host: Host, script: str) -> None:
-    """Nothing throws."""
+    """Nothing throws, and style sheets know."""
     frame = await ready(host, bare(script))
     await expect(frame.locator("#tier")).to_have_text("standalone")
+    await expect(frame.locator("html")).to_have_attribute("data-tier", "standalone")
     assert (await frame.evaluate("safeCallTool('x')"))["isError"]
     assert await frame.evaluate("report({action: 'x'})") is False
 

@@ -15,6 +15,9 @@ declare global {
 
 const runtime = (): PageSide | undefined => (typeof window === "undefined" ? undefined : window.webmcpGateway);
 
+// On the app's own site nobody else tells its style sheets.
+if (typeof document !== "undefined" && !runtime()) document.documentElement.dataset["tier"] = "standalone";
+
 /** `standalone` without the view runtime, undefined as long as the host has not answered. */
 export function getTier(): Tier | undefined {
   const side = runtime();
