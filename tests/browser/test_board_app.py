@@ -19,6 +19,11 @@ PICTURE = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
 
+OUTSIDE = """() => [...document.querySelectorAll("section *")].filter((one) => {
+  const [{ right }, column] = [one, one.closest("section")].map((each) => each.getBoundingClientRect());
+  return right > Math.min(column.right, innerWidth);
+}).map((one) => one.outerHTML.slice(0, 80))"""
+
 
 @pytest.fixture
 async def board(tmp_path: Path) -> AsyncIterator[Run]:
@@ -108,6 +113,24 @@ async def test_a_phone_has_targets_for_fingers_and_nothing_is_missing(page: Page
         "all => all.map((one) => one.getBoundingClientRect()).flatMap(({ width, height }) => [width, height])"
     )
     assert (min(sizes) >= 44, missing) == (True, [])
+
+
+async def test_nothing_stands_out_of_its_column_at_any_width(page: Page, board: Run) -> None:
+    """Long words, and files of long names, from a small phone to a wide window."""
+    async with aiohttp.ClientSession() as http:
+        card = {"title": "x" * 120, "note": "y" * 300, "column": "doing"}
+        async with http.post(f"{board.api}/cards", json=card) as made:
+            id = (await made.json())["id"]
+        file = aiohttp.FormData()
+        file.add_field("file", b"notes", filename=f"{'notes-' * 20}.txt", content_type="text/plain")
+        await (await http.post(f"{board.api}/cards/{id}/files", data=file)).read()
+    await page.goto(board.site)
+    await expect(page.get_by_role("link", name="notes-")).to_be_visible()
+    outside = {}
+    for width in (320, 420, 768, 1280):
+        await page.set_viewport_size({"width": width, "height": 800})
+        outside[width] = await page.evaluate(OUTSIDE)
+    assert {width: found for width, found in outside.items() if found} == {}
 
 
 async def test_a_picture_is_sent_and_shown(shown: Page | FrameLocator) -> None:
