@@ -229,6 +229,10 @@ class Part:
     last: bool
 
 
+_SAYINGS: Final = frozenset({"text/event-stream", "application/x-ndjson", "application/jsonl", "application/json-seq"})
+"""Media types whose parts stand for themselves."""
+
+
 class Response(Struct, frozen=True):
     """An answer: of a backend, or made by the gateway. It is whole but where `part` says otherwise.
 
@@ -250,6 +254,10 @@ class Response(Struct, frozen=True):
             if key == name:
                 return value
         return None
+
+    def says_by_and_by(self) -> bool:
+        """Whether each part of the body stands for itself, as in an event stream: it comes when there is one."""
+        return (self.header("content-type") or "").partition(";")[0].strip().lower() in _SAYINGS
 
 
 class Outbound(Struct, frozen=True):
@@ -295,7 +303,10 @@ class StreamingBackend(Protocol):
     """A backend that can give an answer while it arrives; `send` is there for those that are wanted whole."""
 
     def stream(self, request: Outbound) -> AbstractAsyncContextManager[Arriving]:
-        """The answer, until the context ends. `timeout` holds for the head, then for each wait between two parts."""
+        """The answer, until the context ends. `timeout` holds for the head, then for each wait between two parts.
+
+        A body that `says_by_and_by` may be silent for longer.
+        """
         ...
 
 

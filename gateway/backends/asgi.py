@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 from msgspec.structs import replace
 
 from gateway.backends.body import Decoder
-from gateway.backends.fields import coding, head, length_left_out, received
+from gateway.backends.fields import coding, head, length_left_out, received, silence
 from gateway.errors import Reason, Refusal
 from gateway.model import Arriving, Outbound, Response
 
@@ -57,7 +57,7 @@ class AsgiBackend:
             length = length_left_out(request.method, start.get("headers", ()))
             answer = head(start["status"], headers, None, self._name, length=length)
             decoder = Decoder(coding(headers), request.response_limit)
-            yield Arriving(answer, self._parts(call, decoder, request))
+            yield Arriving(answer, self._parts(call, decoder, request.method, silence(answer, request.timeout)))
         finally:
             await call.give_up()
 
@@ -65,16 +65,16 @@ class AsgiBackend:
         """The application's lifespan ends."""
         await self._lifespan.end()
 
-    async def _parts(self, call: _Call, decoder: Decoder, request: Outbound) -> AsyncIterator[bytes]:
+    async def _parts(self, call: _Call, decoder: Decoder, method: str, timeout: float) -> AsyncIterator[bytes]:
         more = True
         while more:
-            message = await self._next(call, request.timeout)
+            message = await self._next(call, timeout)
             more = bool(message.get("more_body", False))
             body = message.get("body", b"")
-            if body and request.method != "HEAD":
+            if body and method != "HEAD":
                 for piece in decoder.feed(body):
                     yield piece
-        if request.method != "HEAD":
+        if method != "HEAD":
             decoder.close()
 
     async def _next(self, call: _Call, seconds: float) -> Message:

@@ -29,6 +29,14 @@ LINE_BYTES = 8190
 HEADER_FIELDS = 128
 KEEP_ALIVE_SECONDS = 15.0
 
+PROBE_SECONDS = 30
+"""After so long a silence the system asks whether the other end is there, and again: an event stream may be silent."""
+
+_PROBED = [
+    getattr(socket, name) for name in ("TCP_KEEPIDLE", "TCP_KEEPALIVE", "TCP_KEEPINTVL") if hasattr(socket, name)
+]
+"""The first two are one option, under the names of different systems."""
+
 _RETRIED = frozenset({"GET", "HEAD", "OPTIONS"})
 _SET_BY_AIOHTTP = ("accept", "accept-encoding", "content-type", "user-agent")
 
@@ -185,7 +193,11 @@ class _VettedSockets:
         family, kind, protocol, _, (host, *_) = address
         if not _allowed(self._network, host):
             raise AddressDenied
-        return socket.socket(family, kind, protocol)
+        made = socket.socket(family, kind, protocol)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option in _PROBED:
+            made.setsockopt(socket.IPPROTO_TCP, option, PROBE_SECONDS)
+        return made
 
 
 def _staying() -> aiohttp.TraceConfig:

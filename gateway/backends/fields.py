@@ -17,6 +17,9 @@ NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 _LENGTH: Final = re.compile(rb"[0-9]{1,18}\Z")
 _VALUE: Final = re.compile(rb"[\t\x20-\x7e\x80-\xff]*\Z")
 
+_QUIET: Final = 86_400.0
+"""Seconds for which an event stream may say nothing: browsers end none for that."""
+
 
 def received(raw: Iterable[tuple[bytes, bytes]], backend: str) -> Headers:
     """Names in lower case, values as Latin-1 (Fetch, "isomorphic decode"), so that no browser refuses them.
@@ -79,6 +82,11 @@ def head(
         reason_phrase=reason if reason and reason.isascii() and reason.isprintable() else "",
         length=length,
     )
+
+
+def silence(answer: Response, timeout: float) -> float:
+    """Seconds that the backend has for the next part of an answer."""
+    return max(timeout, _QUIET) if answer.says_by_and_by() else timeout
 
 
 def coding(headers: Headers) -> str:

@@ -17,7 +17,7 @@ from yarl import URL
 
 from gateway.backends.body import ACCEPT_ENCODING, Body, Decoder
 from gateway.backends.connect import USER_AGENT, Connections, Network, Origin, translated
-from gateway.backends.fields import FRAMING, NAME, coding, head, length_left_out, received
+from gateway.backends.fields import FRAMING, NAME, coding, head, length_left_out, received, silence
 from gateway.backends.slices import Slices
 from gateway.backends.wires import Wires
 from gateway.errors import Reason, Refusal
@@ -85,7 +85,7 @@ class HttpBackend:
 
     @asynccontextmanager
     async def stream(self, request: Outbound) -> AsyncIterator[Arriving]:
-        """The answer while it arrives, under the same limits; its `timeout` holds for the head and for each silence."""
+        """The answer while it arrives, under the same limits; its `timeout` holds for the head, `silence` after it."""
         async with self._in_time(request.timeout):
             answer = await self._asked(request)
         try:
@@ -93,7 +93,7 @@ class HttpBackend:
             length = length_left_out(request.method, answer.raw_headers)
             response = head(answer.status, headers, answer.reason, self._spec.name, length=length)
             decoder = Decoder(coding(headers), request.response_limit)
-            yield Arriving(response, self._parts(answer, decoder, request.timeout))
+            yield Arriving(response, self._parts(answer, decoder, silence(response, request.timeout)))
         finally:
             answer.close()
 

@@ -37,10 +37,6 @@ SILENCE: Final = 60.0
 PREFIX: Final = "stream-"
 """How the id of a stream begins."""
 
-_INCREMENTAL: Final = frozenset(
-    {"text/event-stream", "application/x-ndjson", "application/jsonl", "application/json-seq"}
-)
-
 
 @dataclass(slots=True, eq=False)
 class _Open:
@@ -143,7 +139,7 @@ class Streams:
         opened.task = self._tasks.create_task(self._read(opened))
         try:
             await asyncio.sleep(0)  # the task begins: a task that is cancelled before would not end its stream
-            if _incremental(stream.head):
+            if stream.head.says_by_and_by():
                 return replace(stream.head, part=Part(id, last=False))
             while not opened.ended and len(opened.buffer) < opened.size:
                 await opened.change()
@@ -236,11 +232,6 @@ async def _closed(stream: Stream) -> None:
         await stream.aclose()
     except Exception:  # a plugin's backend again: nobody waits for this answer any more
         log.exception("a stream did not close well")
-
-
-def _incremental(head: Response) -> bool:
-    media_type = (head.header("content-type") or "").partition(";")[0].strip().lower()
-    return media_type in _INCREMENTAL
 
 
 def _who(caller: Caller) -> tuple[str, str, str | None]:

@@ -102,6 +102,30 @@ async def test_a_stream_comes_as_it_is_sent_and_ends_with_its_reader() -> None:
     await asyncio.wait_for(ended.wait(), 20)
 
 
+@pytest.mark.parametrize("kind", ["text/plain", "text/event-stream"])
+async def test_events_may_be_far_apart(kind: str) -> None:
+    """The timeout ends the silence of another answer alone."""
+    go_on = asyncio.Event()
+
+    async def stream(_: Request) -> StreamingResponse:
+        async def parts() -> AsyncIterator[str]:
+            await go_on.wait()
+            yield "data: 1\n\n"
+
+        return StreamingResponse(parts(), media_type=kind)
+
+    backend = AsgiBackend("shop", Starlette(routes=[Route("/", stream)]))
+    async with backend.stream(Outbound("GET", f"{URL}/", timeout=0.2)) as arriving:
+        coming = asyncio.ensure_future(anext(arriving.parts))
+        await asyncio.wait({coming}, timeout=0.5)
+        go_on.set()
+        if kind == "text/event-stream":
+            assert await coming == b"data: 1\n\n"
+        else:
+            with pytest.raises(Refusal, match="did not answer"):
+                await coming
+
+
 async def test_the_lifespan_of_an_application() -> None:
     """It begins before the first request, once, and ends with the backend."""
     events: list[str] = []

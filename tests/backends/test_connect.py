@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from gateway.backends.connect import Connections
+from gateway.backends.connect import PROBE_SECONDS, Connections
 from gateway.backends.http import HttpBackend
 from gateway.errors import Reason, Refusal
 from gateway.model import Outbound, Response
@@ -102,6 +103,21 @@ async def test_a_resolver_that_gives_no_address() -> None:
     async with raw_peer(OK) as peer:
         everything = Allowing(frozenset({"localhost", "127.0.0.1", "::1"}))
         assert await reason(f"http://shop.example:{peer.port}/", everything, names) is Reason.ADDRESS_DENIED
+
+
+async def test_a_connection_that_is_silent_is_asked_whether_it_is_there() -> None:
+    """By the system: of a backend that is gone without a word an event stream would wait for ever."""
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n"
+    async with (
+        raw_peer(head) as peer,
+        Connections() as connections,
+        connections.open(LOOPBACK).get(peer.url()) as answer,
+    ):
+        assert answer.connection is not None
+        assert answer.connection.transport is not None
+        made = answer.connection.transport.get_extra_info("socket")
+        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) == PROBE_SECONDS
 
 
 async def test_networks_do_not_share_connections() -> None:

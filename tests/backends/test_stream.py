@@ -72,6 +72,23 @@ async def test_a_stream_that_falls_silent(backend: HttpBackend) -> None:
     assert refused.value.reason is Reason.BACKEND_TIMEOUT
 
 
+@pytest.mark.parametrize("kind", ["text/event-stream; charset=utf-8", "application/x-ndjson"])
+async def test_events_may_be_far_apart(backend: HttpBackend, kind: str) -> None:
+    """No browser ends such a stream for its silence; the timeout holds for the head alone."""
+    go_on = asyncio.Event()
+
+    async def script(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\nconnection: close\r\n\r\n".encode())
+        await go_on.wait()
+        writer.write(b"data: 1\n\n")
+
+    async with raw_peer(script) as peer, backend.stream(Outbound("GET", peer.url(), timeout=0.2)) as arriving:
+        coming = asyncio.ensure_future(anext(arriving.parts))
+        await asyncio.wait({coming}, timeout=0.5)
+        go_on.set()
+        assert await coming == b"data: 1\n\n"
+
+
 async def test_a_stream_without_a_head(backend: HttpBackend) -> None:
     """Refused as a whole answer is."""
 

@@ -60,6 +60,7 @@ class Backend:
         app.router.add_get("/api/events", self.events)
         app.router.add_get("/api/events/short", self.short_events)
         app.router.add_get("/api/events/split", self.split_events)
+        app.router.add_get("/api/events/quiet", self.quiet_events)
         app.router.add_post("/api/fragment", self.fragment)
         app.router.add_post("/api/graphql", self.graphql)
         app.router.add_put("/api/items/{id}", self.item)
@@ -204,6 +205,15 @@ class Backend:
         last = request.headers.get("last-event-id")
         text = f"event: end\ndata: {last}\n\n" if last else "retry: 20\nid: 42\ndata: once\n\ndata: never whole\n"
         return await _event_stream(request, text, hold=bool(last))
+
+    async def quiet_events(self, request: web.Request) -> web.StreamResponse:
+        """Silent for longer than the route's timeout, then one event."""
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        await asyncio.sleep(1.2)
+        await response.write(b"event: end\ndata: at last\n\n")
+        await asyncio.sleep(3600)
+        return response
 
     async def split_events(self, request: web.Request) -> web.StreamResponse:
         """Lines that end in every way, in parts that break them and their ends."""

@@ -82,6 +82,14 @@ twin("events: connects again with the last id", async (see) => {
   source.close();
 });
 
+twin("events: a backend that is silent for longer than others may be", async (see) => {
+  const source = new EventSource("/api/events/quiet");
+  source.onopen = () => see("open");
+  source.onerror = () => see("error", source.readyState);
+  see((await once(source, "end")).data);
+  source.close();
+});
+
 twin("events: what ends for good", async (see) => {
   for (const url of ["/api/status/404", "/api/status/204", "/api/json"]) {
     const source = new EventSource(url);
