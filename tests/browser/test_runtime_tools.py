@@ -168,15 +168,15 @@ async def test_app_tools_wait_for_attach(host: Host, tmp_path: Path) -> None:
     assert [tool["name"] for tool in listed["result"]["tools"]] == ["add"]
 
 
-@pytest.mark.parametrize("lost", ["no server tools", "no answer"])
+@pytest.mark.parametrize("lost", ["no server tools", "no such method"])
 async def test_where_no_call_reaches_the_gateway_the_page_says_which_tools_are_free(
     host: Host, tmp_path: Path, lost: str
 ) -> None:
     """The host lists and calls those; the others it is refused, with the reason."""
     await host.answers("return { status: 204 };")
-    if lost == "no answer":
+    if lost == "no such method":
         await host.run(
-            "() => { host.tools.webmcp_attach = async () => ({ failure: { code: -32000, message: 'no' } }); }"
+            "() => { host.tools.webmcp_attach = async () => ({ failure: { code: -32601, message: 'no' } }); }"
         )
     else:
         await host.run("() => { host.capabilities = {}; }")
@@ -189,12 +189,17 @@ async def test_where_no_call_reaches_the_gateway_the_page_says_which_tools_are_f
     refused = await host.run("() => host.ask(3, 'tools/call', {name: 'clear', arguments: {}})")
     assert "clear is called through the gateway" in refused["error"]["message"]
     assert await frame.evaluate("runs") == [["add", {"n": 1}]]
-    assert len(await host.run("() => host.calls('webmcp_attach')")) == (lost == "no answer")
+    assert len(await host.run("() => host.calls('webmcp_attach')")) == (lost == "no such method")
 
 
-async def test_where_the_gateway_refuses_a_view_no_tool_is_free(host: Host, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "refusal",
+    ["{ isError: true, content: [] }", "{ failure: { code: -32000, message: 'the person said no' } }"],
+    ids=["gateway", "error"],
+)
+async def test_where_a_view_is_refused_no_tool_is_free(host: Host, tmp_path: Path, refusal: str) -> None:
     """What the page says does not count there: the policy may be another one by now."""
-    await host.run("() => { host.tools.webmcp_attach = async () => ({ isError: true, content: [] }); }")
+    await host.run(f"() => {{ host.tools.webmcp_attach = async () => ({refusal}); }}")
     await host.show(packed(tmp_path, TOOLS, tools=["add"]))
     await host.until("host.calls('webmcp_attach').length")
     assert (await host.run("() => host.ask(1, 'tools/list')"))["result"] == {"tools": []}

@@ -1,6 +1,6 @@
-import { beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, test, vi } from "vitest";
 import { toBase64Url } from "./base64";
-import type { Params } from "./json-rpc";
+import { METHOD_NOT_FOUND, PeerError, type Params } from "./json-rpc";
 import { createProof, type Proof } from "./proof";
 
 const bytes = crypto.getRandomValues(new Uint8Array(32));
@@ -13,7 +13,7 @@ let timers: (() => void)[];
 let refuse: boolean;
 let silent: boolean;
 
-function create(subtle: SubtleCrypto | undefined): Proof {
+function create(subtle: SubtleCrypto | undefined, answer?: Promise<never>): Proof {
   return createProof({
     crypto: {
       importKey: subtle && ((key) => subtle.importKey("raw", key, hmac, false, ["sign"])),
@@ -22,6 +22,7 @@ function create(subtle: SubtleCrypto | undefined): Proof {
     attach: async (launch, former, read) => {
       launches.push(launch);
       formers.push(former);
+      await answer;
       if (silent) throw new Error("No answer");
       const values = { view: `v${launches.length}`, key: toBase64Url(bytes), proven: true, free: ["add"] };
       return read({ content: [], structuredContent: values, isError: refuse } as Params);
@@ -126,6 +127,29 @@ test("where attach had no answer, what the page says of its tools counts, until 
   proof.launched("L");
   await proof.settled();
   expect([proof.offered("add"), proof.offered("get_cart")]).toEqual([true, false]);
+});
+
+test("where attach was answered by an error, no tool is offered; the host may only say that it carries no calls", async () => {
+  const words = [[-32000, false], [-32602, false], [METHOD_NOT_FOUND, true]] as const;
+  for (const [code, offered] of words) {
+    proof = create(crypto.subtle, Promise.reject(new PeerError({ code, message: "no" })));
+    proof.launched("L");
+    proof.start(false, true);
+    await proof.settled();
+    expect([proof.offered("get_cart"), await proof.sign()]).toEqual([offered, undefined]);
+  }
+});
+
+test("where attach is answered late, what the page says of its tools counts until then", async () => {
+  const late = Promise.withResolvers<never>();
+  proof = create(crypto.subtle, late.promise);
+  proof.launched("L");
+  proof.start(false, true);
+  await vi.waitFor(() => timers.at(-1)!());
+  await proof.settled();
+  expect(proof.offered("get_cart")).toBe(true);
+  late.reject(new PeerError({ code: -32000, message: "the person said no" }));
+  await vi.waitFor(() => expect(proof.offered("get_cart")).toBe(false));
 });
 
 test("what the gateway said of tools stays where it refuses, or does not answer, another launch value", async () => {

@@ -1,7 +1,7 @@
 /** View proof: the launch value against a key, and the key's signature under each call. */
 
 import { fromBase64, toBase64Url } from "./base64";
-import type { Params } from "./json-rpc";
+import { METHOD_NOT_FOUND, PeerError, type Params } from "./json-rpc";
 import { answerOf } from "./results";
 
 export const LAUNCH = "webmcp-gateway/launch";
@@ -53,8 +53,9 @@ interface Ends {
 export function createProof({ crypto, attach, later, cancel, warn, tools, changed }: Ends): Proof {
   const { importKey, sign } = crypto;
   let view: View | undefined;
-  /** Of the page's tools those that may be offered past the gateway. */
+  /** Of the page's tools those that may be offered past the gateway, by its word; or by the page's, until there is one. */
   let free: Set<unknown> | undefined;
+  let unsaid: Set<unknown> | undefined;
   let launch: string | undefined;
   /** The newest launch value: hosts may bring one twice. */
   let shown: string | undefined;
@@ -105,7 +106,9 @@ export function createProof({ crypto, attach, later, cancel, warn, tools, change
         };
         const fail = (error: unknown): void => {
           warn(`this view is unproven: ${String(error)}`);
-          free ??= new Set(tools() as string[]);
+          // An error is an answer, too, but for that of a host that carries no calls.
+          if (error instanceof PeerError && error.code !== METHOD_NOT_FOUND) free ??= new Set();
+          else unsaid = new Set(tools() as string[]);
           shown = undefined;
           end();
         };
@@ -158,7 +161,7 @@ export function createProof({ crypto, attach, later, cancel, warn, tools, change
       line = signed.catch(() => undefined);
       return signed;
     },
-    offered: (name) => !!free?.has(name),
+    offered: (name) => !!(free ?? unsaid)?.has(name),
     settled: () => settled,
     room: () => view?.room ?? Infinity,
   };
