@@ -184,7 +184,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
         value = await files.text(url, element as HTMLScriptElement, kind === "ahead");
         if (kind === "sheet") {
           // What it imports browsers would try in vain: it comes too late for them, and a part of the runtime sees to it.
-          value = value.replace(/@import/gi, "@media{}$&");
+          value = value.replace(/^(?=.*@import)/is, "@media{}");
           value = (await files.styled(value, resolve(url))) ?? value;
         }
         await turn;

@@ -2,9 +2,11 @@
 
 import type { Files } from "./page-files";
 
-/** As it stands in a sheet; the runtime lets those of a fetched one come too late, so that browsers do not try them. */
-const IMPORT = /(?:@media\{\})?@import\s*(?:url\(\s*(?:"[^"]*"|'[^']*'|[^)]*?)\s*\)|"[^"]*"|'[^']*')[^;]*(?:;|$)/gi;
-const COMMENT = /\/\*.*?\*\//gs;
+/** By the runtime's hand each import of a fetched sheet comes too late behind this, so that browsers do not try it. */
+const LATE = /^@media\{\}/;
+/** An import, or what only looks as if it held one. */
+const TOKEN = /\/\*.*?\*\/|@import(?:\s|\/\*.*?\*\/)*(?<named>url\(\s*(?:"[^"]*"|'[^']*'|[^)]*?)\s*\)|"[^"]*"|'[^']*')[^;]*(?:;|$)|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'/gis;
+const isImport = ({ groups }: RegExpMatchArray): boolean => groups!["named"] !== undefined;
 
 export function watchImports({ text, styled }: Files, resolve: (url: string) => string): void {
   /** What a rule imports, under its conditions. */
@@ -18,12 +20,12 @@ export function watchImports({ text, styled }: Files, resolve: (url: string) => 
 
   /** `css` with all that it imports, but for what is `lost`. A document that nobody sees reads it, and loads nothing. */
   async function whole(css: string, base: string, above: string[], lost: unknown[]): Promise<string> {
-    const plain = css.replace(COMMENT, (comment) => (/@import/i.test(comment) ? "" : comment));
+    const plain = css.replace(LATE, "");
     const style = document.implementation.createHTMLDocument().head.appendChild(document.createElement("style"));
-    style.textContent = plain.replaceAll("@media{}@", "@");
+    style.textContent = plain;
     const rules = [...style.sheet!.cssRules].filter((rule) => rule instanceof CSSImportRule);
     const found = await Promise.all(rules.map((rule) => imported(rule, base, above, lost).catch((why) => (lost.push(why), ""))));
-    const filled = plain.replace(IMPORT, () => found.shift() ?? "");
+    const filled = plain.replace(TOKEN, (token: string, named?: string) => (named === undefined ? token : (found.shift() ?? "")));
     return (await styled(filled, base)) ?? filled;
   }
 
@@ -42,7 +44,7 @@ export function watchImports({ text, styled }: Files, resolve: (url: string) => 
       const { target } = event;
       const isLink = target instanceof HTMLLinkElement;
       const style = isLink ? target.sheet?.ownerNode : target;
-      if (!(style instanceof HTMLStyleElement) || style.textContent!.search(IMPORT) < 0) return;
+      if (!(style instanceof HTMLStyleElement) || ![...style.textContent!.matchAll(TOKEN)].some(isImport)) return;
       // Of a style of the page, what the browser could not load.
       if (!isLink && (type === "load" || style.hasAttribute("webmcp-gateway"))) return;
       event.stopImmediatePropagation();

@@ -60,6 +60,28 @@ twin("file: sheets that others import", async (see) => {
   broken.remove();
 });
 
+twin("file: sheets that speak of imports", async (see) => {
+  const stage = document.getElementById("stage");
+  stage.innerHTML = '<p id="styled">s</p><p id="a">a</p>';
+  const sheets = [
+    `#a::before { content: "@import" }`, `/* @import "no.css"; */ #a::before { content: '@import "theme.css";' }`,
+    `@import "theme.css?said"; #a::before { content: "\\"@import 'theme.css';" }`, `@import/**/"theme.css?gap";#a::before { content: "@media{}@import" }`,
+  ];
+  const look = () => see(getComputedStyle(stage.lastElementChild, "::before").content, getComputedStyle(stage.firstElementChild).color);
+  for (const css of sheets) {
+    const link = linked({ rel: "stylesheet", href: `/api/sheet.css?css=${encodeURIComponent(css)}` });
+    see(css, await loaded(link));
+    look();
+    link.remove();
+    const style = document.createElement("style");
+    style.textContent = css.replaceAll('"theme', '"/api/theme');
+    document.head.append(style);
+    see(await loaded(style));
+    look();
+    style.remove();
+  }
+});
+
 twin("file: loaded ahead for fetch", async (see) => {
   const url = alone("/api/json?ahead");
   const hint = linked({ rel: "preload", as: "fetch", crossOrigin: "anonymous", href: url });
