@@ -148,6 +148,30 @@ def test_a_page_asks_its_import_map_where_a_file_lies(tmp_path: Path) -> None:
     assert printed(page, tmp_path).split() == ["https://cart.invalid/pic.26e5.png", "https://cart.invalid/js/b.png"]
 
 
+def test_a_page_asks_its_import_map_as_browsers_do(tmp_path: Path) -> None:
+    """Names that end in a slash stand for what they begin, the longest and scopes go first; other bare names fail."""
+    imports = '"imports": {"lib/": "/js/lib/", "lib/deep/": "./far/", "lib/deep/x.js": "/x.js", "a": "/a.js"}'
+    scopes = '"scopes": {"/js/": {"a": "/scoped.js"}, "/js/in/": {"lib/": "/other/"}}'
+    asked = ["lib/a.js", "lib/deep/b.js", "lib/deep/x.js", "lib/", "a", "./c.js", "data:,x", "lib", "toString", ""]
+    ask = (
+        f"for (const name of {json.dumps(asked)}) try {{ console.log(import.meta.resolve(name)); }}"
+        " catch (error) { console.log(error.name); }"
+    )
+    page = packed(
+        tmp_path / "app",
+        index__html=(
+            f"<script type=importmap>{{{imports}, {scopes}}}</script><script type=module>{ask}</script>"
+            "<script type=module src=js/in/b.js></script>"
+        ),
+        js_of_in_of_b__js="console.log(import.meta.resolve('a'), import.meta.resolve('lib/deep/x.js'))",
+    ).html
+    site = "https://cart.invalid"
+    assert printed(page, tmp_path).split() == [
+        *(f"{site}{path}" for path in ("/js/lib/a.js", "/far/b.js", "/x.js", "/js/lib/", "/a.js", "/c.js")),
+        *("data:,x", "TypeError", "TypeError", "TypeError", f"{site}/scoped.js", f"{site}/other/deep/x.js"),
+    ]
+
+
 def test_modules_without_imports_keep_their_bytes(tmp_path: Path) -> None:
     """What one bundler wrote another one need not touch."""
     page = packed(tmp_path, index__html="<script type=module src=a.js></script>", a__js="let  a = 1 // a").html

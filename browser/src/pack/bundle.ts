@@ -62,7 +62,7 @@ export async function bundle(job: Job): Promise<Bundled> {
   function found(source: string, importer: string): string {
     const writer = inline(importer)?.file ?? importer;
     const beside = dirname(writer);
-    const mapped = within(job.home, addressOf(job, source, new URL(shown(writer), job.home).href)) ?? source;
+    const mapped = within(job.home, mappedBy(namesIn(job, new URL(shown(writer), job.home).href), source)) ?? source;
     if (/^([a-z][a-z0-9+.-]*:|\/\/)/i.test(mapped)) {
       throw new Unpackable(`imports ${source} of another site, which hosts block: save it in the app's folder`);
     }
@@ -82,13 +82,6 @@ export async function bundle(job: Job): Promise<Bundled> {
     }
     return real;
   }
-
-  /** The import map as `import.meta.resolve` takes it; a packed page has none. */
-  const mapped = JSON.stringify(
-    Object.fromEntries(
-      Object.entries(job.imports).flatMap(([name, to]) => (URL.canParse(to, job.home) ? [[name, new URL(to, job.home).href]] : [])),
-    ),
-  );
 
   function report(id: string, code: string, offset: number, message: string): void {
     const script = inline(id);
@@ -149,9 +142,9 @@ export async function bundle(job: Job): Promise<Bundled> {
       return { code: withoutPreloads(code, id), map: null };
     },
     resolveImportMeta(property, { moduleId }) {
-      const url = JSON.stringify(new URL(shown(inline(moduleId)?.file ?? moduleId), job.home).href);
-      if (property === "url") return url;
-      return property === "resolve" ? `((name) => new URL(${mapped}[name] ?? name, ${url}).href)` : null;
+      const { href } = new URL(shown(inline(moduleId)?.file ?? moduleId), job.home);
+      if (property === "url") return JSON.stringify(href);
+      return property === "resolve" ? resolver(namesIn(job, href), href) : null;
     },
   };
 
@@ -193,23 +186,34 @@ function entry(script: Job["scripts"][number], at: number): string {
   return script.code === undefined ? realpathSync(script.file) : `${INLINE}${at}`;
 }
 
-/** What an import map (HTML, "resolve a module specifier") makes of a name; undefined where it says nothing of it. */
-function mappedBy(map: Record<string, string>, source: string): string | undefined {
-  const exact = map[source];
-  if (exact !== undefined) return exact;
-  const prefixes = Object.keys(map).filter((key) => key.endsWith("/") && source.startsWith(key));
-  const longest = prefixes.sort((one, other) => other.length - one.length)[0];
-  return longest === undefined ? undefined : `${map[longest]}${source.slice(longest.length)}`;
-}
-
-/** What the import map of the page makes of a name that is written in the file at `importer`. */
-function addressOf({ home, imports, scopes }: Job, source: string, importer: string): string | undefined {
+/**
+ * The names of the page's import map that count in the file at `importer`, with their addresses (HTML, "resolve a module
+ * specifier"): of those that fit, or end in `/` and begin one, the first.
+ */
+function namesIn({ home, imports, scopes }: Job, importer: string): [string, string][] {
   const around = Object.keys(scopes).filter((scope) => {
     const url = URL.canParse(scope, home) ? new URL(scope, home).href : "";
     return importer === url || (url.endsWith("/") && importer.startsWith(url));
   });
-  const maps = around.sort((one, other) => other.length - one.length).map((scope) => scopes[scope] ?? {});
-  return [...maps, imports].map((map) => mappedBy(map, source)).find((address) => address !== undefined);
+  const longestFirst = ([one]: [string, unknown], [other]: [string, unknown]): number => other.length - one.length;
+  const maps = around.map((scope): [string, Record<string, string>] => [scope, scopes[scope] ?? {}]).sort(longestFirst);
+  const names = [...maps.map(([, map]) => map), imports].flatMap((map) => Object.entries(map).sort(longestFirst));
+  return names.flatMap(([name, to]) => (URL.canParse(to, home) ? [[name, new URL(to, home).href]] : []));
+}
+
+/** What such names make of `source`; undefined where they say nothing of it. Pages that ask for that have its text, too. */
+const mappedBy = (names: [string, string][], source: string): string | undefined => {
+  const [name, to] = names.find(([one]) => one === source || (one.endsWith("/") && source.startsWith(one))) ?? [];
+  return name === undefined ? undefined : to + source.slice(name.length);
+};
+
+/** `import.meta.resolve` of the file at `base`, as the page has it. */
+function resolver(names: [string, string][], base: string): string {
+  return `((name) => {
+    const found = (${mappedBy})(${JSON.stringify(names)}, (name = String(name)));
+    if (found === undefined && !/^(\\.{0,2}\\/|[a-z][a-z0-9+.-]*:)/i.test(name)) throw new TypeError("Failed to resolve module specifier '" + name + "'");
+    return new URL(found ?? name, ${JSON.stringify(base)}).href;
+  })`;
 }
 
 /** The path of an address on the site of `home`, or the address of another. */
