@@ -353,12 +353,12 @@ async def test_a_page_calls_tools_by_the_names_of_its_own_server(tmp_path: Path,
         async with Client(mcp, mode=mode, extensions=UI) as host:
             assert text(await host.call_tool("both")) == "clock both"
             assert text(await host.call_tool("tick")) == "clock tick"
-            with pytest.raises(MCPError, match="Unknown tool: show"):  # it says nothing: it is for the model alone
+            with pytest.raises(MCPError, match=r"does not say that it is for apps \(a\)"):
                 await host.call_tool("show")
         async with Client(mcp, mode=mode) as model:
             with pytest.raises(MCPError, match="Unknown tool: both"):
                 await model.call_tool("both")
-    for trust, said in (("us", r"several upstreams have it \(a, old\)"), ("them", "Unknown tool: tick")):
+    for trust, said in (("us", r"several upstreams have it for apps \(a, old\)"), ("them", "Unknown tool: tick")):
         async with gateway(tmp_path, lines % trust) as mcp, Client(mcp, mode=mode, extensions=UI) as host:
             with pytest.raises(MCPError, match=said):
                 await host.call_tool("tick")

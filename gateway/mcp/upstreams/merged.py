@@ -237,12 +237,15 @@ class Merged:
         had = self._names.had_tool(client.principal, name)
         await self._lists.hear(client, ("tools/list",), had, lambda: False)
         tools = self._names.tools(client.principal).values() if self._apps(client) else ()
-        found = [one for one in tools if one.original == name and "app" in visibility(one.thing, frozenset(("model",)))]
-        if len(found) > 1:
-            several = ", ".join(one.upstream for one in found)
-            told = f"Unknown tool: {name[:128]}: several upstreams have it ({several}); take /mcp/<upstream> for each"
-            raise MCPError(types.INVALID_PARAMS, told)
-        return found[0] if found else None
+        found = [one for one in tools if one.original == name]
+        if not found:
+            return None
+        for_apps = [one for one in found if "app" in visibility(one.thing, frozenset(("model",)))]
+        if len(for_apps) != 1:
+            those = ", ".join(one.upstream for one in for_apps or found)
+            why = "several upstreams have it for apps" if for_apps else "its upstream does not say that it is for apps"
+            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name[:128]}: {why} ({those}); take /mcp/<upstream>")
+        return for_apps[0]
 
     async def _heard_of(
         self, method: str, client: UpstreamClient, public: str, known: Callable[[Principal], Mapping[str, T]]
