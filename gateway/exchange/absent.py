@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypeVar
 
+from gateway.errors import Refusal
 from gateway.model import Caller, Tell, Visit
 
 PATIENCE: Final = 50.0
@@ -16,6 +17,8 @@ PATIENCE: Final = 50.0
 
 LOOK: Final = 2.0
 """Seconds after which it is looked whether the account was connected in another process."""
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
@@ -82,6 +85,25 @@ class Absences:
             self._needs.discard(need)
             tell(replace(visit, over=True))
             self._changed()
+
+    async def until_there(
+        self,
+        refusal: Refusal,
+        ask: Callable[[], Awaitable[T]],
+        caller: Caller,
+        credential: str,
+        tell: Tell | None = None,
+    ) -> T:
+        """What `ask` gives once the person has connected the account that it was refused for want of.
+
+        Raises `refusal`, the last word, where nobody can connect one, or nobody did in time.
+        """
+        if refusal.connect_url is not None:
+            with self.needed(caller, credential, refusal.connect_url, tell) as need:
+                while need is not None and await need.again():
+                    with suppress(Refusal):  # not there yet
+                        return await ask()
+        raise refusal
 
     def connected(self, credential: str, person: str) -> None:
         """Somebody connected an account: who waits for it looks now."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import logging
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
 
@@ -17,18 +17,27 @@ log = logging.getLogger(__name__)
 
 
 class Injected(Struct, frozen=True):
-    """Header fields of a credential, the texts in them that must not come back, and which token they carry."""
+    """Header fields of a credential, the texts in them that must not come back, and which token they carry.
+
+    `account` tells one account behind the credential from another. `bound` says that its token is bound to a key.
+    """
 
     headers: Headers = ()
     secrets: tuple[str, ...] = ()
     token: str = ""
+    account: str = ""
+    bound: bool = False
+
+
+NOTHING: Final = Injected()
+"""What is added where there is no credential."""
 
 
 class Source(Protocol):
     """One credential. `Refusal` (`credential-needed`, `credential-failed`) says why there is none."""
 
-    async def version(self, principal: Principal) -> str:
-        """What tells one account behind the credential from another."""
+    async def ready(self, principal: Principal) -> None:
+        """Whether there is something to inject: `Refusal` where there is not."""
         ...
 
     async def inject(self, principal: Principal, method: str, url: str) -> Injected:
@@ -48,11 +57,11 @@ class Authenticator:
 
     async def inject(self, name: str | None, principal: Principal, method: str, url: str) -> Injected:
         """What credential `name` adds. Raises `Refusal` (`credential-needed`, `credential-failed`)."""
-        return await self._sources[name].inject(principal, method, url) if name is not None else Injected()
+        return await self._sources[name].inject(principal, method, url) if name is not None else NOTHING
 
-    async def version(self, name: str | None, principal: Principal) -> str:
-        """What tells one account behind credential `name` from another; empty without a credential."""
-        return f"{name}\n{await self._sources[name].version(principal)}" if name is not None else ""
+    async def ready(self, name: str, principal: Principal) -> None:
+        """Whether credential `name` has something to inject. Raises `Refusal` as `inject` does."""
+        await self._sources[name].ready(principal)
 
     async def answered(
         self, name: str | None, principal: Principal, injected: Injected, url: str, status: int, headers: Headers
@@ -67,9 +76,8 @@ class Unchanging:
     def __init__(self, spec: Fixed | Basic) -> None:
         self._spec = spec
 
-    async def version(self, principal: Principal) -> str:
-        """One account."""
-        return ""
+    async def ready(self, principal: Principal) -> None:
+        """Always."""
 
     async def inject(self, principal: Principal, method: str, url: str) -> Injected:
         """The same for every request."""
@@ -95,9 +103,8 @@ class OfPlugin:
         self._name = name
         self._tokens = tokens
 
-    async def version(self, principal: Principal) -> str:
-        """A plugin may give each person another account."""
-        return principal.person
+    async def ready(self, principal: Principal) -> None:
+        """The plugin is asked when there is a request."""
 
     async def inject(self, principal: Principal, method: str, url: str) -> Injected:
         """What the plugin says now."""
@@ -109,7 +116,7 @@ class OfPlugin:
             log.error("the plugin of credential %s failed: %s", self._name, type(error).__name__)
             raise Refusal(Reason.CREDENTIAL_FAILED, f"credential {self._name!r}: its plugin failed") from None
         secrets = tuple(text for _, value in given for text in {value, value.split(" ", 1)[-1]})
-        return Injected(given, secrets)
+        return Injected(given, secrets, account=principal.person)  # a plugin may give each person another
 
     async def answered(self, principal: Principal, injected: Injected, url: str, status: int, headers: Headers) -> bool:
         """Whether the plugin has something else now is for the next request."""

@@ -45,10 +45,10 @@ class CookieJars:
     def __init__(self) -> None:
         self._jars: OrderedDict[JarKey, CookieJar] = OrderedDict()
 
-    def cookies(self, key: JarKey | None, url: str) -> Headers:
+    def cookies(self, key: JarKey, url: str) -> Headers:
         """The `cookie` field of a request to `url`, if there is something to send (RFC 6265 5.4)."""
-        jar = self._jars.get(key) if key is not None else None
-        if key is None or jar is None:
+        jar = self._jars.get(key)
+        if jar is None:
             return ()
         self._jars.move_to_end(key)
         # The jar decodes quoted values; backends get them as they sent them.
@@ -57,10 +57,8 @@ class CookieJars:
         pairs = [f"{cookie.key}={written.get((cookie.key, cookie.value), cookie.coded_value)}" for cookie in sent]
         return (("cookie", "; ".join(pairs)),) if pairs else ()
 
-    def keep(self, key: JarKey | None, url: str, headers: Headers) -> None:
+    def keep(self, key: JarKey, url: str, headers: Headers) -> None:
         """Keep what a backend's answer sets, for its own host alone: cookies with a `Domain` are not taken."""
-        if key is None:
-            return
         fields = [_EPOCH.sub(r"\g<1>1", value) for name, value in headers if name == "set-cookie" and _taken(value)]
         if not fields:
             return
@@ -73,9 +71,9 @@ class CookieJars:
         while len(self._jars) > JARS:
             self._jars.popitem(last=False)
 
-    def secrets(self, key: JarKey | None) -> list[str]:
+    def secrets(self, key: JarKey) -> list[str]:
         """The values that the backend wants to be hidden from scripts (`HttpOnly`)."""
-        jar = self._jars.get(key) if key is not None else None
+        jar = self._jars.get(key)
         return [kept.value for kept in jar if kept["httponly"]] if jar is not None else []
 
     def empty(self, principal: str, credential: str | None = None) -> None:
@@ -89,8 +87,8 @@ class CookieJars:
             self.empty(principal, credential)
 
 
-def jar_key(leg: Leg, caller: Caller, spec: BackendSpec, credential: str) -> JarKey | None:
-    """The jar of this request; None where the policy has none, or the app wants none for it.
+def jar_key(leg: Leg, caller: Caller, spec: BackendSpec, account: str) -> JarKey | None:
+    """The jar of this request with that account; None where the policy has none, or the app wants none for it.
 
     A principal that several people share has one for each view, and none without a view.
     """
@@ -99,6 +97,7 @@ def jar_key(leg: Leg, caller: Caller, spec: BackendSpec, credential: str) -> Jar
     if caller.principal.shared and caller.view is None:
         return None
     view = caller.view if caller.principal.shared else None
+    credential = f"{spec.credential}\n{account}" if spec.credential is not None else ""
     return JarKey(caller.principal.id, caller.app, str(URL(spec.url, encoded=True).origin()), credential, view)
 
 

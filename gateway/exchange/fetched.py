@@ -111,10 +111,9 @@ class Fetched:
         """A token that is good now. Raises `Refusal` (`credential-needed`, `credential-failed`)."""
         return (await self._kept(principal)).token
 
-    async def version(self, principal: Principal) -> str:
-        """The consent, or the gateway's own account."""
-        kept = await self._kept(principal)
-        return kept.connection if self._ownership.connect_url is not None else self._ownership.account
+    async def ready(self, principal: Principal) -> None:
+        """Whether there is a token, or can be one."""
+        await self._kept(principal)
 
     async def inject(self, principal: Principal, method: str, url: str) -> Injected:
         """The token, with a proof for this very request where it is bound to a key."""
@@ -124,10 +123,14 @@ class Fetched:
         if token.key is not None:
             nonce = self._nonces.get(_origin(url))
             headers += (proof(token.key, method, url, self._now(), nonce=nonce, token=token.value),)
-        return Injected(headers, (token.value.reveal(),), kept.version)
+        ours = self._ownership
+        account = ours.account if ours.connect_url is None else kept.connection
+        return Injected(headers, (token.value.reveal(),), kept.version, account, token.key is not None)
 
     async def answered(self, principal: Principal, injected: Injected, url: str, status: int, headers: Headers) -> bool:
         """Take the nonce for the next request (RFC 9449 8.2); renew a token that was refused, once in a while."""
+        if status != 401 and not injected.bound:
+            return False
         nonce = offered_nonce(headers)
         if nonce is None and status != 401:
             return False

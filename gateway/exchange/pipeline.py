@@ -161,7 +161,7 @@ class Exchange:
                     await self._limit(leg, caller, record, held)
                 leg = await self._idempotency.keyed(leg, caller)
                 if parked is None and leg.obligations.confirm is not None:  # nobody approves what cannot be sent
-                    await self._sender.account(leg, policy.backends[leg.canonical.backend], caller, tell)
+                    await self._sender.ready(leg, policy.backends[leg.canonical.backend], caller, tell)
                 pending = await self._waiting.approve(policy, leg, caller, parked, record)
                 if pending is not None:
                     await record.close(status=STATUS[Reason.REPORTED_TO_MODEL], detail="waits for a person")

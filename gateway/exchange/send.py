@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Final, TypeAlias
 
 from msgspec import Struct, structs
@@ -13,7 +14,7 @@ from msgspec import Struct, structs
 from gateway.errors import Reason, Refusal
 from gateway.exchange.absent import Absences
 from gateway.exchange.answer import Answer, nothing
-from gateway.exchange.authenticate import Authenticator
+from gateway.exchange.authenticate import Authenticator, Injected
 from gateway.exchange.circuit import FAILING_REASONS, FAILING_STATUSES, Circuits, State
 from gateway.exchange.cookies import CookieJars, JarKey, jar_key
 from gateway.exchange.idempotency import FIELD
@@ -31,13 +32,18 @@ Begun: TypeAlias = tuple[Response, AsyncIterator[bytes] | None, Callable[[], Awa
 
 
 class Way(Struct, frozen=True):
-    """One leg with the backend that it goes to; `held` ends what a streamed answer needs, where one is wanted."""
+    """One leg with the backend that it goes to, at `url`, and the jar of its cookies; `inject` gives its credential.
+
+    `held` ends what a streamed answer needs, where one is wanted.
+    """
 
     leg: Leg
     backend: Backend
     spec: BackendSpec
     principal: Principal
+    url: str
     jar: JarKey | None
+    inject: Callable[[], Awaitable[Injected]]
     held: AsyncExitStack | None
 
 
@@ -73,22 +79,31 @@ class Sender:
         `tell` tells the caller's client where its person connects an account that is missing.
         """
         spec = _for(leg, spec)
-        record.note(credential=spec.credential)
-        version = await self.account(leg, spec, caller, tell)
-        jar = jar_key(leg, caller, spec, version)
-        way = Way(leg, backend, spec, caller.principal, jar, held)
-        place = (caller.app, spec.name)
-
-        obligations = leg.obligations
+        name = spec.credential
+        record.note(credential=name)
+        principal, url, obligations = caller.principal, spec.target(leg.canonical), leg.obligations
+        inject = partial(self._authenticator.inject, name, principal, leg.canonical.method, url)
+        try:
+            injected = await inject()
+        except Refusal as refusal:
+            if name is None:
+                raise
+            injected = await self._absences.until_there(refusal, inject, caller, name, tell)
+        way = Way(leg, backend, spec, principal, url, jar_key(leg, caller, spec, injected.account), inject, held)
         if obligations.retry is None and obligations.circuit is None:
-            return await self._authenticated(way, obligations.timeout, record)
+            return await self._authenticated(way, injected, obligations.timeout, record)
+
+        place = (caller.app, spec.name)
+        first: Injected | None = injected
 
         async def attempt(timeout: float) -> Answer:
+            nonlocal first
+            given, first = first, None
             with self._circuits.passage(place, obligations.circuit) as passage:
                 if passage.state is not State.CLOSED:
                     record.note(circuit=passage.state)
                 try:
-                    answer = await self._authenticated(way, timeout, record)
+                    answer = await self._authenticated(way, given or await inject(), timeout, record)
                 except Refusal as refusal:
                     passage.worked = _worked(leg, refusal)
                     raise
@@ -102,34 +117,33 @@ class Sender:
                 record.note(circuit=State.OPEN)
             raise
 
-    async def account(self, leg: Leg, spec: BackendSpec, caller: Caller, tell: Tell | None = None) -> str:
-        """Which account is used; where its person has to connect it first, and can be sent there, after they did."""
+    async def ready(self, leg: Leg, spec: BackendSpec, caller: Caller, tell: Tell | None = None) -> None:
+        """Go on where the account is connected; where its person can be sent there to do that, after they did."""
         name = _for(leg, spec).credential
+        if name is None:
+            return
+        ready = partial(self._authenticator.ready, name, caller.principal)
         try:
-            return await self._authenticator.version(name, caller.principal)
+            await ready()
         except Refusal as refusal:
-            if name is None or refusal.connect_url is None:
-                raise
-            with self._absences.needed(caller, name, refusal.connect_url, tell) as need:
-                while need is not None and await need.again():
-                    with suppress(Refusal):  # not there yet; the last word is the one above
-                        return await self._authenticator.version(name, caller.principal)
-            raise
+            await self._absences.until_there(refusal, ready, caller, name, tell)
 
-    async def _authenticated(self, way: Way, timeout: float, record: Record) -> Answer:
+    async def _authenticated(self, way: Way, injected: Injected, timeout: float, record: Record) -> Answer:
         """One attempt. A safe request that is answered 401 is repeated once, if something else can be shown then."""
-        answer, changed = await self._once(way, timeout, record)
+        answer, changed = await self._once(way, injected, timeout, record)
         if not changed or way.leg.canonical.method not in SAFE_METHODS:
             return answer
         await answer.close()
-        return (await self._once(way, timeout, record))[0]
+        return (await self._once(way, await way.inject(), timeout, record))[0]
 
-    async def _once(self, way: Way, timeout: float, record: Record) -> tuple[Answer, bool]:
+    async def _once(self, way: Way, injected: Injected, timeout: float, record: Record) -> tuple[Answer, bool]:
         """The answer, and whether another attempt would carry something else."""
-        url, name = way.spec.target(way.leg.canonical), way.spec.credential
-        injected = await self._authenticator.inject(name, way.principal, way.leg.canonical.method, url)
-        cookies = self._jars.cookies(way.jar, url)
-        secrets = dict.fromkeys(self._jars.secrets(way.jar), JAR) | dict.fromkeys(injected.secrets, name or "")
+        url, jar, name = way.url, way.jar, way.spec.credential
+        secrets = dict.fromkeys(injected.secrets, name or "")
+        cookies: Headers = ()
+        if jar is not None:
+            cookies = self._jars.cookies(jar, url)
+            secrets = dict.fromkeys(self._jars.secrets(jar), JAR) | secrets
         record.mark("authenticate")
         trace = record.span.going_out("send").headers() if way.spec.trace else ()
         request = outbound(url, way.leg, injected.headers + cookies, timeout, trace)
@@ -137,10 +151,11 @@ class Sender:
             response, parts, close = await _begun(way, request)
         else:
             response, parts, close = await way.backend.send(request), None, nothing
-        answer = Answer(response, secrets, parts, close, bool(injected.headers) or way.jar is not None)
+        answer = Answer(response, secrets, parts, close, bool(injected.headers) or jar is not None)
         record.mark("send")
         status, headers = answer.response.status, answer.response.headers
-        self._jars.keep(way.jar, url, headers)
+        if jar is not None:
+            self._jars.keep(jar, url, headers)
         return answer, await self._authenticator.answered(name, way.principal, injected, url, status, headers)
 
 

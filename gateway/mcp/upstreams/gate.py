@@ -8,8 +8,8 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from mcp.shared.exceptions import MCPError
@@ -233,17 +233,11 @@ class Gate:
         if name is None or not call.spec.personal:
             return
         caller = structs.replace(call.caller, cause=record.id)
+        ready = partial(self._authenticator.ready, name, caller.principal)
         try:
-            await self._authenticator.version(name, caller.principal)
+            await ready()
         except Refusal as refusal:
-            if refusal.connect_url is None:
-                raise
-            with self._absences.needed(caller, name, refusal.connect_url) as need:
-                while need is not None and await need.again():
-                    with suppress(Refusal):  # not there yet; the last word is the one above
-                        await self._authenticator.version(name, caller.principal)
-                        return
-            raise
+            await self._absences.until_there(refusal, ready, caller, name)
 
     def _continues(self, call: ToolCall) -> bool:
         """Whether this is the next round of a call that was let through, which the upstream asked to be repeated."""
