@@ -23,7 +23,17 @@ SNAPSHOT = "webmcp-gateway-snapshot"
 
 _REFUSED = ("localStorage", "sessionStorage", "cookie", "pushState", "replaceState", "caches", "serviceWorker")
 _ADDS_SCRIPTS = ('"script"', "'script'", "`script`", "document.write")
-_SELDOM = ("sendBeacon", "createObjectURL", "Audio(", "canParse", "URL.parse", "getHTML", "XMLSerializer")
+_SELDOM = (
+    "sendBeacon",
+    "createObjectURL",
+    "Audio(",
+    "decode()",
+    "decode?.()",
+    "canParse",
+    "URL.parse",
+    "getHTML",
+    "XMLSerializer",
+)
 PARTS = {
     **dict.fromkeys(_SELDOM, ("seldom/seldom.js",)),
     "toolname": ("forms/forms.js",),

@@ -345,11 +345,6 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
   for (const owner of [Element.prototype, ShadowRoot.prototype]) {
     for (const property of ["innerHTML", "outerHTML"]) define(owner, property, (_, get) => written(get() as string));
   }
-  const { decode } = Image.prototype;
-  Image.prototype.decode = async function () {
-    await noted(this, "src")?.begun;
-    return decode.call(this);
-  };
 
   /** What the browser tells of the attributes as they stand, before we have the file, is nothing of the page's. */
   function hush(event: Event): void {

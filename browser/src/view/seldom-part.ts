@@ -2,7 +2,7 @@
 
 import { createBeacon } from "./beacon";
 import { withRanges } from "./ranges";
-import { soundsOf, withParse } from "./statics";
+import { awaitPictures, soundsOf, withParse } from "./statics";
 import { writeAsWritten } from "./written";
 
 if (window.parent !== window) {
@@ -11,6 +11,7 @@ if (window.parent !== window) {
   window.fetch = withRanges(fetch);
   window.Audio = soundsOf(Audio);
   withParse(URL);
+  awaitPictures();
   for (const { prototype } of [Element, ShadowRoot]) writeAsWritten(prototype, "getHTML");
   writeAsWritten(XMLSerializer.prototype, "serializeToString");
 }

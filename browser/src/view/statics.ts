@@ -1,4 +1,4 @@
-/** What makes a URL or a sound without an element or a constructor that the runtime has in its hands. */
+/** What makes a URL or a sound, or awaits a picture, without an element or a constructor that the runtime has in its hands. */
 
 import { attempt } from "./attempt";
 
@@ -21,4 +21,13 @@ export function soundsOf(native: typeof Audio): typeof Audio {
       return sound;
     },
   });
+}
+
+/** `decode` of pictures, once the one that the page named is there, or is known not to be. */
+export function awaitPictures(): void {
+  const { decode } = Image.prototype;
+  Image.prototype.decode = async function () {
+    if (!this.complete) await new Promise((go) => ["load", "error"].forEach((type) => this.addEventListener(type, go, { once: true })));
+    return decode.call(this);
+  };
 }
