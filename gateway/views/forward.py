@@ -37,6 +37,9 @@ PATIENCE = 50.0
 GONE = "its view was closed, loaded again, or went to another page"
 """Why a call that a page had taken has no answer any more, where the mux says only that the connection is lost."""
 
+OPEN = "Open its app, then try again; list_view_tools names what is offered now."
+"""What a model does about a tool that nobody offers."""
+
 UNPROVEN = "unproven-view"
 """Evidence of a request whose view has not proved itself: a client's word counts nothing about it."""
 
@@ -95,7 +98,9 @@ class Forwarder:
             if refused is not None:
                 return refused
             work = self._run_and_close(target, tool, arguments, record)
-            return await (work if target.relay is None else self._later.run(principal, target.relay, work))
+            if target.relay is None:
+                return await work
+            return await self._later.run(principal, target.relay, work, lambda: self._asks_about(target))
 
     async def collect(self, principal: Principal, call: str) -> mcp.CallToolResult:
         """The answer of a call that was answered with where to collect it; as `call` does."""
@@ -182,8 +187,7 @@ class Forwarder:
             limit = await stack.enter_async_context(asyncio.timeout(None))
 
             def adjust() -> None:
-                asked = self._approvals.asks_about(view.id) or self._absences.asks_about(view.id)
-                limit.reschedule(None if asked else clock() + seconds)
+                limit.reschedule(None if self._asks_about(view) else clock() + seconds)
 
             def begin() -> None:
                 adjust()
@@ -191,6 +195,10 @@ class Forwarder:
                 stack.callback(self._absences.watch(adjust))
 
             yield begin
+
+    def _asks_about(self, view: View) -> bool:
+        """Whether a person is asked about what `view` does."""
+        return self._approvals.asks_about(view.id) or self._absences.asks_about(view.id)
 
     async def _approve(
         self,
@@ -298,7 +306,7 @@ class Forwarder:
             raise Refusal(Reason.BAD_REQUEST, "Name the view: call_view_tool {view, tool, arguments}.")
         found = [(view, tool) for view in self._views.of(principal, app) for tool in view.tools if tool.name == name]
         if not found:
-            raise Refusal(Reason.CONNECTION_LOST, f"No open view offers {name!r}. Open its app, then try again.")
+            raise Refusal(Reason.CONNECTION_LOST, f"No open view offers {name!r}. {OPEN}")
         alive = [view for view in self._views.of(principal, found[0][0].app) if not view.lost]
         if len(alive) > 1:
             raise Refusal(

@@ -34,6 +34,7 @@ class _Kept:
     principal: Principal
     relay: Relay
     task: asyncio.Task[mcp.CallToolResult]
+    asked: Callable[[], bool]
 
 
 class Later:
@@ -43,10 +44,15 @@ class Later:
         self._spawn = spawn
         self._kept: dict[str, _Kept] = {}
 
-    async def run(self, principal: Principal, relay: Relay, work: Work) -> mcp.CallToolResult:
-        """The answer of `work`, or, if the view is quiet or slow, where to collect it. Cancelling this cancels it."""
+    async def run(
+        self, principal: Principal, relay: Relay, work: Work, asked: Callable[[], bool]
+    ) -> mcp.CallToolResult:
+        """The answer of `work`, or, if the view is quiet or slow, where to collect it. Cancelling this cancels it.
+
+        `asked` says whether a person is asked about what the view does.
+        """
         task = self._spawn(work)
-        kept = _Kept(principal, relay, task)
+        kept = _Kept(principal, relay, task, asked)
         try:
             if await _finished(kept):
                 return task.result()
@@ -63,7 +69,7 @@ class Later:
                 Reason.BAD_REQUEST, f"No call {id[:64]!r} waits: it was collected, or is older than ten minutes."
             )
         if not await _finished(kept, ASKED_AGAIN):
-            return _running(id)
+            return _running(id, kept)
         self._kept.pop(id, None)
         if kept.task.cancelled():
             raise Refusal(Reason.CANCELLED, "This call was cancelled. It may have run: look at the view's state.")
@@ -76,7 +82,7 @@ class Later:
         id = secrets.token_urlsafe(16)
         self._kept[id] = kept
         kept.task.add_done_callback(lambda task: task.get_loop().call_later(KEPT, self._kept.pop, id, None))
-        return _running(id)
+        return _running(id, kept)
 
 
 async def _finished(kept: _Kept, shortest: float = 0.0) -> bool:
@@ -92,8 +98,9 @@ async def _finished(kept: _Kept, shortest: float = 0.0) -> bool:
     return True
 
 
-def _running(id: str) -> mcp.CallToolResult:
-    text = f'The page has not answered yet. Collect its answer with call_view_tool {{"call": "{id}"}}.'
+def _running(id: str, kept: _Kept) -> mcp.CallToolResult:
+    waits = "It waits for a person, who was asked first." if kept.asked() else "The page has not answered yet."
+    text = f'{waits} Collect its answer with call_view_tool {{"call": "{id}"}}.'
     return mcp.CallToolResult(
         content=[mcp.TextContent(type="text", text=text)], structured_content={"status": "running", "call": id}
     )

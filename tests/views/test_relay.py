@@ -14,6 +14,7 @@ import pytest
 from mcp_types import CallToolResult, TextContent, Tool
 
 from gateway.errors import Refusal
+from gateway.exchange.approve import Ask
 from gateway.model import LOCAL, Initiator, Principal
 from gateway.policy import parse_policy
 from gateway.views import later, relay
@@ -208,6 +209,16 @@ async def test_collecting_before_the_end_says_that_it_runs(house: House) -> None
     call = ((await house.call()).structured_content or {})["call"]
     assert (await house.forwarder.collect(OTHER, call)).is_error
     assert status(await house.forwarder.collect(LOCAL, call)) == "running"
+
+
+async def test_a_call_that_waits_for_a_person_says_so(house: House) -> None:
+    """A model that collects again and again can tell whom it waits for."""
+    first = await house.call()
+    caller = house.views.caller(LOCAL, None, house.view.proof())
+    house.approvals.park(Ask("Remove it?", "DELETE", "/api/1", "digest", "v1"), caller)
+    second = await house.forwarder.collect(LOCAL, (first.structured_content or {})["call"])
+    assert "The page has not answered yet" in said(first)
+    assert "waits for a person" in said(second)
 
 
 async def test_collecting_waits_a_while_for_a_quiet_view(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
