@@ -203,8 +203,8 @@ async def test_a_call_goes_on_once_its_upstream_is_there_again(
 
 @pytest.mark.parametrize(
     ("mode", "more"),
-    [("legacy", ", timeout: 1s"), ("2026-07-28", ", timeout: 1s"), ("legacy", ", policy: policy.yaml")],
-    ids=["legacy", "2026-07-28", "by a rule"],
+    [(mode, more) for mode in MODES for more in (", timeout: 1s", ", policy: policy.yaml")],
+    ids=[f"{mode}, by {what}" for mode in MODES for what in ("its timeout", "a rule")],
 )
 async def test_a_call_of_an_upstream_that_stays_away_ends_with_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str, mode: str

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -212,7 +212,6 @@ class Relay:
     async def _until(self, parked: _Parked, client: UpstreamClient, method: str) -> Message:
         """Wait until the upstream answers, or asks."""
         asker = parked.asker
-        kept = False
         try:
             while not parked.task.done() and not asker.open:
                 asker.news.clear()
@@ -227,11 +226,12 @@ class Relay:
             if len(mine) >= MAX_PARKED:
                 raise MCPError(types.INTERNAL_ERROR, "Too many calls wait for an answer of this client already.")
             self._park(parked)
-            kept = True
+        except BaseException as given_up:  # cancelled too
+            for note in await _ended(parked.task):
+                given_up.add_note(note)
+            raise
         finally:
             asker.client = None
-            if not kept:
-                await _ended(parked.task)
         return {"resultType": eras.INPUT_REQUIRED, "inputRequests": asker.requests(), "requestState": parked.id}
 
     def _park(self, parked: _Parked) -> None:
@@ -258,11 +258,17 @@ def _said(client: UpstreamClient, params: Mapping[str, Any]) -> Mapping[str, Any
     return {name: value for name, value in params.items() if name not in void} if void & params.keys() else params
 
 
-async def _ended(task: asyncio.Task[Message]) -> None:
+async def _ended(task: asyncio.Task[Message]) -> Sequence[str]:
+    """Give a call up; what is known of why it had no answer yet."""
     task.cancel()
     with suppress(asyncio.CancelledError):
         await asyncio.wait({task})
-    _seen(task)
+    try:
+        if task.done():
+            task.exception()  # seen, if it has one
+    except asyncio.CancelledError as cancelled:
+        return getattr(cancelled, "__notes__", ())
+    return ()
 
 
 def _seen(task: asyncio.Task[Message]) -> None:
