@@ -61,6 +61,8 @@ class Raw:
                 return _result(message, TOOLS)
             case "tools/call":
                 return await self.answer(request, message)
+            case "initialize":
+                return web.Response(status=400)
             case "subscriptions/listen" if self.listen is not None:
                 return await self.listen(request, message)
             case _:

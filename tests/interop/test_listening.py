@@ -14,7 +14,6 @@ from aiohttp import web
 from mcp import Client
 
 from gateway.mcp.upstreams import feed, http, http_answer
-from gateway.mcp.upstreams.conversation import MAX_TOLD
 from gateway.mcp.upstreams.http import RESUMES
 from tests.interop.raw import Raw, raw
 from tests.interop.serving import gateway
@@ -137,7 +136,7 @@ async def test_what_comes_after_a_storm_is_told_too(tmp_path: Path) -> None:
             told = {"jsonrpc": "2.0", "params": {"_meta": {SUBSCRIPTION: message["id"]}}}
             events = [
                 f"data: {json.dumps({**told, 'method': f'notifications/{kind}/list_changed'})}\n\n" * count
-                for kind, count in (("resources", 2 * MAX_TOLD), ("prompts", 1))
+                for kind, count in (("resources", 5 * STORM), ("prompts", 1))
             ]
             await stream.write("".join(events).encode())
             await asyncio.sleep(600)

@@ -15,6 +15,8 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 
 from gateway.errors import Refusal
+from gateway.mcp.upstreams.flood import Flood
+from gateway.mcp.upstreams.telling import Telling
 from gateway.mcp.upstreams.unreadable import Unreadable
 
 log = logging.getLogger(__name__)
@@ -25,17 +27,8 @@ MAX_ASKED = 16
 MAX_REPLIES = 64
 """Answers of ours that an upstream has not taken yet, refusals too; to what it asks beyond there is none."""
 
-MAX_TOLD = 256
-"""Notifications of one call that wait for its client; further ones are lost, never the upstream's time."""
-
-FLOOD = 20_000
-"""Messages that nobody asked for between two answers; an upstream that sends more is cut off."""
-
-FLOOD_SIZE = 64 * 1024 * 1024
-"""The same in bytes: to read them takes time from all others."""
-
-DRAIN = 5.0
-"""Seconds that an answer waits for the notifications before it."""
+_CHANGES = ("/list_changed", "/updated")
+"""How notifications end that concern all who follow what changed, whichever stream they come on."""
 
 Message = dict[str, Any]
 
@@ -108,8 +101,7 @@ class Call:
         self.hear: Callable[[str, Message], None] | None = None
         self.token = token
         self.answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self.told: asyncio.Queue[tuple[str, Message] | None] | None = None
-        self.telling: asyncio.Task[None] | None = None
+        self.telling: Telling | None = None
         self.deadline: asyncio.Timeout | None = None
         self.asked = 0
 
@@ -133,8 +125,7 @@ class Conversation:
         self._heard = heard
         self._calls: dict[int, Call] = {}
         self._next = 0
-        self._unasked = 0
-        self._unasked_size = 0
+        self._flood = Flood()
         self._asked: set[asyncio.Task[None]] = set()
         self._tasks = asyncio.TaskGroup()
         self._running: asyncio.Task[None] | None = None
@@ -191,7 +182,8 @@ class Conversation:
                     {"jsonrpc": "2.0", "id": call.id, "method": method, "params": params}, headers or {}
                 )
                 answer = await call.answer
-            await _drained(call)
+            if call.telling is not None:
+                await call.telling.drained()
             return answer
         except (asyncio.CancelledError, TimeoutError):
             await self._give_up(call, method)
@@ -200,7 +192,7 @@ class Conversation:
             del self._calls[call.id]
             call.answer.cancel()
             if call.telling is not None:
-                call.telling.cancel()
+                call.telling.close()
 
     async def notify(self, method: str, params: Message, headers: Mapping[str, str] | None = None) -> None:
         """Tell the upstream something. What it does not take is lost."""
@@ -209,7 +201,7 @@ class Conversation:
 
     def receive(self, message: object, related: int | None = None, size: int = 0) -> None:
         """Take one message of the upstream. Nothing that it says raises, but `UpstreamLost` for a flood."""
-        self._unasked_size += size
+        self._flood.heard(size)
         if not isinstance(message, dict):
             self._strange(message)
             return
@@ -221,7 +213,7 @@ class Conversation:
         elif "id" in message:
             self._asks(id, method, params or {}, related)
         else:
-            self._notified(method, params or {}, related)
+            self._notified(method, params or {}, related, size)
 
     async def _run(self) -> None:
         try:
@@ -252,7 +244,7 @@ class Conversation:
         if call is None or call.answer.done():
             self._unwanted()
             return
-        self._unasked = self._unasked_size = 0
+        self._flood.ebb()
         result, error = message.get("result"), message.get("error")
         if isinstance(result, dict):
             call.answer.set_result(result)
@@ -296,7 +288,7 @@ class Conversation:
             call.asked -= 1
             call.touched()
 
-    def _notified(self, method: str, params: Message, related: int | None) -> None:
+    def _notified(self, method: str, params: Message, related: int | None, size: int) -> None:
         self._unwanted()
         if method == "notifications/cancelled":
             return  # what it asked us is answered, and the answer ignored
@@ -315,15 +307,14 @@ class Conversation:
         if call is not None and call.hear is not None:
             call.hear(method, params)
             return
-        if call is None or call.asker is None:
+        if call is not None:
+            call.touched()
+        if call is None or call.asker is None or method.endswith(_CHANGES):
             self._heard(method, params)
             return
-        call.touched()
-        if call.told is None:  # most calls tell nothing
-            call.told = asyncio.Queue(MAX_TOLD)
-            call.telling = self._tasks.create_task(_tell(call.told, call.asker))
-        with suppress(asyncio.QueueFull):
-            call.told.put_nowait((method, params))
+        if call.telling is None:  # most calls tell nothing
+            call.telling = Telling(self._tasks, call.asker.tell)
+        call.telling.add(method, params, size)
 
     def _only(self, asked: str | None = None) -> Call | None:
         """The newest call, where all that are in flight are of one client: one that can answer what is `asked`."""
@@ -333,11 +324,8 @@ class Conversation:
         return max(calls, key=lambda call: (asked is None or calls[call].takes(asked), call.id))
 
     def _unwanted(self) -> None:
-        self._unasked += 1
-        if self._unasked > FLOOD:
-            raise UpstreamLost(f"the upstream sent {FLOOD} messages that nobody asked for")
-        if self._unasked_size > FLOOD_SIZE:
-            raise UpstreamLost(f"the upstream sent {FLOOD_SIZE} bytes that nobody asked for")
+        if (why := self._flood.over()) is not None:
+            raise UpstreamLost(why)
 
     async def _reply(self, id: object, result: Message) -> None:
         await self._send_quietly({"jsonrpc": "2.0", "id": id, "result": result})
@@ -374,22 +362,6 @@ def _number(id: object) -> int:
 def noted(error: TimeoutError) -> str:
     """What a carrier knew when the time ran out, as the end of a sentence."""
     return "".join(f": {note}" for note in getattr(error.__cause__, "__notes__", ()))
-
-
-async def _tell(news: asyncio.Queue[tuple[str, Message] | None], asker: Asker) -> None:
-    while (told := await news.get()) is not None:
-        try:
-            await asker.tell(*told)
-        except Exception:  # a client may be gone in any way; its call goes on
-            log.debug("a notification did not reach its client", exc_info=True)
-
-
-async def _drained(call: Call) -> None:
-    """What was told before the answer reaches the client before it, unless that client does not read."""
-    if call.told is not None and call.telling is not None:
-        with suppress(asyncio.QueueFull):
-            call.told.put_nowait(None)
-        await asyncio.wait({call.telling}, timeout=DRAIN)
 
 
 def _subscription(params: Message) -> int:

@@ -1,0 +1,58 @@
+"""What an upstream tells on account of one call, on its way to a client that may read more slowly."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+MOST = 8 * 1024 * 1024
+"""Bytes that wait for the client; what comes then is lost, never the upstream's time."""
+
+BESIDE = 512
+"""Bytes that a notification counts for, beside its own."""
+
+DRAIN = 5.0
+"""Seconds that an answer waits for the client to take one more of the notifications before it."""
+
+Tell = Callable[[str, dict[str, Any]], Awaitable[None]]
+
+
+class Telling:
+    """Tells the client of one call, by `tell`, in a task of `tasks`."""
+
+    def __init__(self, tasks: asyncio.TaskGroup, tell: Tell) -> None:
+        self._news: asyncio.Queue[tuple[str, dict[str, Any], int] | None] = asyncio.Queue()
+        self._size = 0
+        self._task = tasks.create_task(self._run(tell))
+
+    def add(self, method: str, params: dict[str, Any], size: int) -> None:
+        """One more; must not block."""
+        if self._size < MOST:
+            self._size += size + BESIDE
+            self._news.put_nowait((method, params, size + BESIDE))
+
+    async def drained(self) -> None:
+        """Until the client has all of it, unless it does not read."""
+        self._news.put_nowait(None)
+        left = math.inf
+        while not self._task.done() and self._news.qsize() < left:
+            left = self._news.qsize()
+            await asyncio.wait({self._task}, timeout=DRAIN)
+
+    def close(self) -> None:
+        """Nobody is told any more."""
+        self._task.cancel()
+
+    async def _run(self, tell: Tell) -> None:
+        while (told := await self._news.get()) is not None:
+            method, params, size = told
+            self._size -= size
+            try:
+                await tell(method, params)
+            except Exception:  # a client may be gone in any way; its call goes on
+                log.debug("a notification did not reach its client", exc_info=True)
