@@ -19,6 +19,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import DefaultResolver
 
 from gateway import __version__
+from gateway.backends.in_turn import InTurn
 from gateway.errors import Reason, Refusal
 
 USER_AGENT = f"webmcp-gateway/{__version__}"
@@ -89,6 +90,7 @@ class Connections:
         self._resolver: AbstractResolver | None = None
         self._sessions: dict[tuple[Network, ssl.SSLContext | None], aiohttp.ClientSession] = {}
         self._dialled: dict[asyncio.Protocol, asyncio.Transport] = {}
+        self.in_turn = InTurn()
 
     async def __aenter__(self) -> Self:
         self._resolver = self._given_resolver or DefaultResolver()

@@ -21,7 +21,7 @@ TRAILERS: Final = 1000
 INTERIM: Final = 1000
 """Interim answers that may come before the answer."""
 
-CHUNKS: Final = 2000
+CHUNKS: Final = 200
 """Chunks that are read in one go; others have their turn before the next ones."""
 
 REMEMBERED: Final = 1024
@@ -115,8 +115,9 @@ class Reading:
     def feed(self, data: bytes) -> bool:
         """Take what came; True once the answer is complete."""
         self.begun = True
-        self._kept = self._kept[self._at :] + data if len(self._kept) > self._at else data
-        self._at = 0
+        if data:
+            self._kept = self._kept[self._at :] + data if len(self._kept) > self._at else data
+            self._at = 0
         while self._step(self):
             pass
         self.complete = self._step is Reading._done

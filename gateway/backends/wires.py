@@ -7,12 +7,14 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final, cast
 
 from gateway.backends.alarms import Alarms
 from gateway.backends.arrival import Arrival
 from gateway.backends.connect import CONNECTIONS_PER_HOST, KEEP_ALIVE_SECONDS, Connections, Network, Origin
 from gateway.backends.http1 import Malformed, Reading
+from gateway.backends.in_turn import InTurn
 from gateway.errors import Reason, Refusal
 
 _RETRIED: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -173,7 +175,8 @@ class Wires:
 
     async def _dialled(self, ends: float | None) -> _Wire:
         async with asyncio.timeout(None if ends is None else ends - time.monotonic()):
-            return await self._connections.dial(self._network, self._origin, _Wire, self._tls)
+            wire = partial(_Wire, self._connections.in_turn)
+            return await self._connections.dial(self._network, self._origin, wire, self._tls)
 
     def _unanswered(self) -> Refusal:
         detail = f"{self._origin.place} closed the connection without an answer"
@@ -183,8 +186,9 @@ class Wires:
 class _Wire(asyncio.Protocol):
     """One connection, with one request in flight at most. `since` is when it became idle."""
 
-    def __init__(self, ended: Callable[[asyncio.Protocol], None]) -> None:
+    def __init__(self, in_turn: InTurn, ended: Callable[[asyncio.Protocol], None]) -> None:
         self.since = 0.0
+        self._in_turn = in_turn
         self._loop = asyncio.get_running_loop()
         self._ended = ended
         self._transport: asyncio.Transport | None = None
@@ -281,7 +285,7 @@ class _Wire(asyncio.Protocol):
         if self._transport is not None:
             self._transport.pause_reading()
         if reading.until is None:
-            self._loop.call_soon(self._go_on, reading)
+            self._in_turn.add(partial(self._go_on, reading))
         else:
             reading.until.add_done_callback(lambda _: self._go_on(reading))
 

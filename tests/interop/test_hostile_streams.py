@@ -176,6 +176,16 @@ async def binary(out: Out, _: Any) -> None:
     await out.socket.send_bytes(b"\x00\xff")
 
 
+async def pings(out: Out, _: Any) -> None:
+    """Asks whether the gateway is there in the way of WebSockets, and takes no answer."""
+    assert isinstance(out, Socket)
+    transport = out.request.transport
+    assert transport is not None
+    while not transport.is_closing():
+        transport.write(b"\x89\x00\x8a\x00" * 5_000)
+        await asyncio.sleep(0)
+
+
 async def rubbish(out: Out, _: Any) -> None:
     """What is no frame."""
     assert isinstance(out, Socket)
@@ -196,6 +206,7 @@ WAYS: dict[str, Way] = {
     "close": close,
     "idle": idle,
     "binary": binary,
+    "pings": pings,
     "rubbish": rubbish,
 }
 
@@ -308,13 +319,14 @@ ENDS = [
     ("websocket", "die", "closed the connection"),
     ("websocket", "close", "closed the connection"),
     ("websocket", "binary", "no text"),
+    ("websocket", "pings", "messages that nobody asked for"),
     ("websocket", "rubbish", "no WebSocket frame of ours"),
-    ("sse", "die", "connection to the upstream broke"),
+    ("sse", "die", "in the middle of its answer"),
     ("sse", "close", "closed the connection"),
     ("sse", "idle", "lines at once that are of no message"),
     ("sse", "error 500", "HTTP status 500"),
     ("sse", "redirect", "HTTP status 307"),
-    ("sse", "dead post", "closed the connection without an answer"),
+    ("sse", "dead post", "connection to the upstream broke"),
     ("sse", "silent post", "did not answer within"),
     ("sse", "two endpoints", "fine"),
 ]

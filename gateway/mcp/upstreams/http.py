@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
@@ -12,17 +11,15 @@ from typing import Final
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
-from yarl import URL
 
 from gateway.backends.connect import USER_AGENT, Connections, Network
-from gateway.backends.http import place
-from gateway.backends.http1 import Malformed
-from gateway.backends.wires import Lost, Wires
-from gateway.errors import Reason, Refusal
+from gateway.backends.wires import Lost
+from gateway.errors import Reason
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost, is_answer
 from gateway.mcp.upstreams.credentials import Credentials
 from gateway.mcp.upstreams.decode import LONG, TooLarge, decode, encode, read, read_text
 from gateway.mcp.upstreams.http_answer import EVENTS, Answer, Stream
+from gateway.mcp.upstreams.requests import Requests
 
 log = logging.getLogger(__name__)
 
@@ -40,9 +37,6 @@ _ACCEPT: Final = {
     "content-type": "application/json",
     "user-agent": USER_AGENT,
 }
-_VALUE: Final = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
-_ANSWERED: Final = frozenset({Reason.RESPONSE_TOO_LARGE, Reason.BACKEND_PROTOCOL})
-"""Refusals of what came back; all others come before anything was sent."""
 
 
 class StreamableHttp:
@@ -51,10 +45,7 @@ class StreamableHttp:
     def __init__(
         self, connections: Connections, network: Network, url: str, *, credentials: Credentials, limit: int
     ) -> None:
-        self._url = url
-        origin, host, self._target = place(str(URL(url).with_fragment(None)))
-        self._head = f" {self._target} HTTP/1.1\r\nhost: {host}\r\n"
-        self._wires = Wires(connections, network, origin, host)
+        self._requests = Requests(connections, network, url, credentials=credentials)
         self._credentials = credentials
         self._limit = limit
         self._session: str | None = None
@@ -117,59 +108,11 @@ class StreamableHttp:
             fields[SESSION] = self._session
         if self._version is not None:
             fields[MCP_PROTOCOL_VERSION_HEADER] = self._version
-        answer, changed = await self._asked(method, body, fields, stream)
-        if changed and answer.status >= 300:
-            answer, _ = await self._asked(method, body, fields, stream)
-        return answer
 
-    async def _asked(
-        self, method: str, body: bytes | None, fields: Mapping[str, str], stream: Stream
-    ) -> tuple[Answer, bool]:
-        """The answer, and whether another attempt would carry another credential."""
-        answer = Answer(method, self._limit, stream, self._take, self._credentials, self._read_text)
-        try:
-            credential = await self._credentials.inject(method, self._url)
-            data = self._written(method, {**fields, **dict(credential.headers)}, body)
-            try:
-                await self._wires.carry(method, data, answer.reading)
-            except Malformed as error:
-                if answer.status != 200 or answer.kind != EVENTS or stream.last is None:
-                    raise
-                log.debug("a stream of an upstream broke, and is taken up again there: %s", error)
-            await answer.ended()
-        except Refusal as refusal:
-            if refusal.reason not in _ANSWERED:
-                raise UpstreamLost.refused(refusal) from refusal
-            raise UpstreamLost(refusal.detail) from refusal
-        except Malformed as error:
-            raise UpstreamLost(f"the upstream answered with something that is not HTTP: {error}") from error
-        except Lost:
-            raise
-        except OSError as error:
-            raise Lost from error
-        finally:
-            answer.close()
-        if answer.failed is not None:
-            raise answer.failed
-        try:
-            changed = await self._credentials.answered(
-                credential, self._url, answer.status, answer.reading.head.headers
-            )
-        except Refusal as refusal:
-            if answer.status >= 300:
-                raise UpstreamLost.refused(refusal) from refusal
-            raise UpstreamLost(refusal.detail) from refusal
-        return answer, changed
+        def answer() -> Answer:
+            return Answer(method, self._limit, stream, self._take, self._credentials, self._read_text)
 
-    def _written(self, method: str, fields: Mapping[str, str], body: bytes | None) -> bytes:
-        lines = [method, self._head]
-        for name, value in fields.items():
-            if not _VALUE.fullmatch(value):
-                raise UpstreamLost(f"the field {name} for the upstream holds characters that cannot be sent")
-            lines.append(f"{name}: {value}\r\n")
-        if body is not None:
-            lines.append(f"content-length: {len(body)}\r\n")
-        return "".join((*lines, "\r\n")).encode() + (body or b"")
+        return await self._requests.ask(method, body, fields, answer)
 
     async def _failed(self, answer: Answer, related: int | None) -> None:
         if answer.status == 404 and self._session is not None:
@@ -294,7 +237,7 @@ class StreamableHttp:
                     async with asyncio.timeout(2):
                         await self._exchange("DELETE", None, {}, Stream(None))
         finally:
-            self._wires.close()
+            self._requests.close()
 
 
 def _wait(stream: Stream, failures: int) -> float:

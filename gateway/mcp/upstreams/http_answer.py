@@ -12,6 +12,7 @@ from gateway.mcp.upstreams.conversation import Receive, UpstreamLost, is_answer
 from gateway.mcp.upstreams.credentials import Credentials
 from gateway.mcp.upstreams.decode import LONG, decode_text
 from gateway.mcp.upstreams.events import Event, EventReader
+from gateway.mcp.upstreams.unreadable import Unreadable
 
 EVENTS: Final = "text/event-stream"
 
@@ -45,7 +46,8 @@ class Stream:
 class Answer:
     """One answer: the events of a stream are taken as they come, all else is kept. `failed` is what was wrong.
 
-    `read` reads a long message beside all else.
+    `read` reads a long message beside all else. `other` takes events that are no messages; where there is one, what
+    is no JSON is `Unreadable`, and else it spoils the stream.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Answer:
         take: Receive,
         credentials: Credentials,
         read: Callable[[str], Awaitable[object]],
+        other: Callable[[Event], None] | None = None,
     ) -> None:
         self.reading = Reading(method, limit, self._taker)
         self.failed: UpstreamLost | None = None
@@ -65,6 +68,7 @@ class Answer:
         self._take = take
         self._credentials = credentials
         self._read = read
+        self._other = other
 
     @property
     def status(self) -> int:
@@ -79,6 +83,11 @@ class Answer:
     def header(self, name: str) -> str | None:
         """The first value of a field."""
         return next((value for known, value in self.reading.head.headers if known == name), None)
+
+    @property
+    def resumable(self) -> bool:
+        """Whether it is a stream that can be taken up again where it broke."""
+        return self.status == 200 and self.kind == EVENTS and self._stream.last is not None
 
     def body(self) -> bytes:
         """What was kept."""
@@ -110,7 +119,7 @@ class Answer:
                     return
                 text = self._text(event)
                 if text is not None:
-                    self._heard(decode_text(text), event)
+                    self._heard(self._decoded(text), event)
                 if self.reading.enough:
                     return
         except (ValueError, UpstreamLost) as error:
@@ -122,7 +131,7 @@ class Answer:
             while event is not None and not self.reading.enough:
                 text = self._text(event)
                 if text is not None:
-                    self._heard(await self._read(text), event)
+                    self._heard(await self._long(text), event)
                 event = next(events, None)
         except (ValueError, UpstreamLost) as error:
             self._fail(error)
@@ -133,7 +142,26 @@ class Answer:
         stream.last = event.id or stream.last
         if event.retry is not None:
             stream.retry = max(SHORTEST_RETRY, min(event.retry / 1000, LONGEST_RETRY))
+        if self._other is not None and event.type != "message":
+            self._other(event)
         return self._credentials.hide_text(event.data) if event.type == "message" and event.data else None
+
+    def _decoded(self, text: str) -> object:
+        try:
+            return decode_text(text)
+        except ValueError as error:
+            return self._unreadable(text, error)
+
+    async def _long(self, text: str) -> object:
+        try:
+            return await self._read(text)
+        except ValueError as error:
+            return self._unreadable(text, error)
+
+    def _unreadable(self, text: str, error: ValueError) -> Unreadable:
+        if self._other is None:
+            raise error
+        return Unreadable.of(text, error)
 
     def _heard(self, message: object, event: Event) -> None:
         self._take(message, self._stream.related, len(event.data))

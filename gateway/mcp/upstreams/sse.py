@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import Final
 from urllib.parse import urljoin, urlsplit
 
-import aiohttp
-
-from gateway.backends.connect import OpenSession
-from gateway.errors import Refusal
+from gateway.backends.connect import USER_AGENT, Connections, Network
+from gateway.backends.wires import Lost
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
 from gateway.mcp.upstreams.credentials import Credentials
 from gateway.mcp.upstreams.decode import encode, read_text
-from gateway.mcp.upstreams.events import Event, EventReader
-from gateway.mcp.upstreams.unreadable import Unreadable
+from gateway.mcp.upstreams.events import Event
+from gateway.mcp.upstreams.http_answer import EVENTS, Answer, Stream
+from gateway.mcp.upstreams.requests import Requests
+
+_LISTENS: Final = {"accept": EVENTS, "accept-encoding": "identity", "user-agent": USER_AGENT}
+_SAYS: Final = {"content-type": "application/json", "user-agent": USER_AGENT}
 
 
 class OlderSse:
     """Carries messages to the URL that the stream at `url` names first; it must be of the same origin."""
 
-    def __init__(self, session: OpenSession, url: str, *, credentials: Credentials, limit: int) -> None:
-        self._open = session
+    def __init__(
+        self, connections: Connections, network: Network, url: str, *, credentials: Credentials, limit: int
+    ) -> None:
         self._url = url
+        self._requests = Requests(connections, network, url, credentials=credentials)
         self._credentials = credentials
         self._limit = limit
         self._endpoint: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -33,6 +38,8 @@ class OlderSse:
         except UpstreamLost as lost:
             self._fail(lost)
             raise
+        finally:
+            self._requests.close()
         self._fail(UpstreamLost("the upstream closed the stream", unsent=True))
 
     async def abandon(self, id: int) -> bool:
@@ -40,52 +47,36 @@ class OlderSse:
 
     async def send(self, message: Message, headers: Mapping[str, str]) -> None:
         endpoint = await asyncio.shield(self._endpoint)
-        try:
-            fields = {"content-type": "application/json", **await self._credentials.headers("POST", endpoint)}
-            async with self._open().post(
-                endpoint, data=encode(message), headers=fields, allow_redirects=False
-            ) as response:
-                if response.status >= 300:
-                    raise UpstreamLost(f"the upstream answered with HTTP status {response.status}")
-        except Refusal as refusal:
-            raise UpstreamLost.refused(refusal) from refusal
-        except (aiohttp.ClientError, OSError) as error:
-            raise UpstreamLost("the connection to the upstream broke") from error
+
+        def nothing(message: object, related: int | None, size: int) -> None:
+            """The answer comes on the stream."""
+
+        answer = await self._ask("POST", encode(message), _SAYS, nothing, endpoint)
+        if answer.status >= 300:
+            raise UpstreamLost(f"the upstream answered with HTTP status {answer.status}")
 
     async def _read(self, receive: Receive) -> None:
-        try:
-            fields = {"accept": "text/event-stream", "accept-encoding": "identity"}
-            fields |= await self._credentials.headers("GET", self._url)
-            async with self._open().get(self._url, headers=fields, allow_redirects=False) as response:
-                if response.status != 200 or response.content_type != "text/event-stream":
-                    raise UpstreamLost(
-                        f"the upstream answered with HTTP status {response.status}, not with an event stream"
-                    )
-                reader = EventReader(self._limit)
-                async for part in response.content.iter_any():
-                    for event in reader.feed(part):
-                        await self._take(event, receive)
-                    await asyncio.sleep(0)  # a flood must leave time to others
-        except Refusal as refusal:
-            raise UpstreamLost.refused(refusal) from refusal
-        except (aiohttp.ClientError, OSError) as error:
-            raise UpstreamLost("the connection to the upstream broke") from error
-        except ValueError as error:
-            raise UpstreamLost(f"the upstream sent {error}") from error
+        answer = await self._ask("GET", None, _LISTENS, receive, self._url)
+        if answer.status != 200 or answer.kind != EVENTS:
+            raise UpstreamLost(f"the upstream answered with HTTP status {answer.status}, not with an event stream")
 
-    async def _take(self, event: Event, receive: Receive) -> None:
-        if event.type == "endpoint" and not self._endpoint.done():
-            endpoint = urljoin(self._url, event.data)
-            if urlsplit(endpoint)[:2] != urlsplit(self._url)[:2]:
-                raise UpstreamLost("the upstream names an endpoint of another origin")
-            self._endpoint.set_result(endpoint)
-        elif event.type == "message" and event.data:
-            text = self._credentials.hide_text(event.data)
-            try:
-                message = await read_text(text)
-            except ValueError as error:
-                message = Unreadable.of(text, error)
-            receive(message, None, len(event.data))
+    async def _ask(self, method: str, body: bytes | None, fields: Mapping[str, str], take: Receive, url: str) -> Answer:
+        def answer() -> Answer:
+            return Answer(method, self._limit, Stream(None), take, self._credentials, read_text, self._named)
+
+        try:
+            return await self._requests.ask(method, body, fields, answer, url)
+        except Lost as error:
+            raise UpstreamLost("the connection to the upstream broke") from error
+
+    def _named(self, event: Event) -> None:
+        """The stream says where requests go to."""
+        if event.type != "endpoint" or self._endpoint.done():
+            return
+        endpoint = urljoin(self._url, event.data)
+        if urlsplit(endpoint)[:2] != urlsplit(self._url)[:2]:
+            raise UpstreamLost("the upstream names an endpoint of another origin")
+        self._endpoint.set_result(endpoint)
 
     def _fail(self, lost: UpstreamLost) -> None:
         if not self._endpoint.done():

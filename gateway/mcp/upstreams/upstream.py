@@ -233,16 +233,11 @@ class Upstream:
 
     def _remote(self, principal: Principal) -> Carrier:
         spec, credentials = self.spec, self._credentials(principal)
-        session = partial(self._connections.open, spec.network)
-        match spec.kind:
-            case Kind.SSE:
-                return OlderSse(session, spec.target, credentials=credentials, limit=spec.message)
-            case Kind.WEBSOCKET:
-                return WebSocket(session, spec.target, credentials=credentials, limit=spec.message)
-            case _:
-                return StreamableHttp(
-                    self._connections, spec.network, spec.target, credentials=credentials, limit=spec.message
-                )
+        if spec.kind is Kind.WEBSOCKET:
+            session = partial(self._connections.open, spec.network)
+            return WebSocket(session, spec.target, credentials=credentials, limit=spec.message)
+        carrier = OlderSse if spec.kind is Kind.SSE else StreamableHttp
+        return carrier(self._connections, spec.network, spec.target, credentials=credentials, limit=spec.message)
 
     def _credentials(self, principal: Principal) -> Credentials:
         name, authenticator = self.spec.credential, self._authenticator

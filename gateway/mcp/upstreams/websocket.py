@@ -52,7 +52,12 @@ class WebSocket:
         try:
             fields = await self._credentials.headers("GET", self._url)
             socket = await self._open().ws_connect(
-                self._url, protocols=("mcp",), heartbeat=HEARTBEAT, max_msg_size=self._limit, headers=fields
+                self._url,
+                protocols=("mcp",),
+                heartbeat=HEARTBEAT,
+                max_msg_size=self._limit,
+                headers=fields,
+                autoping=False,  # aiohttp answers all that are there in one go
             )
             try:
                 self._socket.set_result(socket)
@@ -72,17 +77,24 @@ class WebSocket:
         async for frame in socket:
             if frame.type is aiohttp.WSMsgType.ERROR:
                 raise UpstreamLost(f"the upstream sent what is no WebSocket frame of ours: {frame.data}")
-            if frame.type is not aiohttp.WSMsgType.TEXT:
+            if frame.type is aiohttp.WSMsgType.PING:
+                await socket.pong(frame.data)
+            if frame.type in (aiohttp.WSMsgType.PING, aiohttp.WSMsgType.PONG):
+                receive(None, None, 0)
+            elif frame.type is aiohttp.WSMsgType.TEXT:
+                receive(await self._message(frame.data), None, len(frame.data))
+            else:
                 raise UpstreamLost("the upstream sent a frame that is no text")
-            text = self._credentials.hide(frame.data.encode("utf-8", "surrogatepass"))
-            try:
-                message = await read(text)
-            except ValueError as error:
-                message = Unreadable.of(text, error)
-            receive(message, None, len(frame.data))
             count += 1
             if not count % BATCH:
                 await asyncio.sleep(0)  # a flood must leave time to others
+
+    async def _message(self, said: str) -> object:
+        text = self._credentials.hide(said.encode("utf-8", "surrogatepass"))
+        try:
+            return await read(text)
+        except ValueError as error:
+            return Unreadable.of(text, error)
 
     def _failed(self, lost: UpstreamLost) -> UpstreamLost:
         if not self._socket.done():
