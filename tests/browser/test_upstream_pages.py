@@ -14,8 +14,8 @@ from gateway.app import build_app
 from gateway.config import load_config
 from gateway.mcp.tools import APP_MIME_TYPE
 from tests.browser.test_main_job import app_of
+from tests.interop.probe import text
 from tests.interop.serving import over_http
-from tests.interop.test_merged import text
 from tests.world import Server, bound
 
 ADDRESS = "mcp-app://shop/app.html"

@@ -96,7 +96,7 @@ async def test_the_console_names_tools_of_a_policy_that_the_upstream_does_not_ha
     (tmp_path / "up.yaml").write_text(
         "version: 1\ntools: {show: {}, shwo: {}, thick: {rate: 1/day per view}}\n", "utf-8"
     )
-    async with gateway(tmp_path, 'up: {server: "tests.interop.test_merged:one", policy: up.yaml}') as mcp:
+    async with gateway(tmp_path, 'up: {server: "tests.interop.clocks:one", policy: up.yaml}') as mcp:
         async with Client(mcp) as client:
             assert "up_show" in {tool.name for tool in (await client.list_tools()).tools}
         async with asyncio.timeout(30):

@@ -109,7 +109,7 @@ async def placed(
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(over_http(server))
         line = f"up: {{url: '{url}', network: private, credential: own{', policy: up.yaml' if policy else ''}}}"
-        other = 'other: {server: "tests.interop.test_merged:one"}'
+        other = 'other: {server: "tests.interop.clocks:one"}'
         extra = f"auth: [token]\nplugins: [own_name.py]\nupstreams:\n  {other}\n  {line}\n"
         own = "  own: {type: own-name}\n"
         world = await stack.enter_async_context(running(folder, extra=extra, credentials=own))

@@ -12,75 +12,16 @@ import mcp_types as types
 import pytest
 from mcp import Client
 from mcp.client import advertise
-from mcp.server import Server
-from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
-from gateway.mcp.upstreams import handshake, link, lists
-from gateway.stores.upstream_tools import Known, UpstreamTools
+from tests.interop.clocks import inside
 from tests.interop.everything import Everything
+from tests.interop.probe import text
 from tests.interop.serving import gateway, over_http
 
 MODES = ["legacy", "2026-07-28"]
 UI = [advertise(UI_EXTENSION, {"mimeTypes": [APP_MIME_TYPE]})]
-Context = ServerRequestContext[Any, Any]
-
-
-def clock(name: str, *, scheme: str = "ui", flat: bool = False) -> Server[Any]:
-    """A server with an app: tools for the model, for the app, for both and for whom nothing is said."""
-    uri = f"{scheme}://{name}/app.html"
-    ui = {"resourceUri": uri}
-    tools = [
-        _tool("show", {"ui/resourceUri": uri} if flat else {"ui": ui, "ui/resourceUri": uri}),
-        _tool("tick", {"ui/visibility": ["app"]} if flat else {"ui": {**ui, "visibility": ["app"]}}),
-        _tool("both", {"ui": {**ui, "visibility": ["model", "app"]}}),
-    ]
-
-    async def list_tools(_: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=tools)
-
-    async def call_tool(_: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        return types.CallToolResult(content=[types.TextContent(type="text", text=f"{name} {params.name}")])
-
-    async def list_resources(_: Context, __: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
-        return types.ListResourcesResult(resources=[types.Resource(uri=uri, name=name, mime_type=APP_MIME_TYPE)])
-
-    async def read_resource(_: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        text = types.TextResourceContents(uri=params.uri, mime_type=APP_MIME_TYPE, text=f"<p>{name}</p>")
-        return types.ReadResourceResult(contents=[text])
-
-    return Server[Any](
-        name,
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
-        on_list_resources=list_resources,
-        on_read_resource=read_resource,
-    )
-
-
-def one() -> Server[Any]:
-    """The first of two that are alike."""
-    return clock("clock")
-
-
-def older() -> Server[Any]:
-    """One in the words of earlier drafts."""
-    return clock("older", scheme="mcp-app", flat=True)
-
-
-def _tool(name: str, meta: dict[str, Any]) -> types.Tool:
-    return types.Tool(name=name, input_schema={"type": "object"}, _meta=meta)
-
-
-def inside(name: str, more: str = "") -> str:
-    """An upstream of this module."""
-    return f'{name}: {{server: "tests.interop.test_merged:one"{more}}}'
-
-
-def text(result: types.CallToolResult) -> str:
-    """The text of a result."""
-    return "".join(block.text for block in result.content if isinstance(block, types.TextContent))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -122,199 +63,9 @@ async def test_who_comes_first_keeps_a_name_that_two_have(tmp_path: Path) -> Non
                 assert [name for name in names if name.endswith("show")] == ["show", "b_show"]
 
 
-async def test_a_name_that_was_told_stays_with_its_upstream(tmp_path: Path) -> None:
-    """One that comes first in the file, and answers late, does not take it over: no call reaches another server."""
-    late, go = tmp_path / "late.py", tmp_path / "go"
-    late.write_text(LATE.format(path=repr(sys.path)), "utf-8")
-    first = f'a: {{command: ["{sys.executable}", "{late}", "{go}"], prefix: null}}'
-    second = inside("b", ", prefix: null")
-    async with gateway(tmp_path, f"{first}\n{second}") as mcp, Client(mcp, cache=None) as client:
-        names = [tool.name for tool in (await client.list_tools()).tools]
-        assert "show" in names
-        go.touch()
-        async with asyncio.timeout(30):
-            while "a_show" not in names:
-                names = [tool.name for tool in (await client.list_tools()).tools]
-        assert text(await client.call_tool("show")) == "clock show"
-        assert text(await client.call_tool("a_show")) == "late show"
-
-
-async def test_a_name_is_kept_for_who_had_it_before_a_restart(tmp_path: Path) -> None:
-    """As long as that one has not answered: what a client still knows by this name reaches no other server."""
-    second = inside("b", ", prefix: null")
-    async with gateway(tmp_path, f"{inside('a', ', prefix: null')}\n{second}") as mcp, Client(mcp) as client:
-        names = [tool.name for tool in (await client.list_tools()).tools]
-        assert [name for name in names if name.endswith("show")] == ["show", "b_show"]
-    silent = f'a: {{command: ["{sys.executable}", "-c", "import time; time.sleep(600)"], prefix: null, timeout: 1s}}'
-    async with gateway(tmp_path, f"{silent}\n{second}") as mcp, Client(mcp) as client:
-        names = [tool.name for tool in (await client.list_tools()).tools]
-        assert [name for name in names if name.endswith("show")] == ["b_show"]
-        assert text(await client.call_tool("b_show")) == "clock show"
-        result = await client.call_tool("show")
-        assert result.is_error
-        assert "The upstream a cannot be reached: it has not answered yet." in text(result)
-
-
-async def test_a_name_is_kept_also_until_it_is_known_who_had_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A call that comes while the database is still asked does not reach who answers sooner."""
-    second = inside("b", ", prefix: null")
-    async with gateway(tmp_path, f"{inside('a', ', prefix: null')}\n{second}") as mcp, Client(mcp) as client:
-        await client.list_tools()
-    asked, go = asyncio.Event(), asyncio.Event()
-    of = UpstreamTools.of
-
-    async def reading(store: UpstreamTools, upstream: str) -> dict[str, Known]:
-        if upstream == "a":
-            asked.set()
-            await go.wait()
-        return await of(store, upstream)
-
-    monkeypatch.setattr(UpstreamTools, "of", reading)
-    silent = f'a: {{command: ["{sys.executable}", "-c", "import time; time.sleep(600)"], prefix: null, timeout: 1s}}'
-    async with gateway(tmp_path, f"{silent}\n{second}") as mcp, Client(mcp) as client, Client(mcp) as other:
-        asking = asyncio.create_task(client.list_tools())
-        await asked.wait()
-        with pytest.raises(MCPError, match="Unknown tool"):
-            await other.call_tool("show")
-        go.set()
-        await asking
-        assert "The upstream a cannot be reached" in text(await other.call_tool("show"))
-        assert text(await other.call_tool("b_show")) == "clock show"
-
-
-async def test_prompts_and_addresses_are_kept_for_who_had_them_before_a_restart(tmp_path: Path) -> None:
-    """As long as that one has not answered: neither is asked of another server that has it, too."""
-    greeting = types.PromptReference(type="ref/prompt", name="test_simple_prompt")
-    asked: list[Callable[[Client], Awaitable[Any]]] = [
-        lambda client: client.get_prompt("test_simple_prompt"),
-        lambda client: client.complete(greeting, {"name": "arg1", "value": "par"}),
-        lambda client: client.read_resource("test://static-text"),
-        lambda client: client.read_resource("test://template/7/data"),
-    ]
-    spec = '{server: "tests.interop.everything:server", prefix: null}'
-    async with gateway(tmp_path, f"a: {spec}\nb: {spec}") as mcp, Client(mcp) as client:
-        prompts = {prompt.name for prompt in (await client.list_prompts()).prompts}
-        assert {"test_simple_prompt", "b_test_simple_prompt"} <= prompts
-        for ask in asked:
-            await ask(client)
-    silent = f'{{command: ["{sys.executable}", "-c", "import time; time.sleep(600)"], prefix: null, timeout: 1s}}'
-    async with gateway(tmp_path, f"a: {silent}\nb: {spec}") as mcp, Client(mcp) as client:
-        prompts = {prompt.name for prompt in (await client.list_prompts()).prompts}
-        assert "b_test_simple_prompt" in prompts
-        assert "test_simple_prompt" not in prompts
-        assert (await client.get_prompt("b_test_simple_prompt")).messages
-        assert not (await client.list_resources()).resources
-        assert not (await client.list_resource_templates()).resource_templates
-        for ask in asked:
-            with pytest.raises(MCPError, match="The upstream a cannot be reached"):
-                await ask(client)
-
-
-@pytest.mark.parametrize(
-    ("mode", "prefixes", "name"),
-    [
-        ("legacy", ["a"], "a_show"),
-        ("2026-07-28", ["null"], "show"),
-        ("2026-07-28", ["a", "a_b"], "a_b_show"),  # which either may have, by its prefix
-    ],
-)
-async def test_a_call_waits_for_an_upstream_that_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, prefixes: list[str], name: str
-) -> None:
-    """After a restart its clients call what they know, longer than a list would wait for it."""
-    late = tmp_path / "late.py"
-    late.write_text(LATE.format(path=repr(sys.path)), "utf-8")
-    starts = {f"{prefix}_show" if prefix != "null" else "show": tmp_path / prefix for prefix in prefixes}
-    lines = "\n".join(
-        f'u{number}: {{command: ["{sys.executable}", "{late}", "{tmp_path / prefix}"], prefix: {prefix}}}'
-        for number, prefix in enumerate(prefixes)
-    )
-
-    async def listed(client: Client, name: str) -> None:
-        async with asyncio.timeout(60):
-            while name not in {tool.name for tool in (await client.list_tools()).tools}:
-                await asyncio.sleep(0.05)
-
-    for start in starts.values():
-        start.touch()
-    async with gateway(tmp_path, lines) as mcp, Client(mcp, mode=mode, cache=None) as client:
-        await listed(client, name)
-    for start in starts.values():
-        start.unlink()
-    monkeypatch.setattr(lists, "FIRST", 0.1)
-    async with gateway(tmp_path, lines) as mcp, Client(mcp, mode=mode, cache=None) as client:
-        calls = [asyncio.ensure_future(client.call_tool(name)) for _ in range(2)]
-        await asyncio.sleep(1)  # they would have been refused long ago
-        for one, start in starts.items():
-            start.touch()
-            await listed(client, one)
-        for call in calls:
-            assert text(await call) == "late show"
-
-
-@pytest.mark.parametrize("first", ["raise SystemExit(3)", "import time; time.sleep(600)"], ids=["dead", "silent"])
-async def test_a_call_that_another_can_serve_waits_for_none_that_cannot(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
-) -> None:
-    """Where two may have a tool, by its prefix, and the first of them does not answer."""
-    late, start = tmp_path / "late.py", tmp_path / "start"
-    late.write_text(LATE.format(path=repr(sys.path)), "utf-8")
-    lines = f"""
-u0: {{command: ["{sys.executable}", "-c", "{first}"], prefix: a, timeout: 600s}}
-u1: {{command: ["{sys.executable}", "{late}", "{start}"], prefix: a_b}}
-"""
-    monkeypatch.setattr(lists, "FIRST", 0.1)
-    monkeypatch.setattr(handshake, "PROBE", 600.0)
-    monkeypatch.setattr(link, "OPENING", 600.0)
-    async with gateway(tmp_path, lines) as mcp, Client(mcp, cache=None) as client, asyncio.timeout(60):
-        await client.list_tools()  # neither has answered
-        calling = asyncio.ensure_future(client.call_tool("a_b_show"))
-        start.touch()
-        assert text(await calling) == "late show"
-
-
-async def test_an_address_is_waited_for_with_each_that_had_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the first of them has it no longer, the next one is asked, though it starts later."""
-    late = tmp_path / "late.py"
-    late.write_text(LATE.format(path=repr(sys.path)), "utf-8")
-    uri = "test://static-text"
-    had = '{server: "tests.interop.everything:server", prefix: null}'
-    async with gateway(tmp_path, f"a: {had}\nb: {had}") as mcp, Client(mcp, cache=None) as client:
-        await client.read_resource(uri)
-    starts = [tmp_path / name for name in ("one", "everything")]
-    now = (f'{{command: ["{sys.executable}", "{late}", "{start}"], prefix: null}}' for start in starts)
-    monkeypatch.setattr(lists, "FIRST", 0.1)
-    lines = "\n".join(map("{}: {}".format, "ab", now))
-    async with gateway(tmp_path, lines) as mcp, Client(mcp, cache=None) as client, asyncio.timeout(60):
-        reading = asyncio.ensure_future(client.read_resource(uri))
-        await asyncio.sleep(0.5)
-        starts[0].touch()
-        while not (await client.list_resources()).resources:
-            await asyncio.sleep(0.05)
-        await client.list_resource_templates()
-        starts[1].touch()
-        assert str((await reading).contents[0].uri) == uri
-
-
-LATE = """
-import sys, time
-from pathlib import Path
-while not Path(sys.argv[1]).exists():
-    time.sleep(0.05)
-sys.path[:] = {path}
-import anyio
-from tests.interop.serving import on_standard_streams
-from tests.interop.everything import Everything
-from tests.interop.test_merged import clock
-anyio.run(on_standard_streams, Everything().server if sys.argv[1].endswith("everything") else clock("late"))
-"""
-
-
 async def test_the_older_words_of_apps_mean_the_same(tmp_path: Path) -> None:
     """`mcp-app://`, and the flat key alone: the app has an address of its own on `/mcp`, and is read there."""
-    lines = 'old: {server: "tests.interop.test_merged:older"}'
+    lines = 'old: {server: "tests.interop.clocks:older"}'
     async with gateway(tmp_path, lines) as mcp, Client(mcp, extensions=UI) as client:
         [tool] = [tool for tool in (await client.list_tools()).tools if tool.name == "old_show"]
         meta = tool.meta or {}
@@ -348,7 +99,7 @@ async def test_two_upstreams_with_apps_need_a_trust_group(tmp_path: Path) -> Non
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_page_calls_tools_by_the_names_of_its_own_server(tmp_path: Path, mode: str) -> None:
     """Its host sends them on as they are; they reach the upstream that alone has such a tool for apps, or none."""
-    lines = inside("a", ", trust: us") + '\nold: {server: "tests.interop.test_merged:older", trust: %s}'
+    lines = inside("a", ", trust: us") + '\nold: {server: "tests.interop.clocks:older", trust: %s}'
     async with gateway(tmp_path, inside("a")) as mcp:
         async with Client(mcp, mode=mode, extensions=UI) as host:
             assert text(await host.call_tool("both")) == "clock both"
@@ -385,7 +136,7 @@ async def test_tools_of_apps_are_not_for_clients_that_show_none(
 ) -> None:
     """On a mount of its own, too, and in flat keys: the default is model and app, and `app` alone is hidden."""
     prefix = "" if mount else "a_"
-    async with gateway(tmp_path, f'a: {{server: "tests.interop.test_merged:{place}"}}') as mcp:
+    async with gateway(tmp_path, f'a: {{server: "tests.interop.clocks:{place}"}}') as mcp:
         async with Client(mcp + mount, mode=mode) as client:
             listed = {tool.name for tool in (await client.list_tools()).tools}
             assert {f"{prefix}show", f"{prefix}both"} <= listed

@@ -23,12 +23,12 @@ MANY = 1500
 """Messages in one go: more than any part of the way takes at once."""
 
 
-def message(method: str, **params: Any) -> dict[str, Any]:
+def notification(method: str, **params: Any) -> dict[str, Any]:
     """A notification."""
     return {"jsonrpc": "2.0", "method": f"notifications/{method}", "params": params}
 
 
-LOGGED = [message("message", level="info", data=number) for number in range(MANY)]
+LOGGED = [notification("message", level="info", data=number) for number in range(MANY)]
 RESULT = {"resultType": "complete", "content": [{"type": "text", "text": "fine"}]}
 
 TALKS = """
@@ -103,15 +103,15 @@ async def test_all_that_a_call_logs_in_one_go_arrives(tmp_path: Path, kind: str,
 @pytest.mark.parametrize("kind", ["tools", "resources", "prompts"])
 async def test_a_change_that_a_call_tells_of_reaches_all_who_follow(tmp_path: Path, kind: str, mode: str) -> None:
     """Whatever else that call tells, and though its own client asked for nothing."""
-    changed = message(f"{kind}/list_changed")
+    changed = notification(f"{kind}/list_changed")
 
     async def called(_: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
         return events([*LOGGED, changed, answer(asked)])
 
     heard = asyncio.Event()
 
-    async def on_message(told: Any) -> None:
-        if getattr(told, "method", None) == changed["method"]:
+    async def on_message(message: object) -> None:
+        if getattr(message, "method", None) == changed["method"]:
             heard.set()
 
     async with (

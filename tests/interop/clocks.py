@@ -1,0 +1,64 @@
+"""Servers with an app each, alike but for their names and their words, as upstreams of this process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mcp_types as types
+from mcp.server import Server
+from mcp.server.context import ServerRequestContext
+
+from gateway.mcp.tools import APP_MIME_TYPE
+
+Context = ServerRequestContext[Any, Any]
+
+
+def clock(name: str, *, scheme: str = "ui", flat: bool = False) -> Server[Any]:
+    """A server with an app: tools for the model, for the app, for both and for whom nothing is said."""
+    uri = f"{scheme}://{name}/app.html"
+    ui = {"resourceUri": uri}
+    tools = [
+        _tool("show", {"ui/resourceUri": uri} if flat else {"ui": ui, "ui/resourceUri": uri}),
+        _tool("tick", {"ui/visibility": ["app"]} if flat else {"ui": {**ui, "visibility": ["app"]}}),
+        _tool("both", {"ui": {**ui, "visibility": ["model", "app"]}}),
+    ]
+
+    async def list_tools(_: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=tools)
+
+    async def call_tool(_: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        return types.CallToolResult(content=[types.TextContent(type="text", text=f"{name} {params.name}")])
+
+    async def list_resources(_: Context, __: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
+        return types.ListResourcesResult(resources=[types.Resource(uri=uri, name=name, mime_type=APP_MIME_TYPE)])
+
+    async def read_resource(_: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        text = types.TextResourceContents(uri=params.uri, mime_type=APP_MIME_TYPE, text=f"<p>{name}</p>")
+        return types.ReadResourceResult(contents=[text])
+
+    return Server[Any](
+        name,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_resources=list_resources,
+        on_read_resource=read_resource,
+    )
+
+
+def one() -> Server[Any]:
+    """The first of two that are alike."""
+    return clock("clock")
+
+
+def older() -> Server[Any]:
+    """One in the words of earlier drafts."""
+    return clock("older", scheme="mcp-app", flat=True)
+
+
+def _tool(name: str, meta: dict[str, Any]) -> types.Tool:
+    return types.Tool(name=name, input_schema={"type": "object"}, _meta=meta)
+
+
+def inside(name: str, more: str = "") -> str:
+    """An upstream of this module."""
+    return f'{name}: {{server: "tests.interop.clocks:one"{more}}}'

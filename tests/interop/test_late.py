@@ -1,0 +1,212 @@
+"""Upstreams on `/mcp` that answer late, before or after a restart: what they had is kept for them, and waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import mcp_types as types
+import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+
+from gateway.mcp.upstreams import handshake, link, lists
+from gateway.stores.upstream_tools import Known, UpstreamTools
+from tests.interop.clocks import inside
+from tests.interop.probe import text
+from tests.interop.serving import gateway
+
+
+async def test_a_name_that_was_told_stays_with_its_upstream(tmp_path: Path) -> None:
+    """One that comes first in the file, and answers late, does not take it over: no call reaches another server."""
+    late, go = tmp_path / "late.py", tmp_path / "go"
+    late.write_text(LATE.format(path=repr(sys.path)), "utf-8")
+    first = f'a: {{command: ["{sys.executable}", "{late}", "{go}"], prefix: null}}'
+    second = inside("b", ", prefix: null")
+    async with gateway(tmp_path, f"{first}\n{second}") as mcp, Client(mcp, cache=None) as client:
+        names = [tool.name for tool in (await client.list_tools()).tools]
+        assert "show" in names
+        go.touch()
+        async with asyncio.timeout(30):
+            while "a_show" not in names:
+                names = [tool.name for tool in (await client.list_tools()).tools]
+        assert text(await client.call_tool("show")) == "clock show"
+        assert text(await client.call_tool("a_show")) == "late show"
+
+
+async def test_a_name_is_kept_for_who_had_it_before_a_restart(tmp_path: Path) -> None:
+    """As long as that one has not answered: what a client still knows by this name reaches no other server."""
+    second = inside("b", ", prefix: null")
+    async with gateway(tmp_path, f"{inside('a', ', prefix: null')}\n{second}") as mcp, Client(mcp) as client:
+        names = [tool.name for tool in (await client.list_tools()).tools]
+        assert [name for name in names if name.endswith("show")] == ["show", "b_show"]
+    silent = f'a: {{command: ["{sys.executable}", "-c", "import time; time.sleep(600)"], prefix: null, timeout: 1s}}'
+    async with gateway(tmp_path, f"{silent}\n{second}") as mcp, Client(mcp) as client:
+        names = [tool.name for tool in (await client.list_tools()).tools]
+        assert [name for name in names if name.endswith("show")] == ["b_show"]
+        assert text(await client.call_tool("b_show")) == "clock show"
+        result = await client.call_tool("show")
+        assert result.is_error
+        assert "The upstream a cannot be reached: it has not answered yet." in text(result)
+
+
+async def test_a_name_is_kept_also_until_it_is_known_who_had_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that comes while the database is still asked does not reach who answers sooner."""
+    second = inside("b", ", prefix: null")
+    async with gateway(tmp_path, f"{inside('a', ', prefix: null')}\n{second}") as mcp, Client(mcp) as client:
+        await client.list_tools()
+    asked, go = asyncio.Event(), asyncio.Event()
+    of = UpstreamTools.of
+
+    async def reading(store: UpstreamTools, upstream: str) -> dict[str, Known]:
+        if upstream == "a":
+            asked.set()
+            await go.wait()
+        return await of(store, upstream)
+
+    monkeypatch.setattr(UpstreamTools, "of", reading)
+    silent = f'a: {{command: ["{sys.executable}", "-c", "import time; time.sleep(600)"], prefix: null, timeout: 1s}}'
+    async with gateway(tmp_path, f"{silent}\n{second}") as mcp, Client(mcp) as client, Client(mcp) as other:
+        asking = asyncio.create_task(client.list_tools())
+        await asked.wait()
+        with pytest.raises(MCPError, match="Unknown tool"):
+            await other.call_tool("show")
+        go.set()
+        await asking
+        assert "The upstream a cannot be reached" in text(await other.call_tool("show"))
+        assert text(await other.call_tool("b_show")) == "clock show"
+
+
+async def test_prompts_and_addresses_are_kept_for_who_had_them_before_a_restart(tmp_path: Path) -> None:
+    """As long as that one has not answered: neither is asked of another server that has it, too."""
+    greeting = types.PromptReference(type="ref/prompt", name="test_simple_prompt")
+    asked: list[Callable[[Client], Awaitable[Any]]] = [
+        lambda client: client.get_prompt("test_simple_prompt"),
+        lambda client: client.complete(greeting, {"name": "arg1", "value": "par"}),
+        lambda client: client.read_resource("test://static-text"),
+        lambda client: client.read_resource("test://template/7/data"),
+    ]
+    spec = '{server: "tests.interop.everything:server", prefix: null}'
+    async with gateway(tmp_path, f"a: {spec}\nb: {spec}") as mcp, Client(mcp) as client:
+        prompts = {prompt.name for prompt in (await client.list_prompts()).prompts}
+        assert {"test_simple_prompt", "b_test_simple_prompt"} <= prompts
+        for ask in asked:
+            await ask(client)
+    silent = f'{{command: ["{sys.executable}", "-c", "import time; time.sleep(600)"], prefix: null, timeout: 1s}}'
+    async with gateway(tmp_path, f"a: {silent}\nb: {spec}") as mcp, Client(mcp) as client:
+        prompts = {prompt.name for prompt in (await client.list_prompts()).prompts}
+        assert "b_test_simple_prompt" in prompts
+        assert "test_simple_prompt" not in prompts
+        assert (await client.get_prompt("b_test_simple_prompt")).messages
+        assert not (await client.list_resources()).resources
+        assert not (await client.list_resource_templates()).resource_templates
+        for ask in asked:
+            with pytest.raises(MCPError, match="The upstream a cannot be reached"):
+                await ask(client)
+
+
+@pytest.mark.parametrize(
+    ("mode", "prefixes", "name"),
+    [
+        ("legacy", ["a"], "a_show"),
+        ("2026-07-28", ["null"], "show"),
+        ("2026-07-28", ["a", "a_b"], "a_b_show"),  # which either may have, by its prefix
+    ],
+)
+async def test_a_call_waits_for_an_upstream_that_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, prefixes: list[str], name: str
+) -> None:
+    """After a restart its clients call what they know, longer than a list would wait for it."""
+    late = tmp_path / "late.py"
+    late.write_text(LATE.format(path=repr(sys.path)), "utf-8")
+    starts = {f"{prefix}_show" if prefix != "null" else "show": tmp_path / prefix for prefix in prefixes}
+    lines = "\n".join(
+        f'u{number}: {{command: ["{sys.executable}", "{late}", "{tmp_path / prefix}"], prefix: {prefix}}}'
+        for number, prefix in enumerate(prefixes)
+    )
+
+    async def listed(client: Client, name: str) -> None:
+        async with asyncio.timeout(60):
+            while name not in {tool.name for tool in (await client.list_tools()).tools}:
+                await asyncio.sleep(0.05)
+
+    for start in starts.values():
+        start.touch()
+    async with gateway(tmp_path, lines) as mcp, Client(mcp, mode=mode, cache=None) as client:
+        await listed(client, name)
+    for start in starts.values():
+        start.unlink()
+    monkeypatch.setattr(lists, "FIRST", 0.1)
+    async with gateway(tmp_path, lines) as mcp, Client(mcp, mode=mode, cache=None) as client:
+        calls = [asyncio.ensure_future(client.call_tool(name)) for _ in range(2)]
+        await client.list_tools()  # by now they would have been refused
+        assert not any(call.done() for call in calls)
+        for one, start in starts.items():
+            start.touch()
+            await listed(client, one)
+        for call in calls:
+            assert text(await call) == "late show"
+
+
+@pytest.mark.parametrize("first", ["raise SystemExit(3)", "import time; time.sleep(600)"], ids=["dead", "silent"])
+async def test_a_call_that_another_can_serve_waits_for_none_that_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """Where two may have a tool, by its prefix, and the first of them does not answer."""
+    late, start = tmp_path / "late.py", tmp_path / "start"
+    late.write_text(LATE.format(path=repr(sys.path)), "utf-8")
+    lines = f"""
+u0: {{command: ["{sys.executable}", "-c", "{first}"], prefix: a, timeout: 600s}}
+u1: {{command: ["{sys.executable}", "{late}", "{start}"], prefix: a_b}}
+"""
+    monkeypatch.setattr(lists, "FIRST", 0.1)
+    monkeypatch.setattr(handshake, "PROBE", 600.0)
+    monkeypatch.setattr(link, "OPENING", 600.0)
+    async with gateway(tmp_path, lines) as mcp, Client(mcp, cache=None) as client, asyncio.timeout(60):
+        await client.list_tools()  # neither has answered
+        calling = asyncio.ensure_future(client.call_tool("a_b_show"))
+        start.touch()
+        assert text(await calling) == "late show"
+
+
+async def test_an_address_is_waited_for_with_each_that_had_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the first of them has it no longer, the next one is asked, though it starts later."""
+    late = tmp_path / "late.py"
+    late.write_text(LATE.format(path=repr(sys.path)), "utf-8")
+    uri = "test://static-text"
+    had = '{server: "tests.interop.everything:server", prefix: null}'
+    async with gateway(tmp_path, f"a: {had}\nb: {had}") as mcp, Client(mcp, cache=None) as client:
+        await client.read_resource(uri)
+    starts = [tmp_path / name for name in ("one", "everything")]
+    now = (f'{{command: ["{sys.executable}", "{late}", "{start}"], prefix: null}}' for start in starts)
+    monkeypatch.setattr(lists, "FIRST", 0.1)
+    lines = "\n".join(map("{}: {}".format, "ab", now))
+    async with gateway(tmp_path, lines) as mcp, Client(mcp, cache=None) as client, asyncio.timeout(60):
+        reading = asyncio.ensure_future(client.read_resource(uri))
+        await client.list_resources()  # by now it would have been refused
+        assert not reading.done()
+        starts[0].touch()
+        while not (await client.list_resources()).resources:
+            await asyncio.sleep(0.05)
+        await client.list_resource_templates()
+        starts[1].touch()
+        assert str((await reading).contents[0].uri) == uri
+
+
+LATE = """
+import sys, time
+from pathlib import Path
+while not Path(sys.argv[1]).exists():
+    time.sleep(0.05)
+sys.path[:] = {path}
+import anyio
+from tests.interop.serving import on_standard_streams
+from tests.interop.everything import Everything
+from tests.interop.clocks import clock
+anyio.run(on_standard_streams, Everything().server if sys.argv[1].endswith("everything") else clock("late"))
+"""
