@@ -121,6 +121,9 @@ def _expects_expression(previous: Token | None, after_head: bool) -> bool:
 
 _BLOCKED = {
     re.compile(r"\bnew\s+(?:Shared)?Worker\s*\("): "starts a worker, which hosts block",
+    re.compile(r"(?<![\w$.])import\s*\(\s*(?:/\*.*?\*/\s*)?(?![\s\"'`/)])", re.DOTALL): (
+        "imports what is only known when it runs, which fails where that is a file: a packed page has no other"
+    ),
     re.compile(r"\bWebAssembly\s*\.\s*(?:compile|instantiate|Module)"): "compiles WebAssembly, which hosts block",
     re.compile(r"""\blocation\s*(?:(?:\.\s*href\s*)?=|\.\s*(?:assign|replace)\s*\()\s*["'`]#"""): (
         "goes to a fragment by an address, which leads out of a view: set location.hash"
@@ -173,8 +176,10 @@ def blocked_problems(text: Text, code: str) -> list[Problem]:
 
 def _is_import(before: str, after: Token, found: list[Token], index: int) -> bool:
     if after.text == "(":
-        # `import(` as the name of a method: `{ import() {} }`; a call is never followed by a block.
-        return not _is_method(found, index)
+        # What a variable holds may be anything. `import(` as the name of a method: `{ import() {} }`; a call is never
+        # followed by a block.
+        literal = any(token.kind is Kind.LITERAL for token in found[index + 2 : index + 3])
+        return literal and not _is_method(found, index)
     return _is_string(after) or after.text in ("{", "*") or (after.kind is Kind.WORD and after.text != "in")
 
 

@@ -208,6 +208,16 @@ def test_a_worker_of_no_named_file_is_no_error(tmp_path: Path, started: str) -> 
     assert started in packed(tmp_path, index__html="<script src=c.js></script>", c__js=started).html
 
 
+@pytest.mark.parametrize("kind", ["", " type=module"])
+def test_an_import_of_what_a_variable_holds_is_no_error(tmp_path: Path, kind: str) -> None:
+    """As React Router has them for apps of another kind; it is said where they stand, and the script stays as it is."""
+    code = "a.import(x);\n  const load = async ({ module }) => import(/* @vite-ignore */ module);"
+    made = packed(tmp_path, index__html=f"<script{kind} src=a.js></script>", a__js=code)
+    assert f">{code}</script>" in made.html
+    [note] = [note for note in made.notes if "imports" in note]
+    assert "a.js:2:38: imports what is only known when it runs, which fails where that is a file" in note
+
+
 def test_scripts_wait_for_those_of_the_backend(tmp_path: Path) -> None:
     """All of the page, so that each runs in its turn; it is said of those that wait for the page."""
     page = (

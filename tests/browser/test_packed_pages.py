@@ -36,7 +36,8 @@ PAGES: dict[str, tuple[str, dict[str, str]]] = {
         {
             "m__js": "seen.push('m'); const { later } = await import('./later.js'); seen.push(later);"
             "await import('./fails.js').catch(({ message }) => seen.push(message));"
-            "if (seen.never) await import('./never.js'); seen.push('end')",
+            "if (seen.never) await import('./never.js'); const none = { file: './none.js' };"
+            "await import(none.file).catch(({ name }) => seen.push(name)); seen.push('end')",
             "later__js": "import data from './data.json' with { type: 'json' }; seen.push('runs');"
             "export const later = data.word",
             "data__json": '{"word": "later"}',

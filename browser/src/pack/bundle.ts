@@ -129,7 +129,7 @@ export async function bundle(job: Job): Promise<Bundled> {
         if (!source) continue;
         const name = nameOf(source);
         if (name === undefined) {
-          report(id, code, node.start, NAMED_LATE);
+          if (isPath(source)) report(id, code, node.start, NAMED_LATE);
           continue;
         }
         try {
@@ -242,6 +242,13 @@ function nameOf(source: NonNullable<Node["source"]>): string | undefined {
   if (source.type === "Literal") return String(source.value);
   const { quasis } = source as unknown as { quasis?: { value: { cooked: string } }[] };
   return source.type === "TemplateLiteral" && quasis?.length === 1 ? quasis[0]?.value.cooked : undefined;
+}
+
+/** Whether a name that is put together when the script runs is one of files; what a variable holds may be anything, or never asked for. */
+function isPath(source: { [key: string]: unknown }): boolean {
+  const { left, quasis } = source as { left?: NonNullable<Node["source"]>; quasis?: { value: { cooked: string } }[] };
+  if (source["type"] === "BinaryExpression" && left) return left.type === "Literal" ? left.value !== "" : isPath(left as never);
+  return Boolean(quasis?.[0]?.value.cooked);
 }
 
 /** Whether a `new …` starts a worker whose script is named there. */

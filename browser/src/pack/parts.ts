@@ -17,7 +17,7 @@ const link = (name) => {
     for (const hear of self.heard) hear(self.names);
     return value;
   };
-  const later = async (id) => (await 0, await run(link(id)), link(id).names);
+  const later = async (id) => (await 0, parts.has(id) ? (await run(link(id)), link(id).names) : import(id));
   const { setters, execute } = declare(say, { import: later, meta: {} });
   self.execute = execute;
   needs.forEach((id, at) => {
