@@ -254,6 +254,24 @@ async def test_what_opaque_origins_refuse_is_there(host: Host, tmp_path: Path, n
     assert seen == ["dark", 0, "a=1", False, False, "about:srcdoc"]
 
 
+async def test_the_author_of_a_router_that_needs_an_address_is_told(host: Host, tmp_path: Path) -> None:
+    """Once, and not where a router keeps to the fragment."""
+    frame = await shown(host, tmp_path, f"{PAGE}<script>history.pushState</script>")
+    async with frame.page.expect_console_message(lambda message: message.text == "end") as end:
+        said: list[str] = []
+        frame.page.on("console", lambda message: said.append(message.text))
+        await frame.evaluate(
+            """() => {
+              for (const url of ["#/a", "/deep/link?x#b", "/other", undefined]) history.pushState(null, "", url);
+              console.log("end");
+            }"""
+        )
+    await end.value
+    [told] = [text for text in said if text.startswith("webmcp-gateway: ")]
+    assert "pushState shows no /deep/link?x in location" in told
+    assert await frame.evaluate("location.hash") == ""
+
+
 KEEPING = """<!doctype html><p>page</p><script>
   const { addEventListener: add, removeEventListener: remove } = EventTarget.prototype;
   const kept = new Map();

@@ -103,6 +103,7 @@ export function installShims(): void {
   for (const [owner, name, holder] of [[window, "caches", window], [navigator, "serviceWorker", Navigator.prototype]] as const) {
     if (refused(() => Reflect.get(owner, name))) Reflect.deleteProperty(holder, name);
   }
+  let told = false;
   for (const name of ["pushState", "replaceState"] as const) {
     const native = History.prototype[name];
     History.prototype[name] = function (state, unused, url) {
@@ -111,8 +112,12 @@ export function installShims(): void {
       } catch (error) {
         if (!(error instanceof DOMException) || error.name !== "SecurityError") throw error;
         // Of the URL only its fragment can be shown: the document has no address of its own.
-        const [, hash = ""] = /(#.*)$/s.exec(String(url)) ?? [];
+        const [, path = "", hash = ""] = /^([^#]*)(.*)$/s.exec(String(url)) ?? [];
         native.call(this, state, unused, location.href.replace(/#.*$/s, "") + hash);
+        if (path && !told) {
+          told = true;
+          console.warn(`webmcp-gateway: ${name} shows no ${path} in location, of which a view has the fragment alone: take a hash or memory router`);
+        }
       }
     };
   }
