@@ -236,6 +236,7 @@ async def test_a_policy_that_is_not_taken_is_told(page: Page, world: World) -> N
 
 
 async def test_a_link_that_leads_to_nothing_says_so(page: Page, world: World) -> None:
-    """An approval that was answered, expired or never was."""
+    """An approval that was answered, expired or never was, or of which somebody else was asked."""
     await page.goto(f"{world.console}/approvals/no-such-one")
     await expect(page.get_by_text("No such approval")).to_be_visible()
+    await expect(page.get_by_text("is for somebody else to answer")).to_be_visible()

@@ -91,7 +91,8 @@ export class ApprovalPage extends LitElement {
     if (this.loading) return done("clock", "One moment", "Asking the gateway for this approval.");
     if (this.known)
       return done("clock", "No longer open", "It was answered elsewhere, expired, or its caller gave up.");
-    return done("unknown", "No such approval", "It was answered already, has expired, or never existed.");
+    const words = "It was answered already, has expired, is for somebody else to answer, or never existed.";
+    return done("unknown", "No such approval", words);
   }
 
   private card(question: Question): TemplateResult {
