@@ -273,7 +273,7 @@ async def test_without_the_runtime_the_rest_says_that_nobody_is_there(host: Host
     frame = await ready(host, bare(script))
     await expect(frame.locator("#tier")).to_have_text("standalone")
     await expect(frame.locator("html")).to_have_attribute("data-tier", "standalone")
-    assert (await frame.evaluate("safeCallTool('x')"))["isError"]
+    assert await frame.evaluate("said('x')") == "Nobody here can call the tool x"
     assert await frame.evaluate("report({action: 'x'})") is False
 
 

@@ -3,13 +3,20 @@
 import { attempt } from "./attempt";
 import { isObject, type Params } from "./json-rpc";
 
-export type ToolResult = Params & { content: unknown[]; isError?: boolean };
+/** One of MCP's content blocks. */
+export interface Content {
+  type: string;
+  text?: string;
+  [member: string]: unknown;
+}
 
-function text(value: string): unknown[] {
+export type ToolResult = Params & { content: Content[]; structuredContent?: Params; isError?: boolean };
+
+function text(value: string): Content[] {
   return [{ type: "text", text: value }];
 }
 
-function isContent(value: unknown): value is unknown[] {
+function isContent(value: unknown): value is Content[] {
   return Array.isArray(value) && value.every((block) => isObject(block) && typeof block["type"] === "string");
 }
 

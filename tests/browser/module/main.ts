@@ -14,7 +14,7 @@ declare global {
     initFetch: typeof initMcpFetch;
     initXhr: typeof initMcpXhr;
     tiers: (Tier | undefined)[];
-    safeCallTool: typeof safeCallTool;
+    said: (tool: string) => Promise<string | undefined>;
     report: typeof reportInteraction;
     root: { unmount(): void };
     ready: boolean;
@@ -47,7 +47,7 @@ function Counter() {
 
 window.tiers = [];
 onTierChange((tier) => window.tiers.push(tier));
-window.safeCallTool = safeCallTool;
+window.said = async (tool) => (await safeCallTool(tool)).content[0]?.text;
 window.report = reportInteraction;
 window.init = initMcpHttp;
 window.initFetch = initMcpFetch;
