@@ -13,6 +13,12 @@ from pathlib import Path
 from typing import Final
 
 _PASSED = re.compile(r"^\.|\.(db|journal)\b")
+_OF_PAGE = re.compile(
+    r"\.([cm]?js|json|css|html?|svg|a?png|jpe?g|jfif|gif|webp|avif|bmp|ico|cur|woff2?|ttf|otf|eot|mp[34]|m4[av]|aac|flac"
+    r"|wav|og[agv]|opus|web[amp]|vtt)$",
+    re.IGNORECASE,
+)
+"""What a page may be packed with; beside one that is an app by itself much else may stand."""
 WATCHED: Final = 2_000
 """Files of one app that are looked at every second; of a larger folder only the page is."""
 
@@ -20,7 +26,7 @@ WATCHED: Final = 2_000
 def stamp(source: Path) -> str:
     """What differs once a file of the app has changed, come or gone."""
     sha = hashlib.sha256()
-    for path in _walk(source):
+    for path in _walk(source) if source.is_dir() else watched(source):
         with suppress(OSError):
             found = path.stat()
             if not stat.S_ISDIR(found.st_mode):
@@ -31,16 +37,20 @@ def stamp(source: Path) -> str:
 def watched(source: Path) -> tuple[Path, ...]:
     """The files and folders to look at: a folder changes when something comes into it or goes."""
     found = tuple(islice(_walk(source), WATCHED + 1))
-    return found if len(found) <= WATCHED else (source, source / "index.html")
+    if len(found) <= WATCHED:
+        return found
+    return (source, source / "index.html") if source.is_dir() else (source,)
 
 
 def _walk(source: Path) -> Iterator[Path]:
-    """An app's file, or its folder with all that is in it and neither hidden nor written by a gateway, in one order."""
+    """An app's file and what pages are made of beside it, or its folder with all that is in it, in one order.
+
+    What is hidden, or written by a gateway, is not among it.
+    """
     yield source
-    if not source.is_dir():
-        return
-    for folder, folders, names in os.walk(source):
+    of_folder = source.is_dir()
+    for folder, folders, names in os.walk(source if of_folder else source.parent):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "node_modules")
         for name in (*folders, *sorted(names)):
-            if not _PASSED.search(name):
+            if not _PASSED.search(name) and (of_folder or _OF_PAGE.search(name)):
                 yield Path(folder) / name

@@ -138,6 +138,22 @@ async def test_changed_files_of_an_app_take_effect(tmp_path: Path) -> None:
             assert resource.uri in (await events.content.readline()).decode()
 
 
+async def test_changed_files_beside_the_page_of_an_app_take_effect(tmp_path: Path) -> None:
+    """Those that it is packed with, where the app is one file by itself."""
+    (tmp_path / "css").mkdir()
+    (tmp_path / "css" / "a.css").write_text("p { color: red }", "utf-8")
+    async with two_apps(tmp_path) as port, Client(f"http://127.0.0.1:{port}/mcp/one", extensions=UI) as model:
+
+        async def shows(text: str) -> bool:
+            (resource,) = (await model.list_resources()).resources
+            return text in str((await model.read_resource(resource.uri)).contents)
+
+        put(tmp_path / "index.html", "<!doctype html><link rel=stylesheet href=css/a.css>")
+        await until(lambda: shows("color: red"))
+        put(tmp_path / "css" / "a.css", "p { color: tan }")
+        await until(lambda: shows("color: tan"))
+
+
 async def test_a_view_of_an_app_that_is_gone_is_closed(world: World) -> None:
     """Its socket stays open; what it asks for is refused, and so is its launch value."""
     file = world.folder / "gateway.yaml"
