@@ -20,7 +20,7 @@ _OF_PAGE = re.compile(
 )
 """What a page may be packed with; beside one that is an app by itself much else may stand."""
 WATCHED: Final = 2_000
-"""Files of one app that are looked at every second; of a larger folder only the page is."""
+"""Files of one folder that are looked at every second; of a larger folder only the page is."""
 
 
 def stamp(source: Path) -> str:
@@ -35,22 +35,22 @@ def stamp(source: Path) -> str:
 
 
 def watched(source: Path) -> tuple[Path, ...]:
-    """The files and folders to look at: a folder changes when something comes into it or goes."""
-    found = tuple(islice(_walk(source), WATCHED + 1))
-    if len(found) <= WATCHED:
-        return found
-    return (source, source / "index.html") if source.is_dir() else (source,)
+    """The files and folders to look at: a folder changes when something comes into it or goes.
+
+    Of an app that is one file these are it, and what pages are made of beside it.
+    """
+    found = tuple(islice(_walk(source if source.is_dir() else source.parent), WATCHED + 1))
+    if source.is_dir():
+        return found if len(found) <= WATCHED else (source, source / "index.html")
+    beside = (path for path in found if _OF_PAGE.search(path.name) and path != source)
+    return (source, *beside) if len(found) <= WATCHED else (source,)
 
 
 def _walk(source: Path) -> Iterator[Path]:
-    """An app's file and what pages are made of beside it, or its folder with all that is in it, in one order.
-
-    What is hidden, or written by a gateway, is not among it.
-    """
+    """A folder with all that is in it and neither hidden nor written by a gateway, in one order."""
     yield source
-    of_folder = source.is_dir()
-    for folder, folders, names in os.walk(source if of_folder else source.parent):
+    for folder, folders, names in os.walk(source):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "node_modules")
         for name in (*folders, *sorted(names)):
-            if not _PASSED.search(name) and (of_folder or _OF_PAGE.search(name)):
+            if not _PASSED.search(name):
                 yield Path(folder) / name
