@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Callable, Collection
 from pathlib import Path
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 from gateway.apps.files import Folder, Reference, is_embedded
 from gateway.apps.markup import Element, Page
@@ -41,6 +41,12 @@ _OF_FILE = {
     "svg:use": "put its <symbol> into the page",
 }
 """What to write in the place of such an element that shows a file of the app."""
+
+HELD = "#webmcp-gateway:"
+"""In an attribute that a page did not write so: what it did write, or nothing where it wrote none."""
+
+_NO_PICTURE = f"data:image/svg+xml,<svg%20xmlns='http://www.w3.org/2000/svg'%20width='0'/>{HELD}"
+"""The `srcset` of a picture of the backend, which browsers prefer: the `src` they would try in vain, and say so."""
 
 _HINTS = frozenset({"preload", "modulepreload", "prefetch", "preconnect", "dns-prefetch", "manifest"})
 _ICONS = frozenset({"icon", "apple-touch-icon", "mask-icon"})
@@ -141,9 +147,20 @@ class Packing:
             if attribute is None:
                 continue
             packed = self._srcset(attribute) if name == "srcset" else self._file(attribute, attribute.value)
-            if packed != attribute.value:
-                found.append(Splice(attribute.start, attribute.end, f'{name}="{html.escape(packed)}"'))
+            text = f'{name}="{html.escape(packed)}"'
+            if (
+                (element.name, name) == ("img", "src")
+                and "srcset" not in element.attributes
+                and self._waits(element, packed)
+            ):
+                found.append(Splice(attribute.start, attribute.end, f'{text} srcset="{_NO_PICTURE}"'))
+            elif packed != attribute.value:
+                found.append(Splice(attribute.start, attribute.end, text))
         return found
+
+    def _waits(self, element: Element, url: str) -> bool:
+        """Whether what `element` names is the backend's, and no browser should try it by itself."""
+        return not element.inert and not is_embedded(url)
 
     def _file(self, attribute: Attribute, url: str) -> str:
         left = self._folder.left(url, self._path)
@@ -172,8 +189,11 @@ class Packing:
         late = "preload" in rel and "stylesheet" in (element.get("onload") or "")
         if rel & _HINTS and not late:
             return [removed(element)]
-        if href is None or self._folder.left(href.value, self._path) is not None:
+        if href is None:
             return []
+        if self._folder.left(href.value, self._path) is not None:
+            sheet = late or "stylesheet" in rel
+            return [self._untyped(element, href)] if sheet and self._waits(element, href.value) else []
         if "stylesheet" in rel and "alternate" in rel:
             self.notes.append(f"the alternate style sheet {href.value} is left out")
             return [removed(element)]
@@ -183,6 +203,13 @@ class Packing:
             packed = self._file(href, href.value)
             return [Splice(href.start, href.end, f'href="{html.escape(packed)}"')]
         return []
+
+    def _untyped(self, element: Element, href: Attribute) -> Splice:
+        """A link to a sheet with a type that no browser knows: each would try it in vain, and say so."""
+        kind = element.attributes.get("type")
+        if kind is None:
+            return Splice(href.start, href.start, f'type="{HELD}" ')
+        return Splice(kind.start, kind.end, f'type="{HELD}{quote(kind.value)}"')
 
     def _sheet(self, element: Element, href: Attribute) -> str:
         path = self._folder.find(self._reference(href), self._path)

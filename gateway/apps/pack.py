@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
-from gateway.apps.elements import Packing
+from gateway.apps.elements import HELD, Packing
 from gateway.apps.files import Folder
 from gateway.apps.markup import parse
 from gateway.apps.permissions import granted, notes
@@ -44,6 +44,7 @@ PARTS = {
     **dict.fromkeys(_REFUSED, ("shims/shims.js",)),
     **dict.fromkeys(_ADDS_SCRIPTS, ("seldom/seldom.js", "shims/shims.js", "xhr/xhr.js")),
     WAITS: ("late/late.js",),
+    HELD: ("seldom/seldom.js",),
 }
 """Scripts of the view runtime for some pages alone: their files, under the word by which a page asks for them."""
 

@@ -256,11 +256,14 @@ def test_the_cart_example_packs(tmp_path: Path) -> None:
     assert resource.html.count("data:image/svg+xml;base64,") >= 9
 
 
+NO_PICTURE = "data:image/svg+xml,<svg%20xmlns='http://www.w3.org/2000/svg'%20width='0'/>#webmcp-gateway:"
+
+
 def test_what_the_backend_has_stays_where_it_is(tmp_path: Path) -> None:
     """Pictures, films, sheets and url() of paths that a route answers, unless the folder has such a file."""
     page = (
         '<img src="/api/a.png" srcset="/api/b.png 2x"><video poster="/api/p.png"></video>'
-        '<link rel="icon" href="/api/i.png"><link rel="stylesheet" href="/api/t.css">'
+        '<link rel="icon" href="/api/i.png"><template><img src="/api/a.png"></template>'
         "<style>p { background: url('/api/d.png') }</style>"
     )
 
@@ -282,7 +285,11 @@ def test_what_the_backend_has_stays_where_it_is(tmp_path: Path) -> None:
         made('<img src="https://cdn.example/api/a.png">')
     write(tmp_path, css_of_s__css="p { background: url(../api/e.png) }")
     assert made("<link rel=stylesheet href=css/s.css><img src='api/a.png?x#y'>") == (
-        '<style>p { background: url("/api/e.png") }</style><img src="/api/a.png?x#y">'
+        f'<style>p {{ background: url("/api/e.png") }}</style><img src="/api/a.png?x#y" srcset="{NO_PICTURE}">'
+    )
+    assert made("<link rel=stylesheet href=/api/t.css><link rel=stylesheet type='text/css' href=/api/t.css>") == (
+        '<link rel=stylesheet type="#webmcp-gateway:" href=/api/t.css>'
+        '<link rel=stylesheet type="#webmcp-gateway:text/css" href=/api/t.css>'
     )
     sets = (
         "<style>p { background: image-set('/api/a.png' type('image/png') 1x, \"api/b.png\" 2x, 'data:,x' 3x) }</style>"
@@ -314,7 +321,7 @@ def test_what_a_backend_has_at_an_origin_of_its_own_stays_there(tmp_path: Path) 
         return body(pack(folder, app="cart", title="", runtime=RUNTIME, routed=policy.lets_get))
 
     page = '<img src="https://files.example/img/a.png"><img src="//FILES.example:443/img/b.png?x">'
-    assert made(page) == page
+    assert made(page) == page.replace('">', f'" srcset="{NO_PICTURE}">')
     for url in (
         "https://files.example/else/a.png",
         "https://other.example/img/a.png",

@@ -1,13 +1,15 @@
 """What a page does besides requests, in an opaque frame that may neither navigate, open, save nor store."""
 
+from base64 import b64decode
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
-from playwright.async_api import Frame, Page, expect
+from playwright.async_api import Frame, Page, Route, expect
 
-from tests.browser.runtime_host import Host, host_server, noticed, shown
+from tests.browser.runtime_host import Host, host_server, noticed, packed, shown
 
 PAGE = """<!doctype html><html><body>
 <a id="out" href="https://elsewhere.example/x">out</a>
@@ -328,6 +330,56 @@ async def test_sheets_that_a_page_adds_are_nothing_that_the_browser_tries(host: 
     host.page.on("console", lambda message: tried.append(message.text))
     assert await frame.evaluate(LINKS) == [["load"], "rgb(1, 2, 3)"]
     assert tried == []
+
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+NAMING = """<!doctype html><head><link rel="stylesheet" type="text/css" href="/api/color.css">
+<link rel="stylesheet" href="/api/color.css?2"></head><body><img src="/api/pixel.png" alt="x"></body>"""
+AS_WRITTEN = """() => {
+  const [picture, typed, untyped] = [document.images[0], ...document.querySelectorAll("link")];
+  return [picture.outerHTML, picture.hasAttribute("srcset"), picture.srcset, typed.type, untyped.type,
+    untyped.hasAttribute("type"), untyped.outerHTML];
+}"""
+WRITTEN = [
+    '<img src="/api/pixel.png" alt="x">',
+    *(False, "", "text/css", "", False),
+    '<link rel="stylesheet" href="/api/color.css?2">',
+]
+LOADED = """() => document.images[0]?.naturalWidth === 1 && document.styleSheets.length === 2
+  && getComputedStyle(document.body).color === 'rgb(1, 2, 3)'"""
+
+
+async def test_files_that_stand_in_a_page_are_nothing_that_the_browser_tries(host: Host, tmp_path: Path) -> None:
+    """Pictures and sheets of the backend come, nothing is on the console, and the page reads what it wrote."""
+    await host.answers(
+        "if (/css/.test(args.url)) return { bodyType: 'text', body: 'body { color: rgb(1, 2, 3) }',"
+        " headers: { 'content-type': 'text/css' } };"
+        f"return {{ bodyType: 'base64', body: '{PIXEL}', headers: {{ 'content-type': 'image/png' }} }};"
+    )
+    tried: list[str] = []
+    host.page.on("request", lambda request: tried.append(request.url))
+    host.page.on("console", lambda message: tried.append(message.text) if message.type == "error" else None)
+    frame = await shown(host, tmp_path, NAMING)
+    await frame.wait_for_function(LOADED)
+    assert await frame.evaluate(AS_WRITTEN) == WRITTEN
+    assert [line for line in tried if not line.startswith(("data:", "about:"))] == []
+
+
+async def test_on_its_own_a_packed_page_loads_its_files_itself(page: Page, tmp_path: Path) -> None:
+    """No host keeps the browser from them."""
+    files = {
+        "/": (packed(tmp_path, NAMING), "text/html"),
+        "/api/color.css": ("body { color: rgb(1, 2, 3) }", "text/css"),
+    }
+
+    async def serve(route: Route) -> None:
+        text, kind = files.get(urlsplit(route.request.url).path, (b64decode(PIXEL), "image/png"))
+        await route.fulfill(body=text, content_type=kind)
+
+    await page.route("http://app.test/**", serve)
+    await page.goto("http://app.test/")
+    await page.wait_for_function(LOADED)
+    assert await page.evaluate(AS_WRITTEN) == WRITTEN
 
 
 async def test_a_comment_behind_the_page_is_no_error(host: Host, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 /** What few pages name: a script of its own, after the runtime, of which it needs `fetch`, `Request` and `URL` alone. */
 
+import { restorePage } from "./alone";
 import { createBeacon } from "./beacon";
 import { withRanges } from "./ranges";
 import { awaitPictures, soundsOf, withParse } from "./statics";
@@ -14,4 +15,4 @@ if (window.parent !== window) {
   awaitPictures();
   for (const { prototype } of [Element, ShadowRoot]) writeAsWritten(prototype, "getHTML");
   writeAsWritten(XMLSerializer.prototype, "serializeToString");
-}
+} else restorePage();
