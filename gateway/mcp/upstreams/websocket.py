@@ -24,7 +24,10 @@ STUCK = 10.0
 FAREWELL = 2.0
 """Seconds that an upstream has to take the end of the connection."""
 
-BATCH = 64
+NORMAL = b"\x03\xe8"
+"""How a connection ends as it should (RFC 6455 7.4.1)."""
+
+BATCH = 16
 
 
 class WebSocket:
@@ -63,9 +66,7 @@ class WebSocket:
                 self._socket.set_result(socket)
                 await self._read(socket, receive)
             finally:
-                with suppress(TimeoutError):  # one that reads nothing takes no farewell either
-                    async with asyncio.timeout(FAREWELL):
-                        await socket.close()
+                await _leave(socket)
         except Refusal as refusal:
             raise self._failed(UpstreamLost.refused(refusal)) from refusal
         except (aiohttp.ClientError, OSError) as error:
@@ -101,3 +102,12 @@ class WebSocket:
             self._socket.set_exception(UpstreamLost(str(lost), unsent=True, refusal=lost.refusal))
             self._socket.exception()  # nobody may wait for it
         return lost
+
+
+async def _leave(socket: aiohttp.ClientWebSocketResponse) -> None:
+    """Say so, if the upstream takes that, and hear no more: `close` alone reads all that still comes, in one go."""
+    with suppress(aiohttp.ClientError, OSError):  # TimeoutError is an OSError
+        async with asyncio.timeout(FAREWELL):
+            await socket.send_frame(NORMAL, aiohttp.WSMsgType.CLOSE)
+    socket._response.close()  # there is no public name
+    await socket.close()
