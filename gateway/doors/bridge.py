@@ -44,6 +44,12 @@ HEARTBEAT = 15.0
 GREETING = 10.0
 """Seconds that a host page has to say hello."""
 
+BATCH = 16
+"""Frames that are taken in one go."""
+
+NORMAL = b"\x03\xe8"
+"""How a connection ends as it should (RFC 6455 7.4.1)."""
+
 INVALID_PARAMS = -32602
 
 RESUMABLE = 30.0
@@ -122,7 +128,11 @@ class BridgeDoor:
     async def _connect(self, request: web.Request) -> web.StreamResponse:
         # Not compressed: what pages and models write stands beside secrets here, and time is worth more than bytes.
         socket = web.WebSocketResponse(
-            protocols=(PROTOCOL,), heartbeat=HEARTBEAT, max_msg_size=mux.FRAME_LIMIT + 1, compress=False
+            protocols=(PROTOCOL,),
+            heartbeat=HEARTBEAT,
+            max_msg_size=mux.FRAME_LIMIT + 1,
+            compress=False,
+            autoping=False,  # aiohttp answers all that are there in one go
         )
         if not socket.can_prepare(request).ok:
             return refused(426, "websocket-needed", "The bridge is a WebSocket.", {"upgrade": "websocket"})
@@ -174,6 +184,7 @@ class _Connection:
         self._transport = request.transport
         self._mux = mux.ServerConnection()
         self._seats: dict[str, _Seat] = {}
+        self._frames = 0
         self._ticket: Ticket | None = None
         self._outbox = Outbox(socket, request)
 
@@ -193,8 +204,15 @@ class _Connection:
             await self._flush()
         finally:
             await self._leave()
-            with suppress(ConnectionError):
-                await self._socket.close()
+            await self._hang_up()
+
+    async def _hang_up(self) -> None:
+        """Say so, and hear no more: `close` alone reads all that the page still says, in one go."""
+        with suppress(ConnectionError):
+            if not self._socket.closed and self._transport is not None:
+                await self._socket.send_frame(NORMAL, WSMsgType.CLOSE)
+                self._transport.close()
+            await self._socket.close()
 
     def _cut_off(self) -> None:
         """The caller is nobody any more."""
@@ -207,6 +225,14 @@ class _Connection:
             message = await self._socket.receive(timeout=seconds)
         except TimeoutError:
             return False
+        self._frames += 1
+        if not self._frames % BATCH:
+            await asyncio.sleep(0)  # a flood must leave time to others
+        if message.type is WSMsgType.PING:
+            with suppress(ConnectionError):
+                await self._socket.pong(message.data)
+        if message.type in (WSMsgType.PING, WSMsgType.PONG):
+            return True
         if message.type is WSMsgType.TEXT and is_bulky(message.data, mux.BODY_LIMIT):
             # No frame of a host page of ours has so many: what is that long goes beside it. A page that has its host
             # send this otherwise harms itself alone, and not the others on this connection.

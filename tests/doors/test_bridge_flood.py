@@ -1,0 +1,53 @@
+"""Frames without end on one connection of the bridge: others have their turns between a few of them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from aiohttp import WSMsgType, web
+
+from gateway.doors.bridge import BATCH
+from tests.doors.test_bridge import PROTOCOL, connected, console
+from tests.world import World
+
+MANY = 1000
+
+
+async def test_pings_leave_others_their_turns(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is answered, and then the next frame is read."""
+    seen = longest = total = 0
+    pong = web.WebSocketResponse.pong
+
+    async def counted(socket: web.WebSocketResponse, message: bytes = b"") -> None:
+        nonlocal seen, total
+        seen, total = seen + 1, total + 1
+        await pong(socket, message)
+
+    async def others() -> None:
+        nonlocal seen, longest
+        while True:
+            longest, seen = max(longest, seen), 0
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(web.WebSocketResponse, "pong", counted)
+    async with console(world) as client, connected(world, client) as host:
+        beside = asyncio.create_task(others())
+        for _ in range(MANY):
+            await host.socket.ping()
+        await host.open()
+        beside.cancel()
+    assert total == MANY
+    assert longest <= BATCH
+
+
+async def test_what_comes_before_the_greeting_ends_the_connection(world: World) -> None:
+    """A ping, too: who greets nobody is owed no answer."""
+    async with (
+        asyncio.timeout(20),
+        console(world) as client,
+        client.ws_connect(f"{world.console}/bridge", protocols=[PROTOCOL]) as socket,
+    ):
+        await socket.ping()
+        assert (await socket.receive()).type in (WSMsgType.CLOSE, WSMsgType.CLOSED)
+        assert socket.close_code == 1000
