@@ -144,7 +144,7 @@ async def test_the_frame_is_opaque_and_stays_where_it_is(page: Page) -> None:
         try { show(name + "=" + attempt()); } catch (error) { show(name + "!" + error.name); }
       }
       tell({ method: "ui/notifications/sandbox-resource-ready", params: { html: "<p id=other>other" } });
-      setTimeout(() => { show("leaving"); location.href = "http://localhost:PORT/"; }, 300);
+      window.ontool = () => { location.href = "http://localhost:PORT/"; };
     });"""
     async with far_end() as end:
         end.scripts["one"] = script.replace("PORT", str(end.port))
@@ -152,7 +152,9 @@ async def test_the_frame_is_opaque_and_stays_where_it_is(page: Page) -> None:
         await out(page, "origin=null;storage!SecurityError;parent!SecurityError;top!SecurityError")
         inner = page.frame_locator("[data-app=one] iframe").locator("iframe")
         assert await inner.get_attribute("sandbox") == "allow-scripts allow-forms"
-        await asyncio.sleep(0.8)
+        (view,) = end.resumable
+        await end.say(mux.Message(view, Channel.WEBMCP, {"jsonrpc": "2.0", "id": 1, "method": "ping"}))
+        await page.wait_for_function("log.includes('left')")
         assert not any(frame.url.startswith("http://localhost") for frame in page.frames)
         assert page.url.startswith(end.host)
 
