@@ -84,12 +84,15 @@ async def test_the_focus_stays_beside_a_card_that_is_thrown_away(shown: Page | F
         await expect(focused).to_be_focused()
 
 
-async def test_what_is_too_large_or_too_long_is_said_with_its_limit(shown: Page | FrameLocator) -> None:
-    """A file by its name; a title is not cut, and cannot be added."""
+async def test_what_is_too_large_or_too_long_is_said_with_its_limit(page: Page, shown: Page | FrameLocator) -> None:
+    """A file by its name, in sight on a phone, too; a title is not cut, and cannot be added."""
+    await page.set_viewport_size({"width": 420, "height": 900})
+    await shown.get_by_label("Throw Repair the scales away").scroll_into_view_if_needed()
     large = FilePayload(name="scan.pdf", mimeType="application/pdf", buffer=bytes(2_000_001))
     await shown.get_by_label("Attach a file to Repair the scales").set_input_files(large)
     said = "scan.pdf was not sent. It has 2.01 MB; a file may have 2 MB."
     await expect(shown.get_by_role("alert")).to_have_text(said)
+    await expect(shown.get_by_role("alert")).to_be_in_viewport()
     await shown.get_by_label("Attach a file to Repair the scales").set_input_files(
         {**large, "name": "fits.pdf", "buffer": bytes(2_000_000)}
     )
