@@ -46,7 +46,11 @@ HELD = "#webmcp-gateway:"
 """In an attribute that a page did not write so: what it did write, or nothing where it wrote none."""
 
 _NO_PICTURE = f"data:image/svg+xml,<svg%20xmlns='http://www.w3.org/2000/svg'%20width='0'/>{HELD}"
-"""The `srcset` of a picture of the backend, which browsers prefer: the `src` they would try in vain, and say so."""
+_NO_FILE = f"data:,x{HELD}"
+"""What a browser finds where the page names a file of the backend, which it would try in vain, and say so."""
+
+_KEPT = "!#$&'()*+,-./:;=?@_~"
+"""What JavaScript's `encodeURI` leaves as it is, beside letters and digits."""
 
 _HINTS = frozenset({"preload", "modulepreload", "prefetch", "preconnect", "dns-prefetch", "manifest"})
 _ICONS = frozenset({"icon", "apple-touch-icon", "mask-icon"})
@@ -147,20 +151,15 @@ class Packing:
             if attribute is None:
                 continue
             packed = self._srcset(attribute) if name == "srcset" else self._file(attribute, attribute.value)
-            text = f'{name}="{html.escape(packed)}"'
-            if (
-                (element.name, name) == ("img", "src")
-                and "srcset" not in element.attributes
-                and self._waits(element, packed)
-            ):
-                found.append(Splice(attribute.start, attribute.end, f'{text} srcset="{_NO_PICTURE}"'))
+            if self._waits(element, *(_urls_of(packed) if name == "srcset" else [packed])):
+                found.append(Splice(attribute.start, attribute.end, _held(element, name, packed)))
             elif packed != attribute.value:
-                found.append(Splice(attribute.start, attribute.end, text))
+                found.append(Splice(attribute.start, attribute.end, f'{name}="{html.escape(packed)}"'))
         return found
 
-    def _waits(self, element: Element, url: str) -> bool:
-        """Whether what `element` names is the backend's, and no browser should try it by itself."""
-        return not element.inert and not is_embedded(url)
+    def _waits(self, element: Element, *urls: str) -> bool:
+        """Whether `element` names a file of the backend that no browser should try by itself."""
+        return not element.inert and not all(map(is_embedded, urls))
 
     def _file(self, attribute: Attribute, url: str) -> str:
         left = self._folder.left(url, self._path)
@@ -209,7 +208,7 @@ class Packing:
         kind = element.attributes.get("type")
         if kind is None:
             return Splice(href.start, href.start, f'type="{HELD}" ')
-        return Splice(kind.start, kind.end, f'type="{HELD}{quote(kind.value)}"')
+        return Splice(kind.start, kind.end, f'type="{HELD}{quote(kind.value, safe=_KEPT)}"')
 
     def _sheet(self, element: Element, href: Attribute) -> str:
         path = self._folder.find(self._reference(href), self._path)
@@ -244,3 +243,18 @@ class Packing:
             raise self._reference(source).error(
                 "a <script> of an SVG cannot be packed: write <script src> outside of it"
             )
+
+
+def _urls_of(srcset: str) -> list[str]:
+    return [url for url, _ in _CANDIDATE.findall(srcset)]
+
+
+def _held(element: Element, name: str, value: str) -> str:
+    """The attribute `name`, of the backend's `value`, as the view runtime and a browser take it."""
+    written = f'{name}="{html.escape(value)}"'
+    if (element.name, name) == ("img", "src"):
+        return written if "srcset" in element.attributes else f'{written} srcset="{_NO_PICTURE}"'
+    if ":" in element.name:
+        return written
+    nothing = _NO_FILE if name == "src" and element.name != "input" else _NO_PICTURE
+    return f'{name}="{nothing}{html.escape(quote(value, safe=_KEPT))}"'

@@ -1,6 +1,6 @@
 """What a page does besides requests, in an opaque frame that may neither navigate, open, save nor store."""
 
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import pytest
 from playwright.async_api import Frame, Page, Route, expect
 
 from tests.browser.runtime_host import Host, host_server, noticed, packed, shown
+from tests.browser.twins.backend import SOUND
 
 PAGE = """<!doctype html><html><body>
 <a id="out" href="https://elsewhere.example/x">out</a>
@@ -334,18 +335,25 @@ async def test_sheets_that_a_page_adds_are_nothing_that_the_browser_tries(host: 
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 NAMING = """<!doctype html><head><link rel="stylesheet" type="text/css" href="/api/color.css">
-<link rel="stylesheet" href="/api/color.css?2"></head><body><img src="/api/pixel.png" alt="x"></body>"""
+<link rel="stylesheet" href="/api/color.css?2"></head><body><img src="/api/pixel.png" alt="x">
+<img srcset="/api/pixel.png?1 1x, /api/pixel.png?ü 2x"><picture><source srcset="/api/pixel.png?%2C"><img></picture>
+<video poster="/api/pixel.png?poster"></video><audio src="/api/sound.wav#t=0"></audio>
+<table background="/api/pixel.png?b"></table><input type="image" src="/api/pixel.png?i"></body>"""
 AS_WRITTEN = """() => {
   const [picture, typed, untyped] = [document.images[0], ...document.querySelectorAll("link")];
-  return [picture.outerHTML, picture.hasAttribute("srcset"), picture.srcset, typed.type, untyped.type,
-    untyped.hasAttribute("type"), untyped.outerHTML];
+  return [document.body.innerHTML.trim(), new URL(document.querySelector("video").poster).search,
+    document.querySelector("source").getAttribute("srcset"), picture.outerHTML, picture.hasAttribute("srcset"),
+    picture.srcset, typed.type, untyped.type, untyped.hasAttribute("type"), untyped.outerHTML];
 }"""
 WRITTEN = [
+    NAMING.partition("<body>")[2].partition("</body>")[0],
+    *("?poster", "/api/pixel.png?%2C"),
     '<img src="/api/pixel.png" alt="x">',
     *(False, "", "text/css", "", False),
     '<link rel="stylesheet" href="/api/color.css?2">',
 ]
-LOADED = """() => document.images[0]?.naturalWidth === 1 && document.styleSheets.length === 2
+LOADED = """() => document.images.length === 3 && [...document.images].every((one) => one.naturalWidth === 1)
+  && document.querySelector("audio").duration > 0 && document.styleSheets.length === 2
   && getComputedStyle(document.body).color === 'rgb(1, 2, 3)'"""
 
 
@@ -354,7 +362,9 @@ async def test_files_that_stand_in_a_page_are_nothing_that_the_browser_tries(hos
     await host.answers(
         "if (/css/.test(args.url)) return { bodyType: 'text', body: 'body { color: rgb(1, 2, 3) }',"
         " headers: { 'content-type': 'text/css' } };"
-        f"return {{ bodyType: 'base64', body: '{PIXEL}', headers: {{ 'content-type': 'image/png' }} }};"
+        "const [body, kind] = /wav/.test(args.url)"
+        f" ? ['{b64encode(SOUND).decode()}', 'audio/wav'] : ['{PIXEL}', 'image/png'];"
+        "return { bodyType: 'base64', body, headers: { 'content-type': kind } };"
     )
     tried: list[str] = []
     host.page.on("request", lambda request: tried.append(request.url))
@@ -368,8 +378,9 @@ async def test_files_that_stand_in_a_page_are_nothing_that_the_browser_tries(hos
 async def test_on_its_own_a_packed_page_loads_its_files_itself(page: Page, tmp_path: Path) -> None:
     """No host keeps the browser from them."""
     files = {
-        "/": (packed(tmp_path, NAMING), "text/html"),
-        "/api/color.css": ("body { color: rgb(1, 2, 3) }", "text/css"),
+        "/": (packed(tmp_path, NAMING).encode(), "text/html"),
+        "/api/color.css": (b"body { color: rgb(1, 2, 3) }", "text/css"),
+        "/api/sound.wav": (SOUND, "audio/wav"),
     }
 
     async def serve(route: Route) -> None:

@@ -14,7 +14,7 @@ function restore(element: Element): void {
 export function restorePage(): void {
   new MutationObserver((records) => {
     for (const node of records.flatMap(({ addedNodes }) => [...addedNodes])) {
-      if (node instanceof Element) [node, ...node.querySelectorAll("img, link")].forEach(restore);
+      if (node instanceof Element) [node, ...node.querySelectorAll("[src], [srcset], [poster], [background], link")].forEach(restore);
     }
   }).observe(document, { childList: true, subtree: true });
 }
