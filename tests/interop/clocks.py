@@ -55,6 +55,15 @@ def older() -> Server[Any]:
     return clock("older", scheme="mcp-app", flat=True)
 
 
+def odd() -> Server[Any]:
+    """One with a tool whose name no client takes as it is."""
+
+    async def list_tools(_: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[_tool("show the time", {})])
+
+    return Server[Any]("odd", on_list_tools=list_tools)
+
+
 def _tool(name: str, meta: dict[str, Any]) -> types.Tool:
     return types.Tool(name=name, input_schema={"type": "object"}, _meta=meta)
 

@@ -53,6 +53,19 @@ async def test_a_name_is_kept_for_who_had_it_before_a_restart(tmp_path: Path) ->
         assert "The upstream a cannot be reached: it has not answered yet." in text(result)
 
 
+async def test_a_name_that_had_to_be_changed_is_kept_too(tmp_path: Path) -> None:
+    """It does not say what its upstream calls the tool."""
+    spec = '{server: "tests.interop.clocks:odd", prefix: p}'
+    async with gateway(tmp_path, f"a: {spec}\nb: {spec}") as mcp, Client(mcp) as client:
+        names = [tool.name for tool in (await client.list_tools()).tools if tool.name[:2] in ("p_", "b_")]
+        assert [name[:-7] for name in names] == ["p_show_the_time", "b_show_the_time"]
+    silent = f'a: {{command: ["{sys.executable}", "-c", "import time; time.sleep(600)"], prefix: p, timeout: 1s}}'
+    async with gateway(tmp_path, f"{silent}\nb: {spec}") as mcp, Client(mcp) as client:
+        left = [tool.name for tool in (await client.list_tools()).tools if tool.name[:2] in ("p_", "b_")]
+        assert left == [names[1]]
+        assert "The upstream a cannot be reached" in text(await client.call_tool(names[0]))
+
+
 async def test_a_name_is_kept_also_until_it_is_known_who_had_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -182,7 +182,7 @@ class Merged:
                 address = "uri" if "uri" in thing else "uriTemplate"
                 uri = str(thing.get(address))
                 public = merging.public_uri(name, uri)
-                if public in seen or (public != uri and not apps) or awaited(name, uri) is not None:
+                if public in seen or (public != uri and not apps) or awaited(name, uri, uri) is not None:
                     continue
                 seen.add(public)
                 merged.append({**thing, address: public})
@@ -300,7 +300,7 @@ class Merged:
             awaited = self._names.awaited(method, client.principal)
             for name, listed in self._lists.known(method, client.principal).items():
                 if (address := means(listed, uri)) is not None:
-                    kept = awaited(name, address)
+                    kept = awaited(name, address, address)
                     if kept is None:
                         return name, None
         return None, kept

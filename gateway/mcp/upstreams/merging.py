@@ -42,17 +42,18 @@ class Names:
     def of(
         self,
         offered: Iterable[tuple[Upstream, Sequence[Message]]],
-        awaited: Callable[[str, str], str | None] = lambda _, __: None,
+        awaited: Callable[[str, str, str], str | None] = lambda _, __, ___: None,
     ) -> dict[str, Named]:
         """The things by their public names.
 
-        `awaited` names the upstream before another that has not answered yet, for which a name is kept.
+        `awaited` names the upstream before another that has not answered yet, for which the public name of what the
+        other one calls so is kept.
         """
         found: dict[str, Named] = {}
         for spec, things in offered:
             for thing in things:
                 name = str(thing["name"])
-                names = (public for public in _names(spec, name) if awaited(spec.name, public) is None)
+                names = (public for public in _names(spec, name) if awaited(spec.name, public, name) is None)
                 public = next((public for public in names if self._free(public, spec.name, name)), None)
                 if public is not None and public not in found:
                     found[public] = Named(spec.name, name, thing)
@@ -75,11 +76,16 @@ class Names:
 
 def _names(spec: Upstream, name: str) -> Iterator[str]:
     """The public names that a thing may have, the best first."""
-    yield model_name(spec.prefix, name) if spec.prefix is not None else name
+    yield best_name(spec, name)
     public = model_name(spec.name, name)
     yield public
     mark = hashlib.sha256(f"{spec.name}\0{name}".encode("utf-8", "surrogatepass")).hexdigest()[:6]
     yield f"{public[:57]}_{mark}"
+
+
+def best_name(spec: Upstream, name: str) -> str:
+    """The public name that a thing has where no other has it."""
+    return model_name(spec.prefix, name) if spec.prefix is not None else name
 
 
 def original_name(spec: Upstream, public: str) -> str | None:

@@ -10,7 +10,7 @@ from gateway.config import Upstream as Spec
 from gateway.mcp.upstreams.conversation import Message
 from gateway.mcp.upstreams.listing import offered
 from gateway.mcp.upstreams.lists import Lists
-from gateway.mcp.upstreams.merging import Named, Names, names_app, original_name
+from gateway.mcp.upstreams.merging import Named, Names, best_name, names_app, original_name
 from gateway.mcp.upstreams.offers import Offer
 from gateway.mcp.upstreams.proxy import Proxy
 from gateway.model import Principal
@@ -71,14 +71,16 @@ class Naming:
         ]
         return self._prompts.of(listed, self.awaited("prompts/list", principal))
 
-    def awaited(self, method: str, principal: Principal | None) -> Callable[[str, str], str | None]:
-        """The upstream before another, of which nothing is known yet, that had a thing of a name, or an address."""
+    def awaited(self, method: str, principal: Principal | None) -> Callable[[str, str, str], str | None]:
+        """The upstream before another, of which nothing is known yet, that had a thing of a public name, or an address:
+        the third is what the other one calls it.
+        """
         places = {name: place for place, name in enumerate(self._proxies())}
         silent = self._silent(method, principal)
 
-        def awaited(upstream: str, public: str) -> str | None:
+        def awaited(upstream: str, public: str, name: str) -> str | None:
             before = (name for name in silent if places[name] < places[upstream])
-            return next((name for name in before if _had(silent[name], method, principal, public)), None)
+            return next((one for one in before if _had(silent[one], method, principal, public, name)), None)
 
         return awaited
 
@@ -93,7 +95,9 @@ class Naming:
 
         silent = self._silent(method, principal).items()
         return [
-            name for name, proxy in silent if prefixed(proxy.upstream.spec) or _had(proxy, method, principal, public)
+            name
+            for name, proxy in silent
+            if prefixed(proxy.upstream.spec) or _had(proxy, method, principal, public, public)
         ]
 
     def had_tool(self, principal: Principal | None, name: str) -> list[str]:
@@ -109,12 +113,15 @@ class Naming:
         self._made.pop(key, None)
 
 
-def _had(proxy: Proxy, method: str, principal: Principal | None, public: str) -> bool:
-    """Whether an upstream had a thing whose best public name, or address, this is."""
-    if _of_addresses(method) and names_app(public):
-        return False  # the apps of each upstream have addresses of their own
-    original = public if _of_addresses(method) else original_name(proxy.upstream.spec, public)
-    return original is not None and proxy.upstream.offer(principal).fingerprints.had(method, original)
+def _had(proxy: Proxy, method: str, principal: Principal | None, public: str, name: str) -> bool:
+    """Whether an upstream had a thing whose best public name, or address, this is; another calls its own `name`."""
+    spec, fingerprints = proxy.upstream.spec, proxy.upstream.offer(principal).fingerprints
+    if _of_addresses(method):  # the apps of each upstream have addresses of their own
+        return not names_app(public) and fingerprints.had(method, public)
+    original = original_name(spec, public)
+    # A public name that had to be changed does not say what it was, but both may call it the same.
+    same = best_name(spec, name) == public and fingerprints.had(method, name)
+    return same or (original is not None and fingerprints.had(method, original))
 
 
 def _of_addresses(method: str) -> bool:
