@@ -59,8 +59,11 @@ class Peer:
 async def raw_peer(script: Script | bytes) -> AsyncIterator[Peer]:
     """A server that reads a request's head, and then writes `script` and closes, or does what `script` does."""
 
+    running = set[asyncio.Task[None] | None]()
+
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer.connections += 1
+        running.add(asyncio.current_task())
         try:
             while head := await read_head(reader):
                 peer.requests.append(head)
@@ -72,13 +75,19 @@ async def raw_peer(script: Script | bytes) -> AsyncIterator[Peer]:
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
+            running.discard(asyncio.current_task())
             writer.close()
             peer.closed.set()
 
     server = await asyncio.start_server(connected, "127.0.0.1", 0, family=socket.AF_INET)
     peer = Peer(server.sockets[0].getsockname()[1])
-    async with server:
+    try:
         yield peer
+    finally:
+        server.close()
+        for task in running:
+            if task is not None:
+                task.cancel()  # scripts may sleep for an hour
 
 
 async def read_head(reader: asyncio.StreamReader) -> bytes:
