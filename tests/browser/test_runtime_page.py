@@ -375,6 +375,24 @@ async def test_files_that_stand_in_a_page_are_nothing_that_the_browser_tries(hos
     assert [line for line in tried if not line.startswith(("data:", "about:"))] == []
 
 
+AGAIN = """async () => {
+  const picture = new Image();
+  const shown = [];
+  for (const url of ["/api/pixel.png", "/api/pixel.png", "/api/pixel.png?2"]) {
+    await new Promise((done) => Object.assign(picture, { onload: done, src: url }));
+    shown.push(picture.getAttributeNode("srcset").nodeValue);
+  }
+  return new Set(shown).size;
+}"""
+
+
+async def test_a_picture_that_is_what_it_was_is_loaded_again(host: Host, tmp_path: Path) -> None:
+    """As the frames of a camera may be: Firefox tells nothing of a value that stood there before."""
+    await host.answers(f"return {{ bodyType: 'base64', body: '{PIXEL}', headers: {{ 'content-type': 'image/png' }} }};")
+    frame = await shown(host, tmp_path, PAGE)
+    assert await frame.evaluate(AGAIN) == 3
+
+
 async def test_on_its_own_a_packed_page_loads_its_files_itself(page: Page, tmp_path: Path) -> None:
     """No host keeps the browser from them."""
     files = {

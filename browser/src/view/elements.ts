@@ -72,6 +72,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
   /** A script that began to run there has begun for all documents. */
   const nowhere = document.implementation.createHTMLDocument().head;
   let queue: Promise<unknown> = Promise.resolve();
+  let count = 0;
   /** What lazy pictures do once they are near to what is seen. */
   const lazy = new WeakMap<Element, () => void>();
   const near = new IntersectionObserver(
@@ -165,7 +166,8 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
 
     async function fill(): Promise<void> {
       let value: string;
-      const ours = OURS + (slot === attribute ? encodeURI(url) : "");
+      // Firefox tells nothing of a picture that is what it was: no two are.
+      const ours = slot === attribute ? OURS + encodeURI(url) : `#${count++}${OURS}`;
       // What the page sets beside it counts, too.
       if (inside) await undefined;
       if (isLazy(element)) {
