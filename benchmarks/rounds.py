@@ -36,8 +36,8 @@ class Plan:
 class Sample:
     """One run of the load against one server.
 
-    Two samples of one `pair` were made one right after the other, the bare proxy's and that of what it is the measure
-    of. `server_ms` is the server's own processor time for each request, its work after the last answer included;
+    Two samples of one `pair` were made one right after the other, that of a measure and that of what is measured by it.
+    `server_ms` is the server's own processor time for each request, its work after the last answer included;
     `quiet_after` is how long that went on, in seconds. None where the system does not tell.
     """
 
@@ -55,13 +55,16 @@ class Sample:
         return self.measured.requests / self.measured.seconds
 
 
-def run(plan: Plan, targets: Sequence[Target], tell: Callable[[str], None]) -> list[Sample]:
+def run(
+    plan: Plan, targets: Sequence[Target], tell: Callable[[str], None], measure: Callable[[str], str] = peer
+) -> list[Sample]:
     """All samples. Each round begins with another server, so that none is always first. Raises `BenchmarkError`.
 
-    A machine that is shared is fast at one moment and slow at the next: what is compared is measured together.
+    `measure` names the server that another is measured by. A machine that is shared is fast at one moment and slow at
+    the next: what is compared is measured together.
     """
     samples: list[Sample] = []
-    bare = {target.name: target for target in targets if target.name == peer(target.name)}
+    bare = {target.name: target for target in targets if target.name == measure(target.name)}
     others = [target for target in targets if target.name not in bare]
     for number in range(plan.rounds):
         for connections in plan.connections:
@@ -69,7 +72,7 @@ def run(plan: Plan, targets: Sequence[Target], tell: Callable[[str], None]) -> l
                 target = others[(place + number) % len(others)]
                 tell(f"round {number + 1} of {plan.rounds}: {target.name}, connections: {connections}")
                 pair = len(samples) // 2
-                both = (bare[peer(target.name)], target)
+                both = (bare[measure(target.name)], target)
                 samples += [_sample(plan, one, connections, number, pair) for one in both[:: -1 if number % 2 else 1]]
     return samples
 

@@ -69,6 +69,10 @@ def table(samples: Sequence[Sample]) -> str:
     return "\n".join(lines)
 
 
+def _peer(server: str) -> str:
+    return server.replace(THROUGH, DIRECT)
+
+
 def _of(samples: Sequence[Sample], server: str, connections: int) -> list[Sample]:
     return [one for one in samples if one.server == server and one.connections == connections]
 
@@ -99,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     about = report.machine()
     plan = rounds.Plan(given.rounds, (1, 32), given.requests, given.seconds, 0.3)
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder, Processes(Path(folder)) as processes:
-        samples = rounds.run(plan, start(processes, Path(folder)), lambda what: print(what, file=sys.stderr))
+        samples = rounds.run(plan, start(processes, Path(folder)), lambda what: print(what, file=sys.stderr), _peer)
     print(", ".join(f"{name} {value}" for name, value in about.items()), end="\n\n")
     print(table(samples))
 
