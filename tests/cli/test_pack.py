@@ -47,8 +47,8 @@ def test_a_script_that_no_browser_can_read(tmp_path: Path) -> None:
 
 def test_what_is_said_of_a_file(tmp_path: Path) -> None:
     """Its size to the byte, the title and the base that it is given, and what the policy lets stand in it."""
-    page = '<img src="/api/a.png"><iframe src="https://maps.example/"></iframe>'
-    folder, output = write(tmp_path / "app", index__html=page), tmp_path / "out.html"
+    picture, frame = '<img src="/api/a.png"', '<iframe src="https://maps.example/"></iframe>'
+    folder, output = write(tmp_path / "app", index__html=f"{picture}>{frame}"), tmp_path / "out.html"
     policy = tmp_path / "policy.yaml"
     policy.write_text(
         "version: 1\nframes: [https://maps.example]\nbackends: {a: {url: https://a.example}}\n"
@@ -62,7 +62,8 @@ def test_what_is_said_of_a_file(tmp_path: Path) -> None:
     assert size is not None
     assert int(size[1].replace(",", "")) == output.stat().st_size
     made = output.read_text("utf-8")
-    assert page in made
+    assert f"{picture} srcset=" in made
+    assert made.endswith(frame)
     assert '"tools":["look"]' in made
     assert "&quot;title&quot;: &quot;My app&quot;, &quot;base&quot;: &quot;/shop/&quot;" in made
     said = json.loads(CliRunner().invoke(main, ["pack", str(folder), *more, "--json"]).stdout)
