@@ -16,12 +16,12 @@ from gateway.exchange.absent import Absences
 from gateway.exchange.answer import Answer, nothing
 from gateway.exchange.authenticate import Authenticator, Injected
 from gateway.exchange.circuit import FAILING_REASONS, FAILING_STATUSES, Circuits, State
-from gateway.exchange.cookies import CookieJars, JarKey, jar_key
+from gateway.exchange.cookies import CookieJars, jar_key
 from gateway.exchange.idempotency import FIELD
 from gateway.exchange.leg import Leg
 from gateway.exchange.record import Record
 from gateway.exchange.retry import Retries
-from gateway.model import Backend, Caller, Headers, Outbound, Principal, Response, StreamingBackend, Tell
+from gateway.model import Backend, Caller, Headers, Outbound, Response, StreamingBackend, Tell
 from gateway.policy import SAFE_METHODS, BackendSpec, without
 
 JAR: Final = "cookie jar"
@@ -32,7 +32,7 @@ Begun: TypeAlias = tuple[Response, AsyncIterator[bytes] | None, Callable[[], Awa
 
 
 class Way(Struct, frozen=True):
-    """One leg with the backend that it goes to, at `url`, and the jar of its cookies; `inject` gives its credential.
+    """One leg of a caller with the backend that it goes to, at `url`; `inject` gives its credential for one attempt.
 
     `held` ends what a streamed answer needs, where one is wanted.
     """
@@ -40,9 +40,8 @@ class Way(Struct, frozen=True):
     leg: Leg
     backend: Backend
     spec: BackendSpec
-    principal: Principal
+    caller: Caller
     url: str
-    jar: JarKey | None
     inject: Callable[[], Awaitable[Injected]]
     held: AsyncExitStack | None
 
@@ -81,15 +80,15 @@ class Sender:
         spec = _for(leg, spec)
         name = spec.credential
         record.note(credential=name)
-        principal, url, obligations = caller.principal, spec.target(leg.canonical), leg.obligations
-        inject = partial(self._authenticator.inject, name, principal, leg.canonical.method, url)
+        url, obligations = spec.target(leg.canonical), leg.obligations
+        inject = partial(self._authenticator.inject, name, caller.principal, leg.canonical.method, url)
         try:
             injected = await inject()
         except Refusal as refusal:
             if name is None:
                 raise
             injected = await self._absences.until_there(refusal, inject, caller, name, tell)
-        way = Way(leg, backend, spec, principal, url, jar_key(leg, caller, spec, injected.account), inject, held)
+        way = Way(leg, backend, spec, caller, url, inject, held)
         if obligations.retry is None and obligations.circuit is None:
             return await self._authenticated(way, injected, obligations.timeout, record)
 
@@ -138,7 +137,8 @@ class Sender:
 
     async def _once(self, way: Way, injected: Injected, timeout: float, record: Record) -> tuple[Answer, bool]:
         """The answer, and whether another attempt would carry something else."""
-        url, jar, name = way.url, way.jar, way.spec.credential
+        url, name, principal = way.url, way.spec.credential, way.caller.principal
+        jar = jar_key(way.leg, way.caller, way.spec, injected.account)  # maybe another one at each attempt
         secrets = dict.fromkeys(injected.secrets, name or "")
         cookies: Headers = ()
         if jar is not None:
@@ -156,7 +156,7 @@ class Sender:
         status, headers = answer.response.status, answer.response.headers
         if jar is not None:
             self._jars.keep(jar, url, headers)
-        return answer, await self._authenticator.answered(name, way.principal, injected, url, status, headers)
+        return answer, await self._authenticator.answered(name, principal, injected, url, status, headers)
 
 
 def outbound(url: str, leg: Leg, injected: Headers, timeout: float, trace: Headers = ()) -> Outbound:

@@ -54,6 +54,8 @@ PAGE = Caller(LOCAL, "cart", Door.BRIDGE, Initiator.PAGE, "no-gesture", view="v1
 MODEL = structs.replace(PAGE, initiator=Initiator.MODEL, evidence="model-call")
 JSON = (("content-type", "application/json"),)
 
+ONE_ACCOUNT = Ownership(account="cart")
+
 Answer = Callable[[Outbound], Response]
 
 
@@ -136,6 +138,7 @@ class House:
     fetched: list[int]
     clock: Clock
     metrics: Metrics
+    tokens: TokenStore
 
     def lines(self) -> list[dict[str, Any]]:
         """The record so far, without what the journal says of itself."""
@@ -157,7 +160,12 @@ class House:
 
 @asynccontextmanager
 async def built(
-    folder: Path, policy: Policy | str = POLICY, *, shop: Shop | None = None, **obligations: Any
+    folder: Path,
+    policy: Policy | str = POLICY,
+    *,
+    shop: Shop | None = None,
+    ownership: Ownership = ONE_ACCOUNT,
+    **obligations: Any,
 ) -> AsyncIterator[House]:
     """A policy, a shop, a credential, a journal; `obligations` replace those of every route."""
     fetched: list[int] = []
@@ -177,7 +185,7 @@ async def built(
     ):
         hooks, metrics = Hooks([], folder), Metrics()
         tokens = TokenStore(database, KeyRing(KeyFile(folder / "gateway.key")))
-        source = Fetched("shop-service", obtain, tokens, Ownership(account="cart"), now=clock)
+        source = Fetched("shop-service", obtain, tokens, ownership, now=clock)
         approvals = Approvals(120)
         exchange = Exchange(
             {"cart": Guarded(obliged(policy, **obligations), {"shop": shop})},
@@ -194,7 +202,7 @@ async def built(
             hooks=hooks,
             now=clock,
         )
-        yield House(exchange, shop, approvals, journal, database, streams, fetched, clock, metrics)
+        yield House(exchange, shop, approvals, journal, database, streams, fetched, clock, metrics, tokens)
 
 
 def obliged(policy: Policy, **obligations: Any) -> Policy:

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from gateway.credentials import Token
 from gateway.exchange.cookies import CookieJars, JarKey
-from gateway.model import LOCAL, Caller, Outbound, Request, Response
+from gateway.exchange.fetched import Ownership
+from gateway.model import LOCAL, Caller, Outbound, Request, Response, Secret
 from gateway.policy import Cookies
-from tests.exchange.house import JSON, PAGE, House, built
+from tests.exchange.house import JSON, PAGE, House, Shop, built
 
 ITEMS = Request("GET", "/api/items")
 SHARED = structs.replace(PAGE, principal=replace(LOCAL, shared=True))
@@ -184,6 +186,34 @@ async def test_other_origins_and_credentials_have_other_jars() -> None:
         replace(KEY, view="v1"),
     ):
         assert jars.cookies(other, URL) == ()
+
+
+async def test_an_account_that_is_changed_while_a_request_is_under_way(tmp_path: Path) -> None:
+    """Its token is refused, and the request repeated with the new account: without the cookies of the old one."""
+
+    async def connect(account: str) -> None:
+        token = Token(Secret(f"token-of-{account}"), "Bearer", 9000.0, refresh=Secret("again"))
+        await house.tokens.put("shop-service", "", token, account, 1000.0)
+
+    class Refusing(Shop):
+        async def send(self, request: Outbound) -> Response:
+            answer = await super().send(request)
+            if answer.status == 401:
+                await connect("new")
+            return answer
+
+    shop = Refusing(setting("session=old"))
+    ownership = Ownership(connect_url=lambda principal: "http://console.test/accounts")
+    async with built(tmp_path, shop=shop, ownership=ownership, cookies=Cookies.JAR) as house:
+        await connect("old")
+        await house.exchange.run(ITEMS, PAGE)
+        first = setting("session=new")
+        shop.answer = lambda request: Response(401) if "token-of-old" in str(request.headers) else first(request)
+        assert (await house.exchange.run(ITEMS, PAGE)).status == 200
+        assert await cookie(house) == "session=new"
+        shown = [(dict(sent.headers)["authorization"], dict(sent.headers).get("cookie")) for sent in shop.sent]
+        old, new = "Bearer token-of-old", "Bearer token-of-new"
+        assert shown == [(old, None), (old, "session=old"), (new, None), (new, "session=new")]
 
 
 async def test_a_jar_is_emptied() -> None:
