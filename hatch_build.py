@@ -41,7 +41,7 @@ class BrowserBuild(BuildHookInterface[BuilderConfig]):
         if self.target_name != "wheel":
             return
         self._build_browser(Path(self.root))
-        build_data["artifacts"].append("gateway/static/**")
+        build_data["artifacts"] += ["gateway/static/**", "!gateway/static/host/**"]  # host.js is for tests alone
         if version == "standard":  # an editable install finds both folders beside the package
             build_data["force_include"].update(self._bundled(Path(self.root)))
 
