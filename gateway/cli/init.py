@@ -120,14 +120,15 @@ def _policy(app: str, backend: str, network: str, found: Found) -> str:
         backend=yaml_text(backend),
         network=network,
         network_means=means[network],
-        routes=(_routes(found.paths) if found.paths else NOTHING) + WRITING.format(path=yaml_text(example)),
+        routes=(_routes(found) if found.paths else NOTHING) + WRITING.format(path=yaml_text(example)),
         tools=_tools(found),
         tests=_tests(example, "allow" if found.paths else "deny"),
     )
 
 
-def _routes(paths: tuple[str, ...]) -> str:
-    rows = "".join(f"  - {{path: {yaml_text(path)}, methods: [GET]}}\n" for path in paths)
+def _routes(found: Found) -> str:
+    streams = dict.fromkeys(found.streams, ", stream: true")
+    rows = "".join(f"  - {{path: {yaml_text(path)}, methods: [GET]{streams.get(path, '')}}}\n" for path in found.paths)
     return f"routes:\n  # Reading, where the app's own files ask for it:\n{rows}"
 
 

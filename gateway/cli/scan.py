@@ -16,6 +16,7 @@ _FETCH = re.compile(
     r"""(?:\bfetch\s*\(                                                # fetch('/…')
          |\.open\s*\(\s*["'`](?i:GET)["'`]\s*,                         # request.open('GET', '/…')
          |(?:\b(?:axios|http|jQuery|ky)|\$http|\$)\s*\.\s*get(?:JSON)?\s*(?:<[^()]{0,200}>\s*)?\(  # axios.get('/…')
+         |(?P<stream>\bnew\s+EventSource\s*\()                          # new EventSource('/…')
         )\s*(?:"(?P<double>/[^"\s]*)"|'(?P<single>/[^'\s]*)'|`(?P<template>/[^`\s]*)`)\s*(?P<plus>\+)?
         (?![^,(){};]{0,100},\s*\{(?:[^{}]|\{[^{}]{0,300}\}){0,300}?  # not fetch('/…', {method: 'POST'})
            \bmethod["']?\s*:\s*["'`](?!(?i:GET)["'`]))""",
@@ -33,9 +34,13 @@ _SEGMENT = re.compile(r"[A-Za-z0-9._~-]+|\{[A-Za-z][A-Za-z0-9_]*\}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Path patterns (`/api/cart/{id}`) and tool names, sorted; `unread` are files too large or not text."""
+    """Path patterns (`/api/cart/{id}`) and tool names, sorted; `unread` are files too large or not text.
+
+    `streams` are those of the paths whose answers are event streams.
+    """
 
     paths: tuple[str, ...]
+    streams: frozenset[str]
     tools: tuple[str, ...]
     unread: tuple[Path, ...]
 
@@ -43,6 +48,7 @@ class Found:
 def scan(source: Path) -> Found:
     """Look through the web app at `source`, a folder or one HTML file."""
     paths: dict[str, str] = {}  # by their shape: what a hole is called makes no difference
+    streams: set[str] = set()
     tools: set[str] = set()
     unread: list[Path] = []
     for file in _files(source):
@@ -54,11 +60,17 @@ def scan(source: Path) -> Found:
             unread.append(file)
             continue
         forms = [_attributes(match["attributes"]) for match in _FORM.finditer(text)]
-        found = [*map(_pattern, _FETCH.finditer(text)), *map(_action, forms)]
-        paths.update((_HOLES.sub("{}", path), path) for path in found if path is not None)
+        asked = [(_pattern(match), match["stream"]) for match in _FETCH.finditer(text)]
+        for path, stream in (*asked, *((_action(form), None) for form in forms)):
+            if path is not None:
+                shape = _HOLES.sub("{}", path)
+                paths[shape] = path
+                if stream:
+                    streams.add(shape)
         tools.update(_TOOL.findall(text))
         tools.update(name for form in forms if _NAME.fullmatch(name := form.get("toolname", "")))
-    return Found(tuple(sorted(paths.values())), tuple(sorted(tools)), tuple(unread))
+    streamed = frozenset(paths[shape] for shape in streams)
+    return Found(tuple(sorted(paths.values())), streamed, tuple(sorted(tools)), tuple(unread))
 
 
 def _files(source: Path) -> Iterator[Path]:

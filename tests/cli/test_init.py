@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
@@ -123,6 +124,19 @@ def test_other_ways_to_ask_are_read_too(folder: Path, written: str, path: str | 
     assert run("init", "shop/web", "--backend", "http://127.0.0.1:3000").exit_code == 0
     assert scan(Path("shop/web")).paths == ((path,) if path else ())
     assert run("policy", "test").exit_code == 0
+
+
+def test_event_streams_are_passed_on_as_they_come(folder: Path) -> None:
+    """Also where another script fetches the same path, under another name for its hole."""
+    (folder / "shop" / "web" / "index.html").write_text(
+        "new EventSource(`/api/rooms/${id}`, {withCredentials: true}); new  EventSource ('/api/events?all')\n"
+        "fetch(`/api/rooms/${room}`); fetch('/api/notes')"
+    )
+    assert run("init", "shop/web", "--backend", "http://127.0.0.1:3000").exit_code == 0
+    routes = yaml.safe_load(Path("policies/shop.yaml").read_text())["routes"]
+    streamed = {"/api/events": True, "/api/notes": False, "/api/rooms/{room}": True}
+    assert {route["path"]: route.get("stream", False) for route in routes} == streamed
+    assert run("policy", "check").exit_code == 0
 
 
 def test_the_tools_that_forms_declare_are_listed(folder: Path) -> None:
