@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -23,7 +22,7 @@ from tests.interop.everything import Everything
 from tests.interop.probe import Probe, text
 from tests.interop.serving import gateway, over_http, over_websocket
 from tests.mcp.test_messages import opened
-from tests.mcp.test_resume import event
+from tests.mcp.test_resume import event, taken_up
 from tests.world import running
 
 MODES = ["legacy", "2026-07-28"]
@@ -76,10 +75,7 @@ async def test_a_call_of_a_session_outlives_its_connection(
             first = await event(answer)
             await probe.held.wait()
             answer.close()
-        async with http.get(url, headers={**fields, "last-event-id": first["id"]}) as stream:
-            probe.go.set()
-            while not (found := json.loads((await event(stream)).get("data") or "{}")):
-                pass
+        found = await taken_up(http, url, {**fields, "last-event-id": first["id"]}, probe.go)
     assert (found["id"], found["result"]["content"][0]["text"]) == (5, "went on")
 
 

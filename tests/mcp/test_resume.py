@@ -7,6 +7,7 @@ import json
 import runpy
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from typing import Any
 
 import aiohttp
 import pytest
@@ -101,15 +102,29 @@ async def test_a_session_that_nobody_uses_ends() -> None:
 
 
 async def event(answer: aiohttp.ClientResponse) -> dict[str, str]:
-    """The next event of a stream."""
+    """The next event of a stream; nothing at its end."""
     found: dict[str, str] = {}
     while True:
-        line = (await answer.content.readline()).decode().strip()
-        if not line and found:
+        line = await answer.content.readline()
+        if not line or (found and not line.strip()):
             return found
-        name, _, value = line.partition(": ")
+        name, _, value = line.decode().strip().partition(": ")
         if name in ("id", "data", "event"):
             found[name] = value
+
+
+async def taken_up(http: aiohttp.ClientSession, url: str, fields: dict[str, str], go: asyncio.Event) -> dict[str, Any]:
+    """The first message of a stream that is taken up with `fields`; `go` is set once the gateway has it again.
+
+    A stream that ends at once means that the gateway has not noticed yet that the connection before is gone.
+    """
+    found: dict[str, Any] = {}
+    while not found:
+        async with http.get(url, headers=fields) as stream:
+            while not found and (one := await event(stream)):
+                go.set()
+                found = json.loads(one.get("data") or "{}")
+    return found
 
 
 async def test_a_stream_is_taken_up_where_it_broke(served: Served) -> None:

@@ -25,7 +25,7 @@ from tests.mcp import fakes
 from tests.mcp.fakes import ADD
 from tests.mcp.mounts import MODES, Mount
 from tests.mcp.test_messages import ACCEPT, META, MODERN, fetching, opened, said
-from tests.mcp.test_resume import event
+from tests.mcp.test_resume import event, taken_up
 
 LARGE = 'aé"\n\x7f' * 200_000
 RESULTS: dict[str, dict[str, Any]] = {
@@ -115,10 +115,7 @@ async def test_a_large_result_on_a_stream_that_was_taken_up(
             first = await event(broken)
             await held.wait()
             broken.close()
-        async with http.get(mcp + mount, headers={**fields, "last-event-id": first["id"]}) as stream:
-            go.set()
-            while not (found := json.loads((await event(stream)).get("data") or "{}")):
-                pass
+        found = await taken_up(http, mcp + mount, {**fields, "last-event-id": first["id"]}, go)
     assert found["result"]["content"] == RESULTS["text"]["content"]
 
 
