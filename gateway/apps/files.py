@@ -119,6 +119,8 @@ class Folder:
             if parts.scheme or parts.netloc:
                 raise reference.error(f"{url} is on another site, which hosts block: save it in the app's folder")
             path = unquote(parts.path)
+            if "\0" in path:
+                raise reference.error(f"{url[:80]} can name no file: %00 is in no name")
             found = (self._at(parts.path) if path.startswith("/") else beside.parent / path).resolve()
             if not found.is_relative_to(self.root.resolve()):
                 raise reference.error(f"{url} lies outside of the app's folder")

@@ -196,6 +196,19 @@ def _der(pem: bytes) -> str:
     return base64.b64encode(x509.load_pem_x509_certificate(pem).public_bytes(Encoding.DER)).decode()
 
 
+_USES = (
+    "digital_signature",
+    "content_commitment",
+    "key_encipherment",
+    "data_encipherment",
+    "key_agreement",
+    "key_cert_sign",
+    "crl_sign",
+    "encipher_only",
+    "decipher_only",
+)
+
+
 class Authority:
     """A certificate authority of a test."""
 
@@ -215,6 +228,7 @@ class Authority:
     def _made(self, name: str, key: Any, issuer: str, *, authority: bool) -> x509.Certificate:
         now = datetime.datetime.now(datetime.UTC)
         public = self._key.public_key()
+        uses = dict.fromkeys(_USES, False) | {"key_cert_sign": authority, "digital_signature": not authority}
         return (
             x509.CertificateBuilder()
             .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
@@ -224,6 +238,7 @@ class Authority:
             .not_valid_before(now - datetime.timedelta(hours=1))
             .not_valid_after(now + datetime.timedelta(days=1))
             .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+            .add_extension(x509.KeyUsage(**uses), critical=True)  # Python 3.13 and later ask an authority for it
             .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(public), critical=False)
