@@ -95,7 +95,7 @@ class Metrics:
             return Durations(f"webmcp_gateway_{name}", meaning, labels, registry)
 
         self.requests = counts("requests", "Requests of apps.", "app", "door", "route", "decision", "status")
-        self.tool_calls = counter("tool_calls", "Tool calls of models.", "app", "status")
+        self.tool_calls = counts("tool_calls", "Tool calls of models.", "app", "status")
         self.refusals = counter("refusals", "What the gateway answered itself.", "app", "door", "reason")
         self.request_seconds = seconds("request_seconds", "Whole requests and tool calls.", "kind", "app")
         self.step_seconds = seconds("step_seconds", "The steps of requests and tool calls.", "kind", "step")

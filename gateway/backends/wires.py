@@ -88,7 +88,7 @@ class Wires:
         try:
             wire = self._kept() or await self._dialled(None)
             try:
-                await wire.carry(data, reading, None)
+                await wire.carry(data, reading, None, alone=self._free == CONNECTIONS_PER_HOST - 1)
             finally:
                 self._after(wire)
         finally:

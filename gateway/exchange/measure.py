@@ -45,7 +45,7 @@ class Measure:
                 for name in masked if isinstance(masked, list) else ():
                     metrics.secrets_masked.labels(name).inc()
             case "tool":
-                metrics.tool_calls.labels(app, answered).inc()
+                metrics.tool_calls.add(app, answered)
             case "approval":
                 metrics.answers.labels(app, _word(fields, "decision")).inc()
                 return

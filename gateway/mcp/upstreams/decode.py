@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn
 
 from gateway.bulk import AT_ONCE, is_bulky, why
+from gateway.compact import compact_ascii
 from gateway.mcp.upstreams.listing import KEYS
 
 DEPTH = 128
@@ -221,15 +222,14 @@ def _answer(text: str) -> dict[str, Any] | None:
 
 
 def encode(value: object) -> bytes:
-    """`value` in one line of JSON."""
-    return _encoded(value).encode("ascii")
+    """`value` in one line of JSON, in ASCII."""
+    return compact_ascii(value).encode("ascii")
 
 
 def _refuse(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-_encoded: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 _decoder: Final = json.JSONDecoder(parse_constant=_refuse)
 
 
