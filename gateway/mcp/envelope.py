@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import marshal
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final, Never, TypeAlias, cast
@@ -41,6 +42,13 @@ LONGEST_CLIENT: Final = 4096
 """Bytes of those."""
 
 _LARGEST_ID = 2**53
+_ZEROS: Final = bytes.maketrans(b"123456789", b"000000000")
+_LONG_NUMBER: Final = b"0" * 16
+"""Numbers with fewer digits in a row mean the same to both libraries."""
+
+_FLAT: Final = 200
+"""Brackets up to which nothing can be nested too deep for either."""
+
 _EXPECTED: Final = {
     b"content-type": frozenset({b"application/json", b"application/json; charset=utf-8"}),
     b"mcp-protocol-version": frozenset({VERSION.encode()}),
@@ -112,7 +120,7 @@ def tool_call(body: bytes, *, rough: bool = False) -> tuple[str, dict[str, Any],
     if is_bulky(body):
         return None
     try:
-        message = orjson.loads(body) if rough else read_json(_decoder, body.decode())
+        message = orjson.loads(body) if rough else _exactly(body)
     except (ValueError, RecursionError):
         return None
     if type(message) is not dict or message.keys() != _MESSAGE:
@@ -124,6 +132,14 @@ def tool_call(body: bytes, *, rough: bool = False) -> tuple[str, dict[str, Any],
     if type(params.get("name")) is not str or type(meta) is not dict or type(params.get("arguments", {})) is not dict:
         return None
     return id, params, meta
+
+
+def _exactly(body: bytes) -> object:
+    """The JSON value in `body`. Raises ValueError and RecursionError."""
+    if _LONG_NUMBER not in body.translate(_ZEROS) and body.count(b"[") + body.count(b"{") < _FLAT:
+        with suppress(ValueError):
+            return orjson.loads(body)
+    return read_json(_decoder, body.decode())
 
 
 class Calls:
