@@ -26,6 +26,8 @@ USER_AGENT = f"webmcp-gateway/{__version__}"
 """What the gateway calls itself where the app's request says nothing."""
 
 CONNECTIONS_PER_HOST = 100
+"""Of whole answers; streams have connections beside them, as many as may be open."""
+
 LINE_BYTES = 8190
 HEADER_FIELDS = 128
 KEEP_ALIVE_SECONDS = 15.0
@@ -88,7 +90,7 @@ class Connections:
         self._given_resolver = resolver
         self._tls = tls
         self._resolver: AbstractResolver | None = None
-        self._sessions: dict[tuple[Network, ssl.SSLContext | None], aiohttp.ClientSession] = {}
+        self._sessions: dict[tuple[Network, ssl.SSLContext | None, bool], aiohttp.ClientSession] = {}
         self._dialled: dict[asyncio.Protocol, asyncio.Transport] = {}
         self.in_turn = InTurn()
 
@@ -108,18 +110,22 @@ class Connections:
         if resolver is not None and self._given_resolver is None:
             await resolver.close()
 
-    def open(self, network: Network, tls: ssl.SSLContext | None = None) -> aiohttp.ClientSession:
+    def open(
+        self, network: Network, tls: ssl.SSLContext | None = None, *, streams: bool = False
+    ) -> aiohttp.ClientSession:
         """The session whose every connection goes to an address that `network` allows.
 
         It follows no proxy of the environment, keeps no cookies, and raises `Refusal` where a connection fails.
-        `tls` replaces the TLS context of all.
+        `tls` replaces the TLS context of all; `streams` are bounded by who asks for them, and hold no other request up.
         Raises `Refusal` (`backend-unavailable`) before the start and after the end of this context manager.
         """
         if self._resolver is None:
             raise Refusal(Reason.BACKEND_UNAVAILABLE, "the gateway is shutting down")
-        session = self._sessions.get((network, tls))
+        session = self._sessions.get((network, tls, streams))
         if session is None:
-            session = self._sessions[network, tls] = self._new_session(network, self._resolver, tls or self._tls)
+            limit = 0 if streams else CONNECTIONS_PER_HOST
+            session = self._new_session(network, self._resolver, tls or self._tls, limit)
+            self._sessions[network, tls, streams] = session
         return session
 
     async def dial(
@@ -159,14 +165,14 @@ class Connections:
         self._dialled.pop(protocol, None)
 
     def _new_session(
-        self, network: Network, resolver: AbstractResolver, tls: ssl.SSLContext | None
+        self, network: Network, resolver: AbstractResolver, tls: ssl.SSLContext | None, limit_per_host: int
     ) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
             resolver=_VettedResolver(resolver, network),
             socket_factory=_VettedSockets(network),
             ssl=tls or True,
             limit=0,
-            limit_per_host=CONNECTIONS_PER_HOST,
+            limit_per_host=limit_per_host,
             keepalive_timeout=KEEP_ALIVE_SECONDS,
         )
         return aiohttp.ClientSession(

@@ -87,7 +87,7 @@ class HttpBackend:
     async def stream(self, request: Outbound) -> AsyncIterator[Arriving]:
         """The answer while it arrives, under the same limits; its `timeout` holds for the head, `silence` after it."""
         async with self._in_time(request.timeout):
-            answer = await self._asked(request)
+            answer = await self._asked(request, streams=True)
         try:
             headers = received(answer.raw_headers, self._spec.name)
             length = length_left_out(request.method, answer.raw_headers)
@@ -121,8 +121,8 @@ class HttpBackend:
                 if piece:
                     yield piece
 
-    async def _asked(self, request: Outbound) -> aiohttp.ClientResponse:
-        session = self._connections.open(self._spec.network, self._tls)
+    async def _asked(self, request: Outbound, *, streams: bool = False) -> aiohttp.ClientResponse:
+        session = self._connections.open(self._spec.network, self._tls, streams=streams)
         url, target = _exact_url(request.url)
         if not _METHOD.match(request.method):
             raise Refusal(Reason.BAD_REQUEST, f"the method {request.method!r} cannot be sent")

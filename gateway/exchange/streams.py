@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 from msgspec.structs import replace
 
@@ -31,11 +31,27 @@ BESIDE: Final = 512 * 1024
 PER_VIEW: Final = 64
 """Streams that one view may have open; of callers without a view, each principal in each app."""
 
+PER_PRINCIPAL: Final = 256
+"""Streams that one principal may have open, in all views and apps."""
+
+IN_ALL: Final = 2048
+"""Streams that may be open at all: each has a connection to its backend, which no pool bounds."""
+
 SILENCE: Final = 60.0
 """Seconds after which a caller that no longer asks is taken for gone."""
 
 PREFIX: Final = "stream-"
 """How the id of a stream begins."""
+
+
+_BOUNDS: Final = (
+    (PER_VIEW, "this view are open already. Close one of them"),
+    (PER_PRINCIPAL, "this caller are open already. Close one of them"),
+    (IN_ALL, "all callers are open already. Try again later"),
+)
+
+_Key: TypeAlias = tuple[str | None, ...]
+"""A view with its app and principal, a principal, or nothing: all callers."""
 
 
 @dataclass(slots=True, eq=False)
@@ -97,7 +113,7 @@ class Streams:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._open: dict[str, _Open] = {}
-        self._taken: Counter[tuple[str, str, str | None]] = Counter()
+        self._taken: Counter[_Key] = Counter()
         self._tasks = asyncio.TaskGroup()
         self._sweeping: asyncio.Task[None] | None = None
 
@@ -117,16 +133,18 @@ class Streams:
     @contextmanager
     def place(self, caller: Caller) -> Iterator[None]:
         """One of the streams that `caller` may have open. Raises `Refusal` (`rate-limited`) where all are."""
-        who = _who(caller)
-        if self._taken[who] >= PER_VIEW:
-            raise Refusal(Reason.RATE_LIMITED, f"{PER_VIEW} streams are open already. Close one of them.")
-        self._taken[who] += 1
+        taken: tuple[_Key, ...] = (_who(caller), (caller.principal.id,), ())
+        for key, (bound, whose) in zip(taken, _BOUNDS, strict=True):
+            if self._taken[key] >= bound:
+                raise Refusal(Reason.RATE_LIMITED, f"{bound} streams of {whose}.")
+        self._taken.update(taken)
         try:
             yield
         finally:
-            self._taken[who] -= 1
-            if not self._taken[who]:
-                del self._taken[who]
+            for key in taken:
+                self._taken[key] -= 1
+                if not self._taken[key]:
+                    del self._taken[key]
 
     async def begin(self, stream: Stream, caller: Caller) -> Response:
         """The head with the first part; the whole answer, if it is no larger than that.

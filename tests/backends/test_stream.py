@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import gzip
 import zlib
+from contextlib import AsyncExitStack
 
 import pytest
 
+from gateway.backends.connect import CONNECTIONS_PER_HOST
 from gateway.backends.http import HttpBackend
 from gateway.errors import Reason, Refusal
 from gateway.model import Outbound
 from tests.backends.peers import raw_peer
+
+BODY = b"x" * 300_000
+"""Too large to be written in one go."""
 
 
 async def test_a_stream_comes_as_it_is_sent(backend: HttpBackend) -> None:
@@ -36,6 +41,28 @@ async def test_a_stream_comes_as_it_is_sent(backend: HttpBackend) -> None:
         assert await anext(arriving.parts) == b"one"
         go_on.set()
         assert [part async for part in arriving.parts] == [b"two"]
+
+
+async def test_streams_and_other_requests_do_not_wait_for_each_other(backend: HttpBackend) -> None:
+    """More event streams than there are connections for other requests all begin and flow; a large body goes beside."""
+    news = asyncio.Event()
+
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if b"/events" in peer.requests[-1]:
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+            await news.wait()
+            writer.write(b"data: 1\n\n")
+            writer.close()
+        else:
+            await reader.readexactly(len(BODY))
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+
+    async with raw_peer(script) as peer, AsyncExitStack() as held:
+        events = Outbound("GET", peer.url("/events"))
+        streams = [await held.enter_async_context(backend.stream(events)) for _ in range(2 * CONNECTIONS_PER_HOST + 1)]
+        assert (await backend.send(Outbound("POST", peer.url("/other"), body=BODY))).body == b"ok"
+        news.set()
+        assert {await anext(stream.parts) for stream in streams} == {b"data: 1\n\n"}
 
 
 @pytest.mark.parametrize(

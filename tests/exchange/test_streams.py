@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ from msgspec import structs
 from gateway.contract import result
 from gateway.errors import Reason, Refusal
 from gateway.exchange.stream import Stream
-from gateway.exchange.streams import BESIDE, PER_VIEW, SILENCE
-from gateway.model import LOCAL, Caller, Outbound, Part, Request, Response
+from gateway.exchange.streams import BESIDE, IN_ALL, PER_PRINCIPAL, PER_VIEW, SILENCE
+from gateway.model import LOCAL, Caller, Outbound, Part, Principal, Request, Response
 from gateway.policy import Retry
 from gateway.policy.masks import parse_json_path
 from tests.exchange.house import MODEL, PAGE, House, StreamingShop, built, reason
@@ -227,6 +228,31 @@ async def test_a_view_has_so_many(house: House, shop: StreamingShop) -> None:
     await begin(house, structs.replace(PAGE, view="v2"))
     await house.exchange.resume(ids[0], PAGE, wait=0, cancel=True)
     await begin(house)
+
+
+def place(house: House, person: int, view: int) -> ExitStack:
+    """One stream more of a person, in one of their views; closing it ends that."""
+    caller = structs.replace(PAGE, principal=Principal("test", "test", str(person)), view=f"v{person}.{view}")
+    held = ExitStack()
+    held.enter_context(house.streams.place(caller))
+    return held
+
+
+async def test_a_person_and_all_together_have_so_many(house: House) -> None:
+    """Many views give nobody more than their own, which others do not lose; the refusal names the bound."""
+    views = PER_PRINCIPAL // PER_VIEW
+    first = [place(house, 0, view) for view in range(views) for _ in range(PER_VIEW)]
+    with pytest.raises(Refusal, match=f"{PER_PRINCIPAL} streams of this caller are open already") as refused:
+        place(house, 0, views)
+    assert refused.value.reason is Reason.RATE_LIMITED
+    place(house, 1, 0).close()
+    others = range(1, IN_ALL // PER_PRINCIPAL)
+    held = [place(house, person, number % views) for person in others for number in range(PER_PRINCIPAL)]
+    with pytest.raises(Refusal, match=f"{IN_ALL} streams of all callers are open already"):
+        place(house, IN_ALL, 0)
+    for one in (first.pop(), held.pop()):
+        one.close()
+        place(house, IN_ALL, 0)
 
 
 @pytest.mark.parametrize("obligations", [{}, {"stream": True, "mask": (parse_json_path("$..card"),)}])
