@@ -44,6 +44,8 @@ async def read_fields(request: web.Request, known: Collection[str]) -> dict[str,
         raise ShopError(415, "json_needed", "The request must be application/json.")
     try:
         fields = json.loads(await request.read())
+    except web.HTTPRequestEntityTooLarge as error:
+        raise ShopError(413, "request_too_large", "The request is too large.") from error
     except (ValueError, RecursionError) as error:
         raise ShopError(400, "invalid_json", "The request is no valid JSON.") from error
     if not isinstance(fields, dict):

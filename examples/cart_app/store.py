@@ -50,6 +50,13 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self._db = sqlite3.connect(path)
+        try:
+            self._fill()
+        except sqlite3.Error:
+            self.close()
+            raise
+
+    def _fill(self) -> None:
         self._db.executescript(SCHEMA)
         with self._db:
             self._db.executemany(

@@ -102,7 +102,7 @@ BAD_INPUT: list[tuple[str, str, dict[str, Any], int, str]] = [
     ("POST", "/api/cart", {"data": b"\xff", "headers": {"Content-Type": "application/json"}}, 400, "invalid_json"),
     ("POST", "/api/cart", {"data": {"item_id": "mug"}}, 415, "json_needed"),
     ("POST", "/api/cart", {"data": b" " * 20000, "headers": {"Content-Type": "application/json"}}, 413,
-     "request_entity_too_large"),
+     "request_too_large"),
     ("PUT", "/api/cart/mug", {"json": {"quantity": 1}}, 404, "not_in_cart"),
     ("PUT", "/api/cart/mug", {"json": {}}, 422, "invalid_quantity"),
     ("PUT", "/api/cart/mug", {"json": {"quantity": 0}}, 422, "invalid_quantity"),
