@@ -63,6 +63,21 @@ async def test_the_record_has_every_attempt(tmp_path: Path) -> None:
         assert [line["phase"] for line in house.lines()] == ["outcome"]
 
 
+async def test_each_attempt_carries_what_the_credential_is_then(tmp_path: Path) -> None:
+    """A token that ended meanwhile is not shown again."""
+    async with built(tmp_path, retry=THREE, timeout=1000.0) as house:
+        said = answers(503, 200)
+
+        def late(request: Outbound) -> Response:
+            house.clock.now += 400
+            return said(request)
+
+        house.shop.answer = late
+        assert await asked(house) == (200, 2)
+        shown = [dict(sent.headers)["authorization"] for sent in house.shop.sent]
+        assert shown == ["Bearer token-number-1", "Bearer token-number-2"]
+
+
 async def test_pauses_grow(tmp_path: Path) -> None:
     """The first as the policy says, the next twice that."""
     async with built(tmp_path, retry=THREE) as house:
