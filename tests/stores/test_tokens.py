@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
+from base64 import urlsafe_b64decode
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from gateway.credentials import Account, Token
+from gateway.credentials.dpop import new_key as proof_key
 from gateway.errors import GrantEnded, Reason, Refusal, StartError
 from gateway.exchange.fetched import Fetched, Ownership
 from gateway.model import LOCAL, Principal, Secret
@@ -167,6 +170,25 @@ async def test_a_token_is_renewed_a_little_before_its_end(url: str, ring: KeyRin
         clock.now = given[0] + life - min(30.0, life / 10)
         await source.token(LOCAL)
         assert len(given) == 2
+
+
+@pytest.mark.parametrize("bound", [True, False])
+async def test_a_nonce_of_a_good_answer_stands_in_the_next_proof(tmp_path: Path, ring: KeyRing, bound: bool) -> None:
+    """RFC 9449, 8.2; tokens without a key have no proof."""
+
+    async def obtain(principal: Principal, before: Token | None, now: float) -> Token:
+        return Token(Secret("token"), "DPoP" if bound else "Bearer", now + 300, key=proof_key() if bound else None)
+
+    url, offered = "http://shop.test/items", (("dpop-nonce", "n-17"),)
+    async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
+        source = Fetched("shop", obtain, TokenStore(database, ring), now=lambda: 3000.0)
+        first = await source.inject(LOCAL, "GET", url)
+        assert await source.answered(LOCAL, first, url, 200, offered) is False
+        second = dict((await source.inject(LOCAL, "GET", url)).headers)
+    assert ("dpop" in second) is bound
+    if bound:
+        claims = second["dpop"].split(".")[1]
+        assert json.loads(urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["nonce"] == "n-17"
 
 
 async def test_shared_principals_get_no_account_of_a_person(tmp_path: Path, ring: KeyRing) -> None:
