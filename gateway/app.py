@@ -236,7 +236,14 @@ class _Gateway:
         answers = self._apps.part(lambda app: app.answers)
         bodies = Bodies(room=self._config.mcp.bodies, each=self._config.mcp.bodies_each)
         bridge = BridgeDoor(
-            self._views, self._approvals, answers, resources, self._streams, self._standing, bodies=bodies
+            self._views,
+            self._approvals,
+            answers,
+            resources,
+            self._streams,
+            self._standing,
+            self._connections.in_turn,
+            bodies=bodies,
         )
         admitted = admission(
             self._config,

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from aiohttp import WSMsgType, web
 
 from gateway import mux
+from gateway.backends.frames import read_in_turn
+from gateway.backends.in_turn import InTurn
 from gateway.bulk import is_bulky, why
 from gateway.contract import Handed
 from gateway.doors.answers import SECURE, refused
@@ -84,6 +86,7 @@ class BridgeDoor:
     resources: Mapping[str, Resource]
     streams: Streams
     standing: Standing
+    in_turn: InTurn
     tickets: Tickets = field(default_factory=Tickets)
     bodies: Bodies = field(default_factory=Bodies)
     lost: dict[str, _Lost] = field(default_factory=dict)
@@ -137,6 +140,7 @@ class BridgeDoor:
         if not socket.can_prepare(request).ok:
             return refused(426, "websocket-needed", "The bridge is a WebSocket.", {"upgrade": "websocket"})
         await socket.prepare(request)
+        read_in_turn(request.protocol, self.in_turn)
         connection = self.connections[socket] = _Connection(self, socket, request)
         try:
             await connection.run()

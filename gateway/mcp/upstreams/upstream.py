@@ -234,8 +234,8 @@ class Upstream:
     def _remote(self, principal: Principal) -> Carrier:
         spec, credentials = self.spec, self._credentials(principal)
         if spec.kind is Kind.WEBSOCKET:
-            session = partial(self._connections.open, spec.network)
-            return WebSocket(session, spec.target, credentials=credentials, limit=spec.message)
+            session, in_turn = partial(self._connections.open, spec.network), self._connections.in_turn
+            return WebSocket(session, spec.target, credentials=credentials, limit=spec.message, in_turn=in_turn)
         carrier = OlderSse if spec.kind is Kind.SSE else StreamableHttp
         return carrier(self._connections, spec.network, spec.target, credentials=credentials, limit=spec.message)
 

@@ -9,6 +9,8 @@ from contextlib import suppress
 import aiohttp
 
 from gateway.backends.connect import OpenSession
+from gateway.backends.frames import read_in_turn
+from gateway.backends.in_turn import InTurn
 from gateway.errors import Refusal
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
 from gateway.mcp.upstreams.credentials import Credentials
@@ -33,8 +35,11 @@ BATCH = 16
 class WebSocket:
     """Carries messages in frames of the subprotocol `mcp`. The credential is sent when the connection opens."""
 
-    def __init__(self, session: OpenSession, url: str, *, credentials: Credentials, limit: int) -> None:
+    def __init__(
+        self, session: OpenSession, url: str, *, credentials: Credentials, limit: int, in_turn: InTurn
+    ) -> None:
         self._open = session
+        self._in_turn = in_turn
         self._url = url
         self._credentials = credentials
         self._limit = limit
@@ -62,6 +67,8 @@ class WebSocket:
                 headers=fields,
                 autoping=False,  # aiohttp answers all that are there in one go
             )
+            connection = socket._response.connection  # there is no public name
+            read_in_turn(connection and connection.protocol, self._in_turn)
             try:
                 self._socket.set_result(socket)
                 await self._read(socket, receive)
