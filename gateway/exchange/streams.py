@@ -31,8 +31,8 @@ BESIDE: Final = 512 * 1024
 PER_VIEW: Final = 64
 """Streams that one view may have open; of callers without a view, each principal in each app."""
 
-PER_PRINCIPAL: Final = 256
-"""Streams that one principal may have open, in all views and apps."""
+PER_PERSON: Final = 256
+"""Streams that one person may have open, by all clients and in all views and apps."""
 
 IN_ALL: Final = 2048
 """Streams that may be open at all: each has a connection to its backend, which no pool bounds."""
@@ -46,12 +46,12 @@ PREFIX: Final = "stream-"
 
 _BOUNDS: Final = (
     (PER_VIEW, "this view are open already. Close one of them"),
-    (PER_PRINCIPAL, "this caller are open already. Close one of them"),
+    (PER_PERSON, "this person are open already. Close one of them"),
     (IN_ALL, "all callers are open already. Try again later"),
 )
 
 _Key: TypeAlias = tuple[str | None, ...]
-"""A view with its app and principal, a principal, or nothing: all callers."""
+"""A view with its app and principal, a person, or nothing: all callers."""
 
 
 @dataclass(slots=True, eq=False)
@@ -133,7 +133,7 @@ class Streams:
     @contextmanager
     def place(self, caller: Caller) -> Iterator[None]:
         """One of the streams that `caller` may have open. Raises `Refusal` (`rate-limited`) where all are."""
-        taken: tuple[_Key, ...] = (_who(caller), (caller.principal.id,), ())
+        taken: tuple[_Key, ...] = (_who(caller), (caller.principal.person,), ())
         for key, (bound, whose) in zip(taken, _BOUNDS, strict=True):
             if self._taken[key] >= bound:
                 raise Refusal(Reason.RATE_LIMITED, f"{bound} streams of {whose}.")

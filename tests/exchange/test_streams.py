@@ -13,7 +13,7 @@ from msgspec import structs
 from gateway.contract import result
 from gateway.errors import Reason, Refusal
 from gateway.exchange.stream import Stream
-from gateway.exchange.streams import BESIDE, IN_ALL, PER_PRINCIPAL, PER_VIEW, SILENCE
+from gateway.exchange.streams import BESIDE, IN_ALL, PER_PERSON, PER_VIEW, SILENCE
 from gateway.model import LOCAL, Caller, Outbound, Part, Principal, Request, Response
 from gateway.policy import Retry
 from gateway.policy.masks import parse_json_path
@@ -231,8 +231,8 @@ async def test_a_view_has_so_many(house: House, shop: StreamingShop) -> None:
 
 
 def place(house: House, person: int, view: int) -> ExitStack:
-    """One stream more of a person, in one of their views; closing it ends that."""
-    caller = structs.replace(PAGE, principal=Principal("test", "test", str(person)), view=f"v{person}.{view}")
+    """One stream more of a person, in one of their views, each at a client of its own; closing it ends that."""
+    caller = structs.replace(PAGE, principal=Principal("test", f"client-{view}", str(person)), view=f"v{person}.{view}")
     held = ExitStack()
     held.enter_context(house.streams.place(caller))
     return held
@@ -240,14 +240,14 @@ def place(house: House, person: int, view: int) -> ExitStack:
 
 async def test_a_person_and_all_together_have_so_many(house: House) -> None:
     """Many views give nobody more than their own, which others do not lose; the refusal names the bound."""
-    views = PER_PRINCIPAL // PER_VIEW
+    views = PER_PERSON // PER_VIEW
     first = [place(house, 0, view) for view in range(views) for _ in range(PER_VIEW)]
-    with pytest.raises(Refusal, match=f"{PER_PRINCIPAL} streams of this caller are open already") as refused:
+    with pytest.raises(Refusal, match=f"{PER_PERSON} streams of this person are open already") as refused:
         place(house, 0, views)
     assert refused.value.reason is Reason.RATE_LIMITED
     place(house, 1, 0).close()
-    others = range(1, IN_ALL // PER_PRINCIPAL)
-    held = [place(house, person, number % views) for person in others for number in range(PER_PRINCIPAL)]
+    others = range(1, IN_ALL // PER_PERSON)
+    held = [place(house, person, number % views) for person in others for number in range(PER_PERSON)]
     with pytest.raises(Refusal, match=f"{IN_ALL} streams of all callers are open already"):
         place(house, IN_ALL, 0)
     for one in (first.pop(), held.pop()):
