@@ -122,7 +122,7 @@ async def garbage(out: Out, id: Any) -> None:
 
 async def nested(out: Out, id: Any) -> None:
     """An answer of too many levels."""
-    await out.say('{"jsonrpc":"2.0","id":' + str(id) + ',"result":' + '{"a":' * 5000 + "1" + "}" * 5001)
+    await out.say('{"jsonrpc":"2.0","id":' + str(id) + ',"result":' + '{"a":' * 100_000 + "1" + "}" * 100_001)
 
 
 async def flood(out: Out, id: Any) -> None:
