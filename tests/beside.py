@@ -1,4 +1,4 @@
-"""The browser tests run in a process of their own, beside all others: most of their time they wait.
+"""The tests of the browser and of other programs run in a process of their own, beside all others: they wait a lot.
 
 Their reports are told here as if they had run here, one after the other: one run, one count, one exit code.
 """
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import pytest
 
-BROWSER: Final = Path(__file__).parent / "browser"
+BESIDE: Final = frozenset(Path(__file__).parent / folder for folder in ("browser", "interop"))
 
 FEW: Final = 20
 """Tests for which another process is not worth its start."""
@@ -71,7 +71,7 @@ class Beside:
                 yield report
         if not told:
             said = self._log.read_text("utf-8", "replace")[-3000:]
-            why = f"The process of the browser tests ended before this one did. Its last output:\n{said}"
+            why = f"The process of the tests beside these ended before this one did. Its last output:\n{said}"
             yield pytest.TestReport(nodeid, ("", None, nodeid), {}, "failed", why, "call")
 
     def end(self) -> None:
@@ -116,12 +116,12 @@ def is_beside(config: pytest.Config) -> bool:
 
 
 def begin(config: pytest.Config, items: list[pytest.Item], at_end: str) -> None:
-    """Where both kinds are asked for, the browser's begin at once, in the other process.
+    """Where both kinds are asked for, those of `BESIDE` begin at once, in the other process.
 
     The test `at_end` looks at what its own process has done: it runs in both.
     """
-    there = [item for item in items if BROWSER in item.path.parents]
-    here = [item for item in items if BROWSER not in item.path.parents]
+    there = [item for item in items if not BESIDE.isdisjoint(item.path.parents)]
+    here = [item for item in items if BESIDE.isdisjoint(item.path.parents)]
     if len(there) < FEW or not here or config.pluginmanager.has_plugin(TELLING):
         return
     if config.option.collectonly or config.option.usepdb:
