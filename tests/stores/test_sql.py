@@ -116,11 +116,12 @@ async def test_a_reader_finds_what_was_written(path: Path, url: str, monkeypatch
         records, copying = Records(database), Filler(Records(database), journal)
         records.follow(copying.caught_up)
         task = group.create_task(copying.run())
+        lines = 10 * filler.BATCH
         for number in range(3):
-            for line in range(2 * filler.BATCH):
+            for line in range(lines):
                 journal.append(record(f"{number}-{line}"))
             found = await asyncio.gather(records.query(1), records.query(5000))
-            assert (found[0][0].id, len(found[1])) == (f"{number}-999", 1000 * (number + 1))
+            assert (found[0][0].id, len(found[1])) == (f"{number}-{lines - 1}", lines * (number + 1))
         task.cancel()
 
 
