@@ -20,8 +20,8 @@ from gateway.telemetry import Metrics
 
 log = logging.getLogger(__name__)
 
-BATCH: Final = 100
-SLICE: Final = 5
+BATCH: Final = 500
+SLICE: Final = 20
 """Lines that are read at a time: an exchange that comes meanwhile waits no longer."""
 
 LINGER_SECONDS = 0.25

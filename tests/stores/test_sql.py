@@ -116,7 +116,7 @@ async def test_a_reader_finds_what_was_written(path: Path, url: str, monkeypatch
         records, copying = Records(database), Filler(Records(database), journal)
         records.follow(copying.caught_up)
         task = group.create_task(copying.run())
-        lines = 10 * filler.BATCH
+        lines = 2 * filler.BATCH
         for number in range(3):
             for line in range(lines):
                 journal.append(record(f"{number}-{line}"))
