@@ -12,6 +12,9 @@ from aiohttp.web_protocol import RequestHandler
 
 from gateway.backends.in_turn import InTurn
 
+NORMAL: Final = b"\x03\xe8"
+"""How a connection ends as it should (RFC 6455 7.4.1)."""
+
 SLICE: Final = 1024
 """Bytes that are read before the clock is asked: some hundred frames at most."""
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from aiohttp import WSMsgType, web
 
 from gateway import mux
-from gateway.backends.frames import read_in_turn
+from gateway.backends.frames import NORMAL, read_in_turn
 from gateway.backends.in_turn import InTurn
 from gateway.bulk import is_bulky, why
 from gateway.contract import Handed
@@ -48,9 +48,6 @@ GREETING = 10.0
 
 BATCH = 16
 """Frames that are taken in one go."""
-
-NORMAL = b"\x03\xe8"
-"""How a connection ends as it should (RFC 6455 7.4.1)."""
 
 INVALID_PARAMS = -32602
 

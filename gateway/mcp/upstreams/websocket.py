@@ -9,7 +9,7 @@ from contextlib import suppress
 import aiohttp
 
 from gateway.backends.connect import OpenSession
-from gateway.backends.frames import read_in_turn
+from gateway.backends.frames import NORMAL, read_in_turn
 from gateway.backends.in_turn import InTurn
 from gateway.errors import Refusal
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
@@ -25,9 +25,6 @@ STUCK = 10.0
 
 FAREWELL = 2.0
 """Seconds that an upstream has to take the end of the connection."""
-
-NORMAL = b"\x03\xe8"
-"""How a connection ends as it should (RFC 6455 7.4.1)."""
 
 BATCH = 16
 
