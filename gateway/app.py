@@ -22,6 +22,7 @@ from gateway.config import Config, Notices, Reading, UpstreamApp
 from gateway.doors import mcp as mcp_door
 from gateway.doors.bodies import Bodies
 from gateway.doors.bridge import BridgeDoor
+from gateway.doors.bridged import Bridged
 from gateway.doors.connections import ConnectionsDoor
 from gateway.doors.console import ConsoleDoor, Logout
 from gateway.doors.downloads import DownloadDoor
@@ -33,6 +34,7 @@ from gateway.doors.metrics import MetricsDoor
 from gateway.doors.sandbox import SandboxDoor
 from gateway.doors.short_way import McpGate
 from gateway.doors.standing import Standing
+from gateway.doors.tickets import Tickets
 from gateway.exchange.circuit import Circuits
 from gateway.exchange.idempotency import Idempotency
 from gateway.exchange.limit import Limiter
@@ -235,16 +237,10 @@ class _Gateway:
         resources = self._apps.part(lambda app: app.packed.resource)
         answers = self._apps.part(lambda app: app.answers)
         bodies = Bodies(room=self._config.mcp.bodies, each=self._config.mcp.bodies_each)
-        bridge = BridgeDoor(
-            self._views,
-            self._approvals,
-            answers,
-            resources,
-            self._streams,
-            self._standing,
-            self._connections.in_turn,
-            bodies=bodies,
+        bridged = Bridged(
+            self._views, self._approvals, answers, resources, self._streams, self._standing, bodies=bodies
         )
+        bridge = BridgeDoor(bridged, self._connections.in_turn)
         admitted = admission(
             self._config,
             self._database,
@@ -266,7 +262,7 @@ class _Gateway:
         mcp_routes += self._approving.door.signed()
         metrics = MetricsDoor(self._metrics)
         plain = [*self._health.routes(), *metrics.routes(), *mcp_routes, *entrances(origins.console)]
-        inner = self._console(bridge, admitted).application()
+        inner = self._console(bridge, bridged.tickets, admitted).application()
         inner.router.add_routes([*bridge.routes(), *mcp_routes, *admitted.login.routes()])
         root.add_domain(netloc(origins.console), inner)
         root.add_domain(netloc(origins.sandbox), self._sandbox.application())
@@ -292,7 +288,7 @@ class _Gateway:
         root[GATE] = McpGate(guard, self._standing, self._everything, faces, self._upstreams)
         return root
 
-    def _console(self, bridge: BridgeDoor, admitted: Admission) -> ConsoleDoor:
+    def _console(self, bridge: BridgeDoor, tickets: Tickets, admitted: Admission) -> ConsoleDoor:
         return ConsoleDoor(
             folder=self._built.folder / "console",
             sandbox=self._config.server.origins.sandbox,
@@ -300,7 +296,7 @@ class _Gateway:
             apps=self._apps.part(lambda app: app.card),
             approvals=self._approving.door,
             keys=self._approving.keys,
-            tickets=bridge.tickets,
+            tickets=tickets,
             events=self._events,
             database=self._records,
             notices=self._notices,

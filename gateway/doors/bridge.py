@@ -1,93 +1,32 @@
-"""The bridge: one WebSocket of a host page carries all its views, two channels each."""
+"""The bridge: one WebSocket of a host page carries all its views, and HTTP beside it their large bodies."""
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import hmac
-import logging
-import secrets
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
-
-from aiohttp import WSMsgType, web
+from aiohttp import web
 
 from gateway import mux
-from gateway.backends.frames import NORMAL, read_in_turn
+from gateway.backends.frames import read_in_turn
 from gateway.backends.in_turn import InTurn
-from gateway.bulk import is_bulky, why
-from gateway.contract import Handed
 from gateway.doors.answers import SECURE, refused
-from gateway.doors.apart import BYTES, names_bytes
-from gateway.doors.bodies import LARGEST, Bodies
+from gateway.doors.bodies import LARGEST
+from gateway.doors.bridged import Bridged
 from gateway.doors.guard import PRINCIPAL
-from gateway.doors.outbox import Outbox
-from gateway.doors.standing import Standing
-from gateway.doors.tickets import Ticket, Tickets
-from gateway.errors import MuxError, Refusal
-from gateway.exchange.approve import Approvals
-from gateway.exchange.streams import Streams
-from gateway.mcp.answers import Answers
-from gateway.mcp.peer import Beside, UiPeer
-from gateway.model import Caller, Channel, Door, Json, Principal, Resource
-from gateway.pieces import is_large
-from gateway.views.registry import Views
-from gateway.views.view import View
-
-log = logging.getLogger(__name__)
+from gateway.doors.host_page import HostPage
+from gateway.errors import MuxError
+from gateway.model import Principal
 
 PROTOCOL = "webmcp-gateway.v1"
 
-TOO_LARGE = "too-large"
-"""Stands there for bytes that were too many to be put."""
-
 HEARTBEAT = 15.0
-GREETING = 10.0
-"""Seconds that a host page has to say hello."""
-
-BATCH = 16
-"""Frames that are taken in one go."""
-
-INVALID_PARAMS = -32602
-
-RESUMABLE = 30.0
-"""Seconds for which the views of a lost connection can be taken up again."""
 
 
-@dataclass(slots=True, eq=False)
-class _Seat:
-    """A view on a connection: its peer on the ui channel, what ends that, and the digest of its resume token."""
-
-    view: View
-    peer: UiPeer
-    ending: AsyncExitStack
-    token: bytes
-
-
-@dataclass(slots=True, eq=False)
-class _Lost:
-    view: View
-    token: bytes
-    origin: str | None
-    timer: asyncio.TimerHandle
-
-
-@dataclass(slots=True)
 class BridgeDoor:
-    """`answers`, what the calls of views reach, and `resources` are by app."""
+    """The WebSocket of each host page, and the bodies that its frames name."""
 
-    views: Views
-    approvals: Approvals
-    answers: Mapping[str, Answers]
-    resources: Mapping[str, Resource]
-    streams: Streams
-    standing: Standing
-    in_turn: InTurn
-    tickets: Tickets = field(default_factory=Tickets)
-    bodies: Bodies = field(default_factory=Bodies)
-    lost: dict[str, _Lost] = field(default_factory=dict)
-    connections: dict[web.WebSocketResponse, _Connection] = field(default_factory=dict)
+    def __init__(self, bridged: Bridged, in_turn: InTurn) -> None:
+        self._bridged = bridged
+        self._in_turn = in_turn
+        self._pages: dict[web.WebSocketResponse, HostPage] = {}
 
     def routes(self) -> list[web.RouteDef]:
         """The routes of the bridge, for the console's site."""
@@ -99,31 +38,16 @@ class BridgeDoor:
 
     async def close(self) -> None:
         """End every connection, for shutdown; the views end with them."""
-        for socket in list(self.connections):
+        for socket in list(self._pages):
             await socket.close(code=1001, message=b"the gateway stops")
-        for id in list(self.lost):
-            self.expire(id)
+        self._bridged.end_lost()
 
     async def end_all(self, principal: Principal) -> None:
         """End every connection and view of a person who logs out."""
-        for socket, connection in list(self.connections.items()):
-            if connection.principal == principal:
+        for socket, page in list(self._pages.items()):
+            if page.principal == principal:
                 await socket.close(code=1008, message=b"logged out")
-        for id in [id for id, lost in self.lost.items() if lost.view.principal == principal]:
-            self.expire(id)
-
-    def expire(self, id: str) -> None:
-        """Nobody took the view up again."""
-        lost = self.lost.pop(id, None)
-        if lost is not None:
-            lost.timer.cancel()
-            self.end(lost.view)
-
-    def end(self, view: View) -> None:
-        """The view is closed; what it waits for is void."""
-        self.approvals.cancel_view(view.id)
-        self.streams.cancel_view(view.id)
-        self.views.close(view)
+        self._bridged.end_lost(principal)
 
     async def _connect(self, request: web.Request) -> web.StreamResponse:
         # Not compressed: what pages and models write stands beside secrets here, and time is worth more than bytes.
@@ -137,20 +61,20 @@ class BridgeDoor:
         if not socket.can_prepare(request).ok:
             return refused(426, "websocket-needed", "The bridge is a WebSocket.", {"upgrade": "websocket"})
         await socket.prepare(request)
-        read_in_turn(request.protocol, self.in_turn)
-        connection = self.connections[socket] = _Connection(self, socket, request)
+        read_in_turn(request.protocol, self._in_turn)
+        page = self._pages[socket] = HostPage(self._bridged, socket, request)
         try:
-            await connection.run()
+            await page.run()
         finally:
-            del self.connections[socket]
+            del self._pages[socket]
         return socket
 
     async def _put_body(self, request: web.Request) -> web.Response:
-        if self.bodies.full(request.content_length or 0):
+        if self._bridged.bodies.full(request.content_length or 0):
             detail = "The bodies of all callers together leave no room at present; `mcp.bodies` says how much there is."
             return refused(503, "no-room", detail, {"retry-after": "1"})
         try:
-            kept = await self.bodies.receive(request.match_info["id"], request, request[PRINCIPAL].id)
+            kept = await self._bridged.bodies.receive(request.match_info["id"], request, request[PRINCIPAL].id)
         except web.HTTPLengthRequired:
             return refused(411, "length-required", "A body says its length.")
         except web.HTTPRequestEntityTooLarge:
@@ -165,286 +89,11 @@ class BridgeDoor:
 
     async def _get_body(self, request: web.Request) -> web.Response:
         id = request.match_info["id"]
-        content = self.bodies.take(id, request[PRINCIPAL].id)
+        content = self._bridged.bodies.take(id, request[PRINCIPAL].id)
         if content is None:
             return refused(404, "unknown-body", "No such body waits; each can be taken once.")
-        self.bodies.release(id)
+        self._bridged.bodies.release(id)
         headers = {**SECURE, "cache-control": "no-store"}
         if isinstance(content, bytes):
             return web.Response(body=content, content_type="application/octet-stream", headers=headers)
         return web.Response(text=content, content_type="application/json", headers=headers)
-
-
-class _Connection:
-    """One WebSocket."""
-
-    def __init__(self, door: BridgeDoor, socket: web.WebSocketResponse, request: web.Request) -> None:
-        self._door = door
-        self._socket = socket
-        self._origin = request.headers.get("origin")
-        self._transport = request.transport
-        self._mux = mux.ServerConnection()
-        self._seats: dict[str, _Seat] = {}
-        self._frames = 0
-        self._ticket: Ticket | None = None
-        self._outbox = Outbox(socket, request)
-
-    @property
-    def principal(self) -> Principal | None:
-        """Whose page this is, once it has greeted."""
-        return self._ticket.principal if self._ticket is not None else None
-
-    async def run(self) -> None:
-        try:
-            await self._receive(GREETING)
-            if self._ticket is not None:
-                with self._door.standing.held(self._ticket.principal, self._cut_off):
-                    while await self._receive(None):
-                        pass
-        except MuxError:
-            await self._flush()
-        finally:
-            await self._leave()
-            await self._hang_up()
-
-    async def _hang_up(self) -> None:
-        """Say so, and hear no more: `close` alone reads all that the page still says, in one go."""
-        with suppress(ConnectionError):
-            if not self._socket.closed and self._transport is not None:
-                await self._socket.send_frame(NORMAL, WSMsgType.CLOSE)
-                self._transport.close()
-            await self._socket.close()
-
-    def _cut_off(self) -> None:
-        """The caller is nobody any more."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    async def _receive(self, seconds: float | None) -> bool:
-        """Take one frame. False when the socket is closed. Raises `MuxError`."""
-        try:
-            message = await self._socket.receive(timeout=seconds)
-        except TimeoutError:
-            return False
-        self._frames += 1
-        if not self._frames % BATCH:
-            await asyncio.sleep(0)  # a flood must leave time to others
-        if message.type is WSMsgType.PING:
-            with suppress(ConnectionError):
-                await self._socket.pong(message.data)
-        if message.type in (WSMsgType.PING, WSMsgType.PONG):
-            return True
-        if message.type is WSMsgType.TEXT and is_bulky(message.data, mux.BODY_LIMIT):
-            # No frame of a host page of ours has so many: what is that long goes beside it. A page that has its host
-            # send this otherwise harms itself alone, and not the others on this connection.
-            log.warning("a frame of the bridge is dropped: it has %s", why(mux.BODY_LIMIT))
-            return True
-        if message.type is WSMsgType.TEXT:
-            for event in self._mux.receive_data(message.data):
-                await self._take(event)
-            await self._flush()
-            return True
-        if message.type is WSMsgType.BINARY:
-            raise MuxError("bad-frame", "frames are text")
-        return False
-
-    async def _take(self, event: mux.Frame) -> None:
-        match event:
-            case mux.Hello(ticket):
-                self._ticket = self._door.tickets.redeem(ticket, self._origin)
-                if self._ticket is None:
-                    await self._say(mux.ErrorFrame("bad-ticket", "This ticket is unknown, used or expired."))
-            case mux.Open(ref, app):
-                await self._open(ref, app)
-            case mux.Resume(view, token):
-                await self._resume(view, token)
-            case mux.Message():
-                await self._route(event)
-            case mux.Gesture(view, age):
-                if self._ticket is not None and self._ticket.attest:
-                    self._door.views.gesture(self._seats[view].view, age / 1000)
-            case mux.Close(view, _):
-                await self._close(view)
-            case _:
-                pass
-
-    async def _open(self, ref: str, app: str) -> None:
-        resource = self._door.resources.get(app)
-        if self._ticket is None or resource is None or app not in self._ticket.apps:
-            await self._say(mux.ErrorFrame("unknown-app", f"There is no app {app!r} here for this page.", ref=ref))
-            return
-        try:
-            view = self._door.views.open_bridged(self._ticket.principal, app)
-        except Refusal as refusal:
-            await self._say(mux.ErrorFrame(refusal.reason, refusal.detail, ref=ref))
-            return
-        token = secrets.token_urlsafe(32)
-        await self._begin(view, token, mux.Opened(ref, view.id, resource.uri, (), token))
-
-    async def _resume(self, id: str, token: str) -> None:
-        lost = self._door.lost.get(id)
-        ticket = self._ticket
-        good = (
-            lost is not None
-            and ticket is not None
-            and lost.view.principal == ticket.principal
-            and lost.origin == self._origin
-            and hmac.compare_digest(lost.token, _digest(token))
-            and self._door.views.find(id, ticket.principal) is lost.view
-        )
-        if lost is None or not good:
-            await self._say(mux.ErrorFrame("unknown-view", "This view is closed. Open it again.", view=id))
-            return
-        lost.timer.cancel()
-        del self._door.lost[id]
-        following = secrets.token_urlsafe(32)
-        await self._begin(lost.view, following, mux.Resume(id, following))
-
-    async def _begin(self, view: View, token: str, said: mux.Frame) -> None:
-        """Tell the page of its view, and seat it; one of which it was not told ends."""
-        try:
-            await self._say(said)
-        except BaseException:  # cancelled too: nobody could take it up
-            self._door.end(view)
-            raise
-        await self._seat(view, token)
-
-    async def _seat(self, view: View, token: str) -> None:
-        async def on_ui(
-            message: dict[str, Json], *, own: bool = False, leaving: Callable[[], object] = lambda: None
-        ) -> None:
-            await self._say_message(mux.Message(view.id, Channel.UI, message), own=own, leaving=leaving)
-
-        async def on_webmcp(message: dict[str, Json]) -> None:
-            await self._say_message(mux.Message(view.id, Channel.WEBMCP, message))
-
-        views = self._door.views
-        ending = AsyncExitStack()
-
-        def caller(reported_model: bool) -> Caller:
-            return views.caller_of(view, Door.BRIDGE, reported_model=reported_model)
-
-        def turn() -> Awaitable[None]:
-            return views.precedence.turn(view.principal.id)
-
-        peer = UiPeer(self._door.answers[view.app], caller, on_ui, self._aside, turn)
-        await ending.enter_async_context(peer)
-        self._seats[view.id] = _Seat(view, peer, ending, _digest(token))
-        views.connect(view, on_webmcp, on_ui)
-
-    async def _route(self, frame: mux.Message) -> None:
-        seat = self._seats[frame.view]
-        try:
-            message, beside = self._whole(frame.message), None
-            if frame.channel is Channel.UI:
-                message, beside = self._beside(message)
-        except MuxError as error:
-            await self._refuse(seat.view, frame, error)
-            return
-        if frame.channel is Channel.UI:
-            await seat.peer.receive(message, beside)
-            return
-        if "result" in message:
-            self._door.views.precedence.come(seat.view.principal.id)
-        if seat.view.session is not None and not seat.view.session.receive(message):
-            self._door.views.disconnect(seat.view)
-
-    def _whole(self, message: dict[str, Json]) -> dict[str, Json]:
-        """The message with the body that it names. Raises `MuxError` for one that was not put, or is no JSON."""
-        body = mux.body_named(message)
-        if body is None or self._ticket is None:
-            return message
-        text = self._door.bodies.take(body, self._ticket.principal.id)
-        if not isinstance(text, str):
-            raise MuxError("unknown-body", "the message names a body that was not put")
-        return mux.join_body(message, text)
-
-    def _beside(self, message: dict[str, Json]) -> tuple[dict[str, Json], Beside | None]:
-        """The message without the name of the bytes that came beside it, and those. Raises `MuxError`."""
-        params = message.get("params")
-        if not isinstance(params, dict) or BYTES not in params or self._ticket is None:
-            return message, None
-        id, bodies = params[BYTES], self._door.bodies
-        message = {**message, "params": {name: value for name, value in params.items() if name != BYTES}}
-        if id == TOO_LARGE:
-            return message, Beside(Handed(None), lambda: None)
-        content = bodies.take(id, self._ticket.principal.id) if isinstance(id, str) else None
-        if not isinstance(id, str) or not isinstance(content, bytes):
-            raise MuxError("unknown-body", "the message names bytes that were not put")
-        return message, Beside(Handed(content), lambda: bodies.release(id))
-
-    async def _refuse(self, view: View, frame: mux.Message, error: MuxError) -> None:
-        """A message whose body cannot be had fails alone: it is refused, or the call fails that it answers."""
-        id = frame.message.get("id")
-        failure: dict[str, Json] = {"code": INVALID_PARAMS, "message": f"{error.code}: {error.detail}"}
-        answer: dict[str, Json] = {"jsonrpc": "2.0", "id": id, "error": failure}
-        if "method" not in frame.message:
-            if frame.channel is Channel.WEBMCP and view.session is not None:
-                view.session.receive(answer)
-        elif id is not None:
-            await self._say(mux.Message(frame.view, frame.channel, answer))
-
-    async def _close(self, id: str) -> None:
-        seat = self._seats.pop(id, None)
-        if seat is not None:
-            try:
-                await seat.ending.aclose()
-            finally:
-                self._door.end(seat.view)
-
-    async def _leave(self) -> None:
-        """The wire is gone: calls in flight fail; the views wait a while to be taken up again.
-
-        The server may cancel this before the last call has ended.
-        """
-        self._mux.connection_lost()
-        loop = asyncio.get_running_loop()
-        async with AsyncExitStack() as endings:
-            for id, seat in self._seats.items():
-                endings.push_async_exit(seat.ending)
-                self._door.views.disconnect(seat.view)
-                self._door.approvals.cancel_view(id)
-                timer = loop.call_later(RESUMABLE, self._door.expire, id)
-                self._door.lost[id] = _Lost(seat.view, seat.token, self._origin, timer)
-            self._seats.clear()
-
-    async def _say_message(
-        self, frame: mux.Message, *, own: bool = False, leaving: Callable[[], object] = lambda: None
-    ) -> None:
-        """Send a message; only an answer in the gateway's `own` words names bytes that went beside it."""
-        message = frame.message
-        if self._ticket is None:
-            return
-        split = await asyncio.to_thread(_split, message, own) if is_large(message) else _split(message, own)
-        if split is not None:
-            id, named, text = split
-            if self._door.bodies.put(id, self._ticket.principal.id, text):
-                frame = mux.Message(frame.view, frame.channel, named)
-        leaving()
-        await self._say(frame)
-
-    def _aside(self, body: bytes) -> str | None:
-        """Put the bytes of an answer where its host page takes them; None where there is no room."""
-        id = secrets.token_urlsafe(24)
-        return id if self._ticket is not None and self._door.bodies.put(id, self._ticket.principal.id, body) else None
-
-    async def _say(self, frame: mux.Frame) -> None:
-        for answer in self._mux.send(frame):
-            if isinstance(answer, mux.Message) and answer.view in self._seats:
-                await self._route(answer)
-        await self._flush(first=isinstance(frame, mux.Message) and frame.channel is Channel.WEBMCP)
-
-    async def _flush(self, *, first: bool = False) -> None:
-        await self._outbox.put(self._mux.pending_output(), first=first)
-
-
-def _split(message: dict[str, Json], own: bool) -> tuple[str, dict[str, Json], str] | None:
-    """The id of a body, the message that names it, and the body, where there must be one."""
-    if not mux.is_large(message) and (own or not names_bytes(message)):
-        return None
-    id = secrets.token_urlsafe(24)
-    return id, *mux.split_body(message, id)
-
-
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode()).digest()

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from aiohttp import WSMsgType, web
 
-from gateway.doors.bridge import BATCH
+from gateway.doors.host_page import BATCH
 from tests.doors.test_bridge import PROTOCOL, connected, console
 from tests.world import World
 

@@ -1,0 +1,91 @@
+"""What all connections of the bridge share: what their views reach, and the views that wait to be taken up again."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gateway.doors.bodies import Bodies
+from gateway.doors.standing import Standing
+from gateway.doors.tickets import Tickets
+from gateway.exchange.approve import Approvals
+from gateway.exchange.streams import Streams
+from gateway.mcp.answers import Answers
+from gateway.model import Principal, Resource
+from gateway.views.registry import Views
+from gateway.views.view import View
+
+RESUMABLE = 30.0
+"""Seconds for which the views of a lost connection can be taken up again."""
+
+
+@dataclass(slots=True, eq=False)
+class _Lost:
+    view: View
+    token: bytes
+    origin: str | None
+    timer: asyncio.TimerHandle
+
+
+@dataclass(slots=True)
+class Bridged:
+    """`answers`, what the calls of views reach, and `resources` are by app."""
+
+    views: Views
+    approvals: Approvals
+    answers: Mapping[str, Answers]
+    resources: Mapping[str, Resource]
+    streams: Streams
+    standing: Standing
+    tickets: Tickets = field(default_factory=Tickets)
+    bodies: Bodies = field(default_factory=Bodies)
+    _lost: dict[str, _Lost] = field(default_factory=dict)
+
+    def lose(self, view: View, token: bytes, origin: str | None) -> None:
+        """Its connection is gone: it waits to be taken up again by who has the token, whose digest `token` is."""
+        self.views.disconnect(view)
+        self.approvals.cancel_view(view.id)
+        timer = asyncio.get_running_loop().call_later(RESUMABLE, self._expire, view.id)
+        self._lost[view.id] = _Lost(view, token, origin, timer)
+
+    def take_up(self, id: str, token: str, principal: Principal, origin: str | None) -> View | None:
+        """The view that waits, for who may have it; its token is used by that."""
+        lost = self._lost.get(id)
+        good = (
+            lost is not None
+            and lost.view.principal == principal
+            and lost.origin == origin
+            and hmac.compare_digest(lost.token, digest(token))
+            and self.views.find(id, principal) is lost.view
+        )
+        if lost is None or not good:
+            return None
+        lost.timer.cancel()
+        del self._lost[id]
+        return lost.view
+
+    def end(self, view: View) -> None:
+        """The view is closed; what it waits for is void."""
+        self.approvals.cancel_view(view.id)
+        self.streams.cancel_view(view.id)
+        self.views.close(view)
+
+    def end_lost(self, principal: Principal | None = None) -> None:
+        """End the views that wait: those of a principal, or all."""
+        for id in [id for id, lost in self._lost.items() if principal is None or lost.view.principal == principal]:
+            self._expire(id)
+
+    def _expire(self, id: str) -> None:
+        """Nobody took the view up again."""
+        lost = self._lost.pop(id, None)
+        if lost is not None:
+            lost.timer.cancel()
+            self.end(lost.view)
+
+
+def digest(token: str) -> bytes:
+    """What is kept of a token."""
+    return hashlib.sha256(token.encode()).digest()
