@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 from msgspec.structs import replace
 
 from gateway.backends.body import Decoder
-from gateway.backends.fields import coding, head, length_left_out, received, silence
+from gateway.backends.fields import coding, head, length_told, received, silence
 from gateway.errors import Reason, Refusal
 from gateway.model import Arriving, Outbound, Response
 
@@ -40,7 +40,10 @@ class AsgiBackend:
         """The application's answer. Raises `Refusal`: `backend-*`, `response-too-large`."""
         try:
             async with asyncio.timeout(request.timeout), self.stream(request) as arriving:
-                return replace(arriving.head, body=b"".join([part async for part in arriving.parts]))
+                body = b"".join([part async for part in arriving.parts])
+                return replace(
+                    arriving.head, body=body, length=arriving.head.length if request.method == "HEAD" else None
+                )
         except TimeoutError as error:
             raise self._too_slow(request.timeout) from error
 
@@ -54,7 +57,7 @@ class AsgiBackend:
             if start["type"] != "http.response.start":
                 raise self._broken("sent a body before its head")
             headers = received(start.get("headers", ()), self._name)
-            length = length_left_out(request.method, start.get("headers", ()))
+            length = length_told(start.get("headers", ()))
             answer = head(start["status"], headers, None, self._name, length=length)
             decoder = Decoder(coding(headers), request.response_limit)
             yield Arriving(answer, self._parts(call, decoder, request.method, silence(answer, request.timeout)))

@@ -35,13 +35,11 @@ def received(raw: Iterable[tuple[bytes, bytes]], backend: str) -> Headers:
     return without_framing(tuple((name.decode("ascii").lower(), value.decode("latin-1")) for name, value in fields))
 
 
-def length_left_out(method: str, raw: Iterable[tuple[bytes, bytes]]) -> int | None:
-    """What an answer to HEAD says of the body that it leaves out (RFC 9110 8.6).
+def length_told(raw: Iterable[tuple[bytes, bytes]]) -> int | None:
+    """What a head says of the body that follows, or that an answer to HEAD leaves out (RFC 9110 8.6).
 
-    None where that is not one number, and where the body would be coded: GET gives it decoded.
+    None where that is not one number, and where the body is coded: it is given decoded.
     """
-    if method != "HEAD":
-        return None
     lengths: list[bytes] = []
     for name, value in raw:
         match name.lower():

@@ -17,7 +17,7 @@ from yarl import URL
 
 from gateway.backends.body import ACCEPT_ENCODING, Body, Decoder
 from gateway.backends.connect import USER_AGENT, Connections, Network, Origin, translated
-from gateway.backends.fields import FRAMING, NAME, coding, head, length_left_out, received, silence
+from gateway.backends.fields import FRAMING, NAME, coding, head, length_told, received, silence
 from gateway.backends.slices import Slices
 from gateway.backends.wires import Wires
 from gateway.errors import Reason, Refusal
@@ -90,7 +90,7 @@ class HttpBackend:
             answer = await self._asked(request, streams=True)
         try:
             headers = received(answer.raw_headers, self._spec.name)
-            length = length_left_out(request.method, answer.raw_headers)
+            length = length_told(answer.raw_headers)
             response = head(answer.status, headers, answer.reason, self._spec.name, length=length)
             decoder = Decoder(coding(headers), request.response_limit)
             yield Arriving(response, self._parts(answer, decoder, silence(response, request.timeout)))

@@ -118,11 +118,12 @@ def result(response: Response, written: Callable[[bytes], Json] = in_base64) -> 
         "headers": {**headers},
         "bodyType": str(body_type),
     }
-    if response.length is not None and body_type is BodyType.NONE:
+    more = response.part is not None and not response.part.last
+    if response.length is not None and (more or body_type is BodyType.NONE):
         content["headers"] = {**headers, "content-length": str(response.length)}
     if body_type is not BodyType.NONE:
         content["body"] = written(body) if isinstance(body, bytes) else body
-    if response.part is not None and not response.part.last:
+    if response.part is not None and more:
         content["stream"] = response.part.stream
     return content
 

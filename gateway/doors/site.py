@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
+from msgspec.structs import replace
 
 from gateway.apps import media_type
 from gateway.doors.allowed import lacking
@@ -114,7 +115,8 @@ def _served(file: Path) -> web.FileResponse:
 
 async def _streamed(request: web.Request, stream: Stream) -> web.StreamResponse:
     """Hand on each part as it comes, no faster than the browser takes them."""
-    head = stream.head
+    # A secret that is masked on its way changes how long a body is, which a browser would not take.
+    head = stream.head if request.method == "HEAD" else replace(stream.head, length=None)
     answer = _headed(web.StreamResponse(status=head.status, reason=head.reason_phrase or None), head)
     try:
         await answer.prepare(request)

@@ -34,6 +34,11 @@ class Leg(Struct, frozen=True):
         """Whether its answer may leave before it is whole; values can be masked in a whole answer only."""
         return self.request.stream and self.obligations.stream and not self.obligations.mask
 
+    @property
+    def wants_events(self) -> bool:
+        """Whether it asks for an event stream, as `EventSource` does: such an answer has no end to wait for."""
+        return any(name == "accept" and "text/event-stream" in value for name, value in self.canonical.headers)
+
 
 async def decided(
     policy: Policy, request: Request, caller: Caller, record: Record, now: float, backend: str | None = None

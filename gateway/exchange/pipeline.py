@@ -158,7 +158,7 @@ class Exchange:
             async with AsyncExitStack() if request.stream else _NOTHING as held:
                 leg = await decided(policy, request, caller, record, self._now())
                 if parked is None:
-                    await self._limit(leg, caller, record, held)
+                    leg = await self._limit(leg, caller, record, held)
                 leg = await self._idempotency.keyed(leg, caller)
                 if parked is None and leg.obligations.confirm is not None:  # nobody approves what cannot be sent
                     await self._sender.ready(leg, policy.backends[leg.canonical.backend], caller, tell)
@@ -185,11 +185,18 @@ class Exchange:
             log.exception("the request %s failed", record.id)
             return await _answered(failed(), record, request.url)
 
-    async def _limit(self, leg: Leg, caller: Caller, record: Record, held: AsyncExitStack | None) -> None:
+    async def _limit(self, leg: Leg, caller: Caller, record: Record, held: AsyncExitStack | None) -> Leg:
+        """The leg as it may go; without a place among the streams its answer comes whole, if it has an end at all."""
         record.report(*await self._limiter.take(leg.obligations, caller))
         if leg.streams and held is not None:
-            held.enter_context(self._streams.place(caller))
+            try:
+                held.enter_context(self._streams.place(caller))
+            except Refusal:
+                if leg.wants_events:
+                    raise
+                leg = replace(leg, request=replace(leg.request, stream=False))
         record.mark("limit")
+        return leg
 
     async def _send(
         self, app: Guarded, leg: Leg, caller: Caller, record: Record, held: AsyncExitStack | None, tell: Tell | None
@@ -205,8 +212,7 @@ class Exchange:
             await answer.close()
             await record.open()  # it names what was asked for first; the outcome will name where that led
             target = await decided(app.policy, hop.request, caller, record, self._now(), hop.backend)
-            leg = landed(leg, target)
-            await self._limit(leg, caller, record, held)
+            leg = await self._limit(landed(leg, target), caller, record, held)
             await self._hooks.check_request(leg.canonical, caller)
         raise denied(f"The backend redirects more than {HOPS} times.")
 

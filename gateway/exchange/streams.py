@@ -28,8 +28,11 @@ PART: Final = 128 * 1024
 BESIDE: Final = 512 * 1024
 """The same on the bridge, where they travel beside the messages and hold none of them up."""
 
-PER_VIEW: Final = 64
-"""Streams that one view may have open; of callers without a view, each principal in each app."""
+PER_VIEW: Final = 48
+"""Streams that one view may have open; of callers without a view, each principal in each app.
+
+On the bridge each of them is a call in flight: of the 64 of a view some must be left for others.
+"""
 
 PER_PERSON: Final = 256
 """Streams that one person may have open, by all clients and in all views and apps."""

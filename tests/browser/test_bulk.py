@@ -48,6 +48,35 @@ async def test_fifty_megabytes_go_up_and_a_model_is_answered_meanwhile(page: Pag
     assert answer["sha256"] == hashlib.sha256(bytes(range(256)) * (SIZE // 256)).hexdigest()
 
 
+async def test_a_page_hears_how_far_its_upload_is(page: Page, world: World) -> None:
+    """As the bytes leave its host's page, and not only that they are all there."""
+    frame = await shown(page, world)
+    session = await page.context.new_cdp_session(page)
+    slow = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": 8 * 1024 * 1024}
+    await session.send("Network.enable")
+    await session.send("Network.emulateNetworkConditions", slow)
+    kinds, loaded = await frame.evaluate(
+        """(size) => new Promise((done) => {
+          const xhr = new XMLHttpRequest();
+          const kinds = [], loaded = [];
+          for (const type of ["loadstart", "progress", "load", "loadend"]) {
+            xhr.upload.addEventListener(type, (event) => {
+              if (type === "progress") loaded.push(event.loaded);
+              if (type !== kinds.at(-1)) kinds.push(type);
+            });
+          }
+          xhr.onload = () => done([[...kinds, xhr.status], loaded]);
+          xhr.open("POST", "/api/up");
+          xhr.send(bytes(size));
+        })""",
+        SIZE // 10,
+    )
+    assert kinds == ["loadstart", "progress", "load", "loadend", 200]
+    assert len(loaded) > 3
+    assert loaded == sorted(set(loaded))
+    assert loaded[-1] == SIZE // 10
+
+
 async def test_fifty_megabytes_come_down_and_a_model_is_answered_meanwhile(page: Page, world: World) -> None:
     """Each byte is there, in its place."""
     frame = await shown(page, world)

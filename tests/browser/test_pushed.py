@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, WebSocket, expect
 
+from gateway.exchange.streams import PER_VIEW
 from gateway.mcp.answers import PART
 from tests.browser.test_main_job import app_of
 from tests.browser.twins.backend import Backend
@@ -24,7 +25,9 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     """A gateway in front of a backend whose lines come when somebody says so."""
     source = tmp_path / "page"
     source.mkdir()
-    (source / "index.html").write_text("<!doctype html><title>Lines</title><p id=ready>ready</p>", "utf-8")
+    (source / "index.html").write_text(
+        "<!doctype html><title>Lines</title><p id=ready>ready</p><script>EventSource</script>", "utf-8"
+    )
     server = Server(bound())
     await server.start(Backend(source).app())
     try:
@@ -82,3 +85,25 @@ async def test_parts_of_a_stream_are_pushed(page: Page, world: World) -> None:
     pushed = [part["params"]["_meta"][PART]["body"] for part in received.messages("notifications/progress")]
     # The last of all may be the answer itself.
     assert pushed in (read[:-1], read[:-2])
+
+
+async def test_plain_answers_come_while_all_streams_are_open(page: Page, world: World) -> None:
+    """Short ones and long ones; a stream too many comes when another ends."""
+    await page.goto(world.url)
+    await expect(app_of(page).locator("#ready")).to_be_visible()
+    open_now = "sources.filter(({ readyState }) => readyState === 1).length"
+    frame = page.frames[-1]
+    await frame.evaluate(
+        "count => { window.sources = Array.from({ length: count }, () => new EventSource('/api/events')); }",
+        PER_VIEW + 2,
+    )
+    await frame.wait_for_function(f"count => {open_now} === count", arg=PER_VIEW)
+    sizes = await frame.evaluate(
+        """() => Promise.all(Array.from({ length: 30 }, async (_, at) => {
+          const answer = await fetch(at % 2 ? "/api/echo" : "/api/large?size=1000003");
+          return at % 2 ? answer.ok : (await answer.blob()).size;
+        }))"""
+    )
+    assert sizes == [1_000_003, True] * 15
+    await frame.evaluate("() => sources.splice(0, 2).forEach((source) => source.close())")
+    await frame.wait_for_function(f"count => {open_now} === count", arg=PER_VIEW)

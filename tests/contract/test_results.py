@@ -94,9 +94,11 @@ def test_headers_that_never_appear(name: str) -> None:
 
 
 def test_the_length_of_a_body_that_is_left_out() -> None:
-    """It is told, but not beside a body, which has one of its own."""
-    etag = (("etag", "x"),)
-    assert result(Response(200, etag, length=5))["headers"] == {"etag": "x", "content-length": "5"}
+    """It is told, and of one that comes in parts, but not beside a whole body, which has one of its own."""
+    etag, told = (("etag", "x"),), {"etag": "x", "content-length": "5"}
+    assert result(Response(200, etag, length=5))["headers"] == told
+    assert result(Response(200, etag, b"four", part=Part("stream-1", last=False), length=5))["headers"] == told
+    assert result(Response(200, etag, b"four", part=Part("", last=True), length=5))["headers"] == {"etag": "x"}
     assert result(Response(200, etag, b"four", length=5))["headers"] == {"etag": "x"}
 
 

@@ -1,6 +1,7 @@
 """Answers in parts: asked for one by one or handed on, in bounded memory, ended with whoever asked for them."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -219,12 +220,15 @@ async def test_a_view_takes_its_streams_along(house: House, shop: StreamingShop)
 
 
 async def test_a_view_has_so_many(house: House, shop: StreamingShop) -> None:
-    """One more is refused before it is sent; one that ends makes room."""
-    shop.answer = lambda request: Response(200, EVENTS)
+    """One more that never ends is refused before it is sent, others come whole; one that ends makes room."""
+    shop.answer = lambda request: Response(200, EVENTS, b"x" * 300_000)
     ids = [(await begin(house))[1] for _ in range(PER_VIEW)]
-    refused = await house.exchange.run(ITEMS, PAGE)
+    endless = structs.replace(ITEMS, headers=(("Accept", "text/event-stream"),))
+    refused = await house.exchange.run(endless, PAGE)
     assert (refused.status, reason(refused)) == (429, Reason.RATE_LIMITED)
     assert len(shop.sent) == PER_VIEW
+    whole = await house.exchange.run(ITEMS, PAGE)
+    assert (len(whole.body), whole.part) == (300_000, Part("", last=True))
     await begin(house, structs.replace(PAGE, view="v2"))
     await house.exchange.resume(ids[0], PAGE, wait=0, cancel=True)
     await begin(house)
@@ -240,8 +244,8 @@ def place(house: House, person: int, view: int) -> ExitStack:
 
 async def test_a_person_and_all_together_have_so_many(house: House) -> None:
     """Many views give nobody more than their own, which others do not lose; the refusal names the bound."""
-    views = PER_PERSON // PER_VIEW
-    first = [place(house, 0, view) for view in range(views) for _ in range(PER_VIEW)]
+    views = math.ceil(PER_PERSON / PER_VIEW)
+    first = [place(house, 0, number % views) for number in range(PER_PERSON)]
     with pytest.raises(Refusal, match=f"{PER_PERSON} streams of this person are open already") as refused:
         place(house, 0, views)
     assert refused.value.reason is Reason.RATE_LIMITED

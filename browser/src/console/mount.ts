@@ -42,7 +42,7 @@ function bridgeOf({ api, state }: MountContext): Bridge {
       ticket: (apps) => http().ticket(apps),
       putBody: (id, text, signal) => http().putBody(id, text, signal),
       takeBody: (id) => http().takeBody(id),
-      putBytes: (id, bytes, signal) => http().putBytes(id, bytes, signal),
+      putBytes: (...given) => http().putBytes(...given),
       takeBytes: (id) => http().takeBytes(id),
     },
   });

@@ -1,6 +1,8 @@
 /** One view on the bridge: calls out on ui, messages both ways on webmcp. */
-import { bodyNamed, failure, idOf, isLarge, joinBody, readMessage, splitBody } from "../mux";
+import { bodyNamed, failure, idOf, IN_FLIGHT_LIMIT, isLarge, joinBody, readMessage, splitBody } from "../mux";
 import type { Channel, Frame, Id, JsonObject } from "../mux";
+import { unlessAborted } from "../view/abort";
+import { createGate } from "../view/gate";
 import { Bulk, bytesNamed, takeBlob, withBytes } from "./bulk";
 import { randomId, type GatewayHttp } from "./gateway-http";
 
@@ -31,6 +33,7 @@ export interface ViewEvents {
 
 export interface CallOptions {
   signal?: AbortSignal;
+  /** Told what the gateway tells of the call, and before that how much of its `Blob` is sent. */
   onprogress?: (params: JsonObject) => void;
 }
 
@@ -52,6 +55,8 @@ interface Waiting {
 }
 
 const CONNECTION_LOST = -32000;
+/** Calls at a time; the others wait. To the gateway one that was given up is in flight for a moment longer. */
+const AT_ONCE = IN_FLIGHT_LIMIT - 8;
 
 export class BridgeView {
   readonly id: string;
@@ -66,6 +71,7 @@ export class BridgeView {
   private readonly prefix = randomId();
   private readonly waiting = new Map<Id, Waiting>();
   private readonly serving = new Set<Id>();
+  private readonly inTurn = createGate(AT_ONCE);
   private count = 0;
 
   constructor(wire: Wire, events: ViewEvents, opened: Extract<Frame, { type: "opened" }>, app: string) {
@@ -83,13 +89,19 @@ export class BridgeView {
    * Call the gateway on ui; a `Blob` as `body` of a tool's arguments goes beside it. Rejects with BridgeError, or with
    * the signal's reason. Never sent twice.
    */
-  call(method: string, given: JsonObject, { signal, onprogress }: CallOptions = {}): Promise<JsonObject> {
+  async call(method: string, given: JsonObject, options: CallOptions = {}): Promise<JsonObject> {
+    const { signal } = options;
+    signal?.throwIfAborted();
+    return unlessAborted(this.inTurn(() => this.send(method, given, options)), signal);
+  }
+
+  private send(method: string, given: JsonObject, { signal, onprogress }: CallOptions): Promise<JsonObject> {
     const { params, blob } = takeBlob(given);
     const id = `${this.prefix}-${(this.count += 1)}`;
     const message = { jsonrpc: "2.0", id, method, params: onprogress ? withProgressToken(params, id) : params };
     return new Promise<JsonObject>((resolve, reject) => {
       signal?.throwIfAborted();
-      const abort = (): void => this.cancel(id, signal?.reason);
+      const abort = (): void => this.cancel(id);
       const over = new AbortController();
       const settle = (): void => {
         over.abort(); // what is still handed over leaves its place to others
@@ -103,7 +115,7 @@ export class BridgeView {
         onprogress,
       });
       signal?.addEventListener("abort", abort);
-      if (blob) void this.postBulk(id, message, blob, over.signal);
+      if (blob) void this.postBulk(id, message, blob, over.signal, onprogress);
       else this.post("ui", message, over.signal);
     });
   }
@@ -193,12 +205,12 @@ export class BridgeView {
     else waiting?.resolve(message["result"] as JsonObject);
   }
 
-  private cancel(id: Id, reason: unknown): void {
+  private cancel(id: Id): void {
     const waiting = this.waiting.get(id);
     if (!waiting) return;
     const params = { requestId: id, reason: "aborted" };
     this.wire.send(this.frame("ui", { jsonrpc: "2.0", method: "notifications/cancelled", params }));
-    waiting.reject(reason instanceof Error ? reason : new DOMException("aborted", "AbortError"));
+    waiting.reject(new DOMException("aborted", "AbortError")); // its caller has heard the signal's own reason
   }
 
   private post(channel: Channel, message: JsonObject, signal?: AbortSignal): void {
@@ -207,10 +219,17 @@ export class BridgeView {
   }
 
   /** Send a call whose request's body goes as bytes by HTTP; other messages overtake it. */
-  private async postBulk(id: Id, message: JsonObject, blob: Blob, signal: AbortSignal): Promise<void> {
+  private async postBulk(
+    id: Id,
+    message: JsonObject,
+    blob: Blob,
+    signal: AbortSignal,
+    onprogress: CallOptions["onprogress"],
+  ): Promise<void> {
     const { connection } = this.wire;
+    const sent = onprogress && ((progress: number) => onprogress({ progress, total: blob.size }));
     try {
-      const $bytes = await this.bulk.put(id, blob, signal);
+      const $bytes = await this.bulk.put(id, blob, signal, sent);
       if (signal.aborted) return;
       if (this.wire.connection !== connection) return this.failLarge("ui", message, "connection-lost");
       this.wire.send(this.frame("ui", { ...message, params: { ...(message["params"] as JsonObject), $bytes } }));

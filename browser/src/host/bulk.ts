@@ -5,7 +5,7 @@
  * A page hands over a `Blob` as `body`; what it says under `$bytes` itself goes, so that it can name no other's bytes.
  */
 import { isBodyId, type Id, type JsonObject } from "../mux";
-import { randomId, type GatewayHttp } from "./gateway-http";
+import { randomId, type GatewayHttp, type Sent } from "./gateway-http";
 
 /** Bytes of the largest body; what is larger is not sent, and its call named so. */
 const LARGEST = 64 * 1024 * 1024;
@@ -46,15 +46,18 @@ export class Bulk {
     this.http = http;
   }
 
-  /** Hand the bytes over once there is room; gives what `$bytes` is then. `leave` when the call is over. */
-  async put(call: Id, blob: Blob, signal?: AbortSignal): Promise<string> {
+  /**
+   * Hand the bytes over once there is room, and tell how many have gone; gives what `$bytes` is then. `leave` when the
+   * call is over.
+   */
+  async put(call: Id, blob: Blob, signal?: AbortSignal, sent?: Sent): Promise<string> {
     if (blob.size > LARGEST) return TOO_LARGE;
     await new Promise<void>((start) => {
       this.queue.set(call, { size: blob.size, start });
       this.next();
     });
     const id = randomId();
-    await this.http.putBytes(id, blob, signal);
+    await this.http.putBytes(id, blob, signal, sent);
     return id;
   }
 

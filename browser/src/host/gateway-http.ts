@@ -7,6 +7,9 @@ const UPLOADS = 2;
 /** Bytes of the largest body that is JSON. */
 const LARGEST = 16 * 1024 * 1024;
 
+export type Sent = (bytes: number) => void;
+type Send = (url: URL, init: RequestInit) => Promise<Response>;
+
 export interface GatewayHttp {
   /** A ticket for one connection that may open views of `apps`. */
   ticket(apps: readonly string[]): Promise<string>;
@@ -14,8 +17,8 @@ export interface GatewayHttp {
   putBody(id: string, text: string, signal?: AbortSignal): Promise<void>;
   /** Take the text of a body that a message named; it is there once. */
   takeBody(id: string): Promise<string>;
-  /** Hand over the bytes of a request's body. */
-  putBytes(id: string, bytes: Blob, signal?: AbortSignal): Promise<void>;
+  /** Hand over the bytes of a request's body; `sent` is told how many are. */
+  putBytes(id: string, bytes: Blob, signal?: AbortSignal, sent?: Sent): Promise<void>;
   /** Take the bytes of an answer's body; they are there once. */
   takeBytes(id: string): Promise<ArrayBuffer>;
 }
@@ -23,9 +26,9 @@ export interface GatewayHttp {
 /** The calls to the gateway at `base`, with the console's CSRF token. */
 export function gatewayHttp(base: URL, csrf: string): GatewayHttp {
   const headers = { "content-type": "application/json", "webmcp-gateway-csrf": csrf };
-  async function call(path: string, init: RequestInit): Promise<Response> {
+  async function call(path: string, init: RequestInit, send: Send = fetch): Promise<Response> {
     const all = { ...headers, ...init.headers };
-    const response = await fetch(new URL(path, base), { ...init, headers: all, cache: "no-store", redirect: "error" });
+    const response = await send(new URL(path, base), { ...init, headers: all, cache: "no-store", redirect: "error" });
     if (!response.ok) throw new Error(`the gateway answered ${response.status}: ${await detailOf(response)}`);
     return response;
   }
@@ -44,14 +47,33 @@ export function gatewayHttp(base: URL, csrf: string): GatewayHttp {
     async takeBody(id) {
       return (await call(`bridge/bodies/${id}`, { method: "GET" })).text();
     },
-    async putBytes(id, bytes, signal) {
+    async putBytes(id, bytes, signal, sent) {
       const type = { "content-type": "application/octet-stream" };
-      await call(`bridge/bodies/${id}`, { method: "PUT", body: bytes, headers: type, ...(signal && { signal }) });
+      await call(`bridge/bodies/${id}`, { method: "PUT", body: bytes, headers: type, ...(signal && { signal }) }, sent && telling(sent));
     },
     async takeBytes(id) {
       return (await call(`bridge/bodies/${id}`, { method: "GET" })).arrayBuffer();
     },
   };
+}
+
+/** `fetch` that tells how much of the body is sent, which the browser's own does not. */
+function telling(sent: Sent): Send {
+  return (url, { method, headers, body, signal }) =>
+    new Promise((resolve, reject) => {
+      signal?.throwIfAborted();
+      const request = new XMLHttpRequest();
+      request.open(String(method), url);
+      new Headers(headers).forEach((value, name) => request.setRequestHeader(name, value));
+      request.upload.onprogress = ({ loaded }) => sent(loaded);
+      request.onload = () => resolve(new Response(request.responseText || null, { status: request.status }));
+      request.onerror = () => reject(new TypeError("Failed to fetch"));
+      signal?.addEventListener("abort", () => {
+        request.abort();
+        reject(signal.reason as Error);
+      });
+      request.send(body as Blob);
+    });
 }
 
 async function detailOf(response: Response): Promise<string> {

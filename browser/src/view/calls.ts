@@ -41,8 +41,8 @@ export class NoHost extends Error {}
 export class Unproven extends Error {}
 
 export interface Calls {
-  /** The tool result for `args`, the real one. Rejects with `NoHost`, a `PeerError`, or the signal's reason. */
-  http(args: Params, signal?: AbortSignal): Promise<Params>;
+  /** The tool result for `args`, the real one; `onProgress` hears what the host tells before. Rejects with `NoHost`, a `PeerError`, or the signal's reason. */
+  http(args: Params, signal?: AbortSignal, onProgress?: (params: Params) => void): Promise<Params>;
   /** The result of a tool for this view alone, within `timeout` milliseconds. Rejects with `Unproven` where nothing proves it. */
   own(name: string, args: Params, signal?: AbortSignal, timeout?: number): Promise<Params>;
   /** The result of a tool of the server, for the page. */
@@ -162,14 +162,14 @@ export function createCalls({ handshake, proof, activity, gestures, requests, pe
   }
 
   return {
-    async http(args, signal) {
+    async http(args, signal, onProgress) {
       const cause = causeNow();
       const host = await hostFor(signal);
       const send = async (): Promise<Params> => {
         const full = await provenRequest(args, cause, host);
         flying.add(full);
         departs();
-        return call(TOOL, Promise.resolve(full), signal).finally(() => flying.delete(full));
+        return call(TOOL, Promise.resolve(full), signal, onProgress).finally(() => flying.delete(full));
       };
       const paced = (): Promise<Params> =>
         new Promise((resolve, reject) => {

@@ -47,8 +47,9 @@ export function createEventSource({ fetch, resolve, later }: Ends): typeof Event
           credentials: this.withCredentials ? "include" : "same-origin",
           signal: this.#control.signal,
         });
-        // What the gateway says of the way to the backend is what the browser would call a network error.
-        if (response.status > 500 && response.headers.has("gateway-reason")) throw response;
+        // What the gateway says of the way to the backend is what the browser would call a network error; for a place among
+        // the streams that are open it would wait.
+        if ((response.status > 500 || response.status === 429) && response.headers.has("gateway-reason")) throw response;
         final = response.status !== 200 || !/^text\/event-stream\s*(;|$)/i.test(response.headers.get("content-type") ?? "");
         if (final) void response.body?.cancel();
         else await this.#read(response);

@@ -14,6 +14,9 @@ import { answerOf } from "./results";
 const BESIDE = { _bytes: true };
 const REDIRECTS = [301, 302, 303, 307, 308];
 
+/** Told how far the body is, where the host tells that: a third argument, by the part for `XMLHttpRequest`. */
+type Progress = (params: Params) => void;
+
 interface Ends {
   addresses: Addresses;
   calls: Calls;
@@ -55,11 +58,11 @@ export function createFetch({ addresses, calls, offline, Request, blobs, digest,
     warn(`${method} ${url}: ${answer.status} ${reason}: ${why}`);
   }
 
-  async function ask(request: Request, url: string): Promise<Answer> {
+  async function ask(request: Request, url: string, onProgress?: Progress): Promise<Answer> {
     const args = await readArguments(request, url, calls.bulk);
     try {
       // Nobody could verify the parts of a body before it is whole.
-      return answered(await calls.http(request.integrity ? args : { ...args, stream: true, ...BESIDE }, request.signal));
+      return answered(await calls.http(request.integrity ? args : { ...args, stream: true, ...BESIDE }, request.signal, onProgress));
     } catch (error) {
       if (!(error instanceof NoHost)) throw error;
       return { ...readAnswer(await offline(args)), why: error.message };
@@ -82,8 +85,8 @@ export function createFetch({ addresses, calls, offline, Request, blobs, digest,
     return shown(new Response(blob, { statusText: "OK", headers }), { url, redirected: false, type: "basic" });
   }
 
-  async function remote(request: Request, url: string): Promise<Response> {
-    const answer = await ask(request, url);
+  async function remote(request: Request, url: string, onProgress?: Progress): Promise<Response> {
+    const answer = await ask(request, url, onProgress);
     explain(answer, request.method, url);
     const refused = reasonOf(answer) === "redirect-denied";
     const redirects = REDIRECTS.includes(answer.status);
@@ -93,20 +96,20 @@ export function createFetch({ addresses, calls, offline, Request, blobs, digest,
     return createResponse(answer, addresses.absolute(answer.url || url), request.signal, parts);
   }
 
-  async function run(request: Request): Promise<Response> {
+  async function run(request: Request, onProgress?: Progress): Promise<Response> {
     request.signal.throwIfAborted();
     const address = addresses.resolve(request.url);
     const blob = readLocal(address, blobs);
     if (blob) return local(request, blob);
     if (!/^https?:/.test(address)) throw `not HTTP: ${address}`;
-    return remote(request, addresses.wire(address));
+    return remote(request, addresses.wire(address), onProgress);
   }
 
   // Argument errors become rejections, as the function is async.
   const replacement = async (...given: [RequestInfo | URL, RequestInit?]): Promise<Response> => {
     const request = new Request(...given);
     try {
-      return await run(request);
+      return await run(request, (given as unknown[])[2] as Progress);
     } catch (error) {
       if (request.signal.aborted) throw request.signal.reason;
       throw new TypeError("Failed to fetch", { cause: error });

@@ -8,8 +8,15 @@ import { defineClass, defineHandlers } from "./handlers";
 export class Progressing extends EventTarget {}
 defineHandlers(Progressing.prototype, ["loadstart", "progress", "abort", "error", "load", "timeout", "loadend"]);
 defineClass(Progressing, "XMLHttpRequestEventTarget");
+/** Whether anybody listened when it was sent says whether there are events of an upload (3.5.6, "upload listener flag"). */
+const heard = new WeakSet<EventTarget>();
 /** `XMLHttpRequestUpload` */
-export class Upload extends Progressing {}
+export class Upload extends Progressing {
+  override addEventListener(...given: Parameters<EventTarget["addEventListener"]>) {
+    heard.add(this);
+    super.addEventListener(...given);
+  }
+}
 defineClass(Upload, "XMLHttpRequestUpload");
 
 const FORBIDDEN = /^(connect|trac[ek])$/i;
@@ -24,7 +31,8 @@ function tell(target: EventTarget, types: string, loaded = 0, total = 0): void {
 }
 
 interface Ends {
-  fetch: typeof fetch;
+  /** `progress` hears how far the body is, of a runtime that can tell. */
+  fetch(url: string, init: RequestInit, progress?: (told: { progress?: number; total?: number }) => void): Promise<Response>;
   resolve(url: string): string;
   later(run: () => void, milliseconds: number): number;
   cancel(timer: number | undefined): void;
@@ -47,6 +55,7 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
     #headers = new Headers();
     #control: AbortController | undefined;
     #uploading = 0;
+    #uploaded = 0;
     #response: Response | undefined;
     #chunks: Uint8Array<ArrayBuffer>[] = [];
     #made: unknown;
@@ -130,19 +139,21 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
       // As it is sent (XMLHttpRequest, 3.5.6).
       if (type && typeof body === "string") this.#headers.set("content-type", type.replace(/(charset\s*=\s*"?)[^\s;"]*/i, "$1UTF-8"));
       const control = (this.#control = new AbortController());
-      const total = body === null ? 0 : sizeOf(body);
+      const total = body !== null && heard.has(this.upload) ? sizeOf(body) : 0;
       this.#sent = true;
       this.#started = Date.now();
       this.#uploading = total;
+      this.#uploaded = 0;
       tell(this, "loadstart");
       if (total) tell(this.upload, "loadstart", 0, total);
       // A listener may have aborted it, or opened it anew.
       if (this.#control !== control) return;
       this.#watch();
-      const request = fetch(this.#url, {
+      const init: RequestInit = {
         method: this.#method, headers: this.#headers, body, signal: control.signal,
         credentials: this.#credentials ? "include" : "same-origin",
-      });
+      };
+      const request = total ? fetch(this.#url, init, (told) => this.#control === control && this.#upload(told)) : fetch(this.#url, init);
       void this.#receive(request, control);
     }
 
@@ -186,14 +197,25 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
       tell(this, types);
     }
 
+    /** So much of the body is sent, as the host tells; where none does, it is when the answer begins. */
+    #upload({ progress = 0, total: whole = Infinity }) {
+      const total = this.#uploading;
+      const loaded = Math.floor((total * progress) / whole);
+      if (loaded >= total) {
+        this.#uploading = 0;
+        if (total) tell(this.upload, "progress load loadend", total, total);
+      } else if (loaded > this.#uploaded) {
+        this.#uploaded = loaded;
+        tell(this.upload, "progress", loaded, total);
+      }
+    }
+
     async #receive(request: Promise<Response>, control: AbortController) {
       const over = () => this.#control !== control;
       try {
         const response = await request;
         if (over()) return;
-        const total = this.#uploading;
-        this.#uploading = 0;
-        if (total) tell(this.upload, "progress load loadend", total, total);
+        this.#upload({ progress: 1, total: 1 });
         if (over()) return;
         this.#response = response;
         this.#enter(2);

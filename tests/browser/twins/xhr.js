@@ -185,12 +185,46 @@ twin("xhr: HEAD and redirects", async (see) => {
 
 twin("xhr: a large upload is told of", async (see) => {
   const xhr = new XMLHttpRequest();
-  const seen = [];
-  for (const type of ["loadstart", "load", "loadend"]) xhr.upload.addEventListener(type, (event) => seen.push([event.type, event.loaded, event.total, event.lengthComputable]));
+  const kinds = [];
+  const progress = [];
+  const say = (who) => (event) => {
+    if (event.type === "progress") progress.push(event.loaded);
+    const line = [who, event.type, xhr.readyState, event.total, event.lengthComputable, event.type === "progress" || event.loaded];
+    if (`${line}` !== `${kinds.at(-1)}`) kinds.push(line);
+  };
+  for (const type of XHR_EVENTS) {
+    xhr.upload.addEventListener(type, say("upload"));
+    if (type !== "readystatechange") xhr.addEventListener(type, say(""));
+  }
   xhr.open("POST", "/api/echo/size");
-  xhr.send(new Uint8Array(1_000_003));
+  xhr.send(new Uint8Array(3_000_003));
   await once(xhr, "loadend");
-  see(xhr.status, seen);
+  see(xhr.status, kinds.filter(([who, type]) => who || type !== "progress"));
+  const up = progress.slice(0, progress.indexOf(3_000_003) + 1);
+  see(up.every((loaded, at) => !at || loaded > up[at - 1]), up.at(-1));
+});
+
+twin("xhr: who listens to an upload too late hears nothing of it", async (see) => {
+  const xhr = new XMLHttpRequest();
+  xhr.open("POST", "/api/echo");
+  xhr.send("x");
+  xhr.upload.onload = () => see("too late");
+  xhr.upload.addEventListener("loadend", () => see("too late"));
+  await once(xhr, "loadend");
+  see(xhr.status);
+});
+
+twin("xhr: a large download is told of", async (see) => {
+  const xhr = new XMLHttpRequest();
+  const told = [];
+  xhr.onprogress = ({ loaded, total, lengthComputable }) => told.push([loaded, total, lengthComputable]);
+  xhr.open("GET", "/api/large?size=20000003");
+  xhr.responseType = "blob";
+  xhr.send();
+  while (xhr.readyState < 2) await once(xhr, "readystatechange");
+  see(xhr.getResponseHeader("content-length"));
+  await once(xhr, "loadend");
+  see(told.length > 1, told.every(([loaded, total, computable], at) => computable && total === 20_000_003 && (!at || loaded > told[at - 1][0])), told.at(-1), xhr.response.size);
 });
 
 twin("xhr: what it may not have while it runs", async (see) => {
