@@ -8,6 +8,8 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 export PATH := $(BIN):$(PATH)
+# Images of Python often set it; each of the programs that tests start would compile all that it loads.
+unexport PYTHONDONTWRITEBYTECODE
 
 # The first Python from 3.11 on that can make a virtual environment; set PYTHON=… to choose another.
 PYTHON = $(shell for p in python3.13 python3.12 python3.11 python3; do \

@@ -1,5 +1,6 @@
 """What tests of every room share, and what looks at all that their gateways write."""
 
+import gc
 import os
 import shutil
 import tempfile
@@ -7,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from examples.cart_app import auth_server
 from tests import beside
@@ -30,6 +32,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: shutil.rmtree(folder))
         TAPS.watch = Watch()
     taps.install()
+    settings.register_profile("tests", settings(deadline=None))  # machines are busy
+    settings.load_profile("tests")
     auth_server.TokenGenerator.get_jti = lambda self, *_: f"{MARK}{os.urandom(8).hex()}"
 
 
@@ -38,6 +42,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """What looks at the whole run comes at its end; those of the browser run beside all others."""
     items.sort(key=lambda item: item.name == LAST)
     beside.begin(config, items, LAST)
+
+
+def pytest_collection_finish() -> None:
+    """What lives now lives on: without this each full collection in a long run walks all tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ async def ways(attacked_world: AttackWorld) -> AsyncIterator[dict[str, AttackedD
 
 
 @pytest.mark.parametrize("door", [name for name in DOORS if name != "site"])
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(arguments=REQUESTS)
 async def test_any_arguments_get_an_answer_with_a_reason(
     attacked_world: AttackWorld, ways: dict[str, AttackedDoor], door: str, arguments: dict[str, Any]
@@ -69,7 +69,7 @@ async def test_any_arguments_get_an_answer_with_a_reason(
     assert answer.status != 0 or "-32" in (answer.error or ""), answer
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(
     target=st.lists(st.sampled_from(PIECES) | st.text(max_size=2), max_size=8).map("".join),
     method=st.sampled_from(["GET", "POST", "PUT", "HEAD", "OPTIONS", "TRACE"])

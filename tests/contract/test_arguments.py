@@ -10,7 +10,7 @@ from email.policy import HTTP
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.bulk import AT_ONCE
@@ -253,7 +253,6 @@ _JSON = st.recursive(
 _NAMES = st.sampled_from(["url", "method", "headers", "body", "bodyType", "redirect", "timeoutMs", "stream", "x"])
 
 
-@settings(deadline=None)
 @given(st.dictionaries(_NAMES, _JSON | st.sampled_from(["POST", "/x", *BodyType])))
 def test_any_arguments(arguments: dict[str, object]) -> None:
     """No arguments raise anything but Refusal; what passes also fits the published schema."""
@@ -262,7 +261,6 @@ def test_any_arguments(arguments: dict[str, object]) -> None:
         assert isinstance(found.body, bytes)
 
 
-@settings(deadline=None)
 @given(_JSON)
 def test_json_bodies_arrive(value: object) -> None:
     """A JSON value that is taken arrives as the same value."""
@@ -272,7 +270,6 @@ def test_json_bodies_arrive(value: object) -> None:
         assert json.loads(found.body) == expected
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200), st.text(st.characters(codec="utf-8"), max_size=20))
 def test_form_data_arrives(data: bytes, name: str) -> None:
     """Bytes of a file arrive unchanged, and the form has exactly one part."""

@@ -7,7 +7,7 @@ import json
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.bulk import AT_ONCE
@@ -165,7 +165,6 @@ def test_body_types(content_type: str, body: bytes, kind: str, value: object) ->
     assert value is None or found == value
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=60) | st.text(alphabet='[]{}":,01eE-.9\\ud8naNfltrue ', max_size=40).map(str.encode))
 def test_any_json_body(body: bytes) -> None:
     """Whatever a backend calls JSON, nothing is lost: the bytes or the value come back, and the result is JSON."""
@@ -182,7 +181,6 @@ def test_any_json_body(body: bytes) -> None:
 _CHARSETS = ["utf-8", "latin1", "utf-16", "utf-16be", "shift_jis", "euc-jp", "iso-2022-jp", "gb18030", "big5", "euc-kr"]
 
 
-@settings(deadline=None)
 @given(st.sampled_from(_CHARSETS), st.binary(max_size=80))
 def test_any_text_body(charset: str, body: bytes) -> None:
     """Whatever bytes come under whatever charset, the result can be sent."""
@@ -190,7 +188,6 @@ def test_any_text_body(charset: str, body: bytes) -> None:
     assert json.loads(text_block(found, False)) == found
 
 
-@settings(deadline=None)
 @given(st.integers(200, 599), st.lists(st.tuples(st.text(max_size=9), st.text(max_size=9))), st.text(), st.text())
 def test_any_response(status: int, headers: list[tuple[str, str]], url: str, phrase: str) -> None:
     """Every result fits the published schema, and can be sent."""

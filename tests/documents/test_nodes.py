@@ -7,7 +7,7 @@ import json
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.documents import load
@@ -116,14 +116,12 @@ _VALUES = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(_VALUES)
 def test_json_is_read_unchanged(value: object) -> None:
     """Any JSON value comes back as it was written."""
     assert load(json.dumps(value, ensure_ascii=False), "f").plain() == value
 
 
-@settings(deadline=None)
 @given(st.text(max_size=200) | st.text(alphabet="{}[]:,-&*!|>'\"%@` \n\tab01.#?", max_size=60))
 def test_any_text_is_a_node_or_problems(text: str) -> None:
     """No text whatever raises anything but DocumentError."""

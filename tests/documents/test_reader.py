@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.documents import Section, load, parse_duration, parse_size, read, reading, suggestion
@@ -90,7 +90,6 @@ def test_reading_a_loaded_node() -> None:
         assert top.text("a") == "x"
 
 
-@settings(deadline=None)
 @given(st.text(max_size=12))
 def test_units_take_nothing_else(text: str) -> None:
     """Any text is a positive duration, a size, or a ValueError."""

@@ -8,7 +8,8 @@ import mcp_types as types
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
 
-from gateway.mcp.tools import APP_MIME_TYPE
+APP_MIME_TYPE = "text/html;profile=mcp-app"
+"""Of an app, as MCP Apps 2026-01-26 says it; read from the gateway it would load all of it in each process."""
 
 Context = ServerRequestContext[Any, Any]
 

@@ -201,6 +201,6 @@ def server() -> Server[Any]:
 if __name__ == "__main__":
     import anyio
 
-    from tests.interop.serving import on_standard_streams
+    from tests.interop.standard_streams import on_standard_streams
 
     anyio.run(on_standard_streams, server())

@@ -156,6 +156,6 @@ class Probe:
 if __name__ == "__main__":
     import anyio
 
-    from tests.interop.serving import on_standard_streams
+    from tests.interop.standard_streams import on_standard_streams
 
     anyio.run(on_standard_streams, Probe().server)

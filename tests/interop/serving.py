@@ -13,7 +13,6 @@ from aiohttp import web
 from mcp.server import Server as McpServer
 from mcp.server.runner import serve_dual_era_loop
 from mcp.server.sse import SseServerTransport
-from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http import EventCallback, EventMessage, EventStore
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
@@ -169,9 +168,3 @@ async def gateway(
         yield f"http://localhost:{door.port}/mcp"
     finally:
         await door.stop()
-
-
-async def on_standard_streams(made: McpServer[Any]) -> None:
-    """`made` on the standard input and output of this process."""
-    async with stdio_server() as (read, write), made.lifespan(made) as state:
-        await serve_dual_era_loop(made, read, write, lifespan_state=state)

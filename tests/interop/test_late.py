@@ -43,7 +43,7 @@ async def test_a_name_is_kept_for_who_had_it_before_a_restart(tmp_path: Path) ->
     async with gateway(tmp_path, f"{inside('a', ', prefix: null')}\n{second}") as mcp, Client(mcp) as client:
         names = [tool.name for tool in (await client.list_tools()).tools]
         assert [name for name in names if name.endswith("show")] == ["show", "b_show"]
-    silent = f'a: {{command: ["{sys.executable}", "-c", "import time; time.sleep(600)"], prefix: null, timeout: 1s}}'
+    silent = f'a: {{command: ["{sys.executable}", "-c", "import sys; sys.stdin.read()"], prefix: null, timeout: 1s}}'
     async with gateway(tmp_path, f"{silent}\n{second}") as mcp, Client(mcp) as client:
         names = [tool.name for tool in (await client.list_tools()).tools]
         assert [name for name in names if name.endswith("show")] == ["b_show"]
@@ -59,7 +59,7 @@ async def test_a_name_that_had_to_be_changed_is_kept_too(tmp_path: Path) -> None
     async with gateway(tmp_path, f"a: {spec}\nb: {spec}") as mcp, Client(mcp) as client:
         names = [tool.name for tool in (await client.list_tools()).tools if tool.name[:2] in ("p_", "b_")]
         assert [name[:-7] for name in names] == ["p_show_the_time", "b_show_the_time"]
-    silent = f'a: {{command: ["{sys.executable}", "-c", "import time; time.sleep(600)"], prefix: p, timeout: 1s}}'
+    silent = f'a: {{command: ["{sys.executable}", "-c", "import sys; sys.stdin.read()"], prefix: p, timeout: 1s}}'
     async with gateway(tmp_path, f"{silent}\nb: {spec}") as mcp, Client(mcp) as client:
         left = [tool.name for tool in (await client.list_tools()).tools if tool.name[:2] in ("p_", "b_")]
         assert left == [names[1]]
@@ -83,7 +83,7 @@ async def test_a_name_is_kept_also_until_it_is_known_who_had_it(
         return await of(store, upstream)
 
     monkeypatch.setattr(UpstreamTools, "of", reading)
-    silent = f'a: {{command: ["{sys.executable}", "-c", "import time; time.sleep(600)"], prefix: null, timeout: 1s}}'
+    silent = f'a: {{command: ["{sys.executable}", "-c", "import sys; sys.stdin.read()"], prefix: null, timeout: 1s}}'
     async with gateway(tmp_path, f"{silent}\n{second}") as mcp, Client(mcp) as client, Client(mcp) as other:
         asking = asyncio.create_task(client.list_tools())
         await asked.wait()
@@ -110,7 +110,7 @@ async def test_prompts_and_addresses_are_kept_for_who_had_them_before_a_restart(
         assert {"test_simple_prompt", "b_test_simple_prompt"} <= prompts
         for ask in asked:
             await ask(client)
-    silent = f'{{command: ["{sys.executable}", "-c", "import time; time.sleep(600)"], prefix: null, timeout: 1s}}'
+    silent = f'{{command: ["{sys.executable}", "-c", "import sys; sys.stdin.read()"], prefix: null, timeout: 1s}}'
     async with gateway(tmp_path, f"a: {silent}\nb: {spec}") as mcp, Client(mcp) as client:
         prompts = {prompt.name for prompt in (await client.list_prompts()).prompts}
         assert "b_test_simple_prompt" in prompts
@@ -166,7 +166,7 @@ async def test_a_call_waits_for_an_upstream_that_starts(
             assert text(await call) == "late show"
 
 
-@pytest.mark.parametrize("first", ["raise SystemExit(3)", "import time; time.sleep(600)"], ids=["dead", "silent"])
+@pytest.mark.parametrize("first", ["raise SystemExit(3)", "import sys; sys.stdin.read()"], ids=["dead", "silent"])
 async def test_a_call_that_another_can_serve_waits_for_none_that_cannot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
@@ -214,12 +214,12 @@ async def test_an_address_is_waited_for_with_each_that_had_it(tmp_path: Path, mo
 LATE = """
 import sys, time
 from pathlib import Path
-while not Path(sys.argv[1]).exists():
-    time.sleep(0.05)
 sys.path[:] = {path}
 import anyio
-from tests.interop.serving import on_standard_streams
+from tests.interop.standard_streams import on_standard_streams
 from tests.interop.everything import Everything
 from tests.interop.clocks import clock
+while not Path(sys.argv[1]).exists():
+    time.sleep(0.05)
 anyio.run(on_standard_streams, Everything().server if sys.argv[1].endswith("everything") else clock("late"))
 """

@@ -121,7 +121,7 @@ async def test_a_page_s_call_waits_for_an_upstream_that_had_the_tool(tmp_path: P
     second = inside("b", ", trust: us")
     async with gateway(tmp_path, f"{inside('a', ', trust: us')}\n{second}") as mcp, Client(mcp) as client:
         await client.list_tools()
-    silent = f'a: {{command: ["{sys.executable}", "-c", "import time; time.sleep(600)"], trust: us, timeout: 1s}}'
+    silent = f'a: {{command: ["{sys.executable}", "-c", "import sys; sys.stdin.read()"], trust: us, timeout: 1s}}'
     async with gateway(tmp_path, f"{silent}\n{second}") as mcp, Client(mcp, extensions=UI) as host:
         await host.list_tools()
         assert "The upstream a cannot be reached" in text(await host.call_tool("tick"))
@@ -173,7 +173,7 @@ async def test_the_runtime_is_added_where_the_configuration_says_so(
 
 async def test_an_upstream_that_is_slow_is_waited_for_once(tmp_path: Path) -> None:
     """Lists come while it is still silent, whatever time the first one gave it."""
-    silent = f'{{command: ["{sys.executable}", "-c", "import time; time.sleep(600)"]}}'
+    silent = f'{{command: ["{sys.executable}", "-c", "import sys; sys.stdin.read()"]}}'
     async with gateway(tmp_path, f"silent: {silent}\n{inside('a')}") as mcp, Client(mcp, cache=None) as client:
         await client.list_tools()
         async with asyncio.timeout(25):  # 200 lists that waited would need a minute
@@ -184,7 +184,7 @@ async def test_an_upstream_that_is_slow_is_waited_for_once(tmp_path: Path) -> No
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_dead_and_a_silent_upstream_delay_nobody(tmp_path: Path, mode: str) -> None:
     """What answers is there; what does not is left out, and said so when it is called."""
-    silent = f'{{command: ["{sys.executable}", "-c", "import time; time.sleep(600)"], timeout: 1s}}'
+    silent = f'{{command: ["{sys.executable}", "-c", "import sys; sys.stdin.read()"], timeout: 1s}}'
     dead = f'{{command: ["{sys.executable}", "-c", "raise SystemExit(3)"]}}'
     async with gateway(tmp_path, f"dead: {dead}\nsilent: {silent}\n{inside('a')}") as mcp:
         async with Client(mcp, mode=mode) as client:

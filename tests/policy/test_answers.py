@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.model import Request
@@ -89,7 +89,6 @@ def test_credentialed_answers() -> None:
     )
 
 
-@settings(deadline=None)
 @given(st.text(max_size=60) | st.text(alphabet="/.%2eEv2api:@\\#?[]shopxml", max_size=40))
 def test_any_location(location: str) -> None:
     """No location leads out of the backends, nor raises anything."""

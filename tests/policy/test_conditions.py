@@ -238,7 +238,7 @@ _WORDS = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(st.lists(_WORDS, max_size=12).map("".join) | st.text(max_size=40), _JSON)
 def test_any_text_is_a_condition_or_a_problem(text: str, body: Json) -> None:
     """No text and no body raise anything but the problem of the text."""

@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -347,7 +347,6 @@ def test_limit_keys() -> None:
 _URLS = st.text(alphabet="/.%2eE5cCfFa;\\?#0A~@:é．\x00 +&=_", max_size=40).map(lambda text: "/api/" + text)
 
 
-@settings(deadline=None)
 @given(st.sampled_from(["GET", "post", "DELETE"]), _URLS | st.text(max_size=60), st.binary(max_size=10))
 def test_canonical_requests_are_idempotent(method: str, url: str, body: bytes) -> None:
     """What became canonical stays itself, and is decided alike."""
@@ -358,7 +357,6 @@ def test_canonical_requests_are_idempotent(method: str, url: str, body: bytes) -
         assert decide(POLICY, again, PAGE) == decide(POLICY, once, PAGE)
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(["a", "b", "{x}", "c%20d"]), max_size=5), st.booleans(), st.data())
 def test_trie_finds_what_a_list_would(parts: list[str], rest: bool, data: st.DataObject) -> None:
     """The trie finds the same route as trying one after the other in the order of the file."""

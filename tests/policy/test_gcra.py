@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.policy import Rate, take
@@ -36,7 +36,6 @@ def test_retry_after_is_when_it_passes() -> None:
     assert take(tat, 101 + refused.retry_after, rate).allowed
 
 
-@settings(deadline=None)
 @given(st.integers(1, 50), st.lists(st.floats(0, 5), min_size=1, max_size=200))
 def test_never_more_than_two_counts_in_a_period(count: int, gaps: list[float]) -> None:
     """However asks are spread, a period sees at most a burst and what refilled meanwhile."""

@@ -6,7 +6,7 @@ import contextlib
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.policy import filter_request_headers, filter_response_headers, private_caching, without
@@ -107,7 +107,6 @@ def test_injected_header_has_no_twin() -> None:
     assert without((("x-api-key", "a"), ("X_Api_Key", "b"), ("x-api", "c")), ["x-api-key"]) == (("x-api", "c"),)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.text(max_size=12), st.text(max_size=20)), max_size=8))
 def test_request_headers_never_break_the_message(headers: list[tuple[str, str]]) -> None:
     """Whatever comes in, what passes is made of header fields, and passes again unchanged."""

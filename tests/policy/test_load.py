@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import DocumentError
@@ -303,7 +303,6 @@ def test_many_routes_load() -> None:
     assert len(policy.routes.all) == 10_000
 
 
-@settings(deadline=None)
 @given(st.text(max_size=80))
 def test_any_text_is_a_policy_or_problems(text: str) -> None:
     """No text raises anything but DocumentError."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.policy.messages import MAX_MESSAGE, MAX_VALUE, parse_message, visible
@@ -40,7 +40,6 @@ def test_broken_places(text: str) -> None:
         parse_message(text)
 
 
-@settings(deadline=None)
 @given(st.text(max_size=2000))
 def test_hostile_values(value: str) -> None:
     """No value makes a message long, more than one line, or invisible in part."""

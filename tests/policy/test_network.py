@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.policy import PUBLIC, Network, parse_network
@@ -105,7 +105,6 @@ def test_nothing_is_allowed_by_default() -> None:
     assert not Network().allows("8.8.8.8")
 
 
-@settings(deadline=None)
 @given(st.ip_addresses(v=4))
 def test_mapped_addresses_are_the_inner_ones(address: ipaddress.IPv4Address) -> None:
     """An IPv4-mapped address is judged as the IPv4 address in it."""
@@ -114,7 +113,6 @@ def test_mapped_addresses_are_the_inner_ones(address: ipaddress.IPv4Address) -> 
     assert PRIVATE.allows(mapped) is PRIVATE.allows(str(address))
 
 
-@settings(deadline=None)
 @given(st.ip_addresses() | st.text(max_size=20))
 def test_public_never_allows_what_python_calls_private(address: object) -> None:
     """Our list of public addresses lies inside the standard library's."""

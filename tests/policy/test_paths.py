@@ -6,7 +6,7 @@ import contextlib
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.policy import paths
@@ -174,7 +174,6 @@ def test_harmful_opaque_segments(segment: str) -> None:
 _TRICKY = st.text(alphabet="/.%2eE5cCfF;\\?#0aA~@é．\x00 +", max_size=24)
 
 
-@settings(deadline=None)
 @given(_TRICKY.map(lambda text: "/" + text) | st.text(max_size=60))
 def test_canonical_path_is_idempotent_and_clean(path: str) -> None:
     """Whatever comes in, the canonical form stays itself and holds nothing that it must not."""
@@ -187,7 +186,6 @@ def test_canonical_path_is_idempotent_and_clean(path: str) -> None:
         assert "%00" not in canonical
 
 
-@settings(deadline=None)
 @given(_TRICKY | st.text(max_size=60))
 def test_canonical_query_is_idempotent(query: str) -> None:
     """The canonical form of a query stays itself, and cannot end the request line."""

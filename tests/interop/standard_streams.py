@@ -1,0 +1,15 @@
+"""A server on the standard streams of its process, which starts sooner without what else tests need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcp.server import Server
+from mcp.server.runner import serve_dual_era_loop
+from mcp.server.stdio import stdio_server
+
+
+async def on_standard_streams(made: Server[Any]) -> None:
+    """`made` on the standard input and output of this process."""
+    async with stdio_server() as (read, write), made.lifespan(made) as state:
+        await serve_dual_era_loop(made, read, write, lifespan_state=state)
