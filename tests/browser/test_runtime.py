@@ -172,7 +172,7 @@ async def test_a_refusal_is_a_response_and_a_line_on_the_console(host: Host, tmp
     assert seen == [False, "Not allowed."]
     told = (await line.value).text
     assert "No rule." in told
-    assert "webmcp-gateway policy explain DELETE /api/admin" in told
+    assert "webmcp-gateway policy explain DELETE '/api/admin'" in told
 
 
 async def test_what_ends_without_an_answer_rejects(host: Host, tmp_path: Path) -> None:

@@ -209,6 +209,21 @@ test("a body in parts is read part by part, and given up with its reader", async
   expect(streamed.pop()).toEqual({ id: "stream-1", cancel: true });
 });
 
+test("a browser without streams of bytes, such as WebKit, reads each part when it is asked for", async () => {
+  vi.stubGlobal("ReadableByteStreamController", undefined);
+  const construct = (Native: typeof ReadableStream, [source, strategy]: [UnderlyingSource, QueuingStrategy]): ReadableStream => {
+    if (source.type) throw new TypeError("ReadableByteStreamController is not implemented");
+    return new Native(source, strategy);
+  };
+  vi.stubGlobal("ReadableStream", new Proxy(ReadableStream, { construct }));
+  give = () => ok({ bodyType: "text", body: "one", stream: "stream-1" });
+  parts = [ok({ bodyType: "text", body: "two", stream: "stream-1" }), ok()];
+  const reader = (await fetch("/x")).body!.getReader();
+  const text = async (): Promise<string> => new TextDecoder().decode((await reader.read()).value);
+  expect([await text(), streamed.length, await text(), streamed.length, (await reader.read()).done]).toEqual(["one", 0, "two", 1, true]);
+  vi.unstubAllGlobals();
+});
+
 test("parts that are pushed are read before the answer that they precede", async () => {
   give = () => ok({ bodyType: "text", body: "", stream: "stream-1" });
   push = [ok({ bodyType: "text", body: "one " }), ok({ bodyType: "none" }), ok({ bodyType: "text", body: "two " })];

@@ -30,7 +30,7 @@ interface Ends {
 
 /** `word` for a shell. */
 function quoted(word: string): string {
-  return /^[\w./:@%+,=-]+$/.test(word) ? word : `'${word.replace(/'/g, "'\\''")}'`;
+  return `'${word.replace(/'/g, "'\\''")}'`;
 }
 
 /** What a problem of the gateway says to developers; its `detail` is for people. */

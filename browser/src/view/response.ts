@@ -66,7 +66,8 @@ function stream(first: Answer, parts: Parts | undefined, signal: AbortSignal | u
     id = undefined;
   };
   return new ReadableStream({
-    type: "bytes",
+    // WebKit has no streams of bytes.
+    type: globalThis.ReadableByteStreamController && "bytes",
     start(controller) {
       const abort = (): void => {
         cancel();
@@ -94,7 +95,8 @@ function stream(first: Answer, parts: Parts | undefined, signal: AbortSignal | u
       controller.byobRequest?.respond(0);
     },
     cancel,
-  });
+    // Another would ask for a part that nobody reads yet.
+  }, { highWaterMark: 0 });
 }
 
 interface Shown {
