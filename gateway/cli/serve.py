@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib
+import logging
 import os
 import signal
 import sys
@@ -19,13 +20,15 @@ from aiohttp import web
 import gateway
 from gateway.app import GATE, RELOAD, build_app
 from gateway.callers.nouns import TokenAuth
-from gateway.cli import lock, logs, stopping
+from gateway.cli import descriptors, lock, logs, stopping
 from gateway.cli.options import config_option
 from gateway.cli.token.link import login_link
 from gateway.config import Config, Reading, load_config, read_config
 from gateway.doors.short_way import FrontRunner
 from gateway.errors import StartError
 from gateway.stores.sql import Database
+
+log = logging.getLogger(__name__)
 
 
 @click.command()
@@ -48,6 +51,8 @@ def run(path: Path, log_format: str | None = None, *, verbose: bool, live: bool 
     logs.set_up(log_format or "text", verbose)
     config = load_config(path, os.environ)
     logs.set_up(log_format or config.log, verbose)
+    if (few := descriptors.raised()) is not None:
+        log.warning(few)
     with lock.held(config.path) as tell, asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_serve(config, partial(read_config, path, os.environ), live, tell))
 

@@ -1,0 +1,29 @@
+"""How many connections the gateway may have open, as a process of its own that the system bounds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from gateway.cli.descriptors import ENOUGH
+
+SCRIPT = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, int(sys.argv[1])))
+from gateway.cli import descriptors
+print(descriptors.raised() or "enough")
+print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+"""
+
+
+@pytest.mark.parametrize(
+    ("hard", "said"), [(ENOUGH, "enough"), (512, "only 512 connections and files may be open at a time")]
+)
+def test_as_many_are_taken_as_there_are(hard: int, said: str) -> None:
+    """Whatever the shell gave; and it is said where they are too few."""
+    ran = subprocess.run([sys.executable, "-c", SCRIPT, str(hard)], capture_output=True, text=True, check=True)
+    words, limit = ran.stdout.splitlines()
+    assert words.startswith(said)
+    assert int(limit) == hard
