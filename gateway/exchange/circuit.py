@@ -69,6 +69,12 @@ class Circuits:
         finally:
             self._leave(breaker, circuit, passage, place)
 
+    def look(self, place: tuple[str, str], circuit: Circuit | None) -> None:
+        """Raises `Refusal` as `passage` does, and lets nobody through: before anything is done for an attempt."""
+        breaker = self._breakers.get(place)
+        if circuit is not None and breaker is not None:
+            self._check(breaker, place[1])
+
     def is_open(self, place: tuple[str, str]) -> bool:
         """Whether the next attempt would be refused."""
         breaker = self._breakers.get(place)
@@ -81,13 +87,16 @@ class Circuits:
     def _enter(self, breaker: _Breaker, name: str) -> State:
         if breaker.until is None:
             return State.CLOSED
-        left = breaker.until - self._clock()
+        self._check(breaker, name)
+        breaker.tried = True
+        return State.HALF_OPEN
+
+    def _check(self, breaker: _Breaker, name: str) -> None:
+        left = breaker.until - self._clock() if breaker.until is not None else 0.0
         if left > 0 or breaker.tried:
             wait = max(1, math.ceil(left))
             detail = f"The backend {name!r} failed too often; it is tried again in {wait} s."
             raise Refusal(Reason.BACKEND_UNAVAILABLE, detail, headers=(("retry-after", str(wait)),))
-        breaker.tried = True
-        return State.HALF_OPEN
 
     def _leave(self, breaker: _Breaker, circuit: Circuit, passage: Passage, place: tuple[str, str]) -> None:
         if passage.state is State.HALF_OPEN:

@@ -78,9 +78,14 @@ class Sender:
         `tell` tells the caller's client where its person connects an account that is missing.
         """
         spec = _for(leg, spec)
-        name = spec.credential
+        name, place = spec.credential, (caller.app, spec.name)
         record.note(credential=name)
         url, obligations = spec.target(leg.canonical), leg.obligations
+        try:
+            self._circuits.look(place, obligations.circuit)  # nobody is asked for what is not sent
+        except Refusal:
+            record.note(circuit=State.OPEN)
+            raise
         inject = partial(self._authenticator.inject, name, caller.principal, leg.canonical.method, url)
         try:
             injected = await inject()
@@ -92,7 +97,6 @@ class Sender:
         if obligations.retry is None and obligations.circuit is None:
             return await self._authenticated(way, injected, obligations.timeout, record)
 
-        place = (caller.app, spec.name)
         first: Injected | None = injected
 
         async def attempt(timeout: float) -> Answer:

@@ -46,6 +46,16 @@ async def test_failures_in_a_row_open_it(tmp_path: Path, outcome: int | Refusal)
         assert (house.outcome()["circuit"], house.outcome()["reason"]) == ("open", "backend-unavailable")
 
 
+async def test_nobody_is_asked_for_a_credential_while_it_is_open(tmp_path: Path) -> None:
+    """Not even where the one that was used before has expired."""
+    async with built(tmp_path, circuit=Circuit(failures=3, reset=1000.0)) as house:
+        await fail(house, 3)
+        house.clock.now += 400
+        assert reason(await house.exchange.run(ITEMS, PAGE)) == Reason.BACKEND_UNAVAILABLE
+        assert house.outcome()["circuit"] == "open"
+        assert house.fetched == [1]
+
+
 @pytest.mark.parametrize("outcome", [200, 404, 500, 429])
 async def test_a_backend_that_answers_does_not_open_it(tmp_path: Path, outcome: int) -> None:
     """Nor does one failure among answers."""
