@@ -1,8 +1,9 @@
-"""What is strange in a policy that can be used: routes that never decide, and report mode."""
+"""What is strange in a policy that can be used: routes that never decide, refusals that nobody wrote, report mode."""
 
 from __future__ import annotations
 
 from gateway.errors import Problem
+from gateway.policy.confirm import reads_body
 from gateway.policy.policy import Policy
 from gateway.policy.rules import METHODS, Route
 
@@ -18,6 +19,10 @@ def warnings(policy: Policy) -> tuple[Problem, ...]:
         if lines:
             named = f"line {lines[0]} takes" if len(lines) == 1 else f"lines {', '.join(map(str, lines))} take"
             text = f"{route.template.text} never decides: {named} all that it matches"
+            found.append(Problem(policy.file, route.line, 1, text))
+        said = route.confirm is not None and reads_body(route.confirm.message)
+        if said and route.when is None and route.schema is None:
+            text = f"{route.template.text}: the question shows the body, so forms and all else but JSON are refused"
             found.append(Problem(policy.file, route.line, 1, text))
     return tuple(found)
 

@@ -203,6 +203,8 @@ routes:
   - {path: "/x/**", methods: [GET], backend: a}
   - {path: "/x/**", deny: "no"}
   - {path: "/x/{y:encoded}/w", methods: [DELETE], backend: b}
+  - {path: /pay, methods: [POST], backend: a, confirm: {message: "Pay {request.body.total}?"}}
+  - {path: /buy, methods: [POST], backend: a, when: request.body.n < 9, confirm: {message: "{request.body.n}?"}}
 """,
         "p.yaml",
     )
@@ -211,6 +213,7 @@ routes:
         (8, "/x/7 never decides: lines 6, 7 take all that it matches"),
         (14, "/x/{y}/z/** never decides: line 13 takes all that it matches"),
         (17, "/x/{y:encoded}/w never decides: line 16 takes all that it matches"),
+        (18, "/pay: the question shows the body, so forms and all else but JSON are refused"),
     ]
 
 
