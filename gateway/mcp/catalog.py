@@ -186,9 +186,9 @@ class Catalog:
                 await shown.call(arguments, answer.model_dump(by_alias=True, mode="json", exclude_none=True))
                 return answer
             opened = self._views.open(client.principal, packed.id, chosen=bool(arguments))
-            # A client that shows no apps would only show the launch value to its model.
-            meta: dict[str, Json] | None = {LAUNCH: opened.launch.reveal()} if client.is_app else None
-            return _opened(packed, opened.view, meta)
+            if not client.is_app:  # it would only show the launch value to its model
+                return _unseen(packed, opened.view)
+            return _opened(packed, opened.view, {LAUNCH: opened.launch.reveal()})
 
         return run
 
@@ -301,6 +301,15 @@ def _opened(packed: PackedApp, view: str, meta: dict[str, Json] | None) -> types
         f"has registered them; list_view_tools and call_view_tool reach this one by its handle."
     )
     return of_values({"view": view}, text, meta)
+
+
+def _unseen(packed: PackedApp, view: str) -> types.CallToolResult:
+    text = (
+        f"{packed.title} is not on any screen: this client says that it shows no MCP Apps, and the gateway's console "
+        f"does not show it to this person either. Ask them to open it there, or in a client that shows MCP Apps, then "
+        f"call open_{packed.id} again. Until then view {view} has no page, and no tools."
+    )
+    return of_values({"view": view}, text, None)
 
 
 async def _answer(response: Response, client: Client, arguments: Arguments) -> types.CallToolResult:
