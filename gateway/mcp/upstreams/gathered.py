@@ -22,6 +22,13 @@ from gateway.model import Principal
 
 TOOLS = feed.KINDS["toolsListChanged"]
 
+_CHANGES = {
+    "prompts/list": feed.KINDS["promptsListChanged"],
+    "resources/list": feed.KINDS["resourcesListChanged"],
+    "resources/templates/list": feed.KINDS["resourcesListChanged"],
+}
+"""What is told where a list came late."""
+
 Owner = Callable[[UpstreamClient, str], Awaitable[tuple[str, str] | None]]
 """Which upstream has a resource of `/mcp`, and that one's own address of it."""
 
@@ -121,6 +128,11 @@ class Gathering:
         """There are other upstreams now."""
         for one in list(self._all):
             one.renew()
+
+    def changed(self, method: str) -> None:
+        """A list that clients were told is another now, which no upstream tells of."""
+        for one in list(self._all):
+            one.news.tell(_CHANGES[method], {})
 
     async def follow(self, client: UpstreamClient) -> None:
         """Tell a session of the handshake what changes, until this is cancelled; its tools are told of elsewhere."""

@@ -129,8 +129,10 @@ class Merged:
         """End the streams that would stay open for ever."""
         self._gathering.streams.drain()
 
-    def _changed(self) -> None:
-        if self._mount is not None:
+    def _changed(self, method: str) -> None:
+        if method != "tools/list":
+            self._gathering.changed(method)
+        elif self._mount is not None:
             self._mount.tools_changed()
 
     def _taken(self, name: str) -> bool:

@@ -1,0 +1,30 @@
+"""How long a list waits for an upstream that is silent."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.mcp.upstreams.lists import FIRST, LATER, NEW, Heard
+
+TOOLS, PROMPTS = "tools/list", "prompts/list"
+
+
+@pytest.mark.parametrize(("starts", "most"), [(True, FIRST), (False, NEW)], ids=["started here", "elsewhere"])
+def test_all_lists_wait_together_for_one_that_never_answered(starts: bool, most: float) -> None:
+    """From when it was first asked, whichever list that was for: not as long again."""
+    heard = Heard()
+    assert most - 0.1 < heard.patience(TOOLS, starts=starts) <= most
+    heard.since[TOOLS] -= most / 2
+    assert most / 2 - 0.1 < heard.patience(PROMPTS, starts=starts) <= most / 2
+    heard.since[TOOLS] -= most / 2
+    assert heard.patience(PROMPTS, starts=starts) <= 0
+    assert heard.patience(TOOLS, starts=starts) <= 0
+
+
+def test_one_that_answered_is_waited_for_a_little() -> None:
+    """Less for what it said before, and not at all where it was waited for in vain."""
+    heard = Heard(known={TOOLS: []})
+    assert heard.patience(TOOLS, starts=True) == LATER
+    assert NEW - 0.1 < heard.patience(PROMPTS, starts=True) <= NEW
+    heard.slow.add(TOOLS)
+    assert heard.patience(TOOLS, starts=True) == 0
