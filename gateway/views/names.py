@@ -12,8 +12,10 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 def model_name(app: str, page_name: str) -> str:
     """The model's name of a page's tool; one that had to be changed or cut ends in six hex digits of its original."""
     plain = f"{app}_{page_name}"
-    safe = _UNSAFE.sub("_", plain)
-    if safe == plain and len(plain) <= LONGEST:
-        return plain
-    mark = hashlib.sha256(page_name.encode("utf-8", "surrogatepass")).hexdigest()[:6]
-    return f"{safe[: LONGEST - 7]}_{mark}"
+    return plain if len(plain) <= LONGEST and not _UNSAFE.search(plain) else marked_name(plain, page_name)
+
+
+def marked_name(plain: str, original: str) -> str:
+    """A safe name for what cannot be called `plain`."""
+    mark = hashlib.sha256(original.encode("utf-8", "surrogatepass")).hexdigest()[:6]
+    return f"{_UNSAFE.sub('_', plain)[: LONGEST - 7]}_{mark}"

@@ -38,6 +38,9 @@ def listed(id: Any, params: dict[str, Any]) -> None:
         case "lies":
             wrong = [{"name": 7}, {"name": "x", "inputSchema": "none"}, {"name": "y", "inputSchema": {"type": 1}}, None]
             answer(id, {"tools": [*wrong, tool("ok"), tool("deep", annotations=7)]})
+        case "dropping":
+            answer(id, {"tools": [] if CALLS else [tool("ok")]})
+            CALLS.append(1)
         case "nolist":
             answer(id, {})
         case "changing":

@@ -139,6 +139,22 @@ async def test_a_tool_that_changes_is_recorded_and_held_where_it_is_pinned(tmp_p
     assert any("the tool changed" in json.dumps(line) for line in lines)
 
 
+async def test_a_pinned_tool_that_is_listed_no_longer_is_not_called(tmp_path: Path) -> None:
+    """What its pin stood for is not there: the same name may be anything now."""
+    pin = pin_of({"name": "ok", "description": "Does it.", "inputSchema": {"type": "object"}})
+    (tmp_path / "policy.yaml").write_text(f'version: 1\ntools:\n  ok: {{pin: "{pin}"}}\n', "utf-8")
+    async with (
+        gateway(tmp_path, hostile("dropping", policy="policy.yaml")) as mcp,
+        Client(f"{mcp}/dropping", cache=None) as client,
+    ):
+        assert (await client.list_tools()).tools
+        assert text(await client.call_tool("ok")) == "fine"
+        assert not (await client.list_tools()).tools
+        refused = await client.call_tool("ok")
+        assert refused.is_error
+        assert "it is not listed now" in text(refused)
+
+
 async def test_a_change_is_known_after_a_restart(tmp_path: Path) -> None:
     """What was seen first is what counts: the console shows the difference until the policy pins the new form."""
     probe = Probe()

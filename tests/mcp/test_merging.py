@@ -36,3 +36,15 @@ def test_an_upstream_that_was_changed_has_room_for_names_again(monkeypatch: pyte
     names.forget(["second"])
     of(names, [], ["new"])
     assert of(names, ["old", "new"], []) == {"old": "first", "first_new": "first"}
+
+
+def test_a_name_without_prefix_is_one_of_mcp() -> None:
+    """None looks like another's, and none is longer than clients take."""
+    legal = ["pay", "a.b/c-d_9", "x" * 128]
+    names = Names()
+    assert [*of(names, legal, [])] == legal
+    assert [*of(names, ["p\u0430y", "open cart", "x" * 129], [])] == [
+        "p_y_ca76c9",
+        "open_cart_650e51",
+        f"{'x' * 57}_0ec9eb",
+    ]

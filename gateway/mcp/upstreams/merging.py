@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from gateway.config import Upstream
 from gateway.mcp.upstreams.conversation import Message
 from gateway.mcp.upstreams.listing import APP_SCHEMES, MODEL, RESOURCE_URI, VISIBILITY, app_of, ui_of, visibility
-from gateway.views.names import model_name
+from gateway.views.names import marked_name, model_name
+
+_LEGAL: Final = re.compile(r"[A-Za-z0-9_./-]{1,128}")
+"""A name as MCP has it (2026-07-28, Tools): none of these looks like another."""
 
 MOST_NAMES = 100_000
 """Names of each upstream that are remembered: one that lists ever new ones has no room left, the others theirs."""
@@ -84,8 +88,10 @@ def _names(spec: Upstream, name: str) -> Iterator[str]:
 
 
 def best_name(spec: Upstream, name: str) -> str:
-    """The public name that a thing has where no other has it."""
-    return model_name(spec.prefix, name) if spec.prefix is not None else name
+    """The public name that a thing has where no other has it: without a prefix its own, where that is one of MCP."""
+    if spec.prefix is not None:
+        return model_name(spec.prefix, name)
+    return name if _LEGAL.fullmatch(name) else marked_name(name, name)
 
 
 def original_name(spec: Upstream, public: str) -> str | None:

@@ -24,6 +24,9 @@ MOST = 1000
 ROOM = 256 * 1024 * 1024
 """Bytes of the lists of all of them; beyond, those that were looked at least lately are asked for anew."""
 
+WALKS = 16
+"""Clients that read the pages of one list at a time, and whose pages are put together."""
+
 log = logging.getLogger(__name__)
 
 
@@ -45,6 +48,7 @@ class Offer:
     _sizes: dict[str, int] = field(default_factory=dict)
     _size: int = 0
     _others: dict[str, int] = field(default_factory=dict)
+    _walks: dict[str, list[Message]] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -84,6 +88,18 @@ class Offer:
         self.tools.pop(name, None)
         self._size -= self._sizes.pop(name, 0)
         self.left_out.pop(key_of(name), None)
+
+    def page(self, tools: list[Message], cursor: object, following: object) -> None:
+        """These stood on the page of `cursor`; on the last one of all it is known which tools there are."""
+        before = self._walks.pop(cursor, None) if isinstance(cursor, str) else []
+        if before is None:
+            return
+        if following is None:
+            self.keep([*before, *tools])
+        elif isinstance(following, str) and len(before) < MOST_THINGS:
+            self._walks[following] = [*before, *tools]
+            if len(self._walks) > WALKS:
+                del self._walks[next(iter(self._walks))]
 
     def keep(self, tools: Iterable[Message]) -> None:
         """These are all that there are: forget every other."""

@@ -152,7 +152,9 @@ class Proxy:
             result = await self.relay.forward(client, "tools/list", params)
         except Refusal as refusal:
             return self._without_account(client, "tools/list", refusal)
-        tools = await self.upstream.offer(client.principal).take(result)
+        offer = self.upstream.offer(client.principal)
+        tools = await offer.take(result)
+        offer.page(tools, params.get("cursor"), result.get("nextCursor"))
         shown = listing.shown(self.upstream.spec, tools, to_app=client.is_app)
         return await self._readable(client, "tools/list", {**result, "tools": shown})
 
