@@ -51,3 +51,17 @@ async def test_what_comes_before_the_greeting_ends_the_connection(world: World) 
         await socket.ping()
         assert (await socket.receive()).type in (WSMsgType.CLOSE, WSMsgType.CLOSED)
         assert socket.close_code == 1000
+
+
+async def test_who_does_not_end_the_connection_is_heard_no_more(world: World) -> None:
+    """The gateway waits for no farewell: to read on until then, it would read all that a flood sends."""
+    async with (
+        asyncio.timeout(5),  # aiohttp's own end of a connection takes ten
+        console(world) as client,
+        client.ws_connect(f"{world.console}/bridge", protocols=[PROTOCOL], autoclose=False) as socket,
+    ):
+        connection = socket._response.connection
+        assert connection is not None
+        await socket.ping()
+        while connection.transport is not None and not connection.transport.is_closing():
+            await asyncio.sleep(0.01)

@@ -120,3 +120,20 @@ async def test_an_answer_has_the_number_of_its_request(other: object) -> None:
     assert not is_answer({"id": other}, 1)
     assert is_answer({"id": 1.0}, 1)
     assert not is_answer({"id": None}, None)
+
+
+async def test_who_tells_of_its_progress_has_more_time() -> None:
+    """Whatever it was asked for, a list too: its silence counts, and not how long it takes."""
+    upstream, patience = Near(), 1.0
+    async with (
+        Conversation(upstream, patience=patience, most=9, heard=lambda *_: None) as conversation,
+        asyncio.timeout(60),
+        asyncio.TaskGroup() as tasks,
+    ):
+        asked = tasks.create_task(conversation.request("tools/list", {"_meta": {"progressToken": "t"}}))
+        call = (await upstream.sent.get())["id"]
+        for step in range(4):
+            await asyncio.sleep(patience / 2)
+            upstream.say(method="notifications/progress", params={"progressToken": call, "progress": step})
+        upstream.say(id=call, result={"tools": []})
+        assert await asked == {"tools": []}
