@@ -48,6 +48,7 @@ MISTAKES = [
     (f"{{a: {{{ONE}, trust: [b]}}}}", "trust: must be text, not a list"),
     (f'{{a: {{{ONE}, include: "*"}}}}', 'include: must be a list, not the text "*"'),
     (f"{{a: {{{ONE}, timeout: -1s}}}}", 'timeout: "-1s" is not a duration: write a positive number with a unit'),
+    (f"{{a: {{{ONE}, start: soon}}}}", 'start: "soon" is not a duration: write a positive number with a unit'),
     (f"{{a: {{{ONE}, message: lots}}}}", 'message: "lots" is not a size: write a whole number with a unit'),
     (f"{{a: {{{ONE}, calls: 0}}}}", "calls: must be a whole number from 1"),
     (f'{{a: {{{ONE}, runtime: "yes"}}}}', 'runtime: must be true or false, not the text "yes"'),
@@ -66,3 +67,12 @@ def test_a_mistake_has_its_place_and_remedy(tmp_path: Path, upstreams: str, mess
     assert any(message in one for one in said), said
     assert len(said) == len(set(said))
     assert "s3cret" not in str(said)
+
+
+def test_a_command_has_longer_to_start(tmp_path: Path) -> None:
+    """It may have to be downloaded first."""
+    config = tmp_path / "gateway.yaml"
+    there = "url: 'https://x.example/mcp'"
+    config.write_text(f"upstreams: {{a: {{{ONE}}}, b: {{{there}}}, c: {{{there}, start: 5s}}}}", "utf-8")
+    found = load_config(config, {}).upstreams
+    assert [found[name].start for name in "abc"] == [120, 30, 5]

@@ -8,9 +8,9 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar, cast
 
 import aiohappyeyeballs
 import aiohttp
@@ -19,6 +19,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import DefaultResolver
 
 from gateway import __version__
+from gateway.backends.frames import Handler
 from gateway.backends.in_turn import InTurn
 from gateway.errors import Reason, Refusal
 
@@ -175,6 +176,8 @@ class Connections:
             limit_per_host=limit_per_host,
             keepalive_timeout=KEEP_ALIVE_SECONDS,
         )
+        # There is no public name for what reads WebSockets.
+        connector._factory = cast(Any, partial(Handler, self.in_turn, asyncio.get_running_loop()))
         return aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from time import perf_counter
-from typing import Final
+from typing import Any, Final
 
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.http import WebSocketReader
 from aiohttp.web_protocol import RequestHandler
 
-from gateway.backends.in_turn import InTurn
+from gateway.backends.in_turn import MOMENT, InTurn
 
 NORMAL: Final = b"\x03\xe8"
 """How a connection ends as it should (RFC 6455 7.4.1)."""
@@ -18,27 +19,56 @@ NORMAL: Final = b"\x03\xe8"
 SLICE: Final = 1024
 """Bytes that are read before the clock is asked: some hundred frames at most."""
 
-MOMENT: Final = 0.0005
-"""Seconds that one turn may take."""
-
 FULL: Final = 0.005
 """Seconds until it is seen again whether there is room for more messages."""
 
+LONGEST: Final = 1.0
+"""Seconds of work that one message may take: one of so many fragments is none."""
 
-def read_in_turn(protocol: ResponseHandler | RequestHandler | None, in_turn: InTurn) -> None:
-    """Read the frames of a WebSocket so: aiohttp parses all that came at once, in one turn.
+
+class Handler(ResponseHandler):
+    """Aiohttp's end of a connection to a server; what comes with the answer that opens a WebSocket is read so, too.
+
+    `flooded` says that it was ended because of a message of too many fragments.
+    """
+
+    def __init__(self, in_turn: InTurn, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self._in_turn = in_turn
+        self._frames: _Frames | None = None
+
+    def set_parser(self, parser: Any, payload: Any, data_received_cb: Callable[[], None] | None = None) -> None:
+        self._frames = _Frames(self, parser, self._in_turn)
+        super().set_parser(self._frames, payload, data_received_cb)
+
+    def heard(self) -> None:
+        """A message is whole."""
+        if self._frames is not None:
+            self._frames.worked = 0.0
+
+    @property
+    def flooded(self) -> bool:
+        return self._frames is not None and self._frames.worked > LONGEST
+
+
+def read_in_turn(protocol: RequestHandler, in_turn: InTurn) -> None:
+    """Read the frames of a client so: aiohttp parses all that came at once, in one turn.
 
     aiohttp has no public name for what reads them, nor for stopping it.
     """
-    parser: WebSocketReader | None = None if protocol is None else protocol._payload_parser
-    if protocol is not None and parser is not None:
+    parser = protocol._payload_parser
+    if parser is not None:
         protocol._payload_parser = _Frames(protocol, parser, in_turn)
 
 
 class _Frames:
-    """Stands before the parser; while it holds a rest back, nothing more is read of the connection."""
+    """Stands before the parser; while it holds a rest back, nothing more is read of the connection.
+
+    `worked` are the seconds that it took while a rest was held back.
+    """
 
     def __init__(self, protocol: ResponseHandler | RequestHandler, parser: WebSocketReader, in_turn: InTurn) -> None:
+        self.worked = 0.0
         self._protocol = protocol
         self._parser = parser
         self._in_turn = in_turn
@@ -47,20 +77,20 @@ class _Frames:
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:
         """Take what came; as aiohttp's parser, give whether it is wrong."""
         if self._rest:
-            self._rest += data
+            self._hold(self._rest + data)
             return False, b""
-        ends, start = perf_counter() + MOMENT, 0
+        began, start = perf_counter(), 0
         while start < len(data):
             wrong, left = self._parser.feed_data(data[start : start + SLICE])
             if wrong:
                 return wrong, left
             start += SLICE
-            if self._protocol._reading_paused or perf_counter() > ends:
+            if self._protocol._reading_paused or perf_counter() > began + MOMENT:
                 break
-        self._rest = data[start:]
-        if self._rest:
-            self._protocol._pause_reading_for_buffer()
-            self._in_turn.add(self._go_on)
+        if start < len(data):
+            self.worked += perf_counter() - began
+            self._hold(data[start:])
+            self._in_turn.add(self._go_on, perf_counter() - began)
         return False, b""
 
     def feed_eof(self) -> None:
@@ -68,11 +98,17 @@ class _Frames:
         self._rest = b""
         self._parser.feed_eof()
 
+    def _hold(self, rest: bytes) -> None:
+        self._rest = rest
+        self._protocol._pause_reading_for_buffer()
+
     def _go_on(self) -> None:
         """Read more, unless messages wait to be taken."""
         protocol = self._protocol
         if protocol.transport is None or protocol.transport.is_closing():
             self._rest = b""
+        elif self.worked > LONGEST:
+            protocol.transport.abort()
         elif protocol._reading_paused:
             asyncio.get_running_loop().call_later(FULL, self._go_on)
         else:

@@ -94,6 +94,7 @@ SETTINGS: Final = (
     Setting("upstreams.<name>.trust", "", "The group of upstreams whose apps may stand beside each other on /mcp."),
     Setting("upstreams.<name>.runtime", "false", "Whether its apps get the view runtime of the gateway."),
     Setting("upstreams.<name>.lazy", "true", "Whether it is started when it is first needed, not with the gateway."),
+    Setting("upstreams.<name>.start", "30s", "How long it may take to begin, by default 2m for a command."),
     Setting("upstreams.<name>.timeout", "60s", "How long it may be silent about a call."),
     Setting("upstreams.<name>.message", "16MiB", "The largest message that it may send."),
     Setting("upstreams.<name>.calls", "256", "Calls that may be in flight; one principal gets half of them."),

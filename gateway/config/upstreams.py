@@ -22,6 +22,10 @@ from gateway.model import Secret
 from gateway.policy import Network, Policy
 
 TIMEOUT = "60s"
+START = "30s"
+START_PROCESS = "2m"
+"""A command may have to be downloaded first."""
+
 MESSAGE = "16MiB"
 
 _PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
@@ -46,8 +50,9 @@ class Upstream:
     `personal` says that the credential is another one for each principal.
     `prefix` is what its names begin with on `/mcp`, None where they stay. `include` and `exclude` are patterns of tool
     names. `policy` None: all tools that it includes may be called. `trust` names the group of upstreams whose apps may
-    stand beside each other on `/mcp`. `timeout` is in seconds of silence, `message` in bytes of one message. `calls`
-    may be in flight on one connection, and there may be so many `connections`.
+    stand beside each other on `/mcp`. `start` is in seconds to the end of the handshake, `timeout` in seconds of
+    silence, `message` in bytes of one message. `calls` may be in flight on one connection, and there may be so many
+    `connections`.
     """
 
     name: str
@@ -66,6 +71,7 @@ class Upstream:
     trust: str | None = None
     runtime: bool = False
     lazy: bool = True
+    start: float = 30.0
     timeout: float = 60.0
     message: int = 16 * 2**20
     calls: int = 256
@@ -113,6 +119,7 @@ def read_upstream(
         trust=section.text("trust") or None,
         runtime=section.flag("runtime"),
         lazy=section.flag("lazy", True),
+        start=section.duration("start", parse_duration(START_PROCESS if kind is Kind.COMMAND else START)),
         timeout=section.duration("timeout", parse_duration(TIMEOUT)),
         message=section.size("message", parse_size(MESSAGE)),
         calls=section.integer("calls", 256, minimum=1),

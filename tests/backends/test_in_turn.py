@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
+from time import perf_counter, sleep
 
-from gateway.backends.in_turn import InTurn
+from gateway.backends.in_turn import MOMENT, REST, InTurn, Moments
 
 
 async def test_one_goes_on_in_each_turn() -> None:
@@ -23,8 +25,45 @@ async def test_one_goes_on_in_each_turn() -> None:
 
     for name in "abc":
         waiting.add(partial(go_on, name, 2))
-    for turn in range(9):
-        assert len(went) == turn
+    before = 0
+    while len(went) < 9:
         await asyncio.sleep(0)
+        assert len(went) <= before + 1
+        before = len(went)
     assert went == [*"abcabcabc"]
     assert failed == ["b"] * 3
+
+
+async def test_all_of_them_have_a_small_part_of_the_time() -> None:
+    """Those that are called, and those that say what they did: a flood of either leaves the others most of it."""
+    in_turn, ends, at_work = InTurn(), perf_counter() + 0.5, 0.0
+
+    def work() -> None:
+        nonlocal at_work
+        sleep(MOMENT)
+        at_work += MOMENT
+
+    def go_on(again: Callable[[], None]) -> None:
+        work()
+        if perf_counter() < ends:
+            in_turn.add(again)
+
+    def called() -> None:
+        go_on(called)
+
+    async def read() -> None:
+        moments = Moments(in_turn)
+        while perf_counter() < ends:
+            began = perf_counter()
+            work()
+            if moments.worked(perf_counter() - began):
+                await moments.turn()
+
+    in_turn.add(called)
+    await asyncio.gather(read(), read())
+    assert 0.05 / REST < at_work < 0.6 / REST
+
+
+async def test_who_has_little_to_do_waits_for_nobody() -> None:
+    """A moment of work is for free."""
+    assert not Moments(InTurn()).worked(MOMENT / 2)

@@ -6,7 +6,9 @@ import asyncio
 import json
 import logging
 import sys
+import time
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +21,7 @@ from mcp.server import Server as McpServer
 from pydantic import FileUrl
 
 from gateway.mcp.upstreams import link
-from gateway.mcp.upstreams.conversation import Carrier, UpstreamLost
+from gateway.mcp.upstreams.conversation import Carrier, Message, Receive, UpstreamLost
 from gateway.mcp.upstreams.link import Link
 from tests.interop.probe import said, text
 from tests.interop.serving import gateway, over_http
@@ -67,13 +69,52 @@ async def test_an_upstream_that_fails_is_left_alone_longer_each_time(monkeypatch
 
     monkeypatch.setattr(link, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": sleep}))
     one = Link(
-        "up", dial, {}, modern=True, patience=1, most=1,
+        "up", dial, {}, modern=True, start=1, patience=1, most=1,
         heard=lambda *_: None, renewed=lambda _: None, wanted=lambda: True,
     )  # fmt: skip
     running = asyncio.ensure_future(one.run())
     await enough.wait()
     running.cancel()
     assert waits == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+
+
+class Flooding:
+    """Carries to an upstream that floods whoever it has greeted."""
+
+    def __init__(self) -> None:
+        self._asked = asyncio.Queue[int]()
+
+    async def send(self, message: Message, headers: Mapping[str, str]) -> None:
+        """It has arrived."""
+        self._asked.put_nowait(message["id"])
+
+    async def abandon(self, id: int) -> bool:
+        """Nothing is given up."""
+        return False
+
+    async def run(self, receive: Receive) -> None:
+        """Greet, then say nothing without end."""
+        greeting = {"supportedVersions": ["2026-07-28"], "capabilities": {}}
+        receive({"jsonrpc": "2.0", "id": await self._asked.get(), "result": greeting}, None, 0)
+        await asyncio.sleep(0.05)
+        while True:
+            receive(None, None, 0)
+
+
+async def test_an_upstream_that_floods_is_left_alone_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it took until that was too much."""
+    monkeypatch.setattr(link, "STEADY", 0.0)
+    monkeypatch.setattr(link, "FIRST_WAIT", 0.02)
+    one = Link(
+        "up", Flooding, {}, modern=True, start=5, patience=1, most=1,
+        heard=lambda *_: None, renewed=lambda _: None, wanted=lambda: True,
+    )  # fmt: skip
+    running, began = asyncio.ensure_future(one.run()), time.monotonic()
+    while one.attempts < 6:
+        await asyncio.sleep(0.01)
+    running.cancel()
+    assert time.monotonic() - began > 0.02 * (1 + 2 + 4 + 8 + 16)
+    assert "messages that nobody asked for" in str(one.problem)
 
 
 async def test_the_console_and_the_metrics_tell_which_upstream_fails(tmp_path: Path) -> None:

@@ -84,13 +84,16 @@ async def test_a_name_is_kept_also_until_it_is_known_who_had_it(
 
     monkeypatch.setattr(UpstreamTools, "of", reading)
     silent = f'a: {{command: ["{sys.executable}", "-c", "import sys; sys.stdin.read()"], prefix: null, timeout: 1s}}'
-    async with gateway(tmp_path, f"{silent}\n{second}") as mcp, Client(mcp) as client, Client(mcp) as other:
+    async with gateway(tmp_path, f"{silent}\n{second}") as mcp, Client(mcp, cache=None) as client, Client(mcp) as other:
         asking = asyncio.create_task(client.list_tools())
         await asked.wait()
         with pytest.raises(MCPError, match="Unknown tool"):
             await other.call_tool("show")
         go.set()
         await asking
+        async with asyncio.timeout(30):
+            while "b_show" not in {tool.name for tool in (await client.list_tools()).tools}:
+                await asyncio.sleep(0.05)
         assert "The upstream a cannot be reached" in text(await other.call_tool("show"))
         assert text(await other.call_tool("b_show")) == "clock show"
 
@@ -210,6 +213,59 @@ async def test_an_address_is_waited_for_with_each_that_had_it(tmp_path: Path, mo
         starts[1].touch()
         assert str((await reading).contents[0].uri) == uri
 
+
+async def test_one_that_starts_is_on_the_first_list(tmp_path: Path) -> None:
+    """Clients that never ask again have it."""
+    server = tmp_path / "slow.py"
+    server.write_text(MODERN, "utf-8")
+    lines = f'u: {{command: ["{sys.executable}", "{server}", "{tmp_path / "starts"}"]}}'
+    async with gateway(tmp_path, lines) as mcp, Client(mcp) as client, asyncio.timeout(60):
+        assert "u_ok" in {tool.name for tool in (await client.list_tools()).tools}
+
+
+async def test_clients_are_told_of_prompts_that_come_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of which no upstream tells: they did not change."""
+    late, start = tmp_path / "late.py", tmp_path / "everything"
+    late.write_text(LATE.format(path=repr(sys.path)), "utf-8")
+    monkeypatch.setattr(lists, "FIRST", 0.1)
+    lines = f'u: {{command: ["{sys.executable}", "{late}", "{start}"]}}'
+    async with gateway(tmp_path, lines) as mcp, Client(mcp, cache=None) as client, asyncio.timeout(60):
+        async with client.listen(prompts_list_changed=True) as changes:
+            assert not (await client.list_prompts()).prompts
+            start.touch()
+            await anext(changes)
+        assert (await client.list_prompts()).prompts
+
+
+async def test_one_that_takes_long_to_start_is_started_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though it is asked meanwhile whether it speaks an older protocol, which it does not."""
+    server, starts = tmp_path / "slow.py", tmp_path / "starts"
+    server.write_text(MODERN, "utf-8")
+    monkeypatch.setattr(handshake, "PROBE", 0.2)
+    lines = f'u: {{command: ["{sys.executable}", "{server}", "{starts}"]}}'
+    async with gateway(tmp_path, lines) as mcp, Client(f"{mcp}/u") as client, asyncio.timeout(60):
+        assert [tool.name for tool in (await client.list_tools()).tools] == ["ok"]
+    assert starts.read_text() == "started\n"
+
+
+MODERN = """
+import json, sys, time
+with open(sys.argv[1], "a") as starts:
+    starts.write("started\\n")
+time.sleep(1)
+for line in sys.stdin:
+    asked = json.loads(line)
+    answer = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    if asked["method"] == "server/discover":
+        answer |= {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+    elif asked["method"] == "tools/list":
+        answer |= {"tools": [{"name": "ok", "inputSchema": {"type": "object"}}]}
+    else:
+        answer = None
+    if "id" in asked:
+        said = {"error": {"code": -32601, "message": "no"}} if answer is None else {"result": answer}
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **said}), flush=True)
+"""
 
 LATE = """
 import sys, time

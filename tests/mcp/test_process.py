@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from gateway.backends.in_turn import InTurn
 from gateway.mcp.upstreams.conversation import UpstreamLost
 from gateway.mcp.upstreams.process import Process
 
@@ -13,7 +14,7 @@ MESSAGE = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 
 def running(code: str) -> Process:
     """Python that runs `code`."""
-    return Process("up", [sys.executable, "-c", code], env={}, cwd=None, limit=1000)
+    return Process("up", [sys.executable, "-c", code], env={}, cwd=None, limit=1000, in_turn=InTurn())
 
 
 async def endings(process: Process, senders: int) -> set[str]:
@@ -24,7 +25,7 @@ async def endings(process: Process, senders: int) -> set[str]:
             await process.send(MESSAGE, {})
             await asyncio.sleep(0)
 
-    run = process.run(lambda message, stream, size: None)
+    run = process.run(lambda message, stream, size: False)
     told = await asyncio.gather(run, *(write() for _ in range(senders)), return_exceptions=True)
     with pytest.raises(UpstreamLost) as late:
         await process.send(MESSAGE, {})
@@ -73,7 +74,7 @@ async def test_who_writes_to_one_that_reads_nothing_more_waits_for_nobody(monkey
 
     monkeypatch.setattr(Process, "_why", together)
     process = running("import os, time; os.close(0); time.sleep(60)")
-    run = asyncio.ensure_future(process.run(lambda message, stream, size: None))
+    run = asyncio.ensure_future(process.run(lambda message, stream, size: False))
     async with asyncio.timeout(20):
         told = await asyncio.gather(*(write() for _ in range(5)))
     run.cancel()

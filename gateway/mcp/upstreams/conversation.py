@@ -50,6 +50,10 @@ class UpstreamLost(Exception):
         return cls(refusal.detail, unsent=True, refusal=refusal)
 
 
+class Flooded(UpstreamLost):
+    """The upstream took more time than it may: no connection that ends so was a good one."""
+
+
 class Asker(Protocol):
     """Who stands behind a request to an upstream: takes what the upstream sends on its account."""
 
@@ -87,8 +91,11 @@ class Carrier(Protocol):
         ...
 
 
-Receive = Callable[[object, int | None, int], None]
-"""Takes one decoded message, or `Unreadable`, the request on whose account it came, where it is known, and its size."""
+Receive = Callable[[object, int | None, int], bool]
+"""Takes one decoded message, or `Unreadable`, the request on whose account it came, where it is known, and its size.
+
+It says whether that is an answer that was waited for: all else takes time from others for nothing.
+"""
 
 
 class Call:
@@ -129,6 +136,7 @@ class Conversation:
         self._asked: set[asyncio.Task[None]] = set()
         self._tasks = asyncio.TaskGroup()
         self._running: asyncio.Task[None] | None = None
+        self.flooded = False
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def __aenter__(self) -> Self:
@@ -199,27 +207,32 @@ class Conversation:
         with suppress(UpstreamLost, MCPError):
             await self._carrier.send({"jsonrpc": "2.0", "method": method, "params": params}, headers or {})
 
-    def receive(self, message: object, related: int | None = None, size: int = 0) -> None:
-        """Take one message of the upstream. Nothing that it says raises, but `UpstreamLost` for a flood."""
+    def receive(self, message: object, related: int | None = None, size: int = 0) -> bool:
+        """Take one message of the upstream: whether it is an answer that was waited for.
+
+        Nothing that it says raises, but `UpstreamLost` for a flood.
+        """
         self._flood.heard(size)
         if not isinstance(message, dict):
             self._strange(message)
-            return
+            return False
         method, id, params = message.get("method"), message.get("id"), message.get("params", {})
         if method is None:
-            self._answered(id, message)
-        elif not isinstance(method, str) or not isinstance(params, dict | None):
+            return self._answered(id, message)
+        if not isinstance(method, str) or not isinstance(params, dict | None):
             self._unwanted()
         elif "id" in message:
             self._asks(id, method, params or {}, related)
         else:
             self._notified(method, params or {}, related, size)
+        return False
 
     async def _run(self) -> None:
         try:
             await self._carrier.run(self.receive)
             self._end("the upstream closed the connection")
         except UpstreamLost as lost:
+            self.flooded = self.flooded or isinstance(lost, Flooded)
             self._end(str(lost), lost.refusal)
         except Exception:  # whatever an upstream provokes ends its own conversation alone
             log.exception("a conversation with an upstream failed")
@@ -239,17 +252,18 @@ class Conversation:
             params: Message = {"requestId": call.id, "reason": "The client gave the request up."}
             self._spawn(partial(self.notify, "notifications/cancelled", params))
 
-    def _answered(self, id: object, message: Message) -> None:
+    def _answered(self, id: object, message: Message) -> bool:
         call = self._calls.get(_number(id))
         if call is None or call.answer.done():
             self._unwanted()
-            return
+            return False
         self._flood.ebb()
         result, error = message.get("result"), message.get("error")
         if isinstance(result, dict):
             call.answer.set_result(result)
         else:
             call.answer.set_exception(_error(error))
+        return True
 
     def _strange(self, message: object) -> None:
         """What is no message: a call that it can only be the answer to has none."""
@@ -325,7 +339,8 @@ class Conversation:
 
     def _unwanted(self) -> None:
         if (why := self._flood.over()) is not None:
-            raise UpstreamLost(why)
+            self.flooded = True
+            raise Flooded(why)
 
     async def _reply(self, id: object, result: Message) -> None:
         await self._send_quietly({"jsonrpc": "2.0", "id": id, "result": result})

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
+
+_LINE: Final = re.compile(rb"([^\r\n]*)(?:\n|\r\n?)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,9 @@ MOST_IDLE = 1000
 IDLE_EACH = 16
 """Those that a message may have beside it, without being one of so many."""
 
+FEW = 64
+"""Lines after which whoever takes the events may look at the clock, where there is none in them."""
+
 
 class EventReader:
     """Gives the events in what it is fed. Raises ValueError for one beyond `limit` bytes, no UTF-8, or idle lines."""
@@ -36,12 +43,12 @@ class EventReader:
         self._retry: int | None = None
         self._first = True
 
-    def feed(self, part: bytes) -> Iterator[Event]:
-        """The events that `part` completes."""
+    def feed(self, part: bytes) -> Iterator[Event | None]:
+        """The events that `part` completes, and None now and then between them."""
         idle = 0
-        for line in self._lines(part):
+        for count, line in enumerate(self._lines(part), 1):
             event = self._take(line.decode())
-            if event is not None:
+            if event is not None or not count % FEW:
                 yield event
             if event is not None and event.data and event.type == "message":
                 idle = max(0, idle - IDLE_EACH)
@@ -52,18 +59,22 @@ class EventReader:
         if self._size + len(self._rest) > self._limit:
             raise ValueError(f"an event of more than {self._limit} bytes")
 
-    def _lines(self, part: bytes) -> list[bytes]:
+    def _lines(self, part: bytes) -> Iterator[bytes]:
         """The lines that `part` completes; the last one of all waits, also where a line feed may follow it."""
         ended = self._rest.endswith(b"\r")
         self._rest += part
         if not ended and b"\n" not in part and b"\r" not in part:
-            return []
-        lines = bytes(self._rest).splitlines(keepends=True)
-        self._rest = bytearray(lines.pop() if lines and not lines[-1].endswith(b"\n") else b"")
-        if lines and self._first:
+            return
+        whole = bytes(self._rest)
+        last = len(whole) - whole.endswith(b"\r")
+        end = max(whole.rfind(b"\n", 0, last), whole.rfind(b"\r", 0, last)) + 1
+        start = 0
+        if end and self._first:
             self._first = False
-            lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")
-        return [line.rstrip(b"\r\n") for line in lines]
+            start = 3 if whole.startswith(b"\xef\xbb\xbf") else 0
+        self._rest = bytearray(whole[end:])
+        for found in _LINE.finditer(whole, start, end):
+            yield found[1]
 
     def _take(self, line: str) -> Event | None:
         if not line:

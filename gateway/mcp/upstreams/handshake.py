@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,10 +32,7 @@ from gateway.mcp.upstreams.mirrors import Mirrored
 log = logging.getLogger(__name__)
 
 PROBE = 10.0
-"""Seconds after which an upstream that does not answer `server/discover` is taken for one of the handshake."""
-
-OPENING = 30.0
-"""Seconds that an upstream has for its handshake."""
+"""Seconds after which an upstream that does not answer `server/discover` is asked for the handshake, too."""
 
 INFO: Mapping[str, Any] = {"name": "webmcp-gateway", "version": __version__}
 
@@ -63,26 +61,28 @@ class Terms:
         return isinstance(self.capabilities.get(capability), Mapping)
 
 
-async def negotiate(conversation: Conversation, capabilities: Mapping[str, Any], *, modern: bool) -> Terms:
+async def negotiate(
+    conversation: Conversation, capabilities: Mapping[str, Any], *, modern: bool, patience: float
+) -> Terms:
     """Ask for one era, the `modern` or that of the handshake, and fall back to the other.
 
-    A server that speaks both has features of each that the other lacks.
+    A server that speaks both has features of each that the other lacks. `patience` is in seconds, for each answer.
 
     Raises `MCPError`, `UpstreamLost`, TimeoutError.
     """
     if not modern:
         try:
-            return await _initialize(conversation, capabilities)
+            return await _initialize(conversation, capabilities, patience)
         except MCPError as refused:
             log.debug("an upstream refused the handshake: %s", refused)
-    return await _modern_first(conversation, capabilities)
+    return await _modern_first(conversation, capabilities, patience)
 
 
-async def _modern_first(conversation: Conversation, capabilities: Mapping[str, Any]) -> Terms:
+async def _modern_first(conversation: Conversation, capabilities: Mapping[str, Any], patience: float) -> Terms:
     version = LATEST_MODERN_VERSION
     for _ in range(2):
         try:
-            found = await _discover(conversation, version, capabilities)
+            found = await _discovered(conversation, version, capabilities, patience)
         except (MCPError, TimeoutError) as error:
             named = _named(error)
             if mutual := [known for known in MODERN_PROTOCOL_VERSIONS if known in named and known != version]:
@@ -94,7 +94,27 @@ async def _modern_first(conversation: Conversation, capabilities: Mapping[str, A
         if found is None:
             break
         return found
-    return await _initialize(conversation, capabilities)
+    return await _initialize(conversation, capabilities, patience)
+
+
+async def _discovered(
+    conversation: Conversation, version: str, capabilities: Mapping[str, Any], patience: float
+) -> Terms | None:
+    """As `_discover`; one that is silent may be one of the handshake, or may be starting: it is asked for both."""
+    discovering = asyncio.ensure_future(_discover(conversation, version, capabilities, patience))
+    try:
+        await asyncio.wait({discovering}, timeout=PROBE)
+        if discovering.done():
+            return await discovering
+        try:
+            return await _initialize(conversation, capabilities, patience)
+        except MCPError:
+            return await discovering
+    finally:
+        discovering.cancel()
+        await asyncio.wait({discovering})
+        if not discovering.cancelled():
+            discovering.exception()  # nobody may have asked
 
 
 def envelope(version: str, capabilities: Mapping[str, Any], info: Mapping[str, Any] | None = None) -> Message:
@@ -117,11 +137,13 @@ def headers(terms: Terms, method: str, params: Mapping[str, Any], mirrored: Mirr
     return fields
 
 
-async def _discover(conversation: Conversation, version: str, capabilities: Mapping[str, Any]) -> Terms | None:
+async def _discover(
+    conversation: Conversation, version: str, capabilities: Mapping[str, Any], patience: float
+) -> Terms | None:
     """The terms of a modern upstream; None for one whose answer names no modern version."""
     params = {"_meta": envelope(version, capabilities)}
     fields = {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: "server/discover"}
-    said = await conversation.request("server/discover", params, headers=fields, patience=PROBE)
+    said = await conversation.request("server/discover", params, headers=fields, patience=patience)
     supported = said.get("supportedVersions")
     mutual = [known for known in MODERN_PROTOCOL_VERSIONS if isinstance(supported, list) and known in supported]
     if not mutual:
@@ -131,9 +153,9 @@ async def _discover(conversation: Conversation, version: str, capabilities: Mapp
     return _terms(mutual[-1], said, info)
 
 
-async def _initialize(conversation: Conversation, capabilities: Mapping[str, Any]) -> Terms:
+async def _initialize(conversation: Conversation, capabilities: Mapping[str, Any], patience: float) -> Terms:
     params = {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": dict(capabilities), "clientInfo": dict(INFO)}
-    said = await conversation.request("initialize", params, patience=OPENING)
+    said = await conversation.request("initialize", params, patience=patience)
     version = said.get("protocolVersion")
     if version not in HANDSHAKE_PROTOCOL_VERSIONS:
         raise UpstreamLost(f"the upstream speaks protocol {str(version)[:40]!r}, which the gateway does not know")

@@ -13,6 +13,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 
 from gateway.backends.connect import USER_AGENT, Connections, Network
+from gateway.backends.in_turn import Moments
 from gateway.backends.wires import Lost
 from gateway.errors import Reason
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost, is_answer
@@ -48,6 +49,7 @@ class StreamableHttp:
         self._requests = Requests(connections, network, url, credentials=credentials)
         self._credentials = credentials
         self._limit = limit
+        self._in_turn = connections.in_turn
         self._session: str | None = None
         self._version: str | None = None
         self._receive: Receive | None = None
@@ -110,7 +112,9 @@ class StreamableHttp:
             fields[MCP_PROTOCOL_VERSION_HEADER] = self._version
 
         def answer() -> Answer:
-            return Answer(method, self._limit, stream, self._take, self._credentials, self._read_text)
+            return Answer(
+                method, self._limit, stream, self._take, self._credentials, self._read_text, Moments(self._in_turn)
+            )
 
         return await self._requests.ask(method, body, fields, answer)
 
@@ -194,11 +198,11 @@ class StreamableHttp:
         async with self._reads:
             return await read_text(text)
 
-    def _take(self, message: object, related: int | None, size: int) -> None:
+    def _take(self, message: object, related: int | None, size: int) -> bool:
         if self._receive is None:
-            return
+            return False
         try:
-            self._receive(message, related, size)
+            return self._receive(message, related, size)
         except UpstreamLost as lost:
             self._lose(str(lost))
             raise

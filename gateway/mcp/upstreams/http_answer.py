@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from itertools import chain
+from time import perf_counter
 from typing import Final
 
 from gateway.backends.body import Body
 from gateway.backends.http1 import Reading, Taker
+from gateway.backends.in_turn import Moments
 from gateway.mcp.upstreams.conversation import Receive, UpstreamLost, is_answer
 from gateway.mcp.upstreams.credentials import Credentials
 from gateway.mcp.upstreams.decode import LONG, decode_text
@@ -58,6 +61,7 @@ class Answer:
         take: Receive,
         credentials: Credentials,
         read: Callable[[str], Awaitable[object]],
+        moments: Moments,
         other: Callable[[Event], None] | None = None,
     ) -> None:
         self.reading = Reading(method, limit, self._taker)
@@ -68,6 +72,7 @@ class Answer:
         self._take = take
         self._credentials = credentials
         self._read = read
+        self._moments = moments
         self._other = other
 
     @property
@@ -109,30 +114,44 @@ class Answer:
             self._slow.cancel()
 
     def events(self, reader: EventReader, data: bytes) -> None:
-        """Take the events in `data`, up to the answer."""
-        events = reader.feed(data)
+        """Take the events in `data`, up to the answer; what is more than a moment's work waits for its turns."""
+        events, began = reader.feed(data), perf_counter()
         try:
             for event in events:
-                if len(event.data) > LONG:
-                    self._slow = asyncio.ensure_future(self._slowly(event, events))
-                    self.reading.held, self.reading.until = True, self._slow
+                if event is not None and len(event.data) > LONG:
+                    self._hold(chain([event], events))
                     return
-                text = self._text(event)
-                if text is not None:
-                    self._heard(self._decoded(text), event)
+                text = self._text(event) if event is not None else None
+                if event is not None and text is not None and self._heard(self._decoded(text), event):
+                    began = perf_counter()
                 if self.reading.enough:
                     return
+                if self._moments.worked(perf_counter() - began):
+                    self._hold(events)
+                    return
+                began = perf_counter()
         except (ValueError, UpstreamLost) as error:
             self._fail(error)
 
-    async def _slowly(self, event: Event | None, events: Iterator[Event]) -> None:
-        """The same from `event` on, which takes long to read: nothing more of the stream is taken meanwhile."""
+    def _hold(self, events: Iterator[Event | None]) -> None:
+        self._slow = asyncio.ensure_future(self._slowly(events))
+        self.reading.held, self.reading.until = True, self._slow
+
+    async def _slowly(self, events: Iterator[Event | None]) -> None:
+        """The same, by turns, with long events read beside all else: nothing more of the stream is taken meanwhile."""
+        began = perf_counter()
         try:
-            while event is not None and not self.reading.enough:
-                text = self._text(event)
-                if text is not None:
-                    self._heard(await self._long(text), event)
-                event = next(events, None)
+            for event in chain([None], events):
+                text = self._text(event) if event is not None else None
+                if event is not None and text is not None:
+                    message = self._decoded(text) if len(text) <= LONG else await self._long(text)
+                    if self._heard(message, event):
+                        began = perf_counter()
+                if self.reading.enough:
+                    return
+                if self._moments.worked(perf_counter() - began):
+                    await self._moments.turn()
+                began = perf_counter()
         except (ValueError, UpstreamLost) as error:
             self._fail(error)
 
@@ -163,10 +182,11 @@ class Answer:
             raise error
         return Unreadable.of(text, error)
 
-    def _heard(self, message: object, event: Event) -> None:
-        self._take(message, self._stream.related, len(event.data))
+    def _heard(self, message: object, event: Event) -> bool:
+        awaited = self._take(message, self._stream.related, len(event.data))
         if self._stream.answers(message):
             self.reading.enough = True
+        return awaited
 
     def _fail(self, error: ValueError | UpstreamLost) -> None:
         self.failed = error if isinstance(error, UpstreamLost) else UpstreamLost(f"the upstream sent {error}")

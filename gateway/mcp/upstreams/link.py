@@ -14,13 +14,16 @@ from mcp.shared.exceptions import MCPError
 
 from gateway.errors import Reason, Refusal
 from gateway.mcp.upstreams.conversation import Carrier, Conversation, Message, UpstreamLost
-from gateway.mcp.upstreams.handshake import OPENING, Terms, negotiate
+from gateway.mcp.upstreams.handshake import Terms, negotiate
 
 log = logging.getLogger(__name__)
 
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 30.0
 """Seconds between two attempts to reach an upstream that fails: the first, doubled each time, up to the longest."""
+
+OPENING = 30.0
+"""Seconds that a call waits for the connection; one that takes longer to be made is there for later calls."""
 
 STEADY = 10.0
 """Seconds after which a connection counts as one that works."""
@@ -46,6 +49,8 @@ class Session:
 class Link:
     """Keeps one connection. `dial` makes what carries it, `modern` is the era to ask for; `run` must be running.
 
+    `start` is in seconds, for the first word to the end of the handshake.
+
     `heard` takes what the upstream says on no one's account, `renewed` each new connection. While `wanted` says so a
     connection that broke is made again at once, else when it is needed.
     """
@@ -57,6 +62,7 @@ class Link:
         capabilities: Mapping[str, Any],
         *,
         modern: bool,
+        start: float,
         patience: float,
         most: int,
         heard: Callable[[str, Message], None],
@@ -71,9 +77,11 @@ class Link:
         self._dial = dial
         self._capabilities = capabilities
         self._modern = modern
+        self._start = start
         self._patience = patience
         self._most = most
         self._refused: Refusal | None = None
+        self._flooded = False
         self._heard = heard
         self._renewed = renewed
         self._wanted = wanted
@@ -130,7 +138,8 @@ class Link:
             self.attempts += 1
             why = await self._live()
             self._session = None
-            steady = self.state is State.READY and time.monotonic() - started > STEADY
+            lasted = self.state is State.READY and time.monotonic() - started > STEADY
+            steady = lasted and not self._flooded
             failures = 0 if steady else failures + 1
             self.problem = why
             resting = not steady and not self._waits_for_a_person
@@ -144,24 +153,26 @@ class Link:
 
     async def _live(self) -> str:
         """One connection, from its first word to its end; why it ended."""
-        self._refused = None
+        self._refused, self._flooded = None, False
         try:
             async with Conversation(
                 self._dial(), patience=self._patience, most=self._most, heard=self._heard
             ) as conversation:
-                async with asyncio.timeout(OPENING):
-                    terms = await negotiate(conversation, self._capabilities, modern=self._modern)
+                async with asyncio.timeout(self._start):
+                    terms = await negotiate(conversation, self._capabilities, modern=self._modern, patience=self._start)
                 self._session = session = Session(conversation, terms)
                 self.state, self.problem = State.READY, None
                 if self._coming is not None and not self._coming.done():
                     self._coming.set_result(session)
                 self._renewed(session)
-                return await asyncio.shield(conversation.ended)
+                why = await asyncio.shield(conversation.ended)
+                self._flooded = conversation.flooded
+                return why
         except UpstreamLost as lost:
             self._refused = lost.refusal
             return str(lost)
         except TimeoutError:
-            return f"it did not finish its handshake within {OPENING:g} seconds"
+            return f"it did not finish its handshake within {self._start:g} seconds"
         except MCPError as error:
             return f"it refused the handshake: {error.error.message[:200]}"
         except Exception:  # whatever an upstream provokes ends its own link alone

@@ -10,7 +10,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from time import perf_counter
 
+from gateway.backends.in_turn import InTurn, Moments
 from gateway.exchange.echo import Echo
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
 from gateway.mcp.upstreams.decode import encode, read
@@ -27,8 +29,7 @@ STUCK = 10.0
 GRACE = 2.0
 """Seconds that a process has to end after its input was closed, and again after SIGTERM."""
 
-CHUNK = 256 * 1024
-BATCH = 64
+CHUNK = 64 * 1024
 
 
 class Process:
@@ -38,7 +39,14 @@ class Process:
     """
 
     def __init__(
-        self, name: str, command: Sequence[str], *, env: Mapping[str, str], cwd: Path | None, limit: int
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path | None,
+        limit: int,
+        in_turn: InTurn,
     ) -> None:
         self._name = name
         self._command = tuple(command)
@@ -46,6 +54,7 @@ class Process:
         self._env = {key: os.environ[key] for key in INHERITED if key in os.environ} | dict(env)
         self._cwd = cwd
         self._limit = limit
+        self._in_turn = in_turn
         self._process: asyncio.subprocess.Process | None = None
         self._started = asyncio.Event()
         self._writing = asyncio.Lock()
@@ -113,41 +122,43 @@ class Process:
     async def _read(self, process: asyncio.subprocess.Process, receive: Receive) -> None:
         if process.stdout is None:
             return
-        rest = bytearray()
+        rest, moments = bytearray(), Moments(self._in_turn)
         while part := await process.stdout.read(CHUNK):
             start = len(rest)
             rest += part
             if b"\n" in part:
                 *lines, tail = bytes(rest).split(b"\n") if start else part.split(b"\n")
                 rest = bytearray(tail)
-                for count, line in enumerate(lines, 1):
-                    await self._line(line, receive)
-                    if not count % BATCH:
-                        await asyncio.sleep(0)  # a flood must leave time to others
+                for line in lines:
+                    began = perf_counter()
+                    if not await self._line(line, receive) and moments.worked(perf_counter() - began):
+                        await moments.turn()
             if len(rest) > self._limit:
                 raise UpstreamLost(f"the process sent a message of more than {self._limit} bytes")
             await asyncio.sleep(0)  # what is there already is read without a pause
 
-    async def _line(self, line: bytes, receive: Receive) -> None:
+    async def _line(self, line: bytes, receive: Receive) -> bool:
         if len(line) > self._limit:
             raise UpstreamLost(f"the process sent a message of more than {self._limit} bytes")
         if not line.strip():
-            return
+            return receive(None, None, len(line))
         try:
             message = await read(line)
         except ValueError as error:
             log.debug("upstream %s: not JSON on its output: %r", self._name, Echo(self._secrets).whole(line)[:200])
             message = Unreadable.of(line, error)
-        receive(message, None, len(line))
+        return receive(message, None, len(line))
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
         """What the process says on its standard error is for the log, and for who asks why it ended."""
         if process.stderr is None:
             return
-        echo = Echo(self._secrets)
+        echo, moments = Echo(self._secrets), Moments(self._in_turn)
         while part := await process.stderr.read(4096):
+            began = perf_counter()
             self._says(echo.part(part))
-            await asyncio.sleep(0)  # as above
+            if moments.worked(perf_counter() - began):
+                await moments.turn()
         self._says(echo.rest())
 
     def _says(self, part: bytes) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 from urllib.parse import urljoin, urlsplit
 
 from gateway.backends.connect import USER_AGENT, Connections, Network
+from gateway.backends.in_turn import Moments
 from gateway.backends.wires import Lost
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
 from gateway.mcp.upstreams.credentials import Credentials
@@ -30,6 +31,7 @@ class OlderSse:
         self._requests = Requests(connections, network, url, credentials=credentials)
         self._credentials = credentials
         self._limit = limit
+        self._in_turn = connections.in_turn
         self._endpoint: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def run(self, receive: Receive) -> None:
@@ -48,8 +50,9 @@ class OlderSse:
     async def send(self, message: Message, headers: Mapping[str, str]) -> None:
         endpoint = await asyncio.shield(self._endpoint)
 
-        def nothing(message: object, related: int | None, size: int) -> None:
+        def nothing(message: object, related: int | None, size: int) -> bool:
             """The answer comes on the stream."""
+            return False
 
         answer = await self._ask("POST", encode(message), _SAYS, nothing, endpoint)
         if answer.status >= 300:
@@ -62,7 +65,8 @@ class OlderSse:
 
     async def _ask(self, method: str, body: bytes | None, fields: Mapping[str, str], take: Receive, url: str) -> Answer:
         def answer() -> Answer:
-            return Answer(method, self._limit, Stream(None), take, self._credentials, read_text, self._named)
+            moments = Moments(self._in_turn)
+            return Answer(method, self._limit, Stream(None), take, self._credentials, read_text, moments, self._named)
 
         try:
             return await self._requests.ask(method, body, fields, answer, url)

@@ -193,6 +193,7 @@ class Upstream:
             lambda: self._dial(client.principal),
             client.capabilities,
             modern=key.modern,
+            start=self.spec.start,
             patience=self.spec.timeout,
             most=self.spec.calls,
             heard=joined.feed.heard,
@@ -221,11 +222,11 @@ class Upstream:
             oldest.task.cancel()
 
     def _dial(self, principal: Principal) -> Carrier:
-        spec, limit = self.spec, self.spec.message
+        spec, limit, in_turn = self.spec, self.spec.message, self._connections.in_turn
         match spec.kind:
             case Kind.COMMAND:
                 env = {name: value.reveal() for name, value in spec.env.items()}
-                return Process(spec.name, spec.command, env=env, cwd=spec.cwd, limit=limit)
+                return Process(spec.name, spec.command, env=env, cwd=spec.cwd, limit=limit, in_turn=in_turn)
             case Kind.INSIDE:
                 return Inside(spec.target, limit=limit)
             case _:

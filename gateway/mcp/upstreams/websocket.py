@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from time import perf_counter
 
 import aiohttp
 
 from gateway.backends.connect import OpenSession
-from gateway.backends.frames import NORMAL, read_in_turn
-from gateway.backends.in_turn import InTurn
+from gateway.backends.frames import NORMAL, Handler
+from gateway.backends.in_turn import InTurn, Moments
 from gateway.errors import Refusal
-from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
+from gateway.mcp.upstreams.conversation import Flooded, Message, Receive, UpstreamLost
 from gateway.mcp.upstreams.credentials import Credentials
 from gateway.mcp.upstreams.decode import encode, read
 from gateway.mcp.upstreams.unreadable import Unreadable
@@ -25,8 +26,6 @@ STUCK = 10.0
 
 FAREWELL = 2.0
 """Seconds that an upstream has to take the end of the connection."""
-
-BATCH = 16
 
 
 class WebSocket:
@@ -65,10 +64,10 @@ class WebSocket:
                 autoping=False,  # aiohttp answers all that are there in one go
             )
             connection = socket._response.connection  # there is no public name
-            read_in_turn(connection and connection.protocol, self._in_turn)
+            handler = connection.protocol if connection is not None else None
             try:
                 self._socket.set_result(socket)
-                await self._read(socket, receive)
+                await self._read(socket, handler if isinstance(handler, Handler) else None, receive)
             finally:
                 await _leave(socket)
         except Refusal as refusal:
@@ -77,9 +76,11 @@ class WebSocket:
             raise self._failed(UpstreamLost("the upstream takes no WebSocket, or broke it")) from error
         raise UpstreamLost("the upstream closed the connection")
 
-    async def _read(self, socket: aiohttp.ClientWebSocketResponse, receive: Receive) -> None:
-        count = 0
+    async def _read(self, socket: aiohttp.ClientWebSocketResponse, handler: Handler | None, receive: Receive) -> None:
+        moments = Moments(self._in_turn)
         async for frame in socket:
+            began = perf_counter()
+            awaited = False
             if frame.type is aiohttp.WSMsgType.ERROR:
                 raise UpstreamLost(f"the upstream sent what is no WebSocket frame of ours: {frame.data}")
             if frame.type is aiohttp.WSMsgType.PING:
@@ -87,12 +88,15 @@ class WebSocket:
             if frame.type in (aiohttp.WSMsgType.PING, aiohttp.WSMsgType.PONG):
                 receive(None, None, 0)
             elif frame.type is aiohttp.WSMsgType.TEXT:
-                receive(await self._message(frame.data), None, len(frame.data))
+                if handler is not None:
+                    handler.heard()
+                awaited = receive(await self._message(frame.data), None, len(frame.data))
             else:
                 raise UpstreamLost("the upstream sent a frame that is no text")
-            count += 1
-            if not count % BATCH:
-                await asyncio.sleep(0)  # a flood must leave time to others
+            if not awaited and moments.worked(perf_counter() - began):
+                await moments.turn()
+        if handler is not None and handler.flooded:
+            raise Flooded("the upstream sent a message of too many fragments")
 
     async def _message(self, said: str) -> object:
         text = self._credentials.hide(said.encode("utf-8", "surrogatepass"))
