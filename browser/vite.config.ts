@@ -63,6 +63,8 @@ const bundles: Record<string, UserConfig> = {
   events: part("event-source-part", "events"),
   /** what few pages name, */
   seldom: part("seldom-part", "seldom"),
+  /** forms with files, */
+  files: part("form-data-part", "files"),
   /** `XMLHttpRequest`, */
   xhr: part("xhr-part", "xhr"),
   /** `WebSocket`, */

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import html
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from gateway.apps.elements import HELD, Packing
@@ -34,7 +34,9 @@ _SELDOM = (
     "getHTML",
     "XMLSerializer",
 )
+_FORMS = "FormData"
 PARTS = {
+    **dict.fromkeys((_FORMS, "multipart/form-data"), ("files/files.js",)),
     **dict.fromkeys(_SELDOM, ("seldom/seldom.js",)),
     "toolname": ("forms/forms.js",),
     "EventSource": ("events/events.js",),
@@ -42,7 +44,7 @@ PARTS = {
     "WebSocket": ("sockets/sockets.js",),
     **dict.fromkeys(("CSSStyleSheet", "cssRules", "insertRule", "@import", "stylesheet"), ("sheets/sheets.js",)),
     **dict.fromkeys(_REFUSED, ("shims/shims.js",)),
-    **dict.fromkeys(_ADDS_SCRIPTS, ("seldom/seldom.js", "shims/shims.js", "xhr/xhr.js")),
+    **dict.fromkeys(_ADDS_SCRIPTS, ("files/files.js", "seldom/seldom.js", "shims/shims.js", "xhr/xhr.js")),
     WAITS: ("late/late.js",),
     HELD: ("seldom/seldom.js",),
 }
@@ -98,7 +100,7 @@ def pack(
     unseen = packing.scripts.waits
     words = [word for word in parts or {} if word != WAITS and (unseen or word in whole)]
     asked = [script for word in words for script in (parts or {})[word]]
-    runtime = ";".join([runtime, *dict.fromkeys(asked)])
+    runtime = with_parts(runtime, asked, parts or {})
     kept = [storage] if storage is not None else []
     starters = (parts or {}).get(WAITS, ()) if packing.scripts.waits and not kept else kept
     if starters:
@@ -121,6 +123,13 @@ def pack(
     unread = packing.scripts.unread() if checked else []
     said = (size, *packing.notes, *notes(own, permissions), *map(str, packing.scripts.blocked()))
     return Resource(f"ui://{app}/{digest[:12]}.html", packed, meta, said, _ours(packed), unread)
+
+
+def with_parts(runtime: str, asked: Iterable[str], parts: Mapping[str, Collection[str]]) -> str:
+    """The runtime with those of `parts` that are `asked` for: behind it, but for what it builds on itself."""
+    wanted, first = dict.fromkeys(asked), parts.get(_FORMS, ())
+    behind = [script for script in wanted if script not in first]
+    return ";".join([*(script for script in first if script in wanted), runtime, *behind])
 
 
 def with_snapshot(resource: Resource, responses: Mapping[str, Json], tools: Collection[str] = ()) -> str:

@@ -113,6 +113,14 @@ def test_pages_with_declarative_forms_get_the_part_for_them(tmp_path: Path) -> N
     assert [forms in page for page in html] == [True, True, False]
 
 
+def test_what_the_runtime_builds_on_stands_before_it(tmp_path: Path) -> None:
+    """For pages that send forms with files, and those that may; the rest stands behind it."""
+    write(tmp_path, index__html="<!doctype html><script>new FormData(); new EventSource('/x')</script>")
+    parts = {"FormData": ["files()"], "EventSource": ["events()", "files()"]}
+    html = pack(tmp_path, app="cart", title="", runtime=RUNTIME, parts=parts).html
+    assert f"<script>files();{RUNTIME};events()</script>" in html
+
+
 def test_a_part_is_added_once_and_to_all_pages_with_scripts_of_the_backend(tmp_path: Path) -> None:
     """A part may have several words, and a word parts; what the backend's scripts name, nobody sees before."""
     write(tmp_path / "a", **{"index.html": "<script>sheet.insertRule(sheet.cssRules[0])</script>"})

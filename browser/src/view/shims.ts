@@ -96,9 +96,12 @@ export function installShims(): void {
     if (refused(() => Reflect.get(owner, name))) Object.defineProperty(owner, name, { configurable: true, ...what });
   };
   for (const name of ["localStorage", "sessionStorage"]) put(window, name, { value: createStorage() });
-  // Pages that find no `cookieStore` ask there.
-  if (refused(() => document.cookie)) Reflect.deleteProperty(window, "cookieStore");
-  put(document, "cookie", createCookies(Date.now));
+  // WebKit does not refuse, and keeps nothing.
+  if (origin === "null" || refused(() => document.cookie)) {
+    Object.defineProperty(document, "cookie", { configurable: true, ...createCookies(Date.now) });
+    // Pages that do not find it ask there.
+    Reflect.deleteProperty(window, "cookieStore");
+  }
   // Pages ask whether they are there, as where the context is not secure.
   for (const [owner, name, holder] of [[window, "caches", window], [navigator, "serviceWorker", Navigator.prototype]] as const) {
     if (refused(() => Reflect.get(owner, name))) Reflect.deleteProperty(holder, name);

@@ -1,0 +1,5 @@
+/** `Request` for pages that send forms with files: a script of its own, before the runtime, which builds on it. */
+
+import { withForms } from "./form-data";
+
+if (window.parent !== window) window.Request = withForms(Request);
