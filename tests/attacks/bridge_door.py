@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
+import pytest
 
 from gateway import mux
+from gateway.doors import bridge
 from gateway.model import Channel
 from tests.attacks.calls import WAIT, Answer, Place, arguments_text, of_call
 from tests.attacks.world import APP, CSRF
@@ -187,9 +189,11 @@ class BridgeDoor:
 
 @asynccontextmanager
 async def bridge_door(world: Place) -> AsyncIterator[BridgeDoor]:
-    """A host page with a view."""
-    async with local_client() as client:
-        door = BridgeDoor(world, client)
-        await door.open()
-        yield door
-        await door.close()
+    """A host page with a view, which stays connected though it hears no heartbeat while other doors are asked."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bridge, "HEARTBEAT", 600.0)
+        async with local_client() as client:
+            door = BridgeDoor(world, client)
+            await door.open()
+            yield door
+            await door.close()
