@@ -12,7 +12,7 @@ from hypothesis import settings
 
 from examples.cart_app import auth_server
 from tests import beside
-from tests.beside import pytest_runtest_protocol as pytest_runtest_protocol
+from tests.beside import pytest_runtestloop as pytest_runtestloop
 from tests.beside import pytest_sessionfinish as pytest_sessionfinish
 from tests.leaks import taps
 from tests.leaks.marks import MARK
@@ -24,7 +24,7 @@ LAST = "test_no_secret_is_written_in_the_whole_run"
 
 def pytest_configure(config: pytest.Config) -> None:
     """From the first test on."""
-    if beside.is_beside(config):
+    if beside.is_beside():
         TAPS.watch = Watch(Path(os.environ[FOLDER]))
     else:
         folder = tempfile.mkdtemp(prefix="leaks")
@@ -39,9 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What looks at the whole run comes at its end; those of the browser run beside all others."""
-    items.sort(key=lambda item: item.name == LAST)
-    beside.begin(config, items, LAST)
+    """What looks at the whole run comes at its end; a run of all tests is divided among processes."""
+    beside.divide(config, items, LAST)
 
 
 def pytest_collection_finish() -> None:
