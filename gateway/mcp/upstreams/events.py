@@ -73,8 +73,14 @@ class EventReader:
             self._first = False
             start = 3 if whole.startswith(b"\xef\xbb\xbf") else 0
         self._rest = bytearray(whole[end:])
-        for found in _LINE.finditer(whole, start, end):
-            yield found[1]
+        if b"\r" in whole:
+            for found in _LINE.finditer(whole, start, end):
+                yield found[1]
+            return
+        while start < end:
+            stop = whole.index(b"\n", start)
+            yield whole[start:stop]
+            start = stop + 1
 
     def _take(self, line: str) -> Event | None:
         if not line:

@@ -49,7 +49,7 @@ class StreamableHttp:
         self._requests = Requests(connections, network, url, credentials=credentials)
         self._credentials = credentials
         self._limit = limit
-        self._in_turn = connections.in_turn
+        self._moments = Moments(connections.in_turn)
         self._session: str | None = None
         self._version: str | None = None
         self._receive: Receive | None = None
@@ -112,9 +112,7 @@ class StreamableHttp:
             fields[MCP_PROTOCOL_VERSION_HEADER] = self._version
 
         def answer() -> Answer:
-            return Answer(
-                method, self._limit, stream, self._take, self._credentials, self._read_text, Moments(self._in_turn)
-            )
+            return Answer(method, self._limit, stream, self._take, self._credentials, self._read_text, self._moments)
 
         return await self._requests.ask(method, body, fields, answer)
 

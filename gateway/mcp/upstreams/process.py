@@ -154,7 +154,7 @@ class Process:
         if process.stderr is None:
             return
         echo, moments = Echo(self._secrets), Moments(self._in_turn)
-        while part := await process.stderr.read(4096):
+        while part := await process.stderr.read(1024):
             began = perf_counter()
             self._says(echo.part(part))
             if moments.worked(perf_counter() - began):

@@ -31,7 +31,7 @@ class OlderSse:
         self._requests = Requests(connections, network, url, credentials=credentials)
         self._credentials = credentials
         self._limit = limit
-        self._in_turn = connections.in_turn
+        self._moments = Moments(connections.in_turn)
         self._endpoint: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def run(self, receive: Receive) -> None:
@@ -65,8 +65,9 @@ class OlderSse:
 
     async def _ask(self, method: str, body: bytes | None, fields: Mapping[str, str], take: Receive, url: str) -> Answer:
         def answer() -> Answer:
-            moments = Moments(self._in_turn)
-            return Answer(method, self._limit, Stream(None), take, self._credentials, read_text, moments, self._named)
+            return Answer(
+                method, self._limit, Stream(None), take, self._credentials, read_text, self._moments, self._named
+            )
 
         try:
             return await self._requests.ask(method, body, fields, answer, url)
