@@ -16,6 +16,10 @@ REST: Final = 5.0
 """So many times as long as one was at work the next one waits: all else has the event loop to itself meanwhile."""
 
 
+MOST: Final = 0.01
+"""Seconds of work that count at most: of longer ones, others were at work in between."""
+
+
 class InTurn:
     """Those that wait to go on."""
 
@@ -60,7 +64,7 @@ class Moments:
     async def turn(self) -> None:
         """Wait for it."""
         gone_on = asyncio.get_running_loop().create_future()
-        self._in_turn.add(partial(_set, gone_on), self._worked)
+        self._in_turn.add(partial(_set, gone_on), min(self._worked, MOST))
         self._worked = 0.0
         await gone_on
 
