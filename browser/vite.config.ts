@@ -69,6 +69,8 @@ const bundles: Record<string, UserConfig> = {
   xhr: part("xhr-part", "xhr"),
   /** `WebSocket`, */
   sockets: part("sockets", "sockets"),
+  /** `location`, as the packer has found, */
+  location: part("location-part", "location"),
   /** storage, cookies or the history, */
   shims: part("shims-part", "shims"),
   /** or the rules of style sheets; */
@@ -109,14 +111,18 @@ const bundles: Record<string, UserConfig> = {
       lib: { entry: "src/host/index.ts", formats: ["es"], fileName: () => "host.js" },
     },
   },
-  /** No part of a page: the linker of modules that the packer runs with Node, beside the library that does the work. */
+  /** No part of a page: what the packer runs with Node, the linker of modules beside the library that does the work. */
   pack: {
     build: {
       outDir: "../gateway/static/pack",
       target: "node20",
-      ssr: "src/pack/bundle.ts",
-      rolldownOptions: { output: { entryFileNames: "bundle.mjs", paths: { "@rollup/wasm-node": "./rollup/es/rollup.js" } } },
+      ssr: true,
+      rolldownOptions: {
+        input: ["src/pack/bundle.ts", "src/pack/location.ts"],
+        output: { entryFileNames: "[name].mjs", chunkFileNames: "[name].mjs", paths: { "@rollup/wasm-node": "./rollup/es/rollup.js" } },
+      },
     },
+    ssr: { noExternal: ["acorn"] },
     plugins: [
       {
         name: "with-rollup",
@@ -124,6 +130,7 @@ const bundles: Record<string, UserConfig> = {
           const from = "node_modules/@rollup/wasm-node";
           for (const part of ["es", "wasm-node", "native.js"]) cpSync(`${from}/dist/${part}`, `../gateway/static/pack/rollup/${part}`, { recursive: true });
           cpSync(`${from}/LICENSE.md`, "../gateway/static/pack/rollup/LICENSE.md");
+          cpSync("node_modules/acorn/LICENSE", "../gateway/static/pack/LICENSE.acorn");
         },
       },
     ],

@@ -8,7 +8,7 @@ from importlib.resources import files
 from itertools import chain
 from pathlib import Path
 
-from gateway.apps import PARTS, STORAGE_PART, WAITS, with_parts
+from gateway.apps import PARTS, STORAGE_PART, UNGUESSED, with_parts
 from gateway.errors import StartError
 
 RUNTIME = "view/runtime.js"
@@ -26,7 +26,7 @@ class Built:
     @property
     def everything(self) -> str:
         """The runtime with its parts, for pages of which nobody knows what they name."""
-        parts = [part for word, several in self.parts.items() if word != WAITS for part in several]
+        parts = [part for word, several in self.parts.items() if word not in UNGUESSED for part in several]
         return with_parts(self.runtime, parts, self.parts)
 
 

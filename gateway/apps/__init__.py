@@ -5,8 +5,8 @@ from gateway.apps.own_files import own_file as own_file
 from gateway.apps.own_files import own_files as own_files
 from gateway.apps.pack import PARTS as PARTS
 from gateway.apps.pack import STORAGE_PART as STORAGE_PART
+from gateway.apps.pack import UNGUESSED as UNGUESSED
 from gateway.apps.pack import pack as pack
 from gateway.apps.pack import with_parts as with_parts
 from gateway.apps.pack import with_snapshot as with_snapshot
 from gateway.apps.permissions import PERMISSIONS as PERMISSIONS
-from gateway.apps.waiting import WAITS as WAITS

@@ -61,8 +61,8 @@ _CANDIDATE = re.compile(r"[\s,]*(\S*[^\s,])(\s[^,]*)?,?")
 class Packing:
     """One page on its way into one file: the changes to make, and everything found wrong on that way.
 
-    `base` is what the app's URLs are relative to in the end; `framed` are the other sites of `frames` that its elements
-    show.
+    `base` is what the app's URLs are relative to in the end, `declared` what the page says of that itself; `framed` are
+    the other sites of `frames` that its elements show.
     """
 
     def __init__(
@@ -81,6 +81,7 @@ class Packing:
         self.problems: list[Problem] = []
         self.notes: list[str] = []
         self.framed: set[str] = set()
+        self.declared: str | None = None
         self.base = urljoin(base, self._declared_base())
         self._folder = Folder(root, urlsplit(self.base).path, routed)
         self.scripts = PageScripts(page, path, self._folder, home=urljoin(f"https://{app}.invalid/", self.base))
@@ -111,6 +112,7 @@ class Packing:
             href = element.attributes.get("href")
             if element.name != "base" or href is None:
                 continue
+            self.declared = href.value
             if href.value in (".", "./"):
                 return ""
             if re.fullmatch(r"/([^/\\][^\\]*)?", href.value):

@@ -10,9 +10,11 @@ from pathlib import Path
 
 from gateway.apps.elements import HELD, Packing
 from gateway.apps.files import Folder
+from gateway.apps.location import ASKS, asking
 from gateway.apps.markup import parse
+from gateway.apps.page_scripts import CLASSIC
 from gateway.apps.permissions import granted, notes
-from gateway.apps.places import Splice, splice
+from gateway.apps.places import splice
 from gateway.apps.scripts import as_element_text
 from gateway.apps.waiting import WAITS, waiting
 from gateway.errors import DocumentError, Problem
@@ -47,12 +49,23 @@ PARTS = {
     **dict.fromkeys(_ADDS_SCRIPTS, ("files/files.js", "seldom/seldom.js", "shims/shims.js", "xhr/xhr.js")),
     WAITS: ("late/late.js",),
     HELD: ("seldom/seldom.js",),
+    ASKS: ("location/location.js",),
 }
-"""Scripts of the view runtime for some pages alone: their files, under the word by which a page asks for them."""
+"""Scripts of the view runtime for some pages alone: their files, under the word by which a page asks for them.
+
+In their order: the last changes what others read.
+"""
+
+UNGUESSED = frozenset({ASKS, WAITS})
+"""Of those, the words that stand in no page before it is packed."""
 
 STORAGE_PART = "storage/storage.js"
 """The file of the script that keeps `localStorage` on the gateway, for the apps that are configured so."""
 
+_UNASKED = (
+    "routers of the history do not work in it: Node 20 or later makes `location` the app's own when it is packed (pip "
+    "install 'webmcp-gateway[pack]', or put node on the PATH)"
+)
 _OURS = '<meta name="webmcp-gateway"'
 
 
@@ -95,18 +108,24 @@ def pack(
     splices = packing.splices()
     if problems := [*packing.problems, *packing.scripts.problems]:
         raise DocumentError(sorted(problems, key=lambda each: (each.file, each.line, each.column)))
-    whole = splice(page.text.whole, splices)
+    made = splice(page.text.whole, splices)
+    own_location = asking(made, CLASSIC) if ASKS in (parts or {}) else None
+    whole = own_location or made
     # What is named in scripts of the backend cannot be seen here.
     unseen = packing.scripts.waits
-    words = [word for word in parts or {} if word != WAITS and (unseen or word in whole)]
+    words = [word for word in parts or {} if word != WAITS and (word in whole or (unseen and word != ASKS))]
     asked = [script for word in words for script in (parts or {})[word]]
     runtime = with_parts(runtime, asked, parts or {})
     kept = [storage] if storage is not None else []
     starters = (parts or {}).get(WAITS, ()) if packing.scripts.waits and not kept else kept
     if starters:
         runtime = ";".join([runtime, *starters])
-    head = _snapshot({}, tools) + _head(app, title, packing.base, runtime) + "".join(packing.scripts.sheets)
-    packed = splice(page.text.whole, [Splice(page.head, page.head, head), *splices])
+    about = {"app": app, "title": title, "base": packing.base}
+    if packing.declared is not None:
+        about["declared"] = packing.declared
+    head = _snapshot({}, tools) + _head(about, runtime) + "".join(packing.scripts.sheets)
+    start = len(splice(page.text.whole[: page.head], [each for each in splices if each.start < page.head]))
+    packed = whole[:start] + head + whole[start:]
     if starters:
         packed = waiting(packed, packed.index(head) + len(head))
     digest = hashlib.sha256(packed.encode()).hexdigest()
@@ -121,7 +140,10 @@ def pack(
     if wanted := granted(own, permissions):
         meta["permissions"] = wanted
     unread = packing.scripts.unread() if checked else []
-    said = (size, *packing.notes, *notes(own, permissions), *map(str, packing.scripts.blocked()))
+    if own_location is None and parts and "location" in made and "pushState" in made:
+        packing.notes.append(_UNASKED)
+    blocked = packing.scripts.blocked(asking=own_location is not None)
+    said = (size, *packing.notes, *notes(own, permissions), *map(str, blocked))
     return Resource(f"ui://{app}/{digest[:12]}.html", packed, meta, said, _ours(packed), unread)
 
 
@@ -153,6 +175,6 @@ def _ours(packed: str) -> int:
     return packed.index(_OURS)
 
 
-def _head(app: str, title: str, base: str, runtime: str) -> str:
-    config = html.escape(json.dumps({"app": app, "title": title, "base": base}), quote=True)
+def _head(about: Mapping[str, str], runtime: str) -> str:
+    config = html.escape(json.dumps(about), quote=True)
     return f'{_OURS} content="{config}"><script>{as_element_text(runtime)}</script>'

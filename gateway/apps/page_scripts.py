@@ -23,6 +23,9 @@ _LOADED = '<script>document.currentScript.previousElementSibling.dispatchEvent(n
 """Behind a script of the page that hears of its loading: one that stands in it hears of none."""
 
 _DEFERRED = "webmcp-gateway-deferred"
+CLASSIC = RUN | {_DEFERRED}
+"""The types of classic scripts in a packed page."""
+
 _STARTER = (
     f'<script type="module">{{const kept=document.querySelector("script[type={_DEFERRED}]"),run=kept.cloneNode(!0);'
     'run.removeAttribute("type");kept.replaceWith(run);run.dispatchEvent(new Event("load"))}</script>'
@@ -116,10 +119,12 @@ class PageScripts:
         codes = self._link_modules([module for _, module in self._modules])
         return [self._module(element, code) for (element, _), code in zip(self._modules, codes, strict=True)]
 
-    def blocked(self) -> list[Problem]:
-        """What the scripts do that hosts let no page do."""
+    def blocked(self, *, asking: bool) -> list[Problem]:
+        """What the scripts do that hosts let no page do; `asking` says that they ask for `location`."""
         scripts = (*self._classic, *(module for _, module in self._modules))
-        return [problem for script in scripts for problem in blocked_problems(script.text, script.source)]
+        return [
+            problem for script in scripts for problem in blocked_problems(script.text, script.source, asking=asking)
+        ]
 
     def unread(self) -> list[Problem]:
         """What no browser can read of the scripts; modules that import others were read as they were linked."""

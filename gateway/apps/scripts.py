@@ -125,11 +125,14 @@ _BLOCKED = {
         "imports what is only known when it runs, which fails where that is a file: a packed page has no other"
     ),
     re.compile(r"\bWebAssembly\s*\.\s*(?:compile|instantiate|Module)"): "compiles WebAssembly, which hosts block",
+}
+"""What hosts let no page do, by how it is written."""
+_LEAVING = {
     re.compile(r"""\blocation\s*(?:(?:\.\s*href\s*)?=|\.\s*(?:assign|replace)\s*\()\s*["'`]#"""): (
         "goes to a fragment by an address, which leads out of a view: set location.hash"
     ),
 }
-"""What hosts let no page do, by how it is written."""
+"""The same where scripts have the frame's own `location`."""
 _NAMED_FILE = re.compile(r"""["'`](?!data:|blob:)[^$]*\Z""")
 WORKER_FILE = (
     "starts a worker of another file, which a packed app cannot: build that into the script, in Vite with "
@@ -168,9 +171,13 @@ def _is_worker_file(words: list[str]) -> bool:
     return words[1:2] == ["("] and named[1:] in ([")"], [","]) and _NAMED_FILE.match(named[0]) is not None
 
 
-def blocked_problems(text: Text, code: str) -> list[Problem]:
-    """Where `code` first does something that hosts block: many libraries go on without."""
-    found = [(pattern.search(code), words) for pattern, words in _BLOCKED.items()]
+def blocked_problems(text: Text, code: str, *, asking: bool) -> list[Problem]:
+    """Where `code` first does something that hosts block: many libraries go on without.
+
+    `asking` says that it asks for `location` in the end.
+    """
+    patterns = _BLOCKED if asking else _BLOCKED | _LEAVING
+    found = [(pattern.search(code), words) for pattern, words in patterns.items()]
     return [text.problem(match.start(), words) for match, words in found if match is not None]
 
 

@@ -19,14 +19,15 @@ from tests.world import World, running
 
 PAGE = """<!doctype html><title>Bad tools</title><p id="page">page</p><script>
   const end = new AbortController();
+  const frame = Reflect.get(window, "location"); // as code that no packer sees reads it
   const tools = {
     throws() { throw new Error("sold out"); },
     async removes() { end.abort(); await null; return "removed itself, and answers"; },
     hangs: () => new Promise(() => 0),
     reloads() { location.reload(); return new Promise(() => 0); },
-    leaves() { location.href = "about:blank"; return new Promise(() => 0); },
-    goes() { location.href = "/elsewhere"; return new Promise(() => 0); },
-    goes_later() { setTimeout(() => (location.href = "/elsewhere"), 50); return "gone"; },
+    leaves() { frame.href = "about:blank"; return new Promise(() => 0); },
+    goes() { frame.href = "/elsewhere"; return new Promise(() => 0); },
+    goes_later() { setTimeout(() => (frame.href = "/elsewhere"), 50); return "gone"; },
     large: () => "x".repeat(17 * 1024 * 1024),
     bulky: () => ({ many: Array(200_000).fill(1) }),
     well: () => "well",

@@ -58,7 +58,7 @@ async def test_a_page_does_not_go_where_its_frames_may(page: Page, tmp_path: Pat
         (folder / "index.html").write_text(
             f"<!doctype html><html><body><iframe src='{site}/map'></iframe>"
             "<button id=again onclick='location.reload()'>Again</button>"
-            f"<button id=away onclick='location.href = `{site}/away`'>Away</button></body></html>",
+            f"<button id=away onclick='self[/location/.source].href = `{site}/away`'>Away</button></body></html>",
             "utf-8",
         )
         async with running(tmp_path, source=folder, policy=f"version: 1\nframes: [{site}]\n") as world:

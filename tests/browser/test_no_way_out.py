@@ -22,7 +22,7 @@ WAYS = {
     "webrtc": CALL,
     "webrtc-of-a-frame": f"{FRAME} frame.srcdoc = `<script>{CALL.replace('`', chr(39))}</script>`;",
     "a-frame": f"{FRAME} frame.src = `http://${{to}}/`;",
-    "navigation": "setTimeout(() => { location.href = `http://${to}/`; });",
+    "navigation": "setTimeout(() => { Reflect.get(self, 'location').href = `http://${to}/`; });",
     "refresh": "document.head.append(Object.assign(document.createElement('meta'),"
     " {httpEquiv: 'refresh', content: `0;url=http://${to}/`}));",
 }

@@ -1,0 +1,7 @@
+/** What the packer makes of each `location` in a page's scripts is a call of a function that a part of the runtime defines. */
+
+/**
+ * It gives the app's own for the window's `Location`, for the window and the document something whose `location` is that,
+ * and anything else as it is. So it matters not what is a variable of the page's.
+ */
+export const OWN = "webmcpGatewayOwn";

@@ -1,0 +1,71 @@
+"""Scripts of a page that read `location` are packed so that they ask the view runtime for it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gateway.apps import PARTS, pack
+from gateway.apps.location import ASKS
+from gateway.model import Resource
+from tests.apps.packing import RUNTIME, write
+
+NAMES = {word: [f"part({name!r})" for name in names] for word, names in PARTS.items()}
+PART = "part('location/location.js')"
+
+
+def packed(folder: Path, **files: str) -> Resource:
+    """The packed app of these files, with parts of the runtime that say their names."""
+    return pack(write(folder, **files), app="cart", title="The cart", runtime=RUNTIME, parts=NAMES)
+
+
+def test_every_kind_of_script_asks(tmp_path: Path) -> None:
+    """In the page, of files, deferred, modules, linked ones, in templates and attributes; data and others stay."""
+    page = packed(
+        tmp_path,
+        index__html=(
+            "<!doctype html><html lang=de><head><title>location.a</title></head><body>"
+            "<script>location.a</script><script src=b.js></script><script defer src=c.js></script>"
+            "<script type=module>import './d.js'; location.e</script><template><script>location.f</script></template>"
+            "<button onclick='go(location.g, \"&lt;\")' title='location.h'>x</button>"
+            "<script type='application/json'>location.i</script><script>if (location.j</script>"
+            "<script>x = '<\\/script>' + location.k</script></body></html>"
+        ),
+        b__js="location.b",
+        c__js="'use strict'; document.currentScript; location.c",
+        d__js="const { href: d } = location; export { d }",
+    ).html
+    assert re.findall(rf"{re.escape(ASKS)}location\)\.(\w)", page) == ["a", "b", "c", "e", "f", "g", "k"]
+    assert f"= {ASKS}location)" in page
+    assert f'onclick="go({ASKS}location).g, &quot;&lt;&quot;)"' in page
+    assert page.count(PART) == 1
+    assert page.index("<html") < page.index(PART) < page.index("<title>location.a</title>")
+
+
+@pytest.mark.parametrize("code", ["locations = 1", "typeof location", "f({ location: 1 })"])
+def test_a_page_that_reads_none_is_as_before(tmp_path: Path, code: str) -> None:
+    """Byte for byte, and without that part."""
+    page = f"<p title=location>location</p><script>{code}</script>"
+    html = packed(tmp_path, index__html=page).html
+    assert html.endswith(page)
+    assert PART not in html
+
+
+def test_without_node_the_author_of_a_router_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scripts stay, and a fragment by an address leads out of the view, which is said, too."""
+    page = "<script>history.pushState(null, '', '/a'); location.href = '#b'</script>"
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.which", lambda *_, **__: None)
+        without = packed(tmp_path, index__html=page)
+    assert without.html.endswith(page)
+    assert [note for note in without.notes if "routers of the history do not work" in note]
+    assert [note for note in without.notes if "set location.hash" in note]
+    assert len(packed(tmp_path, index__html=page).notes) == 1
+
+
+def test_a_page_says_what_its_base_was(tmp_path: Path) -> None:
+    """Routers ask for it; the element itself would lead to the host."""
+    page = "<base href='/shop/'><script>location.href</script>"
+    assert "&quot;declared&quot;: &quot;/shop/&quot;" in packed(tmp_path, index__html=page).html

@@ -1,0 +1,187 @@
+"""Scripts of a packed page read the app's own `location`, in whatever frame its host puts it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Frame, Page
+
+from tests.browser.runtime_host import CSP, Host, host_server, packed
+
+SCRIPT = """
+  const moved = (move) => new Promise((go) => {
+    addEventListener("popstate", () => setTimeout(go), { once: true });
+    move();
+  });
+  const place = () => {
+    const { href } = location;
+    return [href.replace("https://cart.invalid", ""), document.baseURI === href, history.state];
+  };
+  async function walk() {
+    const seen = [place()];
+    history.pushState({ at: 5 }, "", "orders/5?x#y");
+    seen.push(place());
+    location.hash = "#z";
+    seen.push(place());
+    await moved(() => history.go(-2));
+    seen.push(place());
+    await moved(() => history.forward());
+    seen.push(place());
+    history.replaceState(null, "", "6");
+    return [...seen, place()];
+  }
+  function go(how, to) {
+    if (how === "") location = to;
+    else if (typeof location[how] === "function") location[how](to);
+    else location[how] = to;
+  }
+"""
+PAGE = f"<!doctype html><body><p id=below>page</p><script>{SCRIPT}</script></body>"
+WALKED = [
+    ["/", True, None],
+    ["/orders/5?x#y", True, {"at": 5}],
+    ["/orders/5?x#z", True, None],
+    ["/", True, None],
+    ["/orders/5?x#y", True, {"at": 5}],
+    ["/orders/6", True, None],
+]
+
+SHOW = """([kind, html]) => {
+  const frame = document.createElement("iframe");
+  if (kind === "srcdoc") Object.assign(frame, { sandbox: "allow-scripts", srcdoc: html });
+  if (kind === "src") frame.src = "/app.html?of=host";
+  if (kind === "write") frame.src = "/empty.html";
+  if (kind === "blob") frame.src = URL.createObjectURL(new Blob([html], { type: "text/html" }));
+  const loaded = new Promise((go) => frame.addEventListener("load", go));
+  document.body.append(frame);
+  return loaded.then(() => {
+    if (kind !== "write") return;
+    frame.contentDocument.open();
+    frame.contentDocument.write(html);
+    frame.contentDocument.close();
+  });
+}"""
+
+
+@pytest.fixture
+async def host(page: Page) -> AsyncIterator[Host]:
+    """A plain host on a real server."""
+    async with host_server(CSP.replace("frame-src", "frame-src 'self'")) as url:
+        await page.goto(url)
+        yield Host(page)
+
+
+@pytest.mark.parametrize("kind", ["srcdoc", "src", "blob", "write"])
+async def test_each_entry_has_its_url_in_every_frame(host: Host, tmp_path: Path, kind: str) -> None:
+    """Pushed, of a fragment, gone back to, forward, and replaced."""
+    html = packed(tmp_path, PAGE)
+    await host.page.route("**/app.html*", lambda route: route.fulfill(body=html, content_type="text/html"))
+    await host.page.route("**/empty.html", lambda route: route.fulfill(body="", content_type="text/html"))
+    await host.run(SHOW, [kind, html])
+    assert await host.page.frames[-1].evaluate("walk()") == WALKED
+
+
+async def test_outside_of_a_host_a_packed_page_reads_where_it_is(host: Host, tmp_path: Path) -> None:
+    """It is a page like any other there."""
+    html = packed(tmp_path, PAGE)
+    await host.page.route("**/app.html*", lambda route: route.fulfill(body=html, content_type="text/html"))
+    await host.page.goto(host.page.url.replace("host.html", "app.html?own"))
+    assert await host.page.evaluate("place()[0] === document.URL && document.URL.endsWith('/sub/app.html?own')")
+
+
+async def shown(host: Host, html: str) -> Frame:
+    """The page in our own host, with nothing at its backend."""
+    await host.in_our_host()
+    await host.answers("return { status: 404 }")
+    frame = await host.show(html)
+    await host.until("host.of('ui/notifications/initialized').length")
+    return frame
+
+
+async def anew(frame: Frame, how: str, to: str | None = None) -> Any:
+    """Where the app is, once it was loaded anew by that."""
+    await frame.evaluate("(given) => { window.before = true; setTimeout(() => go(...given)); }", [how, to])
+    await frame.wait_for_function("() => !window.before && typeof place === 'function'")
+    return (await frame.evaluate("place()"))[0]
+
+
+async def test_the_app_is_loaded_anew_where_it_was(host: Host, tmp_path: Path) -> None:
+    """By a reload, and by going to a path that the app had; the name of the window stays."""
+    frame = await shown(host, packed(tmp_path, PAGE))
+    await frame.evaluate("() => { window.name = 'mine'; history.pushState(null, '', '/orders/5?x#y'); }")
+    assert await anew(frame, "reload") == "/orders/5?x#y"
+    assert await anew(frame, "search", "?z") == "/orders/5?z#y"
+    assert await anew(frame, "", "/orders/5") == "/orders/5"
+    assert await anew(frame, "assign", "/?home") == "/?home"
+    assert await frame.evaluate("name") == "mine"
+
+
+async def test_the_way_elsewhere_is_that_of_a_link(host: Host, tmp_path: Path) -> None:
+    """To other sites through the host; another page of the app is not there, which the console says; the app stays."""
+    frame = await shown(host, packed(tmp_path, PAGE))
+    for how in ("href", "", "assign", "replace"):
+        await frame.evaluate("(how) => go(how, `https://docs.example/${how}`)", how)
+    await host.until("host.of('ui/open-link').length === 4")
+    opened = await host.run("() => host.of('ui/open-link').map(({ params }) => params.url)")
+    assert opened == [f"https://docs.example/{how}" for how in ("href", "", "assign", "replace")]
+    async with host.page.expect_console_message(lambda message: "another page" in message.text):
+        await frame.evaluate("go('pathname', '/elsewhere')")
+    failed = await frame.evaluate("() => { try { go('href', 'http://['); } catch (error) { return error.name; } }")
+    assert failed == "SyntaxError"
+    assert (await frame.evaluate("place()"))[0] == "/"
+
+
+async def test_a_base_counts_as_it_says(host: Host, tmp_path: Path) -> None:
+    """For relative URLs, wherever the app is; and for routers, which look for the element."""
+    frame = await shown(host, packed(tmp_path, PAGE.replace("<body>", "<head><base href='/shop/'></head><body>")))
+    seen = """() => {
+      history.pushState(null, "", "orders/5");
+      const link = Object.assign(document.createElement("a"), { href: "x" });
+      const { origin } = new URL(document.baseURI);
+      const written = document.querySelector("base").getAttribute("href");
+      const urls = [written, document.baseURI, link.href, new Request("x").url, document.URL];
+      return urls.map((one) => one.replace(origin, ""));
+    }"""
+    assert await frame.evaluate(seen) == ["/shop/", "/shop/", "/shop/x", "/shop/x", "/shop/orders/5"]
+
+
+async def test_requests_and_links_are_relative_to_where_the_app_is(host: Host, tmp_path: Path) -> None:
+    """As on its own site, where a fragment of another path is one of another page."""
+    frame = await shown(host, packed(tmp_path, PAGE))
+    await frame.evaluate("() => { history.pushState(null, '', '/orders/5'); void fetch('lines'); }")
+    await host.until("host.calls('http_request').some(({ url }) => url === '/orders/lines')")
+    await frame.evaluate(
+        "document.body.insertAdjacentHTML('beforeend', '<a href=/orders/5#below>b</a><a href=/two#top>t</a>')"
+    )
+    await frame.get_by_text("b", exact=True).click()
+    await frame.wait_for_function("() => place()[0] === '/orders/5#below'")
+    async with host.page.expect_console_message(lambda message: "/two#top: another page" in message.text):
+        await frame.get_by_text("t", exact=True).click()
+    assert (await frame.evaluate("place()"))[0] == "/orders/5#below"
+
+
+async def test_a_page_hears_itself_by_its_own_origin(host: Host, tmp_path: Path) -> None:
+    """The one that it reads everywhere."""
+    frame = await shown(
+        host, packed(tmp_path, PAGE.replace("function go(", "const own = () => location.origin; function go("))
+    )
+    heard = """() => new Promise((go) => {
+      const heard = [];
+      addEventListener("message", ({ data, origin: from, source }) => {
+        if (source !== window) return;
+        heard.push([data, from === own(), from === origin]);
+        if (data === "last") go(heard);
+      });
+      postMessage("first", "/");
+      postMessage("last", "*");
+    })"""
+    assert await frame.evaluate(heard) == [["first", True, True], ["last", True, True]]
+
+
+def test_what_is_added_is_small(tmp_path: Path) -> None:
+    """And only where a script reads `location`."""
+    without = packed(tmp_path, PAGE.replace("location", "elsewhere"))
+    assert 0 < len(packed(tmp_path, PAGE)) - len(without) < 8_000
