@@ -36,6 +36,9 @@ const READS = {
   "x = 1\nlocation.reload()": `x = 1\n${OWN}(location).reload()`,
   "typeof location.href, delete location.x": `typeof ${OWN}(location).href, delete ${OWN}(location).x`,
   "for (const key in location);": `for (const key in ${OWN}(location));`,
+  "a=>{return(a||b).location}": `a=>{return ${OWN}((a||b)).location}`,
+  "typeof[a].location": `typeof ${OWN}([a]).location`,
+  "if(a);else/b/.location": `if(a);else ${OWN}(/b/).location`,
   "class A extends location.B { x = location }": `class A extends ${OWN}(location).B { x = ${OWN}(location) }`,
 };
 

@@ -42,7 +42,7 @@ export function asking({ code, kind }: Script): string | undefined {
   } catch {
     return undefined; // nor can browsers
   }
-  const insertions = insertionsOf(program as Any);
+  const insertions = insertionsOf(program as Any, code);
   if (!insertions.length) return undefined;
   const parts: string[] = [];
   let done = 0;
@@ -54,7 +54,7 @@ export function asking({ code, kind }: Script): string | undefined {
 }
 
 /** Nothing is taken out, and no line added: each error keeps its place. */
-function insertionsOf(program: Any): Insertion[] {
+function insertionsOf(program: Any, code: string): Insertion[] {
   const found: Insertion[] = [];
   /** Names that are no reads. */
   const spared = new Set<unknown>();
@@ -65,7 +65,9 @@ function insertionsOf(program: Any): Insertion[] {
 
   function ask(node: Any, before = "", after = ""): void {
     const [open, close] = called.has(node) ? ["(", ")"] : ["", ""];
-    found.push({ at: node.start, text: `${before}${open}${OWN}(` }, { at: node.end, text: `)${close}${after}` });
+    // Of minified code: `return(a||b).location`.
+    const gap = /\w/.test(code.charAt(node.start - 1)) ? " " : "";
+    found.push({ at: node.start, text: `${gap}${before}${open}${OWN}(` }, { at: node.end, text: `)${close}${after}` });
   }
 
   /** The names to which `pattern` gives values. */
