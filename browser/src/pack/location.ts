@@ -26,6 +26,13 @@ interface Insertion {
   text: string;
 }
 
+/** Of a function, or of the whole script. */
+interface Scope {
+  outer?: Scope;
+  /** Whether something in it is called `location`. */
+  declares: boolean;
+}
+
 /** The script, with each `location` that it reads asked for; undefined where it reads none, or no parser can read it. */
 export function asking({ code, kind }: Script): string | undefined {
   if (!code.includes(NAME)) return undefined;
@@ -60,8 +67,7 @@ function insertionsOf(program: Any, code: string): Insertion[] {
   const spared = new Set<unknown>();
   /** What `new` calls, as far as a call in it would end it. */
   const called = new Set<unknown>();
-  const assigned: Any[] = [];
-  let declared = false;
+  const assigned: [Any, Scope][] = [];
 
   function ask(node: Any, before = "", after = ""): void {
     const [open, close] = called.has(node) ? ["(", ")"] : ["", ""];
@@ -70,15 +76,15 @@ function insertionsOf(program: Any, code: string): Insertion[] {
     found.push({ at: node.start, text: `${gap}${before}${open}${OWN}(` }, { at: node.end, text: `)${close}${after}` });
   }
 
-  /** The names to which `pattern` gives values. */
-  function spare(pattern: unknown, declares = false): void {
+  /** The names to which `pattern` gives values, and which it declares where there is a scope. */
+  function spare(pattern: unknown, scope?: Scope): void {
     for (const target of targets(pattern)) {
       spared.add(target);
-      declared ||= declares && isName(target);
+      if (scope && isName(target)) scope.declares = true;
     }
   }
 
-  const see: { [type: string]: (node: Any) => void } = {
+  const see: { [type: string]: (node: Any, scope: Scope) => void } = {
     Identifier: (node) => isName(node) && !spared.has(node) && ask(node),
     MemberExpression(node) {
       const object = node["object"] as Any;
@@ -92,8 +98,8 @@ function insertionsOf(program: Any, code: string): Insertion[] {
       spared.add(value);
       ask(value, `${NAME}: `);
     },
-    VariableDeclarator(node) {
-      spare(node["id"], true);
+    VariableDeclarator(node, scope) {
+      spare(node["id"], scope);
       const init = node["init"] as Any | null;
       if (init && takesLocation(node["id"])) ask(init);
     },
@@ -102,44 +108,56 @@ function insertionsOf(program: Any, code: string): Insertion[] {
       const assignment = bare(node["expression"]);
       if (assignment.type === "AssignmentExpression" && takesLocation(assignment["left"])) ask(assignment["right"] as Any);
     },
-    AssignmentExpression(node) {
+    AssignmentExpression(node, scope) {
       spare(node["left"]);
-      if (node["operator"] === "=" && isName(node["left"])) assigned.push(node["left"] as Any);
+      if (node["operator"] === "=" && isName(node["left"])) assigned.push([node["left"] as Any, scope]);
     },
     UpdateExpression: (node) => spare(node["argument"]),
     UnaryExpression: (node) => /typeof|delete/.test(String(node["operator"])) && spare(node["argument"]),
     ForInStatement: (node) => spare(node["left"]),
     ForOfStatement: (node) => spare(node["left"]),
-    CatchClause: (node) => spare(node["param"], true),
+    CatchClause: (node, scope) => spare(node["param"], scope),
     NewExpression(node) {
       for (let callee = node["callee"] as Any; ; callee = (callee["object"] ?? callee["tag"]) as Any) {
         called.add(callee);
         if (!/^(Member|TaggedTemplate)Expression$/.test(callee.type)) break;
       }
     },
-    ImportDeclaration: (node) => (node["specifiers"] as Any[]).forEach(({ local }) => spare(local, true)),
+    ImportDeclaration: (node, scope) => (node["specifiers"] as Any[]).forEach(({ local }) => spare(local, scope)),
   };
-  for (const node of nodesOf(program)) {
-    if (/Function|^Class/.test(node.type)) spare(node["id"], true);
-    for (const parameter of (node["params"] ?? []) as Any[]) spare(parameter, true);
-    see[node.type]?.(node);
+  for (const [node, scope] of nodesOf(program)) {
+    if (/^Class/.test(node.type)) spare(node["id"], scope);
+    if (isFunction(node)) {
+      spare(node["id"], scope.outer);
+      for (const parameter of node["params"] as Any[]) spare(parameter, scope);
+    }
+    see[node.type]?.(node, scope);
   }
-  // `location = x` goes there; a script that has a variable of that name means the variable.
-  if (!declared) for (const node of assigned) ask(node, "", ".href");
+  // `location = x` goes there; where a variable has that name, the variable is meant.
+  for (const [node, scope] of assigned) if (!isDeclared(scope)) ask(node, "", ".href");
   return found;
 }
 
-/** Each node that may hold a read, those around it first. */
-function* nodesOf(program: Any): Generator<Any> {
-  const waiting: unknown[] = [program];
-  while (waiting.length) {
-    const node = waiting.pop();
-    if (Array.isArray(node)) for (const one of node) waiting.push(one);
+/** Each node that may hold a read, those around it first, and what it is in: a function is in its own. */
+function* nodesOf(program: Any): Generator<[Any, Scope]> {
+  const waiting: [unknown, Scope][] = [[program, { declares: false }]];
+  for (let next = waiting.pop(); next; next = waiting.pop()) {
+    const [node, outer] = next;
+    if (Array.isArray(node)) for (const one of node) waiting.push([one, outer]);
     else if (isNode(node)) {
-      yield node;
-      if (!NAMING.test(node.type)) for (const key of Object.keys(node)) if (!isOfNames(node, key)) waiting.push(node[key]);
+      const scope = isFunction(node) ? { outer, declares: false } : outer;
+      yield [node, scope];
+      if (NAMING.test(node.type)) continue;
+      for (const key of Object.keys(node)) if (typeof node[key] === "object" && !isOfNames(node, key)) waiting.push([node[key], scope]);
     }
   }
+}
+
+const isFunction = (node: Any): boolean => node.type.includes("Function");
+
+function isDeclared(scope: Scope): boolean {
+  for (let one: Scope | undefined = scope; one; one = one.outer) if (one.declares) return true;
+  return false;
 }
 
 /** In these stand names of modules, and no reads. */

@@ -112,7 +112,7 @@ export function keepEntries(frame: Location, first: string, resolve: (url: strin
   // Before any listener of the page.
   for (const type of ["popstate", "hashchange"]) addEventListener(type, here, true);
   const begun = attempt(carried);
-  if (begun !== undefined && new URL(begun).origin === origin) write("replaceState", history, null, "", begun);
+  if (begun !== undefined && attempt(() => new URL(begun).origin) === origin) write("replaceState", history, null, "", begun);
   here();
   return {
     here,
