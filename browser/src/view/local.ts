@@ -42,6 +42,6 @@ export function readLocal(url: string, blobs: Blobs): Blob | undefined {
   if (url.startsWith("data:")) return readDataUrl(url);
   if (!url.startsWith("blob:")) return undefined;
   const blob = blobs(url);
-  if (!blob) throw new TypeError("no such blob");
+  if (!blob) throw new TypeError("no blob");
   return blob;
 }

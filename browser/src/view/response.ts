@@ -60,7 +60,11 @@ export function readAnswer(given: Params | undefined): Answer {
 function stream(first: Answer, parts: Parts | undefined, signal: AbortSignal | undefined): ReadableStream<Uint8Array<ArrayBuffer>> {
   const asking = new AbortController();
   let { body: bytes, stream: id } = first;
+  /** Not by a signal of its own: zone.js would do other work in the middle of `pull`, which Chromium never ends then. */
+  let fail: () => void;
+  const deaf = (): void => signal?.removeEventListener("abort", fail);
   const cancel = (): void => {
+    deaf();
     asking.abort();
     if (id !== undefined) parts?.cancel(id);
     id = undefined;
@@ -69,11 +73,11 @@ function stream(first: Answer, parts: Parts | undefined, signal: AbortSignal | u
     // WebKit has no streams of bytes.
     type: globalThis.ReadableByteStreamController && "bytes",
     start(controller) {
-      const abort = (): void => {
+      fail = () => {
         cancel();
         controller.error(signal?.reason);
       };
-      signal?.addEventListener("abort", abort, { signal: asking.signal });
+      signal?.addEventListener("abort", fail);
     },
     async pull(controller) {
       let came = false;
@@ -90,7 +94,7 @@ function stream(first: Answer, parts: Parts | undefined, signal: AbortSignal | u
       }
       bytes = null;
       if (id !== undefined) return;
-      asking.abort();
+      deaf();
       controller.close();
       controller.byobRequest?.respond(0);
     },
