@@ -15,7 +15,9 @@ from gateway.errors import Problem, StartError
 from gateway.exchange.record import OnFailure, Recorder
 from gateway.hooks import Hooks
 from gateway.model import Json
-from gateway.stores.filler import Filler, Sink
+from gateway.stores.aside import Aside
+from gateway.stores.copying import Sink
+from gateway.stores.filler import Filler
 from gateway.stores.heads import Key, key_in, key_of, keys_beside, remember
 from gateway.stores.journal import Journal, Keeping
 from gateway.stores.otlp import OtlpLogs
@@ -98,8 +100,9 @@ class Recording:
         audit = self._config.audit
         found = [self.journal.keep()]
         for sink in self._sinks():
-            filler = Filler(sink, self.journal, self._metrics, self._teller(f"sink {sink.name}"))
-            if sink is self._records:
+            aside = Aside(self._config.database.reveal()) if sink is self._records else None
+            filler = Filler(sink, self.journal, self._metrics, self._teller(f"sink {sink.name}"), aside)
+            if aside is not None:
                 self._records.follow(filler.caught_up)
             found.append(filler.run())
         if audit.retain is not None:

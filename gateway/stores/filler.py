@@ -5,24 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from itertools import islice, takewhile
-from typing import Final, Protocol
+from typing import Final
 
-from msgspec import Struct
-
+from gateway.stores.aside import Aside, NoProcess
+from gateway.stores.copying import Sink, Stretch, copy
 from gateway.stores.journal import Journal
-from gateway.stores.lines import Line, read_line
-from gateway.stores.segments import line_before, lines_from
+from gateway.stores.lines import read_line
+from gateway.stores.segments import line_before
 from gateway.telemetry import Metrics
 
 log = logging.getLogger(__name__)
-
-BATCH: Final = 500
-SLICE: Final = 20
-"""Lines that are read at a time: an exchange that comes meanwhile waits no longer."""
 
 LINGER_SECONDS = 0.25
 """Lines are copied when none came for so long: in one transaction for many, and when exchanges leave time for it."""
@@ -40,42 +34,11 @@ FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 10.0
 
 
-class Placed(Struct, frozen=True):
-    """A line, and the byte of the whole journal behind it."""
-
-    line: Line
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """How far a sink is: the byte behind the last line that it has, and that line's hash."""
-
-    end: int
-    hash: str
-
-
-class Sink(Protocol):
-    """Where the lines of a journal, whose `chain` it is, also go. All raise OSError while it is down."""
-
-    @property
-    def name(self) -> str: ...
-
-    async def position(self, chain: str) -> Position | None:
-        """How far it is, None if it has nothing."""
-        ...
-
-    async def chains(self) -> Sequence[str]:
-        """The journals of which it has lines."""
-        ...
-
-    async def store(self, chain: str, lines: Sequence[Placed], position: Position) -> None:
-        """Take these lines, some of which it may have already, and keep the position behind the last one."""
-        ...
-
-
 class Filler:
-    """Copies one journal into one sink. `tell` is told what is wrong, and None when nothing is any more."""
+    """Copies one journal into one sink. `tell` is told what is wrong, and None when nothing is any more.
+
+    `aside` copies into the same sink while this process is busy.
+    """
 
     def __init__(
         self,
@@ -83,8 +46,10 @@ class Filler:
         journal: Journal,
         metrics: Metrics | None = None,
         tell: Callable[[str | None], None] = lambda _: None,
+        aside: Aside | None = None,
     ) -> None:
         self._sink = sink
+        self._aside = aside
         self._journal = journal
         self._metrics = metrics or Metrics()
         self._tell = tell
@@ -96,19 +61,25 @@ class Filler:
 
     async def run(self) -> None:
         """Copy from where the sink was left, until the journal closes; what fails is tried again and again."""
+        try:
+            await self._run()
+        finally:
+            if self._aside is not None:
+                await self._aside.close()
+
+    async def _run(self) -> None:
         pause = FIRST_PAUSE_SECONDS
         self._metrics.look(self._look)
         while True:
             try:
                 self._end = await self._left_off()
                 self._witnessed = -math.inf
-                await self._copy()
+                await self._copy(busy=False)
                 self._failing = False
                 self._tell(None)
                 pause = FIRST_PAUSE_SECONDS
                 while await self._journal.grown(self._end):
-                    await self._rest()
-                    await self._copy()
+                    await self._copy(busy=await self._rest())
                 return
             except OSError as error:
                 self._failing = True
@@ -130,15 +101,16 @@ class Filler:
                     self._moved.clear()
                     await self._moved.wait()
 
-    async def _rest(self) -> None:
-        """Wait until nothing more was written for a while, or somebody asks."""
+    async def _rest(self) -> bool:
+        """Wait until nothing more was written for a while, or somebody asks; True where neither came."""
         loop = asyncio.get_running_loop()
         latest = loop.time() + LATEST_SECONDS
         seen = -1
         while self._journal.position != seen and loop.time() < latest:
             seen = self._journal.position
             if await self._pause(LINGER_SECONDS):
-                return
+                return False
+        return self._journal.position != seen
 
     async def _pause(self, seconds: float) -> bool:
         """Wait so long; True where somebody asks before."""
@@ -147,14 +119,18 @@ class Filler:
                 await self._asked.wait()
         return self._asked.is_set()
 
-    async def _copy(self) -> None:
-        """Copy what stands in the files now, one transaction for many lines, and time for exchanges between them."""
+    async def _copy(self, *, busy: bool) -> None:
+        """Copy what stands in the files now, one transaction for many lines.
+
+        While exchanges come this process is left to them: another one copies, or nobody for a while.
+        """
         loop = asyncio.get_running_loop()
         end = self._journal.position
         while self._end < end:
             began, before = loop.time(), self._journal.position
-            await self._copy_some(end)
-            if self._end < end and self._journal.position > before:
+            await self._copy_some(end, busy=busy)
+            busy = self._journal.position > before
+            if busy and self._aside is None and self._end < end:
                 await self._pause(REST * (loop.time() - began))
         if self._end >= self._journal.position:
             self._asked.clear()
@@ -162,11 +138,18 @@ class Filler:
             self._journal.witness(await self._sink.chains())
             self._witnessed = loop.time()
 
-    async def _copy_some(self, end: int) -> None:
-        read, behind = await self._read(end)
-        if read:
-            await self._sink.store(self._journal.chain, read, Position(read[-1].end, read[-1].line.hash))
-        self._end = behind
+    async def _copy_some(self, end: int, *, busy: bool) -> None:
+        stretch = Stretch(str(self._journal.path), self._journal.chain, self._end, end)
+        aside = self._aside if busy else None
+        try:
+            copied = await (aside.copy(stretch) if aside is not None else copy(self._sink, stretch))
+        except NoProcess as error:
+            log.warning("no process fills the %s beside this one, which does it now: %s", self._sink.name, error)
+            self._aside = None
+            return
+        for wrong in copied.wrong:
+            log.error("%s: %s", self._journal.path, wrong)
+        self._end = copied.end
         self._moved.set()
 
     async def _left_off(self) -> int:
@@ -180,26 +163,5 @@ class Filler:
         except ValueError:
             return 0
 
-    async def _read(self, end: int) -> tuple[list[Placed], int]:
-        """The next lines up to the byte `end` that are whole, and the byte behind all that were looked at."""
-        path, start = self._journal.path, self._end
-        found = await asyncio.to_thread(
-            lambda: list(islice(takewhile(lambda one: one[0] <= end, lines_from(path, start)), BATCH))
-        )
-        placed: list[Placed] = []
-        for number, (offset, raw) in enumerate(found, 1):
-            try:
-                placed.append(Placed(read_line(raw), offset))
-            except ValueError as error:
-                log.error("%s: the line that ends at byte %d is not copied, it %s", path, offset, error)
-            if number % SLICE == 0:
-                await asyncio.sleep(0)  # requests come between
-        return placed, found[-1][0] if found else end
-
     def _look(self) -> None:
         self._metrics.sink_lag_bytes.labels(self._sink.name).set(max(0, self._journal.position - self._end))
-
-
-def first_line(error: BaseException) -> str:
-    """An error in one line: SQLAlchemy puts the statement and its values, which may be private, on the next ones."""
-    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gateway.model import Json
-from gateway.stores.filler import Placed, Position
+from gateway.stores.copying import Placed, Position
 from gateway.stores.lines import Line
 
 

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, FromClause, Row, Select, and_, func, or_, 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.model import Json
-from gateway.stores.filler import Placed, Position
+from gateway.stores.copying import Placed, Position
 from gateway.stores.journal import NOTE
 from gateway.stores.lines import Line
 from gateway.stores.schema import AUDIT, FILLED

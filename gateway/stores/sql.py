@@ -15,7 +15,6 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from gateway.errors import StartError
-from gateway.stores.filler import first_line
 from gateway.stores.schema import migrate
 from gateway.stores.whole import whole
 
@@ -141,3 +140,8 @@ def _set_up_sqlite(connection: Any, _: object) -> None:
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.close()
+
+
+def first_line(error: BaseException) -> str:
+    """An error in one line: SQLAlchemy puts the statement and its values, which may be private, on the next ones."""
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -12,6 +12,8 @@ from gateway.errors import StartError
 from gateway.model import LOCAL, AuditRecord, Caller, Door, Initiator
 from gateway.policy import parse_policy
 from gateway.stores import filler
+from gateway.stores.aside import Aside
+from gateway.stores.copying import Copied, Stretch
 from gateway.stores.filler import Filler
 from gateway.stores.heads import new_key
 from gateway.stores.journal import Journal
@@ -114,6 +116,17 @@ async def test_pages_and_an_unknown_edge(database: Database, tmp_path: Path) -> 
     second = await records.query(12, before=first[-1].id)
     assert [one.id for one in (*first, *second)] == [str(number) for number in reversed(range(20))]
     assert await records.query(10, before="nothing") == []
+
+
+async def test_another_process_fills_it(server: PostgreSQL, database: Database, tmp_path: Path) -> None:
+    """As it does while exchanges come."""
+    aside = Aside(server.url)
+    async with Journal(tmp_path / "journal") as journal:
+        journal.append(AuditRecord("a", "outcome", 5.0, {"app": "cart"}))
+        copied = await aside.copy(Stretch(str(journal.path), journal.chain, 0, journal.position))
+        assert copied == Copied(journal.position, [])
+    await aside.close()
+    assert [one.id for one in await Records(database).query(10)] == ["a"]
 
 
 async def test_quotas(database: Database) -> None:

@@ -1,0 +1,118 @@
+"""A process that copies lines of the journal into the database, while exchanges have the gateway's own at work."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from gateway.errors import StartError
+from gateway.stores.copying import Copied, Stretch, copy
+from gateway.stores.records import Records
+from gateway.stores.sql import Database
+
+NICE: Final = 10
+"""How far it stands back behind exchanges."""
+
+IDLE_SECONDS: Final = 60.0
+"""After so long without lines it is ended."""
+
+
+class NoProcess(OSError):
+    """It could not be started, or ended by itself."""
+
+
+class Aside:
+    """Copies into the database at `url`, in a process that is started when it is first asked."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._process: asyncio.subprocess.Process | None = None
+        self._idle: asyncio.TimerHandle | None = None
+
+    async def copy(self, stretch: Stretch) -> Copied:
+        """As `gateway.stores.copying.copy`. Raises NoProcess, too."""
+        if self._idle is not None:
+            self._idle.cancel()
+        process, line = self._process, msgspec.json.encode(stretch) + b"\n"
+        try:
+            if process is None:
+                process = self._process = await _started()
+                line = f"{self._url}\n".encode() + line
+            said = await _asked(process, line)
+            if isinstance(said, str):
+                raise OSError(said)
+        except BaseException:  # it may still answer, which is not what is asked for next, or ends without a database
+            await self.close()
+            raise
+        self._idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._end)
+        return said
+
+    async def close(self) -> None:
+        """End it, wherever it is: what was not copied stands in the journal."""
+        process = self._process
+        self._end()
+        if process is not None:
+            await process.wait()
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if self._idle is not None:
+            self._idle.cancel()
+        if process is not None:
+            with suppress(ProcessLookupError):
+                process.kill()
+
+
+async def _started() -> asyncio.subprocess.Process:
+    try:
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", __name__),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            process_group=0,  # Ctrl-C in a terminal is for the gateway
+        )
+    except OSError as error:
+        raise NoProcess(f"it cannot be started: {error.strerror}") from error
+
+
+async def _asked(process: asyncio.subprocess.Process, line: bytes) -> Copied | str:
+    """What it answers: what it has copied, or why it cannot."""
+    assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018  # these are pipes
+    with suppress(ConnectionError):
+        process.stdin.write(line)
+        await process.stdin.drain()
+    answer = await process.stdout.readline()
+    if not answer:
+        raise NoProcess(f"it ended with status {await process.wait()}")
+    return msgspec.json.decode(answer, type=Copied | str)
+
+
+async def main() -> None:
+    """Read the database's URL, then stretches, a line each; answer each with a line. End with the input."""
+    os.nice(NICE)
+    url = sys.stdin.readline().rstrip("\n")
+    try:
+        async with Database(url) as database:
+            records = Records(database)
+            for line in sys.stdin:
+                stretch = msgspec.json.decode(line, type=Stretch)
+                try:
+                    _answer(await copy(records, stretch))
+                except OSError as error:
+                    _answer(str(error))
+    except StartError as error:
+        _answer(str(error))
+
+
+def _answer(said: Copied | str) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(said) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
