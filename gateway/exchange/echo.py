@@ -15,7 +15,6 @@ SHORTEST: Final = 8
 """Characters of the shortest injected value that is looked for: shorter ones stand in any text."""
 
 _WIDEST: Final = len(r"\u0041")
-_BACKSLASH: Final = 0x5C
 
 
 class Echo:
@@ -29,13 +28,12 @@ class Echo:
     def whole(self, data: bytes) -> bytes:
         """`data` with every secret masked, also where it is escaped as in JSON, or in UTF-16."""
         for secret in self._secrets:
-            if secret in data:
-                self.heard.add(secret.decode())
-                data = data.replace(secret, MASK.encode())
             if b"\\" in data or b"\0" in data:
                 data, found = _disguised(secret).subn(MASK.encode(), data)
-                if found:
-                    self.heard.add(secret.decode())
+            elif found := secret in data:
+                data = data.replace(secret, MASK.encode())
+            if found:
+                self.heard.add(secret.decode())
         return data
 
     def text(self, text: str) -> str:
@@ -55,15 +53,25 @@ class Echo:
         """The same for the next part of a stream: its end is held back where a secret may begin there."""
         if not self._secrets:
             return data
-        data = self.whole(self._held + data)
-        held = max(_beginning(data, secret) for secret in self._secrets)
-        self._held = data[len(data) - held :]
-        return data[: len(data) - held]
+        data = self._held + data
+        end = self._end(data)
+        self._held = data[end:]
+        return self.whole(data[:end])
 
     def rest(self) -> bytes:
         """What was held back, once the stream has ended."""
         data, self._held = self._held, b""
-        return data
+        return self.whole(data)
+
+    def _end(self, data: bytes) -> int:
+        """Where `data` can be cut: behind it a secret may begin that ends later, and over it goes none."""
+        end, before = len(data) - max(_beginning(data, secret) for secret in self._secrets), -1
+        while end != before:
+            before = end
+            for secret in self._secrets:
+                near = _disguised(secret).finditer(data, max(0, end - _WIDEST * len(secret)))
+                end = next((match.start() for match in near if match.start() < end < match.end()), end)
+        return end
 
 
 @lru_cache(maxsize=64)
@@ -84,9 +92,15 @@ def _may_hold(headers: Headers, secrets: tuple[bytes, ...]) -> bool:
 def _disguised(secret: bytes) -> re.Pattern[bytes]:
     """Finds a secret whose characters may be written as in JSON (`\\u0041`, `\\/`), or which stands in UTF-16."""
     text = secret.decode("latin-1")
-    escaped = b"".join(rb"(?:\\?%b|\\u(?i:%04x))" % (re.escape(char.encode()), ord(char)) for char in text)
-    wide = (re.escape(text.encode(encoding)) for encoding in ("utf-16-le", "utf-16-be"))
-    return re.compile(b"|".join((escaped, *wide)))
+    escaped = b"".join(rb"(?:\\u(?i:%04x)|\\?%b)" % (ord(char), re.escape(char.encode())) for char in text)
+    return re.compile(b"|".join((escaped, *map(re.escape, _wide(secret)))))
+
+
+@lru_cache(maxsize=64)
+def _wide(secret: bytes) -> tuple[bytes, ...]:
+    """A secret in UTF-16."""
+    text = secret.decode("latin-1")
+    return text.encode("utf-16-le"), text.encode("utf-16-be")
 
 
 def _beginning(data: bytes, secret: bytes) -> int:
@@ -99,21 +113,20 @@ def _beginning(data: bytes, secret: bytes) -> int:
 
 def _may_begin(data: bytes, secret: bytes) -> bool:
     """Whether `secret` begins with all of `data`: as it is, as JSON may write it, or in UTF-16."""
-    text = secret.decode("latin-1")
-    if any(text.encode(encoding).startswith(data) for encoding in ("utf-16-le", "utf-16-be")):
+    if any(wide.startswith(data) for wide in _wide(secret)):
         return True
-    at = 0
+    ends = {0}
     for byte in secret:
-        rest = data[at : at + _WIDEST]
-        escaped = b"\\u%04x" % byte
-        if not rest or rest == b"\\":
+        forms = (b"%c" % byte, b"\\%c" % byte, b"\\u%04x" % byte)
+        pairs = [(at, form, data[at : at + len(form)]) for at in ends for form in forms]
+        if any(len(said) < len(form) and form.startswith(_lower(said)) for _, form, said in pairs):
             return True
-        if rest[0] == byte:
-            at += 1
-        elif rest[0] == _BACKSLASH and rest[1] == byte:
-            at += 2
-        elif escaped.startswith(rest.lower()):
-            at += _WIDEST
-        else:
-            return False
-    return at > len(data)
+        ends = {at + len(form) for at, form, said in pairs if form == _lower(said)}
+        if not ends:
+            break
+    return False
+
+
+def _lower(said: bytes) -> bytes:
+    """With the hexadecimal digits of an escape in lower case."""
+    return said.lower() if said.startswith(b"\\u") else said

@@ -74,6 +74,12 @@ _DROPPED_PREFIXES: Final = ("proxy-", "sec-", "x-forwarded", "webmcp-gateway-")
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,128}", re.ASCII)
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
+_HTMX = (
+    *("location", "push-url", "redirect", "refresh", "replace-url", "reselect", "reswap", "retarget"),
+    *("trigger", "trigger-after-settle", "trigger-after-swap"),
+)
+"""By these, behind `hx-`, a backend tells htmx what becomes of its answer."""
+
 DEFAULT_RESPONSE: Final = frozenset(
     {
         "accept-ranges",
@@ -84,6 +90,7 @@ DEFAULT_RESPONSE: Final = frozenset(
         "content-range",
         "content-type",
         "etag",
+        *(f"hx-{name}" for name in _HTMX),
         "last-modified",
         "link",
         "location",
@@ -94,6 +101,7 @@ DEFAULT_RESPONSE: Final = frozenset(
         "ratelimit-reset",
         "retry-after",
         "vary",
+        "x-total-count",
     }
 )
 NEVER_IN_RESPONSE: Final = HOP_BY_HOP | {

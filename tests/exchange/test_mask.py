@@ -146,6 +146,26 @@ def test_a_secret_is_masked_wherever_the_parts_are_cut(before: bytes, after: byt
         assert written not in out
 
 
+@pytest.mark.parametrize("secret", ["uu0041-x", "\\\\user\\x", "ends-in-u", "ends-in-\\"])
+def test_a_secret_may_look_like_an_escape(secret: str) -> None:
+    """And each of its characters may be one, wherever it is cut."""
+    for written in (secret, json.dumps(secret)[1:-1], "".join(f"\\u{ord(char):04X}" for char in secret)):
+        data = written.encode()
+        for at in range(len(data)):
+            echo = Echo([secret])
+            assert echo.part(data[:at]) + echo.part(data[at:]) + echo.rest() == b"***"
+
+
+@pytest.mark.parametrize("longer", ["token-number-1-and-more", "another-token-number-1", "number-1-token-number-2"])
+def test_of_secrets_that_share_a_piece_none_is_cut(longer: str) -> None:
+    """One may begin with another, end with it, or overlap with it: nothing of the longer one comes out."""
+    for written in (longer, json.dumps(longer)[1:-1], "".join(f"\\u{ord(char):04x}" for char in longer)):
+        data = f"<{written}>".encode()
+        for at in range(len(data)):
+            echo = Echo(["token-number-1", longer])
+            assert echo.part(data[:at]) + echo.part(data[at:]) + echo.rest() == b"<***>"
+
+
 def test_nothing_is_held_back_without_need() -> None:
     """An event leaves when it comes, unless a secret could begin at its end."""
     echo = Echo(["token-number-1"])

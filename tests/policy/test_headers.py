@@ -128,8 +128,9 @@ def test_response_headers() -> None:
         ("ETag", '"1"'),
         ("Link", "a\r\nset-cookie: x"),
         ("Retry-After", "3"),
+        ("HX-Trigger", "saved"),
     )
-    expected = (("content-type", "text/html"), ("etag", '"1"'), ("retry-after", "3"))
+    expected = (("content-type", "text/html"), ("etag", '"1"'), ("retry-after", "3"), ("hx-trigger", "saved"))
     assert filter_response_headers(headers) == expected
     assert filter_response_headers(headers, frozenset({"set-cookie", "content-length", "server"})) == (("server", "x"),)
 
