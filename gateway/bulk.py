@@ -34,20 +34,40 @@ def is_bulky(text: str | bytes, most: int = AT_ONCE) -> bool:
     """Whether JSON has more parts than `most`, or numbers of hundreds of digits. Texts in it may be of any size."""
     if len(text) <= most or not (_marks(text) > most or _may_count(text)):
         return False
-    parts, texts, start, inside = 0, 0, 0, 0
-    while start < len(text):
-        piece = _piece(text, start)
-        start += len(piece)
-        raw = piece if isinstance(piece, bytes) else piece.encode("utf-8", "surrogatepass")
-        # No JSON in UTF-8 has a NUL; of wider encodings it is not known here where texts end.
-        pieces = [raw] if b"\0" in raw else raw.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-        outside = b"".join(pieces[inside::2])
-        inside ^= len(pieces) & 1 ^ 1
-        texts += len(pieces) // 2
-        parts += _marks(outside)
-        if parts > most or texts > 2 * most or _DIGITS.search(outside):
+    parts = Parts()
+    for start in range(0, len(text), _SLICE):
+        parts.add(text[start : start + _SLICE])
+        if parts.over(most):
             return True
     return False
+
+
+class Parts:
+    """Counts the parts of JSON that is looked at piece by piece."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._texts = 0
+        self._inside = 0
+        self._digits = False
+        self._backslash = b""
+
+    def add(self, piece: str | bytes) -> None:
+        """The next piece; what a backslash at its end escapes stands in the one after it."""
+        raw = self._backslash + (piece if isinstance(piece, bytes) else piece.encode("utf-8", "surrogatepass"))
+        self._backslash = b"\\" if (len(raw) - len(raw.rstrip(b"\\"))) % 2 else b""
+        raw = raw[: len(raw) - len(self._backslash)]
+        # No JSON in UTF-8 has a NUL; of wider encodings it is not known here where texts end.
+        pieces = [raw] if b"\0" in raw else raw.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        outside = b"".join(pieces[self._inside :: 2])
+        self._inside ^= len(pieces) & 1 ^ 1
+        self._texts += len(pieces) // 2
+        self.count += _marks(outside)
+        self._digits = self._digits or _DIGITS.search(outside) is not None
+
+    def over(self, most: int) -> bool:
+        """Whether there are more than `most` until now, or a number of hundreds of digits."""
+        return self.count > most or self._texts > 2 * most or self._digits
 
 
 def _marks(text: str | bytes) -> int:
@@ -62,10 +82,3 @@ def _may_count(text: str | bytes) -> bool:
     pairs = _PAIR.finditer(seen if isinstance(seen, str) else seen.decode("latin-1"))
     starts = (found.start() * _STEP for found in pairs)
     return any(text[start : start + _STEP].isdigit() for start in starts)
-
-
-def _piece(text: str | bytes, start: int) -> str | bytes:
-    """The next slice; what a backslash at its end escapes belongs to it."""
-    piece = text[start : start + _SLICE]
-    backslashes = len(piece) - len(piece.rstrip("\\") if isinstance(piece, str) else piece.rstrip(b"\\"))
-    return text[start : start + _SLICE + 1] if backslashes % 2 else piece

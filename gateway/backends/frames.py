@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from time import perf_counter
 from typing import Any, Final
@@ -23,7 +24,7 @@ FULL: Final = 0.005
 """Seconds until it is seen again whether there is room for more messages."""
 
 LONGEST: Final = 1.0
-"""Seconds of work that one message may take: one of so many fragments is none."""
+"""Seconds of work that one message of a server may take: one of so many fragments is none."""
 
 
 class Handler(ResponseHandler):
@@ -38,7 +39,7 @@ class Handler(ResponseHandler):
         self._frames: _Frames | None = None
 
     def set_parser(self, parser: Any, payload: Any, data_received_cb: Callable[[], None] | None = None) -> None:
-        self._frames = _Frames(self, parser, self._in_turn)
+        self._frames = _Frames(self, parser, self._in_turn, LONGEST)
         super().set_parser(self._frames, payload, data_received_cb)
 
     def heard(self) -> None:
@@ -48,7 +49,7 @@ class Handler(ResponseHandler):
 
     @property
     def flooded(self) -> bool:
-        return self._frames is not None and self._frames.worked > LONGEST
+        return self._frames is not None and self._frames.flooded
 
 
 def read_in_turn(protocol: RequestHandler, in_turn: InTurn) -> None:
@@ -58,21 +59,29 @@ def read_in_turn(protocol: RequestHandler, in_turn: InTurn) -> None:
     """
     parser = protocol._payload_parser
     if parser is not None:
-        protocol._payload_parser = _Frames(protocol, parser, in_turn)
+        protocol._payload_parser = _Frames(protocol, parser, in_turn, math.inf)
 
 
 class _Frames:
     """Stands before the parser; while it holds a rest back, nothing more is read of the connection.
 
-    `worked` are the seconds that it took while a rest was held back.
+    `worked` are the seconds that it took while a rest was held back; after more than `longest` the connection ends.
     """
 
-    def __init__(self, protocol: ResponseHandler | RequestHandler, parser: WebSocketReader, in_turn: InTurn) -> None:
+    def __init__(
+        self, protocol: ResponseHandler | RequestHandler, parser: WebSocketReader, in_turn: InTurn, longest: float
+    ) -> None:
         self.worked = 0.0
+        self._longest = longest
         self._protocol = protocol
         self._parser = parser
         self._in_turn = in_turn
         self._rest = b""
+
+    @property
+    def flooded(self) -> bool:
+        """Whether it took too long."""
+        return self.worked > self._longest
 
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:
         """Take what came; as aiohttp's parser, give whether it is wrong."""
@@ -107,7 +116,7 @@ class _Frames:
         protocol = self._protocol
         if protocol.transport is None or protocol.transport.is_closing():
             self._rest = b""
-        elif self.worked > LONGEST:
+        elif self.flooded:
             protocol.transport.abort()
         elif protocol._reading_paused:
             asyncio.get_running_loop().call_later(FULL, self._go_on)

@@ -24,6 +24,9 @@ INTERIM: Final = 1000
 CHUNKS: Final = 200
 """Chunks that are read in one go; others have their turn before the next ones."""
 
+CODED: Final = 16 * 1024
+"""Bytes of a compressed body that are undone in one go: they may become two hundred times as many."""
+
 REMEMBERED: Final = 1024
 """Bytes of the longest head that is remembered: a backend says the same one again and again, for a second at least."""
 
@@ -93,7 +96,8 @@ class Reading:
         self.enough = False
         """Set by who takes the body: nobody waits for the rest."""
         self.held = False
-        """Nothing more is read until it is let go on: there were many chunks, or who takes the body set this."""
+        """Nothing more is read until it is let go on: there were many chunks, or much that was compressed, or who takes
+        the body set this."""
         self.until: Awaited | None = None
         """What that waits for, with `held`; None where others shall have their turn, and no more."""
         self.reusable = False
@@ -274,10 +278,12 @@ class Reading:
     def _take(self) -> bool:
         """Give up to `_left` bytes to the body; True where none are missing."""
         if self._body is not None and self._over:
-            piece = self._kept[self._at : self._at + self._left]
+            size = self._left if self.head.coding is None else min(self._left, CODED)
+            piece = self._kept[self._at : self._at + size]
             self._at += len(piece)
             self._left -= len(piece)
             self._body.feed(piece)
+            self.held = self.held or (self._left > 0 and self._over > 0)
         return self._left == 0
 
 

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from time import perf_counter
 from typing import Final, cast
 
 from gateway.backends.alarms import Alarms
@@ -198,6 +199,7 @@ class _Wire(asyncio.Protocol):
         self._rest: Reading | None = None
         self._finished: Callable[[_Wire], None] | None = None
         self._last: asyncio.TimerHandle | None = None
+        self._over: Callable[[], None] | None = None
 
     @property
     def usable(self) -> bool:
@@ -270,6 +272,7 @@ class _Wire(asyncio.Protocol):
         if self._waiter.done() and not reading.enough:
             self.abort()
             return
+        began = perf_counter()
         try:
             complete = reading.feed(data)
         except (Malformed, Refusal) as error:
@@ -278,32 +281,36 @@ class _Wire(asyncio.Protocol):
         if (complete or reading.enough) and not self._waiter.done():
             self._waiter.set_result(None)
         if not complete and reading.held:
-            self._hold(reading)
+            self._hold(reading, perf_counter() - began)
 
-    def _hold(self, reading: Reading) -> None:
-        """Read nothing more of the connection until `reading` may go on."""
+    def _hold(self, reading: Reading, worked: float) -> None:
+        """Read nothing more of the connection until `reading`, which took so many seconds, may go on."""
         if self._transport is not None:
             self._transport.pause_reading()
         if reading.until is None:
-            self._in_turn.add(partial(self._go_on, reading))
+            self._in_turn.add(partial(self._go_on, reading), worked)
         else:
             reading.until.add_done_callback(lambda _: self._go_on(reading))
 
     def _go_on(self, reading: Reading) -> None:
-        if reading not in (self._reading, self._rest) or self._transport is None or self._transport.is_closing():
+        if reading not in (self._reading, self._rest) or self._transport is None:
             return
-        self._transport.resume_reading()
         reading.go_on()
         self.data_received(b"")
+        if not reading.held:
+            self._transport.resume_reading()
+            if self._over is not None:
+                self._over()
 
     def _read_rest(self, rest: Reading, data: bytes) -> None:
+        began = perf_counter()
         try:
             complete = rest.feed(data)
         except (Malformed, Refusal):
             self.abort()
             return
         if rest.held:
-            self._hold(rest)
+            self._hold(rest, perf_counter() - began)
         if complete:
             self._rest = None
             self._good = self._good and rest.reusable
@@ -320,6 +327,12 @@ class _Wire(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._good = False
         self._ended(self)
+        if self._reading is not None and self._reading.held:
+            self._over = partial(self._lost, exc)  # what came before is read first
+        else:
+            self._lost(exc)
+
+    def _lost(self, exc: Exception | None) -> None:
         reading, waiter = self._reading, self._waiter
         if reading is None or waiter is None or waiter.done():
             return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import random
 import socket
 import ssl
 from datetime import UTC, datetime, timedelta
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from aiohttp.typedefs import Handler
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -189,19 +192,25 @@ def certificate(folder: Path) -> Path:
     return file
 
 
-async def test_certificates_are_verified(tmp_path: Path) -> None:
-    """A certificate of an unknown authority is refused; one of a given authority is taken, for its name only."""
-    pem = certificate(tmp_path)
+async def https(pem: Path, handler: Handler) -> TestServer:
+    """A server that `handler` answers for."""
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(pem)
+    app = web.Application()
+    app.router.add_get("/", handler)
+    server = TestServer(app, scheme="https")
+    await server.start_server(ssl=serving)
+    return server
+
+
+async def test_certificates_are_verified(tmp_path: Path) -> None:
+    """A certificate of an unknown authority is refused; one of a given authority is taken, for its name only."""
 
     async def hello(request: web.Request) -> web.Response:
         return web.Response(text="ok")
 
-    app = web.Application()
-    app.router.add_get("/", hello)
-    server = TestServer(app, scheme="https")
-    await server.start_server(ssl=serving)
+    pem = certificate(tmp_path)
+    server = await https(pem, hello)
     url = f"https://localhost:{server.port}/"
     with pytest.raises(Refusal, match="self-signed") as caught:
         await ask(url, LOOPBACK)
@@ -212,4 +221,24 @@ async def test_certificates_are_verified(tmp_path: Path) -> None:
         with pytest.raises(Refusal) as caught:
             await backend.send(Outbound("GET", f"https://127.0.0.1:{server.port}/"))
         assert caught.value.reason is Reason.BACKEND_UNREACHABLE
+    await server.close()
+
+
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+async def test_what_is_read_bit_by_bit_may_be_there_before_the_connection_ends(tmp_path: Path, framing: str) -> None:
+    """A server that closes it at once tells so within TLS, also while nothing more is read."""
+    body = random.Random(1).randbytes(200_000)
+
+    async def much(request: web.Request) -> web.Response:
+        answer = web.Response(body=gzip.compress(body), headers={"Content-Encoding": "gzip"})
+        answer.force_close()
+        if framing == "chunked":
+            answer.enable_chunked_encoding()
+        return answer
+
+    pem = certificate(tmp_path)
+    server = await https(pem, much)
+    async with Connections(tls=ssl.create_default_context(cafile=str(pem))) as connections:
+        url = f"https://localhost:{server.port}/"
+        assert (await HttpBackend(Shop(), connections).send(Outbound("GET", url))).body == body
     await server.close()

@@ -13,6 +13,7 @@ from aiohttp import WSMsgType, web
 from aiohttp.test_utils import TestServer
 
 from gateway.backends import frames as reading
+from gateway.backends import in_turn as turns
 from gateway.backends.connect import Connections
 from gateway.backends.frames import Handler, read_in_turn
 from gateway.backends.in_turn import InTurn
@@ -52,8 +53,11 @@ def connections(in_turn: InTurn) -> Connections:
     ids=["one message in fragments", "many messages"],
 )
 @pytest.mark.parametrize("end", ["client", "server"])
-async def test_what_came_at_once_is_read_in_many_turns(frames: bytes, said: list[str], end: str) -> None:
-    """And all of it in its order, at either end, with the end that comes after it."""
+async def test_what_came_at_once_is_read_in_many_turns(
+    monkeypatch: pytest.MonkeyPatch, frames: bytes, said: list[str], end: str
+) -> None:
+    """And all of it in its order, at either end, with the end that comes after it; a client may go on for days."""
+    monkeypatch.setattr(reading, "LONGEST", 30.0 if end == "client" else 0.01)
     in_turn, heard, over = Counted(), list[str](), asyncio.Event()
 
     async def socket(request: web.Request) -> web.WebSocketResponse:
@@ -100,15 +104,17 @@ async def raw_server(frames: bytes) -> AsyncIterator[str]:
         head = f"HTTP/1.1 101 \r\nupgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-accept: {accept}\r\n\r\n"
         with suppress(ConnectionError):
             writer.write(head.encode() + frames)
-            await reader.read()
+            await reader.read(1)  # the client closes, or leaves
         writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1") as server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
 
 
-async def test_what_comes_with_the_opening_is_read_in_turn() -> None:
+async def test_what_comes_with_the_opening_is_read_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """As much as a server can send before anybody waits for it: all is heard, though not at once."""
+    monkeypatch.setattr(turns, "IDLE", -1.0)  # who reads rests after each moment
+    monkeypatch.setattr(reading, "MOMENT", 0.00005)  # of which a quick machine needs several, too
     in_turn, fragments = Counted(), 80_000
     frames = b"\x01\x01a" + b"\x00\x01b" * fragments + b"\x80\x01c"
     async with (

@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestServer
 from gateway.backends.body import Body
 from gateway.backends.connect import CONNECTIONS_PER_HOST, USER_AGENT
 from gateway.backends.http import HttpBackend
-from gateway.backends.http1 import CHUNKS, INTERIM, Malformed, Reading
+from gateway.backends.http1 import CHUNKS, CODED, INTERIM, Malformed, Reading
 from gateway.errors import Reason, Refusal
 from gateway.model import Headers, Outbound
 from tests.backends.peers import OK, Peer, answered, raw_peer, read_head, refused
@@ -242,6 +242,27 @@ async def test_others_have_their_turn_between_many_small_chunks(
     assert (await answered(backend, whole)).body == b"x" * 30_000
     beside.cancel()
     assert 0 < longest <= CHUNKS
+
+
+@pytest.mark.parametrize("framing", ["length", "chunked", "close"])
+async def test_others_have_their_turn_while_much_is_decompressed(backend: HttpBackend, framing: str) -> None:
+    """All of it may come in one packet, and be two hundred times as much."""
+    body = b"".join(number.to_bytes(4, "big") for number in range(100_000))
+    packed = gzip.compress(body)
+    head, sent = {
+        "length": (b"Content-Length: %d" % len(packed), packed),
+        "chunked": (b"Transfer-Encoding: chunked", b"%x\r\n%b\r\n0\r\n\r\n" % (len(packed), packed)),
+        "close": (b"Connection: close", packed),
+    }[framing]
+    whole = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n" + head + b"\r\n\r\n" + sent
+    reading, rounds = Reading("GET", 2**20), 1
+    complete = reading.feed(whole)
+    while reading.held:
+        reading.go_on()
+        complete, rounds = reading.feed(b""), rounds + 1
+    assert (complete or reading.eof(), reading.body()) == (True, body)
+    assert rounds >= len(packed) / CODED > 5
+    assert (await answered(backend, whole)).body == body
 
 
 async def test_redirects_are_not_followed(backend: HttpBackend) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter, sleep
 
+import pytest
+
+from gateway.backends import in_turn as in_turns
 from gateway.backends.in_turn import MOMENT, REST, InTurn, Moments
 
 
@@ -35,7 +39,7 @@ async def test_one_goes_on_in_each_turn() -> None:
 
 
 async def test_all_of_them_have_a_small_part_of_the_time() -> None:
-    """Those that are called, and those that say what they did: a flood of either leaves the others most of it."""
+    """Those that are called, and those that say what they did: a flood of either leaves all else most of it."""
     in_turn, ends, at_work = InTurn(), perf_counter() + 0.5, 0.0
 
     def work() -> None:
@@ -59,9 +63,24 @@ async def test_all_of_them_have_a_small_part_of_the_time() -> None:
             if moments.worked(perf_counter() - began):
                 await moments.turn()
 
+    async def all_else() -> None:
+        while perf_counter() < ends:
+            sleep(MOMENT)
+            await asyncio.sleep(0)
+
     in_turn.add(called)
-    await asyncio.gather(read(), read())
+    await asyncio.gather(read(), read(), all_else())
     assert 0.05 / REST < at_work < 0.6 / REST
+
+
+async def test_nobody_rests_where_nothing_else_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long they were at work, and however long they would rest."""
+    monkeypatch.setattr(in_turns, "IDLE", math.inf)
+    monkeypatch.setattr(in_turns, "REST", 1e6)
+    moments = Moments(InTurn())
+    async with asyncio.timeout(20):
+        for _ in range(10):
+            await moments.done(1.0)
 
 
 async def test_who_has_little_to_do_waits_for_nobody() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -118,41 +120,41 @@ async def test_one_hundred_thousand_tools_are_cut(tmp_path: Path) -> None:
         assert text(await client.call_tool("tool_7")) == "fine"
 
 
-async def test_a_tool_that_changes_is_recorded_and_held_where_it_is_pinned(tmp_path: Path) -> None:
-    """The change stands in the record; under a pin the tool is no longer offered, nor called."""
+@asynccontextmanager
+async def pinned(folder: Path, way: str, why: str) -> AsyncIterator[str]:
+    """The URL of the gateway, once a tool is another than the policy pins: not offered, nor called, for this reason."""
     pin = pin_of({"name": "ok", "description": "Does it.", "inputSchema": {"type": "object"}})
-    (tmp_path / "policy.yaml").write_text(f'version: 1\ntools:\n  ok: {{pin: "{pin}"}}\n', "utf-8")
+    (folder / "policy.yaml").write_text(f'version: 1\ntools:\n  ok: {{pin: "{pin}"}}\n', "utf-8")
     async with (
-        gateway(tmp_path, hostile("changing", policy="policy.yaml")) as mcp,
-        Client(f"{mcp}/changing", cache=None) as client,
+        gateway(folder, hostile(way, policy="policy.yaml")) as mcp,
+        Client(f"{mcp}/{way}", cache=None) as client,
     ):
         assert [tool.name for tool in (await client.list_tools()).tools] == ["ok"]
         assert text(await client.call_tool("ok")) == "fine"
         assert not (await client.list_tools()).tools
         refused = await client.call_tool("ok")
         assert refused.is_error
-        assert "pins the tool ok" in text(refused)
-        headers = {"webmcp-gateway-client": "1"}
-        async with aiohttp.ClientSession() as session, session.get(f"{mcp[:-4]}/metrics", headers=headers) as answer:
-            assert 'upstream_tool_changes_total{upstream="changing"} 1.0' in await answer.text()
+        assert why in text(refused)
+        yield mcp
+
+
+async def test_a_tool_that_changes_is_recorded_and_held_where_it_is_pinned(tmp_path: Path) -> None:
+    """The change stands in the record, and is counted."""
+    headers = {"webmcp-gateway-client": "1"}
+    async with (
+        pinned(tmp_path, "changing", "pins the tool ok") as mcp,
+        aiohttp.ClientSession() as session,
+        session.get(f"{mcp[:-4]}/metrics", headers=headers) as answer,
+    ):
+        assert 'upstream_tool_changes_total{upstream="changing"} 1.0' in await answer.text()
     lines = [json.loads(line) for line in (tmp_path / "gateway.journal").read_text("utf-8").splitlines()]
     assert any("the tool changed" in json.dumps(line) for line in lines)
 
 
 async def test_a_pinned_tool_that_is_listed_no_longer_is_not_called(tmp_path: Path) -> None:
     """What its pin stood for is not there: the same name may be anything now."""
-    pin = pin_of({"name": "ok", "description": "Does it.", "inputSchema": {"type": "object"}})
-    (tmp_path / "policy.yaml").write_text(f'version: 1\ntools:\n  ok: {{pin: "{pin}"}}\n', "utf-8")
-    async with (
-        gateway(tmp_path, hostile("dropping", policy="policy.yaml")) as mcp,
-        Client(f"{mcp}/dropping", cache=None) as client,
-    ):
-        assert (await client.list_tools()).tools
-        assert text(await client.call_tool("ok")) == "fine"
-        assert not (await client.list_tools()).tools
-        refused = await client.call_tool("ok")
-        assert refused.is_error
-        assert "it is not listed now" in text(refused)
+    async with pinned(tmp_path, "dropping", "it is not listed now"):
+        pass
 
 
 async def test_a_change_is_known_after_a_restart(tmp_path: Path) -> None:

@@ -26,9 +26,6 @@ from gateway.model import (
 )
 from tests.mcp.fakes import EchoExchange, FakePages, FakeStorage, FakeViews, Packed, packed
 
-SILENCE = 0.05
-"""Seconds after which the fast path begins an event stream."""
-
 MODES = ["legacy", "2026-07-28"]
 UI = [advertise(UI_EXTENSION, {"mimeTypes": [APP_MIME_TYPE]})]
 
@@ -76,6 +73,8 @@ class Mount:
     sessions_each: int = 1000
     session_idle: float = 1800.0
     body_limit: int = BODY_LIMIT
+    silence: float = 60.0
+    """Seconds after which the fast path begins an event stream."""
     apps: dict[str, Packed] = field(default_factory=lambda: {id: packed(id) for id in ("cart", "todo")})
     storage: FakeStorage = field(default_factory=FakeStorage)
 
@@ -102,7 +101,7 @@ class Mount:
             sessions_each=self.sessions_each,
             session_idle=self.session_idle,
             body_limit=lambda: self.body_limit,
-            silence=SILENCE,
+            silence=self.silence,
         )
         async with face:
             yield Served("", face, views, pages, exchange)

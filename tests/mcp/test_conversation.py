@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from gateway.mcp.upstreams.conversation import MAX_REPLIES, Conversation, Message, Receive, is_answer
+from gateway.mcp.upstreams.flood import ASKED, MESSAGES
 
 
 class Deaf:
@@ -38,6 +39,26 @@ async def test_answers_that_nobody_takes_do_not_pile_up() -> None:
     async with Conversation(upstream, patience=1, most=1, heard=lambda *_: None):
         await upstream.asked.wait()
         assert upstream.begun == MAX_REPLIES
+
+
+class Asking(Deaf):
+    """Carries to an upstream that asks without end; `asks` are those that were heard."""
+
+    asks = 0
+
+    async def run(self, receive: Receive) -> None:
+        """All at once."""
+        while True:
+            receive({"jsonrpc": "2.0", "id": 1, "method": "ping"}, None, 0)
+            self.asks += 1
+
+
+async def test_who_asks_is_cut_off_sooner_than_who_tells() -> None:
+    """A request is answered."""
+    upstream = Asking()
+    async with Conversation(upstream, patience=1, most=1, heard=lambda *_: None) as conversation:
+        assert "too many messages" in await conversation.ended
+    assert upstream.asks == MESSAGES / ASKED
 
 
 class Near:

@@ -13,10 +13,10 @@ STREAM = (
     b"data: \xe2\x80\xa8\x0b\x1c\x85\n\nid: a\0b\nunknown: x\n\nid: 2\n\n"
 ).replace(b"\x85", b"\xc2\x85")
 FOUND = [
-    Event("message", "one", "1", None),
-    Event("other", "two\n\n three", None, 20),
-    Event("message", "\u2028\x0b\x1c\x85", None, None),
-    Event("message", "", "2", None),
+    Event("message", b"one", "1", None),
+    Event("other", b"two\n\n three", None, 20),
+    Event("message", "\u2028\x0b\x1c\x85".encode(), None, None),
+    Event("message", b"", "2", None),
 ]
 
 

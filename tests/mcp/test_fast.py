@@ -1,16 +1,21 @@
 """The fast path and the way through the SDK give the same bytes, whatever is sent."""
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 import pytest
 
 from gateway.mcp.envelope import Calls, Heads, tool_call
-from gateway.mcp.upstreams.fast import UpstreamFast
+from gateway.mcp.upstreams.client import UpstreamClient
+from gateway.mcp.upstreams.fast import ToolCall, UpstreamFast
+from gateway.model import LOCAL
+from gateway.pieces import SIZE
 from tests.attacks.wire import WireAnswer, exchange, written
 from tests.mcp.fakes import HELD
 from tests.mcp.fast_cases import HOST, Case, cases, message
@@ -68,7 +73,7 @@ def test_the_fast_path_takes_what_is_usual_alone(case: Case) -> None:
 @asynccontextmanager
 async def held(*, front: bool, tool: str) -> AsyncIterator[tuple[Served, asyncio.StreamReader, asyncio.StreamWriter]]:
     """A call of `tool` that is not answered before it is released."""
-    async with Mount(app="cart", front=front).serve() as served:
+    async with Mount(app="cart", front=front, silence=0.05).serve() as served:
         case = next(case for case in CASES if case.fast and ("mcp-name", tool) in case.head)
         arguments = {"url": "/held", "after": HELD, "_view": "proof"}
         reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(served.url).port)
@@ -130,3 +135,20 @@ def test_a_client_that_describes_itself_too_deeply_is_left_to_the_sdk() -> None:
         assert upstream.read(b"http_request", body) is None
     finally:
         sys.setrecursionlimit(limit)
+
+
+async def test_a_large_result_of_an_upstream_is_written_in_pieces() -> None:
+    """Nobody waits while all of it is made to one text."""
+    result = {"content": [{"type": "text", "text": "é" * SIZE * 3}]}
+
+    class Large:
+        async def carry(self, client: UpstreamClient, params: object) -> dict[str, Any]:
+            return result
+
+    described = SimpleNamespace(capabilities={}, info=None, said="", is_app=False)
+    call = ToolCall("7", {"name": "tool"}, cast(Any, described))
+    pieces, status = await UpstreamFast(cast(Any, Large()), [], []).message(call, LOCAL)
+    assert isinstance(pieces, list)
+    assert max(map(len, pieces)) < 10 * SIZE
+    assert len(pieces) > 3
+    assert (json.loads(b"".join(pieces)), status) == ({"jsonrpc": "2.0", "id": 7, "result": result}, 200)

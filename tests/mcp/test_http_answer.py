@@ -7,7 +7,6 @@ from typing import Any, cast
 
 from gateway.backends.in_turn import InTurn, Moments
 from gateway.mcp.upstreams.credentials import Credentials
-from gateway.mcp.upstreams.decode import read_text
 from gateway.mcp.upstreams.http_answer import Answer, Stream
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
@@ -34,7 +33,7 @@ async def test_many_events_that_nobody_asked_for_are_taken_in_turn() -> None:
         return False
 
     credentials = Credentials(cast(Any, None), cast(Any, None), lambda: None)
-    answer = Answer("POST", 2**20, Stream(None), take, credentials, read_text, Moments(in_turn))
+    answer = Answer("POST", 2**20, Stream(None), take, credentials, Moments(in_turn))
     answer.reading.feed(HEAD + b"".join(b"data: %d\n\n" % number for number in range(COUNT)))
     assert answer.reading.held
     await answer.ended()

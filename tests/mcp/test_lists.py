@@ -1,10 +1,14 @@
-"""How long a list waits for an upstream that is silent."""
+"""How long a list waits for an upstream that is silent, or for the database."""
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from gateway.mcp.upstreams.lists import FIRST, LATER, NEW, Heard
+from gateway.mcp.upstreams.lists import FIRST, LATER, NEW, Heard, Lists
 
 TOOLS, PROMPTS = "tools/list", "prompts/list"
 
@@ -28,3 +32,18 @@ def test_one_that_answered_is_waited_for_a_little() -> None:
     assert NEW - 0.1 < heard.patience(PROMPTS, starts=True) <= NEW
     heard.slow.add(TOOLS)
     assert heard.patience(TOOLS, starts=True) == 0
+
+
+async def test_what_upstreams_had_is_read_side_by_side() -> None:
+    """A database that does not answer is waited for once."""
+    reading = asyncio.Barrier(4)
+
+    class Fingerprints:
+        async def load(self, method: str) -> None:
+            await reading.wait()
+
+    offer: Any = SimpleNamespace(fingerprints=Fingerprints())
+    proxy: Any = SimpleNamespace(upstream=SimpleNamespace(offer=lambda _: offer))
+    lists = Lists(lambda: {"a": proxy, "b": proxy}, lambda _: None)
+    async with asyncio.timeout(5):
+        await lists.remember(None, TOOLS, PROMPTS)

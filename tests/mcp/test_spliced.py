@@ -16,7 +16,7 @@ from starlette.types import Scope
 from gateway.contract import result as content
 from gateway.mcp import asgi
 from gateway.mcp.asgi import put_in
-from gateway.mcp.upstreams.decode import THINGS
+from gateway.mcp.upstreams.long import THINGS
 from gateway.model import LOCAL, Response
 from gateway.pieces import SIZE
 from tests.interop import test_hostile_http

@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 
 from gateway.errors import Refusal
-from gateway.mcp.upstreams.flood import Flood
+from gateway.mcp.upstreams.flood import ASKED, Flood
 from gateway.mcp.upstreams.telling import Telling
 from gateway.mcp.upstreams.unreadable import Unreadable
 
@@ -275,7 +275,7 @@ class Conversation:
             call.answer.set_exception(UpstreamLost(f"what it answered cannot be read: {message.why}"))
 
     def _asks(self, id: object, method: str, params: Message, related: int | None) -> None:
-        self._unwanted()
+        self._unwanted(ASKED)
         if len(self._asked) >= MAX_REPLIES:
             return
         if method == "ping":
@@ -337,8 +337,8 @@ class Conversation:
             return None
         return max(calls, key=lambda call: (asked is None or calls[call].takes(asked), call.id))
 
-    def _unwanted(self) -> None:
-        if (why := self._flood.over()) is not None:
+    def _unwanted(self, counts: float = 1.0) -> None:
+        if (why := self._flood.over(counts)) is not None:
             self.flooded = True
             raise Flooded(why)
 

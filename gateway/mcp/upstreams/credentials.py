@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from typing import Final
 
@@ -39,14 +40,17 @@ class Credentials:
         """The header fields for one request."""
         return dict((await self.inject(method, url)).headers)
 
-    def hide(self, data: bytes) -> bytes:
-        """One message of the upstream with every value of the credential masked."""
-        echo = Echo(chain.from_iterable(self._known))
-        hidden = echo.whole(data)
-        if echo.heard:
-            self._echoed()
-        return hidden
-
     def hide_text(self, text: str) -> str:
-        """The same for a text."""
-        return self.hide(text.encode()).decode() if self._known else text
+        """A text of the upstream with every value of the credential masked."""
+        with self.hiding() as echo:
+            return echo.text(text)
+
+    @contextmanager
+    def hiding(self) -> Iterator[Echo]:
+        """What masks every value of the credential in one message."""
+        echo = Echo(chain.from_iterable(self._known))
+        try:
+            yield echo
+        finally:
+            if echo.heard:
+                self._echoed()

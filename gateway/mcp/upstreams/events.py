@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
-
-_LINE: Final = re.compile(rb"([^\r\n]*)(?:\n|\r\n?)")
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event; `retry` is in milliseconds."""
+    """One event; `data` is in UTF-8, `retry` in milliseconds."""
 
     type: str
-    data: str
+    data: bytes
     id: str | None
     retry: int | None
 
@@ -36,7 +32,8 @@ class EventReader:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._rest = bytearray()
-        self._data: list[str] = []
+        self._returned = False
+        self._data = bytearray()
         self._size = 0
         self._type = "message"
         self._id: str | None = None
@@ -47,50 +44,58 @@ class EventReader:
         """The events that `part` completes, and None now and then between them."""
         idle = 0
         for count, line in enumerate(self._lines(part), 1):
-            event = self._take(line.decode())
+            is_data, event = line.startswith(b"data"), self._take(line)
             if event is not None or not count % FEW:
                 yield event
             if event is not None and event.data and event.type == "message":
                 idle = max(0, idle - IDLE_EACH)
-            elif not line.startswith(b"data"):
+            elif not is_data:
                 idle += 1
                 if idle > MOST_IDLE:
                     raise ValueError(f"more than {MOST_IDLE} lines at once that are of no message")
         if self._size + len(self._rest) > self._limit:
             raise ValueError(f"an event of more than {self._limit} bytes")
 
-    def _lines(self, part: bytes) -> Iterator[bytes]:
-        """The lines that `part` completes; the last one of all waits, also where a line feed may follow it."""
-        ended = self._rest.endswith(b"\r")
-        self._rest += part
-        if not ended and b"\n" not in part and b"\r" not in part:
-            return
-        whole = bytes(self._rest)
-        last = len(whole) - whole.endswith(b"\r")
-        end = max(whole.rfind(b"\n", 0, last), whole.rfind(b"\r", 0, last)) + 1
+    def _lines(self, part: bytes) -> Iterator[bytes | bytearray]:
+        """The lines that `part` completes, however they end."""
+        returned, self._returned = self._returned, part.endswith(b"\r")
+        if returned:
+            part = part.removeprefix(b"\n")
+        if b"\r" in part:
+            part = part.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         start = 0
-        if end and self._first:
-            self._first = False
-            start = 3 if whole.startswith(b"\xef\xbb\xbf") else 0
-        self._rest = bytearray(whole[end:])
-        if b"\r" in whole:
-            for found in _LINE.finditer(whole, start, end):
-                yield found[1]
-            return
-        while start < end:
-            stop = whole.index(b"\n", start)
-            yield whole[start:stop]
-            start = stop + 1
+        while (stop := part.find(b"\n", start)) >= 0:
+            line, start = self._ended(part[start:stop]), stop + 1
+            yield line
+        self._rest += part[start:]
 
-    def _take(self, line: str) -> Event | None:
+    def _ended(self, end: bytes) -> bytes | bytearray:
+        """The line that ends so."""
+        line: bytes | bytearray = end
+        if self._rest:
+            self._rest += end
+            line, self._rest = self._rest, bytearray()
+        first, self._first = self._first, False
+        return line.removeprefix(b"\xef\xbb\xbf") if first else line
+
+    def _take(self, line: bytes | bytearray) -> Event | None:
         if not line:
             return self._done()
-        name, _, value = line.partition(":")
-        value = value.removeprefix(" ")
         self._size += len(line)
+        if line.startswith(b"data:"):
+            start = 6 if line.startswith(b" ", 5) else 5
+            if isinstance(line, bytearray) and not self._data:
+                del line[:start]  # no copy of a long one
+                self._data = line
+            else:
+                self._data += memoryview(line)[start:]
+            self._data += b"\n"
+            return None
+        name, _, value = line.decode().partition(":")
+        value = value.removeprefix(" ")
         match name:
             case "data":
-                self._data.append(value)
+                self._data += b"\n"
             case "event":
                 self._type = value or "message"
             case "id" if "\0" not in value:
@@ -100,7 +105,7 @@ class EventReader:
         return None
 
     def _done(self) -> Event | None:
-        event = Event(self._type, "\n".join(self._data), self._id, self._retry)
+        event = Event(self._type, bytes(memoryview(self._data)[:-1]), self._id, self._retry)
         told = bool(self._data) or self._id is not None or self._retry is not None
-        self._data, self._size, self._type, self._id, self._retry = [], 0, "message", None, None
+        self._data, self._size, self._type, self._id, self._retry = bytearray(), 0, "message", None, None
         return event if told else None

@@ -5,11 +5,13 @@ It takes only what the SDK would read and answer in the same way; all else is th
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, cast
 
 import mcp_types as types
@@ -37,6 +39,7 @@ from gateway.mcp.upstreams.decode import Written
 from gateway.mcp.upstreams.mirrors import Mirrors
 from gateway.mcp.upstreams.ports import Calls
 from gateway.model import Principal
+from gateway.pieces import gathered, is_large, written
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +105,7 @@ class UpstreamFast:
         known = self._client(meta)
         return ToolCall(id, params, known) if known is not None and self._is_plain(params["name"]) else None
 
-    async def message(self, call: ToolCall, principal: Principal) -> tuple[str, int]:
+    async def message(self, call: ToolCall, principal: Principal) -> tuple[str | list[bytes], int]:
         """The JSON-RPC message that answers, and its HTTP status."""
         known = call.client
         client = UpstreamClient(
@@ -115,10 +118,12 @@ class UpstreamFast:
         )
         return await self._carried(client, call.params, call.id)
 
-    async def _carried(self, client: UpstreamClient, params: Message, id: str) -> tuple[str, int]:
+    async def _carried(self, client: UpstreamClient, params: Message, id: str) -> tuple[str | list[bytes], int]:
         """The JSON-RPC message that answers, and its HTTP status."""
         try:
             result = await self._calls.carry(client, params)
+            if not isinstance(result, Written) and is_large(result):
+                return await asyncio.to_thread(_pieces, id, result), 200
         except MCPError as error:
             failed = error.error
         except Exception:  # as the SDK does: what went wrong inside is for the log alone
@@ -153,6 +158,10 @@ class UpstreamFast:
         """Whether the tool is known, says nothing of header fields, and needs nobody to be asked."""
         tool = self._calls.tool(name)
         return tool is not None and not self._calls.may_ask(name) and self._mirrors.of(name, tool) == {}
+
+
+def _pieces(id: str, result: Message) -> list[bytes]:
+    return gathered(chain((f'{{"jsonrpc":"2.0","id":{id},"result":',), written(result), ("}",)))
 
 
 def _described(meta: Message) -> _Client | None:

@@ -11,6 +11,9 @@ SIZE: Final = 64 * 1024 * 1024
 WHILE: Final = 300.0
 """So many messages, and bytes, may come in so many seconds, and again at once after an answer."""
 
+ASKED: Final = 10.0
+"""Messages that a request counts for: it is answered."""
+
 
 class Flood:
     """What came of it lately."""
@@ -26,11 +29,11 @@ class Flood:
         self._messages = max(0.0, self._messages - past * MESSAGES)
         self._size = max(0.0, self._size - past * SIZE) + size
 
-    def over(self) -> str | None:
-        """Nobody asked for it: what is wrong, where it was too much."""
-        self._messages += 1
+    def over(self, counts: float = 1.0) -> str | None:
+        """Nobody asked for it, which `counts` for so many messages: what is wrong, where it was too much."""
+        self._messages += counts
         if self._messages > MESSAGES:
-            return f"the upstream sent {MESSAGES} messages that nobody asked for"
+            return "the upstream sent too many messages that nobody asked for"
         return f"the upstream sent {SIZE} bytes that nobody asked for" if self._size > SIZE else None
 
     def ebb(self) -> None:

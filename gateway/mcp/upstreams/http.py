@@ -18,7 +18,7 @@ from gateway.backends.wires import Lost
 from gateway.errors import Reason
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost, is_answer
 from gateway.mcp.upstreams.credentials import Credentials
-from gateway.mcp.upstreams.decode import LONG, TooLarge, decode, encode, read, read_text
+from gateway.mcp.upstreams.decode import TooLarge, encode
 from gateway.mcp.upstreams.http_answer import EVENTS, Answer, Stream
 from gateway.mcp.upstreams.requests import Requests
 
@@ -55,7 +55,6 @@ class StreamableHttp:
         self._receive: Receive | None = None
         self._running = asyncio.Event()
         self._lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._reads = asyncio.Lock()
         self._standing: asyncio.Event = asyncio.Event()
         self._resuming = 0
 
@@ -112,7 +111,7 @@ class StreamableHttp:
             fields[MCP_PROTOCOL_VERSION_HEADER] = self._version
 
         def answer() -> Answer:
-            return Answer(method, self._limit, stream, self._take, self._credentials, self._read_text, self._moments)
+            return Answer(method, self._limit, stream, self._take, self._credentials, self._moments)
 
         return await self._requests.ask(method, body, fields, answer)
 
@@ -125,7 +124,7 @@ class StreamableHttp:
         message: object = None
         if answer.kind == "application/json":
             with suppress(ValueError):
-                message = await self._read(answer.body())
+                message = await answer.message()
         error = message.get("error") if isinstance(message, dict) else None
         if isinstance(error, dict) and self._receive is not None:
             self._receive({"id": related, "error": error}, related, 0)
@@ -135,7 +134,7 @@ class StreamableHttp:
     async def _answered(self, answer: Answer, related: int, stream: Stream) -> None:
         if answer.kind == "application/json":
             try:
-                message = await self._read(answer.body())
+                message = await answer.message()
             except TooLarge as error:
                 raise UpstreamLost(f"the upstream answered with JSON that is too large: {error}") from error
             except ValueError as error:
@@ -184,17 +183,6 @@ class StreamableHttp:
             log.debug("a stream cannot be taken up again yet: %s", lost)
             return True
         return answer.status >= 500 or (answer.status == 200 and answer.kind == EVENTS)
-
-    async def _read(self, raw: bytes) -> object:
-        """A message; long ones are read one after the other, since others need threads, too."""
-        if len(raw) <= LONG:
-            return decode(raw)
-        async with self._reads:
-            return await read(raw)
-
-    async def _read_text(self, text: str) -> object:
-        async with self._reads:
-            return await read_text(text)
 
     def _take(self, message: object, related: int | None, size: int) -> bool:
         if self._receive is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from time import perf_counter
 from typing import Final
@@ -13,8 +13,9 @@ from gateway.backends.http1 import Reading, Taker
 from gateway.backends.in_turn import Moments
 from gateway.mcp.upstreams.conversation import Receive, UpstreamLost, is_answer
 from gateway.mcp.upstreams.credentials import Credentials
-from gateway.mcp.upstreams.decode import LONG, decode_text
+from gateway.mcp.upstreams.decode import LONG, decode
 from gateway.mcp.upstreams.events import Event, EventReader
+from gateway.mcp.upstreams.long import read
 from gateway.mcp.upstreams.unreadable import Unreadable
 
 EVENTS: Final = "text/event-stream"
@@ -49,7 +50,7 @@ class Stream:
 class Answer:
     """One answer: the events of a stream are taken as they come, all else is kept. `failed` is what was wrong.
 
-    `read` reads a long message beside all else. `other` takes events that are no messages; where there is one, what
+    `other` takes events that are no messages; where there is one, what
     is no JSON is `Unreadable`, and else it spoils the stream.
     """
 
@@ -60,7 +61,6 @@ class Answer:
         stream: Stream,
         take: Receive,
         credentials: Credentials,
-        read: Callable[[str], Awaitable[object]],
         moments: Moments,
         other: Callable[[Event], None] | None = None,
     ) -> None:
@@ -71,7 +71,6 @@ class Answer:
         self._stream = stream
         self._take = take
         self._credentials = credentials
-        self._read = read
         self._moments = moments
         self._other = other
 
@@ -94,9 +93,10 @@ class Answer:
         """Whether it is a stream that can be taken up again where it broke."""
         return self.status == 200 and self.kind == EVENTS and self._stream.last is not None
 
-    def body(self) -> bytes:
-        """What was kept."""
-        return self._credentials.hide(self.reading.body())
+    async def message(self) -> object:
+        """What was kept. Raises ValueError."""
+        with self._credentials.hiding() as echo:
+            return await read(self.reading.body(), self._moments, echo)
 
     def _taker(self, reading: Reading, coding: str) -> Taker:
         if reading.head.status != 200 or self.kind != EVENTS or coding.lower() not in ("", "identity"):
@@ -121,8 +121,7 @@ class Answer:
                 if event is not None and len(event.data) > LONG:
                     self._hold(chain([event], events))
                     return
-                text = self._text(event) if event is not None else None
-                if event is not None and text is not None and self._heard(self._decoded(text), event):
+                if event is not None and self._is_message(event) and self._heard(self._decoded(event), event):
                     began = perf_counter()
                 if self.reading.enough:
                     return
@@ -142,45 +141,44 @@ class Answer:
         began = perf_counter()
         try:
             for event in chain([None], events):
-                text = self._text(event) if event is not None else None
-                if event is not None and text is not None:
-                    message = self._decoded(text) if len(text) <= LONG else await self._long(text)
+                if event is not None and self._is_message(event):
+                    message = self._decoded(event) if len(event.data) <= LONG else await self._long(event)
                     if self._heard(message, event):
                         began = perf_counter()
                 if self.reading.enough:
                     return
-                if self._moments.worked(perf_counter() - began):
-                    await self._moments.turn()
+                await self._moments.done(perf_counter() - began)
                 began = perf_counter()
         except (ValueError, UpstreamLost) as error:
             self._fail(error)
 
-    def _text(self, event: Event) -> str | None:
-        """The message in it, if it is of one."""
+    def _is_message(self, event: Event) -> bool:
         stream = self._stream
         stream.last = event.id or stream.last
         if event.retry is not None:
             stream.retry = max(SHORTEST_RETRY, min(event.retry / 1000, LONGEST_RETRY))
         if self._other is not None and event.type != "message":
             self._other(event)
-        return self._credentials.hide_text(event.data) if event.type == "message" and event.data else None
+        return event.type == "message" and event.data != b""
 
-    def _decoded(self, text: str) -> object:
-        try:
-            return decode_text(text)
-        except ValueError as error:
-            return self._unreadable(text, error)
+    def _decoded(self, event: Event) -> object:
+        with self._credentials.hiding() as echo:
+            try:
+                return decode(echo.whole(event.data))
+            except ValueError as error:
+                return self._unreadable(event, error)
 
-    async def _long(self, text: str) -> object:
-        try:
-            return await self._read(text)
-        except ValueError as error:
-            return self._unreadable(text, error)
+    async def _long(self, event: Event) -> object:
+        with self._credentials.hiding() as echo:
+            try:
+                return await read(event.data, self._moments, echo)
+            except ValueError as error:
+                return self._unreadable(event, error)
 
-    def _unreadable(self, text: str, error: ValueError) -> Unreadable:
+    def _unreadable(self, event: Event, error: ValueError) -> Unreadable:
         if self._other is None:
             raise error
-        return Unreadable.of(text, error)
+        return Unreadable.of(event.data, error)
 
     def _heard(self, message: object, event: Event) -> bool:
         awaited = self._take(message, self._stream.related, len(event.data))

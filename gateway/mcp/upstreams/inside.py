@@ -18,8 +18,9 @@ from mcp_types import JSONRPCMessage
 from mcp_types.jsonrpc import jsonrpc_message_adapter
 from pydantic import ValidationError
 
+from gateway.backends.in_turn import InTurn, Moments
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
-from gateway.mcp.upstreams.decode import read_text
+from gateway.mcp.upstreams.long import read
 from gateway.mcp.upstreams.unreadable import Unreadable
 from gateway.pieces import is_large, written
 
@@ -34,9 +35,10 @@ class Inside:
     What it says is read as from anywhere else, and may have `limit` bytes.
     """
 
-    def __init__(self, place: str, *, limit: int) -> None:
+    def __init__(self, place: str, *, limit: int, in_turn: InTurn) -> None:
         self._place = place
         self._limit = limit
+        self._moments = Moments(in_turn)
         self._to: asyncio.Future[MemoryObjectSendStream[SessionMessage | Exception]] = (
             asyncio.get_running_loop().create_future()
         )
@@ -79,10 +81,18 @@ class Inside:
             text = await asyncio.to_thread(_written, item.message) if large else _written(item.message)
             if len(text) > self._limit:
                 raise UpstreamLost(f"the server sent a message of more than {self._limit} bytes")
-            receive(await _read(text, getattr(item.message, "id", None)), None, len(text))
+            receive(await self._read(text, getattr(item.message, "id", None)), None, len(text))
             count += 1
             if not count % BATCH:
                 await asyncio.sleep(0)  # a flood must leave time to others
+
+    async def _read(self, text: str, id: object) -> object:
+        """The message, of which the `id` is known also where it is none."""
+        try:
+            return await read(text, self._moments)
+        except ValueError as error:
+            why = str(error) if text else "it cannot be written as JSON"
+            return Unreadable(id if isinstance(id, int) else None, why)
 
     def _server(self) -> Server[Any]:
         module, _, name = self._place.partition(":")
@@ -122,11 +132,3 @@ def _written(message: JSONRPCMessage) -> str:
         return "".join(written(message.model_dump(by_alias=True, mode="json", exclude_unset=True)))
     except (ValueError, RecursionError):
         return ""
-
-
-async def _read(text: str, id: object) -> object:
-    """The message, of which the `id` is known also where it is none."""
-    try:
-        return await read_text(text)
-    except ValueError as error:
-        return Unreadable(id if isinstance(id, int) else None, str(error) if text else "it cannot be written as JSON")

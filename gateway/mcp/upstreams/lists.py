@@ -139,6 +139,11 @@ class Lists:
                 return heard.refused.get(method) or unreachable(name, "it has not answered yet")
         return None
 
+    async def remember(self, principal: Principal | None, *methods: str) -> None:
+        """Read what all upstreams listed before the gateway was started, side by side: the database may be down."""
+        offers = [proxy.upstream.offer(principal) for proxy in self._proxies().values()]
+        await asyncio.gather(*(offer.fingerprints.load(method) for offer in offers for method in methods))
+
     def _asked(self, proxy: Proxy, client: UpstreamClient, method: str) -> tuple[Heard, asyncio.Task[None]]:
         """What is known of an upstream, and the task that asks it for a list now."""
         heard = self._heard.setdefault(proxy.upstream.offer(client.principal), Heard())
@@ -158,8 +163,7 @@ class Lists:
     async def _read(self, proxy: Proxy, client: UpstreamClient, method: str, heard: Heard) -> None:
         alone = UpstreamClient(client.principal, "", client.version, client.capabilities, client.info)
         fingerprints = proxy.upstream.offer(client.principal).fingerprints
-        for other in self._proxies().values():  # or its names would go to who is faster than the database
-            await other.upstream.offer(client.principal).fingerprints.load(method)
+        await self.remember(client.principal, method)  # or its names would go to who is faster than the database
         try:
             joined, session = await proxy.upstream.session(alone)
         except Refusal as refusal:

@@ -259,6 +259,8 @@ class Merged:
         def found() -> T | None:
             return known(client.principal).get(public)
 
+        if found() is None:
+            await self._lists.remember(client.principal, method)
         silent = self._names.silent(method, client.principal, public)
         await self._lists.hear(client, (method,), silent, lambda: found() is not None)
         return found()
@@ -285,6 +287,7 @@ class Merged:
         if owner is None:
             for method in _MEANS:
                 await self._lists.refresh(client, method)
+            await self._lists.remember(client.principal, *_MEANS)
             owner, kept = self._lister(client, uri)
         while owner is None and (silent := self._silent(client, uri, kept)):
             await self._lists.hear(client, _MEANS, silent, lambda: self._lister(client, uri)[0] is not None)

@@ -15,7 +15,8 @@ from time import perf_counter
 from gateway.backends.in_turn import InTurn, Moments
 from gateway.exchange.echo import Echo
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
-from gateway.mcp.upstreams.decode import encode, read
+from gateway.mcp.upstreams.decode import LONG, encode
+from gateway.mcp.upstreams.long import read
 from gateway.mcp.upstreams.unreadable import Unreadable
 
 log = logging.getLogger(__name__)
@@ -122,30 +123,31 @@ class Process:
     async def _read(self, process: asyncio.subprocess.Process, receive: Receive) -> None:
         if process.stdout is None:
             return
-        rest, moments = bytearray(), Moments(self._in_turn)
+        begun, moments = bytearray(), Moments(self._in_turn)
         while part := await process.stdout.read(CHUNK):
-            start = len(rest)
-            rest += part
-            if b"\n" in part:
-                *lines, tail = bytes(rest).split(b"\n") if start else part.split(b"\n")
-                rest = bytearray(tail)
-                for line in lines:
-                    began = perf_counter()
-                    if not await self._line(line, receive) and moments.worked(perf_counter() - began):
-                        await moments.turn()
-            if len(rest) > self._limit:
+            *lines, rest = part.split(b"\n")
+            if lines and begun:
+                begun += lines[0]
+                lines[0], begun = bytes(begun), bytearray()
+            begun += rest
+            for line in lines:
+                began = perf_counter()
+                if not await self._line(line, receive, moments):
+                    await moments.done(perf_counter() - began)
+            if len(begun) > self._limit:
                 raise UpstreamLost(f"the process sent a message of more than {self._limit} bytes")
             await asyncio.sleep(0)  # what is there already is read without a pause
 
-    async def _line(self, line: bytes, receive: Receive) -> bool:
+    async def _line(self, line: bytes, receive: Receive, moments: Moments) -> bool:
         if len(line) > self._limit:
             raise UpstreamLost(f"the process sent a message of more than {self._limit} bytes")
         if not line.strip():
             return receive(None, None, len(line))
         try:
-            message = await read(line)
+            message = await read(line, moments)
         except ValueError as error:
-            log.debug("upstream %s: not JSON on its output: %r", self._name, Echo(self._secrets).whole(line)[:200])
+            shown = Echo(self._secrets).whole(line[:LONG])[:200]
+            log.debug("upstream %s: not JSON on its output: %r", self._name, shown)
             message = Unreadable.of(line, error)
         return receive(message, None, len(line))
 
@@ -157,8 +159,7 @@ class Process:
         while part := await process.stderr.read(1024):
             began = perf_counter()
             self._says(echo.part(part))
-            if moments.worked(perf_counter() - began):
-                await moments.turn()
+            await moments.done(perf_counter() - began)
         self._says(echo.rest())
 
     def _says(self, part: bytes) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 
-from gateway.mcp.upstreams.decode import THINGS
+from gateway.mcp.upstreams.long import THINGS
 from gateway.mcp.upstreams.turns import by_turns
 from gateway.stores.upstream_tools import Known, UpstreamTools, key_of
 

@@ -12,7 +12,7 @@ from gateway.backends.in_turn import Moments
 from gateway.backends.wires import Lost
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
 from gateway.mcp.upstreams.credentials import Credentials
-from gateway.mcp.upstreams.decode import encode, read_text
+from gateway.mcp.upstreams.decode import encode
 from gateway.mcp.upstreams.events import Event
 from gateway.mcp.upstreams.http_answer import EVENTS, Answer, Stream
 from gateway.mcp.upstreams.requests import Requests
@@ -65,9 +65,7 @@ class OlderSse:
 
     async def _ask(self, method: str, body: bytes | None, fields: Mapping[str, str], take: Receive, url: str) -> Answer:
         def answer() -> Answer:
-            return Answer(
-                method, self._limit, Stream(None), take, self._credentials, read_text, self._moments, self._named
-            )
+            return Answer(method, self._limit, Stream(None), take, self._credentials, self._moments, self._named)
 
         try:
             return await self._requests.ask(method, body, fields, answer, url)
@@ -78,7 +76,7 @@ class OlderSse:
         """The stream says where requests go to."""
         if event.type != "endpoint" or self._endpoint.done():
             return
-        endpoint = urljoin(self._url, event.data)
+        endpoint = urljoin(self._url, event.data.decode())
         if urlsplit(endpoint)[:2] != urlsplit(self._url)[:2]:
             raise UpstreamLost("the upstream names an endpoint of another origin")
         self._endpoint.set_result(endpoint)

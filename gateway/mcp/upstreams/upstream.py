@@ -228,7 +228,7 @@ class Upstream:
                 env = {name: value.reveal() for name, value in spec.env.items()}
                 return Process(spec.name, spec.command, env=env, cwd=spec.cwd, limit=limit, in_turn=in_turn)
             case Kind.INSIDE:
-                return Inside(spec.target, limit=limit)
+                return Inside(spec.target, limit=limit, in_turn=in_turn)
             case _:
                 return self._remote(principal)
 

@@ -15,7 +15,8 @@ from gateway.backends.in_turn import InTurn, Moments
 from gateway.errors import Refusal
 from gateway.mcp.upstreams.conversation import Flooded, Message, Receive, UpstreamLost
 from gateway.mcp.upstreams.credentials import Credentials
-from gateway.mcp.upstreams.decode import encode, read
+from gateway.mcp.upstreams.decode import encode
+from gateway.mcp.upstreams.long import read
 from gateway.mcp.upstreams.unreadable import Unreadable
 
 HEARTBEAT = 30.0
@@ -90,20 +91,20 @@ class WebSocket:
             elif frame.type is aiohttp.WSMsgType.TEXT:
                 if handler is not None:
                     handler.heard()
-                awaited = receive(await self._message(frame.data), None, len(frame.data))
+                awaited = receive(await self._message(frame.data, moments), None, len(frame.data))
             else:
                 raise UpstreamLost("the upstream sent a frame that is no text")
-            if not awaited and moments.worked(perf_counter() - began):
-                await moments.turn()
+            if not awaited:
+                await moments.done(perf_counter() - began)
         if handler is not None and handler.flooded:
             raise Flooded("the upstream sent a message of too many fragments")
 
-    async def _message(self, said: str) -> object:
-        text = self._credentials.hide(said.encode("utf-8", "surrogatepass"))
-        try:
-            return await read(text)
-        except ValueError as error:
-            return Unreadable.of(text, error)
+    async def _message(self, said: str, moments: Moments) -> object:
+        with self._credentials.hiding() as echo:
+            try:
+                return await read(said, moments, echo)
+            except ValueError as error:
+                return Unreadable.of(said, error)
 
     def _failed(self, lost: UpstreamLost) -> UpstreamLost:
         if not self._socket.done():

@@ -1,0 +1,287 @@
+"""A long message of an upstream, read piece by piece for a moment in each turn of the event loop."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import json.decoder
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
+from time import perf_counter
+from typing import Final
+
+from gateway.backends.in_turn import MOMENT, Moments
+from gateway.bulk import AT_ONCE, Parts, why
+from gateway.exchange.echo import Echo
+from gateway.mcp.upstreams.decode import DEPTH, LONG, SURROGATE, TooLarge, decode, decode_text, decoder, deep, writable
+from gateway.mcp.upstreams.listing import KEYS
+
+MOST: Final = 1_000_000
+"""Commas and opening brackets outside texts of a list, whose things are read one by one. All else has `AT_ONCE`."""
+
+THINGS: Final = 5000
+"""Things of a list that are kept."""
+
+PIECE: Final = 32 * 1024
+"""Bytes that are looked at in one go; a longer value is read part by part."""
+
+VAIN: Final = 1000
+"""Objects and lists that are tried in one go and turn out to be longer; those after them are not tried any more."""
+
+_scan: Final[Callable[[str, int, bool], tuple[str, int]]] = vars(json.decoder)["scanstring"]  # typeshed has it not
+
+_SPACES: Final = " \t\r\n"
+_SPACE: Final = re.compile(r"[ \t\r\n]*")
+_BROKEN: Final = re.compile(r"\\(u[0-9a-fA-F]{0,3})?")
+_HIGH: Final = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}")
+
+Ways = Mapping[str, Callable[[], Awaitable[object]]]
+
+
+async def read(said: bytes | str, moments: Moments, echo: Echo | None = None) -> object:
+    """The JSON value in `said`, with what `echo` masks. Raises ValueError as `decode` does."""
+    echo = echo or Echo(())
+    if len(said) <= LONG:
+        return decode(echo.whole(said)) if isinstance(said, bytes) else decode_text(echo.text(said))
+    try:
+        return await Values(_pieces(said, echo), moments).message()
+    except UnicodeDecodeError:
+        echo.rest()
+        encoding = json.detect_encoding(said[:4]) if isinstance(said, bytes) else "utf-8"
+        return await Values(_pieces(said, echo, encoding, "surrogatepass"), moments).message()
+
+
+def _pieces(said: bytes | str, echo: Echo, encoding: str = "utf-8", errors: str = "strict") -> Iterator[str]:
+    text = codecs.getincrementaldecoder(encoding)(errors)
+    for start in range(0, len(said), PIECE):
+        piece = said[start : start + PIECE]
+        raw = piece if isinstance(piece, bytes) else piece.encode("utf-8", "surrogatepass")
+        yield _sayable(text.decode(echo.part(raw)), errors)
+    yield _sayable(text.decode(echo.rest(), True), errors)
+
+
+def _sayable(text: str, errors: str) -> str:
+    return text if errors == "strict" else text.encode("utf-8", "replace").decode()
+
+
+class Values:
+    """Reads the JSON value in `pieces` value by value, small ones together.
+
+    Only the lists of an answer may have very many parts, and only the first `THINGS` of each are kept.
+    """
+
+    def __init__(self, pieces: Iterator[str], moments: Moments) -> None:
+        self._pieces = pieces
+        self._moments = moments
+        self._began = perf_counter()
+        self._text = ""
+        self._at = 0
+        self._last = ""
+        self._more = True
+        self._depth = 0
+        self._vain = 0
+        self._parts = Parts()
+        self._most = AT_ONCE
+
+    async def message(self) -> object:
+        """The value. Raises ValueError."""
+        self._fill()
+        self._text = self._text.removeprefix("\ufeff")
+        lists = dict.fromkeys(KEYS.values(), self._things)
+        message = await self._one({"result": partial(self._one, lists)})
+        if await self._next():
+            raise ValueError("more than one value")
+        self._drop()
+        return message
+
+    async def _one(self, ways: Ways) -> object:
+        """An object of which some members are read in these ways, or another value."""
+        return await self._object(ways) if await self._next() == "{" else await self._value()
+
+    async def _things(self) -> object:
+        """A list, each thing of which may have as many parts as another message, or another value."""
+        return await self._list(things=True) if await self._next() == "[" else await self._value()
+
+    async def _value(self) -> object:
+        first = await self._next()
+        compound = first in ("{", "[")
+        if not (compound and self._vain > VAIN):
+            while True:
+                try:
+                    value, end = decoder.raw_decode(self._text, self._at)
+                except RecursionError as error:
+                    raise ValueError("nested too deep") from error
+                except ValueError:
+                    end = -1
+                if end >= 0 and not (self._more and end > len(self._text) - 3):  # a number may go on, with `e+`
+                    start, self._at = self._at, end
+                    return self._kept(value, start, self._depth)
+                if not self._more:
+                    raise ValueError("not JSON")
+                if end < 0 and len(self._text) - self._at >= PIECE:
+                    break
+                self._fill()
+            self._vain += compound
+        match first:
+            case "{":
+                return await self._object({})
+            case "[":
+                return await self._list()
+            case '"':
+                return await self._string()
+            case _:
+                raise ValueError("not JSON")
+
+    async def _object(self, ways: Ways) -> dict[str, object]:
+        found: dict[str, object] = {}
+        self._in()
+        while await self._next() != "}" or found:
+            together = self._together("{", "}") if found and not ways else None
+            if isinstance(together, dict):
+                found |= together
+                continue
+            key = await self._value()
+            if not isinstance(key, str):
+                raise ValueError("a key is no text")
+            await self._mark(":")
+            found[key] = await ways.get(key, self._value)()
+            if await self._mark(",}") == "}":
+                self._depth -= 1
+                return found
+        self._out()
+        return found
+
+    async def _list(self, things: bool = False) -> list[object]:
+        found: list[object] = []
+        self._in()
+        while await self._next() != "]" or found:
+            together = self._together("[", "]") if found else None
+            if things:
+                self._most = self._parts.count + AT_ONCE
+                del found[THINGS:]
+            if isinstance(together, list):
+                found += together
+                continue
+            if things:
+                self._drop()
+                self._most = self._parts.count + AT_ONCE
+            found.append(await self._value())
+            if await self._mark(",]") == "]":
+                self._depth -= 1
+                return found[:THINGS] if things else found
+        self._out()
+        return found
+
+    def _together(self, opening: str, closing: str) -> object:
+        """The next small values of a list or an object, as far as they are here; None where it is not seen how far.
+
+        They are mostly alike: as the one before them ends, so may they.
+        """
+        mark = f"{self._last}," if self._last in ('"', "]", "}") else ","
+        end = len(self._text)
+        for _ in range(3):
+            end = self._text.rfind(mark, self._at + 1, end)
+            if end < 0:
+                return None
+            stop = end + len(mark) - 1
+            try:
+                value = decoder.decode(f"{opening}{self._text[self._at : stop]}{closing}")
+            except (ValueError, RecursionError):
+                continue
+            start, self._at = self._at, stop + 1
+            return self._kept(value, start, self._depth - 1)
+        return None
+
+    async def _string(self) -> str:
+        """A long text."""
+        parts: list[str] = []
+        self._at += 1
+        while True:
+            self._drop()
+            try:
+                text, self._at = _scan(self._text, 0, True)
+            except ValueError:
+                if not self._more:
+                    raise
+            else:
+                return "".join((*parts, _clean(text)))
+            self._at = _cut(self._text)
+            parts.append(_clean(_scan(f'{self._text[: self._at]}"', 0, True)[0]))
+            self._fill()
+            await self._pause()
+
+    def _kept(self, value: object, start: int, depth: int) -> object:
+        if isinstance(value, dict | list) and deep(value, DEPTH - depth):
+            raise ValueError(f"nested deeper than {DEPTH}")
+        return writable(value) if SURROGATE.search(self._text, start, self._at) else value
+
+    def _in(self) -> None:
+        self._at += 1
+        self._depth += 1
+        if self._depth > DEPTH:
+            raise ValueError(f"nested deeper than {DEPTH}")
+
+    def _out(self) -> None:
+        self._at += 1
+        self._depth -= 1
+
+    async def _mark(self, marks: str) -> str:
+        """The next character, which must be one of `marks`."""
+        self._last = self._text[self._at - 1 : self._at]
+        found = await self._next()
+        if not found or found not in marks:
+            raise ValueError(f"none of {marks} where one must be")
+        self._at += 1
+        return found
+
+    async def _next(self) -> str:
+        """The next character that is no space; "" at the end."""
+        await self._pause()
+        while True:
+            found = self._text[self._at : self._at + 1]
+            if found and found not in _SPACES:
+                return found
+            if (spaces := _SPACE.match(self._text, self._at)) is not None:
+                self._at = spaces.end()
+            if self._at == len(self._text):
+                if not self._more:
+                    return ""
+                self._fill()
+                await self._pause()
+
+    def _fill(self) -> None:
+        """There is more."""
+        self._drop()
+        piece = next(self._pieces, None)
+        self._more = piece is not None
+        self._text += piece or ""
+
+    def _drop(self) -> None:
+        """What was read is not needed any more."""
+        self._parts.add(self._text[: self._at])
+        self._text, self._at = self._text[self._at :], 0
+        if self._parts.over(min(self._most, MOST)):
+            raise TooLarge(why(MOST if self._parts.over(MOST) else AT_ONCE))
+
+    async def _pause(self) -> None:
+        now = perf_counter()
+        if now - self._began > MOMENT:
+            await self._moments.done(now - self._began)
+            self._began = perf_counter()
+
+
+def _cut(text: str) -> int:
+    """Where a text may be cut: within no escape at its end, and no pair of surrogates."""
+    end = len(text)
+    for broken in (_BROKEN, _HIGH):
+        start = text.rfind("\\", max(0, end - 6), end)
+        backslashes = start + 1 - len(text[: start + 1].rstrip("\\"))
+        if backslashes % 2 and broken.fullmatch(text, start, end):
+            end = start
+    return end
+
+
+def _clean(text: str) -> str:
+    """With `?` for lone surrogates."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
