@@ -69,8 +69,14 @@ const bundles: Record<string, UserConfig> = {
   xhr: part("xhr-part", "xhr"),
   /** `WebSocket`, */
   sockets: part("sockets", "sockets"),
+  /** `alert`, `confirm` and `prompt`, */
+  dialogs: part("dialogs-part", "dialogs"),
+  /** code that is made of a text, */
+  code: part("code-part", "code"),
   /** `location`, as the packer has found, */
   location: part("location-part", "location"),
+  /** the app's other pages, */
+  pages: part("pages-part", "pages"),
   /** storage, cookies or the history, */
   shims: part("shims-part", "shims"),
   /** or the rules of style sheets; */

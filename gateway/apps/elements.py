@@ -86,6 +86,10 @@ class Packing:
         self._folder = Folder(root, urlsplit(self.base).path, routed)
         self.scripts = PageScripts(page, path, self._folder, home=urljoin(f"https://{app}.invalid/", self.base))
 
+    def url(self, path: Path) -> str:
+        """The path on the app's site of the file `path`, which is in the folder."""
+        return self._folder.url(path)
+
     def splices(self) -> list[Splice]:
         """The changes to the page's text."""
         found: list[Splice] = []

@@ -6,6 +6,7 @@ import base64
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from gateway.apps.places import Text
@@ -49,6 +50,9 @@ MEDIA_TYPES = {
 
 _UNREAD = frozenset({".eot"})
 """What stands in sheets beside other files for browsers that show no views: it is given without its bytes."""
+
+NO_UTF_8: Final = "this is not UTF-8, as a packed page is: save the file so"
+"""Of what a browser would read by a `charset`, too."""
 
 _NAMELESS = (ValueError, OSError, RuntimeError)
 """What Python says of no URL, of a name that no file can have, and of a link that leads to itself."""
@@ -154,7 +158,8 @@ class Folder:
         try:
             return Text(name, _read(path, name, reference).decode("utf-8-sig"))
         except UnicodeDecodeError as error:
-            raise reference.error(f"{name} is not UTF-8: save it so") from error
+            before = error.object[: error.start].decode()
+            raise Text(name, before).error(len(before), NO_UTF_8) from error
 
 
 def _read(path: Path, name: str, reference: Reference) -> bytes:

@@ -15,12 +15,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from gateway.apps.markup import Element, parse
 from gateway.apps.modules import SECONDS, node
-from gateway.apps.places import Splice, Text, splice
+from gateway.apps.places import Splice, Text
 
 ASKS: Final = "webmcpGatewayOwn("
 """What stands in a script that asks."""
 
-_WORD: Final = "location"
+WORD: Final = "location"
+"""Without it no script reads one."""
+
 _ANSWERS: Final = TypeAdapter(list[str | None])
 
 
@@ -39,31 +41,31 @@ class _Script:
         return Splice(self.start, self.end, f'{self.name}="{html.escape(code)}"' if self.name else code)
 
 
-def asking(page: str, kinds: Collection[str]) -> str | None:
-    """`page` with scripts that ask, where they read `location`; None where there is no Node that could tell.
+def asking(page: str, kinds: Collection[str]) -> list[Splice] | None:
+    """What makes the scripts of `page` ask, where they read `location`; None where there is no Node that could tell.
 
     `kinds` are the types of its classic scripts. One that no parser can read stays as it is.
     """
-    if _WORD not in page:
-        return page
+    if WORD not in page:
+        return []
     scripts = [script for element in parse(Text("", page)).elements for script in _scripts(page, element, kinds)]
     if not scripts:
-        return page
+        return []
     answers = _answers(scripts)
     if answers is None:
         return None
-    return splice(page, [one.with_code(code) for one, code in zip(scripts, answers, strict=True) if code is not None])
+    return [one.with_code(code) for one, code in zip(scripts, answers, strict=True) if code is not None]
 
 
 def _scripts(page: str, element: Element, kinds: Collection[str]) -> list[_Script]:
     found = [
         _Script(attribute.value, "handler", attribute.start, attribute.end, name)
         for name, attribute in element.attributes.items()
-        if name.startswith("on") and _WORD in attribute.value
+        if name.startswith("on") and WORD in attribute.value
     ]
     kind = (element.get("type") or "").strip().lower()
     code = page[element.end : element.text_end]
-    if element.name == "script" and (kind == "module" or kind in kinds) and _WORD in code:
+    if element.name == "script" and (kind == "module" or kind in kinds) and WORD in code:
         found.append(_Script(code, "module" if kind == "module" else "script", element.end, element.text_end))
     return found
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from gateway.apps.elements import HELD, Packing
 from gateway.apps.files import Folder
-from gateway.apps.location import ASKS, asking
+from gateway.apps.location import ASKS, WORD, asking
 from gateway.apps.markup import parse
 from gateway.apps.page_scripts import CLASSIC
+from gateway.apps.pages import PAGES, Made, Others, others
 from gateway.apps.permissions import granted, notes
 from gateway.apps.places import splice
 from gateway.apps.scripts import as_element_text
@@ -23,7 +24,17 @@ from gateway.model import Json, Resource
 SNAPSHOT = "webmcp-gateway-snapshot"
 """The id of the element in which the view runtime finds answers."""
 
-_REFUSED = ("localStorage", "sessionStorage", "cookie", "pushState", "replaceState", "caches", "serviceWorker")
+_ABSENT = ("indexedDB", ".locks", ".storage")
+_REFUSED = (
+    "localStorage",
+    "sessionStorage",
+    "cookie",
+    "pushState",
+    "replaceState",
+    "caches",
+    "serviceWorker",
+    *_ABSENT,
+)
 _ADDS_SCRIPTS = ('"script"', "'script'", "`script`", "document.write")
 _SELDOM = (
     "sendBeacon",
@@ -36,6 +47,7 @@ _SELDOM = (
     "getHTML",
     "XMLSerializer",
 )
+_MAKES_CODE = ("new Function", "return Function(", "=Function(", "= Function(", "eval(", "eval)(", ").constructor")
 _FORMS = "FormData"
 PARTS = {
     **dict.fromkeys((_FORMS, "multipart/form-data"), ("files/files.js",)),
@@ -47,16 +59,19 @@ PARTS = {
     **dict.fromkeys(("CSSStyleSheet", "cssRules", "insertRule", "@import", "stylesheet"), ("sheets/sheets.js",)),
     **dict.fromkeys(_REFUSED, ("shims/shims.js",)),
     **dict.fromkeys(_ADDS_SCRIPTS, ("files/files.js", "seldom/seldom.js", "shims/shims.js", "xhr/xhr.js")),
+    **dict.fromkeys(_MAKES_CODE, ("code/code.js",)),
+    **dict.fromkeys(("alert(", "confirm(", "prompt("), ("dialogs/dialogs.js",)),
     WAITS: ("late/late.js",),
     HELD: ("seldom/seldom.js",),
     ASKS: ("location/location.js",),
+    PAGES: ("location/location.js", "pages/pages.js"),
 }
 """Scripts of the view runtime for some pages alone: their files, under the word by which a page asks for them.
 
 In their order: the last changes what others read.
 """
 
-UNGUESSED = frozenset({ASKS, WAITS})
+UNGUESSED = frozenset({ASKS, PAGES, WAITS})
 """Of those, the words that stand in no page before it is packed."""
 
 STORAGE_PART = "storage/storage.js"
@@ -103,47 +118,62 @@ def pack(
         raise DocumentError([Problem(str(path), 1, 1, "there is no such file: an app is a folder with an index.html")])
     if not path.resolve().is_relative_to(path.parent.resolve()):
         raise DocumentError([Problem(str(path), 1, 1, "the page is a link to a file elsewhere: put the file here")])
-    page = parse(Folder(path.parent).text(path.resolve()))
-    packing = Packing(page, path.resolve(), path.parent, base, app, routed, frames)
-    splices = packing.splices()
-    if problems := [*packing.problems, *packing.scripts.problems]:
-        raise DocumentError(sorted(problems, key=lambda each: (each.file, each.line, each.column)))
-    made = splice(page.text.whole, splices)
-    own_location = asking(made, CLASSIC) if ASKS in (parts or {}) else None
-    whole = own_location or made
+    root, path = path.parent, path.resolve()
+    asks = ASKS in (parts or {})
+
+    def make(path: Path) -> Made:
+        page = parse(Folder(root).text(path))
+        packing = Packing(page, path, root, base, app, routed, frames)
+        splices = packing.splices()
+        if problems := [*packing.problems, *packing.scripts.problems]:
+            raise DocumentError(sorted(problems, key=lambda each: (each.file, each.line, each.column)))
+        text = splice(page.text.whole, splices)
+        start = len(splice(page.text.whole[: page.head], [each for each in splices if each.start < page.head]))
+        return Made(packing, text, start, asking(text, CLASSIC) if asks else None)
+
+    main = make(path)
+    packing, own_location = main.packing, main.own_location
+    beside = others(source, main, make) if asks and own_location is not None else Others()
+    made = [main, *beside.pages.values()]
+    packings = [one.packing for one in made]
+    pages = beside.written(lambda text: text)
+    whole = "\n".join([*(one.whole() for one in made), *([PAGES] if pages else [])])
+    if own_location is not None and WORD in whole and any(word in whole for word in _MAKES_CODE):
+        whole += ASKS  # as does what is made of a text
     # What is named in scripts of the backend cannot be seen here.
-    unseen = packing.scripts.waits
-    words = [word for word in parts or {} if word != WAITS and (word in whole or (unseen and word != ASKS))]
+    unseen = any(one.scripts.waits for one in packings)
+    words = [word for word in parts or {} if word != WAITS and (word in whole or (unseen and word not in UNGUESSED))]
     asked = [script for word in words for script in (parts or {})[word]]
     runtime = with_parts(runtime, asked, parts or {})
     kept = [storage] if storage is not None else []
-    starters = (parts or {}).get(WAITS, ()) if packing.scripts.waits and not kept else kept
+    starters = (parts or {}).get(WAITS, ()) if unseen and not kept else kept
     if starters:
         runtime = ";".join([runtime, *starters])
+        pages = beside.written(lambda text: waiting(text, 0))
     about = {"app": app, "title": title, "base": packing.base}
     if packing.declared is not None:
         about["declared"] = packing.declared
-    head = _snapshot({}, tools) + _head(about, runtime) + "".join(packing.scripts.sheets)
-    start = len(splice(page.text.whole[: page.head], [each for each in splices if each.start < page.head]))
-    packed = whole[:start] + head + whole[start:]
+    head = _snapshot({}, tools) + pages + _head(about, runtime)
+    packed = main.whole(head)
     if starters:
         packed = waiting(packed, packed.index(head) + len(head))
     digest = hashlib.sha256(packed.encode()).hexdigest()
-    size = f"{len(packed.encode()):,} bytes, of which {len(head.encode()):,} are the view runtime"
+    size = f"{len(packed.encode()):,} bytes, of which {len(head.encode()) - len(pages.encode()):,} are the view runtime"
     if "data:font/" in packed:
         packing.notes.append("its fonts are embedded; hosts whose policy names no font source show others")
-    own = packed.replace(head, "")
     csp: dict[str, Json] = {"connectDomains": [], "resourceDomains": []}
-    if shown := [origin for origin in frames if origin in packing.framed or origin in own]:
+    framed = {origin for one in packings for origin in one.framed}
+    if shown := [origin for origin in frames if origin in framed or origin in whole]:
         csp["frameDomains"] = [*shown]
     meta: dict[str, Json] = {"csp": csp}
-    if wanted := granted(own, permissions):
+    if wanted := granted(whole, permissions):
         meta["permissions"] = wanted
-    unread = packing.scripts.unread() if checked else []
-    if own_location is None and parts and "location" in made and "pushState" in made:
+    unread = [problem for one in packings for problem in one.scripts.unread()] if checked else []
+    if own_location is None and parts and WORD in main.text and "pushState" in main.text:
         packing.notes.append(_UNASKED)
-    blocked = packing.scripts.blocked(asking=own_location is not None)
-    said = (size, *packing.notes, *notes(own, permissions), *map(str, blocked))
+    blocked = [problem for one in packings for problem in one.scripts.blocked(asking=own_location is not None)]
+    noted = [note for one in packings for note in one.notes]
+    said = (size, *noted, *notes(whole, permissions), *map(str, blocked))
     return Resource(f"ui://{app}/{digest[:12]}.html", packed, meta, said, _ours(packed), unread)
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from gateway.apps.files import Folder, Reference, is_embedded
 from gateway.apps.markup import Element, Page
 from gateway.apps.modules import Module, link
-from gateway.apps.places import Splice
+from gateway.apps.places import Splice, Text, splice
 from gateway.apps.scripts import as_element_text as script_text
-from gateway.apps.scripts import blocked_problems, import_problems, with_source
+from gateway.apps.scripts import blocked_problems, import_problems, named_imports, with_source
 from gateway.apps.styles import as_element_text as style_text
 from gateway.apps.styles import pack_styles
 from gateway.apps.syntax import syntax_problems
@@ -71,9 +71,8 @@ class PageScripts:
             text, code = self._page.part(element.end), self._page.text.whole[element.end : element.text_end]
             if module:
                 return self._take_module(element, Module(self._path, text, code))
-            self.problems += import_problems(text, code)
-            self._classic.append(Module(self._path, text, code))
-            return []
+            asking = self._classic_script(element, Module(self._path, text, code))
+            return [Splice(element.end, element.text_end, asking)] if asking != code else []
         reference = Reference(source.value, self._page.text, source.start)
         if not is_embedded(source.value) and self._folder.left(source.value, self._path) is not None:
             return self._script_of_backend(element, reference)
@@ -83,9 +82,7 @@ class PageScripts:
         text = self._folder.text(path, reference)
         if module:
             return self._take_module(element, Module(path, text))
-        self.problems += import_problems(text, text.whole)
-        self._classic.append(Module(path, text))
-        code = with_source(script_text(text.whole), source.value)
+        code = with_source(script_text(self._classic_script(element, Module(path, text))), source.value)
         attributes = element.written(without=_LOADING)
         if not element.inert and {"defer", "async"} & element.attributes.keys():
             packed = f'<script type="{_DEFERRED}"{attributes}>{code}</script>{_STARTER}'
@@ -100,6 +97,28 @@ class PageScripts:
             )
         self.waits = self.waits or not element.inert
         return []
+
+    def _classic_script(self, element: Element, script: Module) -> str:
+        """What it says, where each `import()` of a file asks a module that stands behind it."""
+        text, code = script.text, script.source
+        found = named_imports(code) if not element.inert else []
+        self.problems += import_problems(text, code, linked={word.start for word, _ in found})
+        self._classic.append(script)
+        changes: list[Splice] = []
+        for word, name in found:
+            if name.text[1] in "./":
+                try:
+                    self._folder.find(Reference(name.text[1:-1], text, word.start), script.path, routable=False)
+                except DocumentError as error:
+                    self.problems += error.problems
+                    continue
+            shared = f'(globalThis[Symbol.for("webmcp-gateway.import.{len(self._modules)}")]??=Promise.withResolvers())'
+            # A word comes first: behind a line without a semicolon a parenthesis would call what stands there.
+            changes.append(Splice(word.start, word.end, f"Object(()=>{shared}.promise.then(part=>part()))"))
+            part = f"{shared}.resolve(()=>import({name.text}))"
+            place = Text(text.file, text.whole, text.start + word.start)
+            self._modules.append((element, Module(script.path, place, part)))
+        return splice(code, changes)
 
     def _take_module(self, element: Element, module: Module) -> list[Splice]:
         if not element.inert:
@@ -150,6 +169,9 @@ class PageScripts:
         return linked.codes
 
     def _module(self, element: Element, code: str) -> Splice:
+        if (element.get("type") or "").strip().lower() != "module":  # it asks for that one
+            part = f'<script type="module">{script_text(code, module=True)}</script>'
+            return Splice(element.close_end, element.close_end, part)
         opening = f'<script type="module"{element.written(without=_LOADING)}>'
         return Splice(element.start, element.close_end, f"{opening}{script_text(code, module=True)}</script>")
 

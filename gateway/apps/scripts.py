@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
 from enum import Enum, auto
+from typing import Final, NamedTuple
 
 from gateway.apps.places import Text
 from gateway.errors import Problem
@@ -32,13 +32,15 @@ _BEFORE_EXPRESSION = frozenset(
 """Words after which a slash begins a regular expression (ECMA-262, 12.9.5)."""
 
 _TOKEN = re.compile(
-    r"""(?P<space>\s+)
-    |(?P<comment>//[^\n\r\u2028\u2029]*|/\*.*?\*/)
-    |(?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
-    |(?P<word>(?:[\w$#\u0080-\U0010ffff]|\\u\{?[0-9a-fA-F]+\}?)+)
-    |(?P<mark>.)""",
+    r"""\s*+(?:(//[^\n\r\u2028\u2029]*|/\*.*?\*/)
+    |("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
+    |((?:[\w$#\u0080-\U0010ffff]|\\u\{?[0-9a-fA-F]+\}?)+)
+    |([/`(){}\[\]])
+    |(\S))""",
     re.DOTALL | re.VERBOSE,
 )
+"""A comment, a string, a word, a mark that may begin or end what is read in another way, or any other."""
+_READ_SO: Final = 4
 _REGEX = re.compile(r"/(?:[^/\\\[\n]|\\.|\[(?:[^\]\\\n]|\\.)*\])+/[\w$]*")
 _TEMPLATE = re.compile(r"(?:[^`\\$]|\\.|\$(?!\{))*(`|\$\{)?", re.DOTALL)
 _DANGEROUS = re.compile(r"<(?=/?script|!--)", re.IGNORECASE)
@@ -53,8 +55,11 @@ class Kind(Enum):
     MARK = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+_KINDS: Final = (Kind.MARK, Kind.COMMENT, Kind.LITERAL, Kind.WORD, Kind.MARK, Kind.MARK)
+"""By the groups of `_TOKEN`."""
+
+
+class Token(NamedTuple):
     """One token from `start` to `end`; white space is none."""
 
     kind: Kind
@@ -77,35 +82,32 @@ def tokens(code: str) -> Iterator[Token]:
     nesting: list[str] = []
     previous: Token | None = None
     expression_follows = False  # whether the last ")" closed the head of an if, for, while or with
-    while at < len(code):
-        match = _match(_TOKEN, code, at)
-        if match["space"]:
-            at = match.end()
-            continue
-        kind = {"comment": Kind.COMMENT, "string": Kind.LITERAL, "word": Kind.WORD}.get(
-            match.lastgroup or "", Kind.MARK
-        )
-        end = match.end()
-        text = match[0]
-        if text == "/" and _expects_expression(previous, expression_follows) and (regex := _REGEX.match(code, at)):
-            kind, end = Kind.LITERAL, regex.end()
-        elif text == "`" or (text == "}" and nesting and nesting[-1] == "`"):
-            if text == "}":
-                nesting.pop()
-            template = _match(_TEMPLATE, code, end)
-            kind, end = Kind.LITERAL, template.end()
-            if template[1] == "${":
-                nesting.append("`")
-        elif text in "({[":
-            head = previous is not None and previous.text in ("if", "for", "while", "with")
-            nesting.append("head" if text == "(" and head else text)
-        elif text in ")}]":
-            expression_follows = bool(nesting) and nesting.pop() == "head"
-        token = Token(kind, at, end, code[at:end])
+    while (match := _TOKEN.match(code, at)) is not None:
+        group = match.lastindex or 0
+        kind = _KINDS[group]
+        start, at = match.span(group)
+        text = match[group]
+        if group == _READ_SO:
+            if text == "/":
+                if _expects_expression(previous, expression_follows) and (regex := _REGEX.match(code, start)):
+                    kind, at = Kind.LITERAL, regex.end()
+            elif text == "`" or (text == "}" and nesting and nesting[-1] == "`"):
+                if text == "}":
+                    nesting.pop()
+                template = _match(_TEMPLATE, code, at)
+                kind, at = Kind.LITERAL, template.end()
+                if template[1] == "${":
+                    nesting.append("`")
+            elif text in "({[":
+                head = previous is not None and previous.text in ("if", "for", "while", "with")
+                nesting.append("head" if text == "(" and head else text)
+            else:
+                expression_follows = bool(nesting) and nesting.pop() == "head"
+            text = code[start:at]
+        token = Token(kind, start, at, text)
         yield token
         if kind is not Kind.COMMENT:
             previous = token
-        at = end
 
 
 def _expects_expression(previous: Token | None, after_head: bool) -> bool:
@@ -133,6 +135,14 @@ _LEAVING = {
     ),
 }
 """The same where scripts have the frame's own `location`."""
+_MAY_IMPORT = re.compile(
+    r"""(?<!["'`.])\bimport(?=\s*["'{*/(]|\s+[\w$\\\u0080-\U0010ffff]+\s*(?:[,*/]|from\b|[\w$]+\s+from\b))
+    |(?<!["'`.])\bfrom(?=\s*["'/])|\bnew(?=\s*/|\s+(?:Shared)?Worker\b)""",
+    re.VERBOSE,
+)
+"""Where this is nowhere, nothing is imported, and no worker started."""
+_MAY_CALL = re.compile(r"""(?<!["'`.])\bimport\s*[(/]""")
+"""The same of `import()` alone."""
 _NAMED_FILE = re.compile(r"""["'`](?!data:|blob:)[^$]*\Z""")
 WORKER_FILE = (
     "starts a worker of another file, which a packed app cannot: build that into the script, in Vite with "
@@ -141,9 +151,29 @@ WORKER_FILE = (
 _REMEDY = 'write <script type="module">, or build the app with a bundler and pack what that wrote'
 
 
-def import_problems(text: Text, code: str) -> list[Problem]:
-    """Each import of another file in `code`, or worker of one: one HTML file has no other that it could load."""
-    if not any(word in code for word in ("import", "from", "Worker")):
+def named_imports(code: str) -> list[tuple[Token, Token]]:
+    """Each `import()` in `code` whose name stands there: its word, and the name."""
+    if not _MAY_CALL.search(code):
+        return []
+    found = [token for token in tokens(code) if token.kind is not Kind.COMMENT]
+    calls = [found[index : index + 4] for index, token in enumerate(found) if _is_named_import(found, index, token)]
+    return [(call[0], call[2]) for call in calls]
+
+
+def _is_named_import(found: list[Token], index: int, token: Token) -> bool:
+    words = [one.text for one in found[index + 1 : index + 4]]
+    if token.text != "import" or words[:1] != ["("] or words[2:] not in ([")"], [","]):
+        return False
+    before = found[index - 1].text if index else ""
+    return words[1][-1] in "\"'`" and before not in (".", "?.") and not _is_method(found, index)
+
+
+def import_problems(text: Text, code: str, *, linked: Collection[int] = ()) -> list[Problem]:
+    """Each import of another file in `code`, or worker of one: one HTML file has no other that it could load.
+
+    `linked` are the places of those for which there is something in the page.
+    """
+    if not _MAY_IMPORT.search(code):
         return []
     found = [token for token in tokens(code) if token.kind is not Kind.COMMENT]
     problems: list[Problem] = []
@@ -154,7 +184,7 @@ def import_problems(text: Text, code: str) -> list[Problem]:
             continue
         if token.text == "new" and _is_worker_file([one.text for one in found[index + 1 : index + 8]]):
             problems.append(text.problem(token.start, WORKER_FILE))
-        if token.text == "import" and _is_import(before, after, found, index):
+        if token.text == "import" and token.start not in linked and _is_import(before, after, found, index):
             problems.append(text.problem(token.start, f"imports another file, which a packed app cannot: {_REMEDY}"))
         if token.text == "from" and before in ("}", "*") and _is_string(after) and _exports(found, index):
             problems.append(
@@ -221,28 +251,25 @@ def as_element_text(code: str, *, module: bool = False) -> str:
 
     As HTML advises (4.12.1.3), `<` becomes `\\x3C` in literals; between tokens a space keeps the operators apart.
     """
-    if not _DANGEROUS.search(code):
+    dangers = [found.start() for found in _DANGEROUS.finditer(code)]
+    if not dangers:
         return code
     parts: list[str] = []
     at = 0
     for token in tokens(code):
-        if token.start < at:
+        if token.start > dangers[-1]:
+            break
+        if token.start < at or "<" not in token.text:
             continue
-        parts.append(code[at : token.start])
-        at = token.start
         if token.kind in (Kind.LITERAL, Kind.COMMENT):
-            parts.append(_DANGEROUS.sub(r"\\x3C", token.text))
+            parts += (code[at : token.start], _DANGEROUS.sub(r"\\x3C", token.text))
             at = token.end
-        elif _DANGEROUS.match(code, at):
+        elif _DANGEROUS.match(code, token.start):
             # In a classic script `<!--` begins a comment (ECMA-262, B.1.1).
-            comment = not module and code.startswith("<!--", at)
-            parts.append("//" if comment else "< ")
-            at += len("<!--") if comment else 1
-        else:
-            parts.append(token.text)
-            at = token.end
-    parts.append(code[at:])
-    return "".join(parts)
+            comment = not module and code.startswith("<!--", token.start)
+            parts += (code[at : token.start], "//" if comment else "< ")
+            at = token.start + (len("<!--") if comment else 1)
+    return "".join((*parts, code[at:]))
 
 
 def with_source(code: str, url: str) -> str:

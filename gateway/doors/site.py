@@ -100,7 +100,10 @@ class _File(web.FileResponse):
     """
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
-        return await asyncio.shield(super().prepare(request))
+        sent = asyncio.ensure_future(super().prepare(request))
+        # Once the handler has gone, nobody asks for its end.
+        sent.add_done_callback(lambda _: sent.cancelled() or sent.exception())
+        return await asyncio.shield(sent)
 
 
 def _served(file: Path) -> web.FileResponse:

@@ -44,6 +44,15 @@ def test_every_kind_of_script_asks(tmp_path: Path) -> None:
     assert page.index("<html") < page.index(PART) < page.index("<title>location.a</title>")
 
 
+def test_what_stands_before_the_head_asks_too(tmp_path: Path) -> None:
+    """The runtime is put behind it nonetheless."""
+    page = "<html onclick='go(location.a, location.b)'><head><title>Cart</title></head><body></body></html>"
+    html = packed(tmp_path, index__html=page).html
+    opening = f'<html onclick="go({ASKS}location).a, {ASKS}location).b)"><head>'
+    assert html.startswith(f'{opening}<meta name="webmcp-gateway"')
+    assert html.endswith("<title>Cart</title></head><body></body></html>")
+
+
 @pytest.mark.parametrize("code", ["locations = 1", "typeof location", "f({ location: 1 })"])
 def test_a_page_that_reads_none_is_as_before(tmp_path: Path, code: str) -> None:
     """Byte for byte, and without that part."""
@@ -51,6 +60,16 @@ def test_a_page_that_reads_none_is_as_before(tmp_path: Path, code: str) -> None:
     html = packed(tmp_path, index__html=page).html
     assert html.endswith(page)
     assert PART not in html
+
+
+@pytest.mark.parametrize(
+    "makes", ["new Function(text)", "s=Function(l)()", "(() => {}).constructor(text)", "(0, eval)(text)"]
+)
+def test_a_page_that_makes_code_of_texts_has_that_part(tmp_path: Path, makes: str) -> None:
+    """Where any of its texts says `location`, which no script need do itself."""
+    page = f"<p x-text='location.href'></p><script>{makes}</script>"
+    assert PART in packed(tmp_path, index__html=page).html
+    assert PART not in packed(tmp_path, index__html=page.replace("location", "place")).html
 
 
 def test_without_node_the_author_of_a_router_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

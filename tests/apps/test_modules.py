@@ -107,6 +107,32 @@ def test_a_module_that_two_elements_name_runs_once(tmp_path: Path) -> None:
     assert MODULE.findall(page) == ["console.log('a')"]
 
 
+def test_classic_scripts_import_modules(tmp_path: Path) -> None:
+    """Each when it is asked for, and once, though modules import it, too; as those of SvelteKit do."""
+    page = packed(
+        tmp_path / "app",
+        index__html=(
+            "<script>console.log('first')\nimport('./a.js').then(({ a }) => console.log('inline', a))</script>"
+            "<script src=js/b.js></script><script type=module>import { a } from './a.js'; console.log('own')</script>"
+        ),
+        js_of_b__js="if (0) import('./never.js'); import(`../a.js`).then(({ a }) => console.log('b', a))",
+        js_of_never__js="console.log('never')",
+        a__js="console.log('once'); export const a = 'a';",
+    ).html
+    classic = re.findall(r"<script>(.*?)</script>", page.partition('type="module"')[0], re.DOTALL)
+    (tmp_path / "classic.mjs").write_text("\n;".join(classic[1:]), "utf-8")
+    lines = printed(f'<script type="module">import "./classic.mjs"</script>{page}', tmp_path).splitlines()
+    assert lines[:2] == ["first", "once"]
+    assert sorted(lines[2:]) == ["b a", "inline a", "own"]
+
+
+def test_what_a_classic_script_imports_and_is_not_there(tmp_path: Path) -> None:
+    """It is told with its place, also what no path names."""
+    missing, bare = problems(tmp_path, index__html="<script>\n  import('./none.js');\nimport('bare')</script>")
+    assert missing == "index.html:2:3: ./none.js: there is no such file in the app's folder"
+    assert re.fullmatch("index.html:3:[0-9]+: imports bare, which is no path.*", bare)
+
+
 def test_an_import_map_is_relative_to_the_page_and_has_scopes(tmp_path: Path) -> None:
     """Whatever file imports by it; the innermost scope decides, and a name that no scope has is everybody's."""
     imports = '"imports": {"x": "./x.js", "y": "./y.js", "away": "https://cdn.test/a.js", "odd": "http://["}'
@@ -250,3 +276,17 @@ def test_a_build_of_vite_with_parts_that_load_later(tmp_path: Path) -> None:
     with pytest.raises(DocumentError):
         pack(tmp_path / "src", app="cart", title="The cart", runtime="")
     assert json.loads(html.unescape(re.findall(r'content="([^"]*)"', page)[0]))["app"] == "cart"
+
+
+def test_what_is_not_utf_8_is_an_error_with_its_place(tmp_path: Path) -> None:
+    """Browsers read modules as UTF-8 alone, with other letters where they are of another encoding."""
+    found = problems(
+        tmp_path,
+        index__html="<script type=module src=main.js></script>",
+        main__js="import './old.js'; import './data.json'; import './marked.js'; console.log('\ufffd')",
+        old__js="// Umlaute\nconsole.log('schön');".encode("latin-1"),
+        data__json=b'["\xfc"]',
+        marked__js=b"\xef\xbb\xbfexport const a = '\xc3\xbc';",
+    )
+    said = "this is not UTF-8, as a packed page is: save the file so"
+    assert found == [f"data.json:1:3: {said}", f"old.js:2:17: {said}"]

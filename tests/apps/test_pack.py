@@ -356,3 +356,16 @@ def test_frames_of_other_sites_are_those_that_the_page_names_and_the_policy_allo
             "frameDomains": ["https://films.example", "https://maps.example"],
         }
     }
+
+
+def test_a_file_that_is_not_utf_8_is_an_error_with_its_place(tmp_path: Path) -> None:
+    """Of the page itself, its scripts and sheets; a byte order mark counts for nothing."""
+    said = "this is not UTF-8, as a packed page is: save the file so"
+    latin = "/* ä */\nschön".encode("latin-1")
+    scripts = "<script src=b.js charset=latin1></script><script type=module src=c.js></script>"
+    marked = b"\xef\xbb\xbf// \xc3\xbc\n\xc3\xbc\xfc"
+    page = f"<link rel=stylesheet href=a.css>{scripts}"
+    assert problems(tmp_path, index__html=page, a__css=latin, b__js=marked, c__js=latin) == [
+        f"a.css:1:4: {said}", f"b.js:2:2: {said}", f"c.js:1:4: {said}",
+    ]  # fmt: skip
+    assert problems(tmp_path, index__html="\n<p>ö".encode("utf-16")) == [f"index.html:1:1: {said}"]

@@ -88,7 +88,7 @@ def test_imports_of_classic_scripts_are_named_with_their_places(tmp_path: Path) 
     page = "<script src=a.js></script>\n<script>\n  import('./x.js')\n</script>"
     found = problems(tmp_path, index__html=page, a__js=code)
     assert [each.split(" ")[0] for each in found] == ["a.js:4:17:", "index.html:3:3:"]
-    assert all("build the app with a bundler" in each for each in found)
+    assert all("there is no such file in the app's folder" in each for each in found)
 
 
 def test_words_like_import_in_code_are_no_imports(tmp_path: Path) -> None:

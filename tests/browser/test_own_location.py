@@ -35,6 +35,7 @@ SCRIPT = """
   }
   function go(how, to) {
     if (how === "") location = to;
+    else if (how === "twice") for (const url of ["/", to]) location = url;
     else if (typeof location[how] === "function") location[how](to);
     else location[how] = to;
   }
@@ -48,6 +49,8 @@ WALKED = [
     ["/orders/5?x#y", True, {"at": 5}],
     ["/orders/6", True, None],
 ]
+
+READS = Path(__file__).parent / "pages" / "reads.html"
 
 SHOW = """([kind, html]) => {
   const frame = document.createElement("iframe");
@@ -116,6 +119,8 @@ async def test_the_app_is_loaded_anew_where_it_was(host: Host, tmp_path: Path) -
     assert await anew(frame, "search", "?z") == "/orders/5?z#y"
     assert await anew(frame, "", "/orders/5") == "/orders/5"
     assert await anew(frame, "assign", "/?home") == "/?home"
+    await frame.evaluate("history.pushState(null, '', '/orders/5')")
+    assert await anew(frame, "twice", "/?home") == "/?home"
     assert await frame.evaluate("name") == "mine"
 
 
@@ -163,22 +168,98 @@ async def test_requests_and_links_are_relative_to_where_the_app_is(host: Host, t
     assert (await frame.evaluate("place()"))[0] == "/orders/5#below"
 
 
-async def test_a_page_hears_itself_by_its_own_origin(host: Host, tmp_path: Path) -> None:
-    """The one that it reads everywhere."""
-    frame = await shown(
-        host, packed(tmp_path, PAGE.replace("function go(", "const own = () => location.origin; function go("))
+async def test_each_form_of_a_read_gives_what_it_does_on_the_apps_own_site(host: Host, tmp_path: Path) -> None:
+    """However a script writes it."""
+    page = READS.read_text("utf-8")
+    own = await host.page.context.new_page()
+    await own.route("**/*", lambda route: route.fulfill(body=page, content_type="text/html"))
+    await own.goto("https://cart.invalid/")
+    native = await own.evaluate("readAll()")
+    await own.close()
+    frame = await shown(host, packed(tmp_path, page))
+    assert await frame.evaluate("readAll()") == native
+
+
+async def test_scripts_that_are_loaded_later_read_what_they_write_out(host: Host, tmp_path: Path) -> None:
+    """As those of the backend, and parts of an app that webpack loads."""
+    late = "late = [location.pathname, window.location.search, (({ location: a }) => a.protocol)(window)]"
+    page = f"<!doctype html><body><script src=/api/one.js></script><script>{SCRIPT}</script></body>"
+    own = await host.page.context.new_page()
+    await own.route("**/*.js", lambda route: route.fulfill(body=late, content_type="text/javascript"))
+    await own.route("https://cart.invalid/", lambda route: route.fulfill(body=page, content_type="text/html"))
+    await own.goto("https://cart.invalid/")
+    await host.in_our_host()
+    await host.answers(
+        f"return {{ bodyType: 'text', body: {late!r}, headers: {{ 'content-type': 'text/javascript' }} }}"
     )
-    heard = """() => new Promise((go) => {
-      const heard = [];
-      addEventListener("message", ({ data, origin: from, source }) => {
-        if (source !== window) return;
-        heard.push([data, from === own(), from === origin]);
-        if (data === "last") go(heard);
-      });
-      postMessage("first", "/");
-      postMessage("last", "*");
+    later = """() => new Promise((go) => {
+      const first = late;
+      history.pushState(null, "", "/orders/5?x");
+      const script = document.head.appendChild(document.createElement("script"));
+      Object.assign(script, { onload: () => go([first, late]), src: "/api/two.js" });
     })"""
-    assert await frame.evaluate(heard) == [["first", True, True], ["last", True, True]]
+    native = await own.evaluate(later)
+    await own.close()
+    frame = await host.show(packed(tmp_path, page))
+    await frame.wait_for_function("() => typeof late === 'object'")
+    seen = await frame.evaluate(later)
+    # Behind another name it is the frame's.
+    assert [one.pop() for one in seen] == ["about:", "about:"]
+    assert seen == [one[:2] for one in native] == [["/", ""], ["/orders/5", "?x"]]
+
+
+SPEAKING = """
+  const heard = () => new Promise((go) => {
+    const heard = [];
+    addEventListener("message", ({ data, origin: from, source }) => {
+      if (source !== window) return;
+      heard.push([data, from === location.origin, from === origin]);
+      if (data === "last") go(heard);
+    });
+    const to = location.origin, { self: me } = window, channel = new MessageChannel();
+    postMessage("*", "*");
+    postMessage("/", "/");
+    postMessage("own", location.origin);
+    window.postMessage("kept", to);
+    me?.self.postMessage("page", `${location.href}?a`, []);
+    window.postMessage("elsewhere", new URL("https://docs.example").origin);
+    parent.postMessage({ jsonrpc: "2.0", method: "x/lost" }, to);
+    parent.postMessage({ jsonrpc: "2.0", method: "x/heard" }, "*");
+    channel.port1.onmessage = ({ data: [text, port] }) => port.postMessage(text);
+    channel.port2.onmessage = () => postMessage("last", to);
+    channel.port2.start();
+    const sent = new MessageChannel(), transfer = [sent.port2];
+    sent.port1.onmessage = ({ data }) => postMessage(data, to);
+    channel.port2.postMessage(["last", sent.port2], transfer);
+  });
+"""
+
+
+async def test_a_page_hears_itself_by_its_own_origin(host: Host, tmp_path: Path) -> None:
+    """The one that it reads everywhere, and sends messages to; those to others go as ever."""
+    frame = await shown(host, packed(tmp_path, PAGE.replace("function go(", f"{SPEAKING} function go(")))
+    assert await frame.evaluate("heard()") == [[said, True, True] for said in ("*", "/", "own", "kept", "page", "last")]
+    await host.until("host.of('x/heard').length")
+    assert await host.run("() => host.of('x/lost')") == []
+
+
+async def test_forms_lead_where_links_do(host: Host, tmp_path: Path) -> None:
+    """Their addresses are relative to where the app is; with none, they are its own."""
+    frame = await shown(host, packed(tmp_path, PAGE))
+    await frame.evaluate("history.pushState(null, '', '/orders/5?x')")
+    seen = """() => {
+      document.body.insertAdjacentHTML("beforeend",
+        "<form action=lines><button formaction=/a>a</button><input type=submit formaction=b#c></form>" +
+        "<form action><button>b</button></form><form action='https://['></form>");
+      const [one, empty, wrong] = document.forms;
+      const read = [one, empty, wrong].map(({ action }) => action);
+      read.push(...[...document.querySelectorAll("form button, form input")].map(({ formAction }) => formAction));
+      one.action = "/set";
+      return [...read, one.action, one.getAttribute("action")].map((url) => url.replace("https://cart.invalid", ""));
+    }"""
+    assert await frame.evaluate(seen) == [
+        "/orders/lines", "/orders/5?x", "https://[", "/a", "/orders/b#c", "/orders/5?x", "/set", "/set",
+    ]  # fmt: skip
 
 
 def test_what_is_added_is_small(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Page
+from playwright.async_api import Page, expect
 
 from tests.browser.runtime_host import ROOT, Host, host_server, packed
 from tests.browser.test_single_owner import complaints
@@ -48,7 +48,7 @@ async def test_a_page_in_strict_mode(host: Host, tmp_path: Path, package: str) -
     assert (await called(host, "count", {"by": 2}))["result"]["structuredContent"] == {"was": 0}
     assert (await called(host, "count"))["result"]["structuredContent"] == {"was": 2}
     assert (await called(host, "own"))["result"]["content"][0]["text"] == "own"
-    assert await frame.inner_text("#root") == "full\n\n3"
+    await expect(frame.locator("#root")).to_have_text("full\n\n3", use_inner_text=True)
     await frame.evaluate("show(false)")
     await until_listed(host, "own")
     await frame.evaluate("show(true)")

@@ -79,7 +79,8 @@ async def test_what_callers_make_up_adds_no_labels(world: World) -> None:
     for number in range(2, 20):
         await made_up(world, number)
     after = set(await scraped(world))
-    assert after - before == set()
+    # Files that were new at the start are read again after a while.
+    assert {name for name, _ in after - before} <= {"reloads_total", "reloads_created"}
     assert "made-up" not in str(after)
 
 

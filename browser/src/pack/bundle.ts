@@ -3,6 +3,7 @@
  *
  * Run by `node bundle.js`: reads a `Job` as JSON from standard input, and writes `Bundled` as JSON to standard output.
  */
+import { isUtf8 } from "node:buffer";
 import { existsSync, readFileSync, realpathSync, statSync } from "node:fs";
 import { dirname, join, relative, sep } from "node:path";
 import { text } from "node:stream/consumers";
@@ -49,6 +50,9 @@ const WORKER_FILE =
 const NAMED_LATE =
   "imports a file whose name is only known when it runs, which cannot be packed: write each import() with its name, " +
   "or build the app with a bundler";
+
+/** As `gateway/apps/files.py` says it of other files; browsers would run such a module, with other letters in it. */
+const NO_UTF_8 = "this is not UTF-8, as a packed page is: save the file so";
 
 class Unpackable extends Error {}
 
@@ -110,7 +114,9 @@ export async function bundle(job: Job): Promise<Bundled> {
     load(id) {
       const script = inline(id);
       if (script) return script.code ?? "";
-      const code = readFileSync(id, "utf-8").replace(/^\ufeff/, "");
+      const bytes = readFileSync(id);
+      const code = new TextDecoder().decode(bytes);
+      if (!isUtf8(bytes)) report(id, code, code.indexOf("\ufffd"), NO_UTF_8);
       return id.endsWith(".json") ? `export default ${code}` : code;
     },
     transform(code, id) {

@@ -26,12 +26,24 @@ const READS = {
   "new (location.URL)": `new (${OWN}(location).URL)`,
   "document?.location.href": `${OWN}(document)?.location.href`,
   "a?.b?.location.href": `${OWN}(a?.b)?.location.href`,
+  "a?.b.location.href": `${OWN}(a?.b)?.location.href`,
+  "a?.b(c?.location) /* . */\n // .\n .location.d?.e.location.f": `${OWN}(${OWN}(a?.b(${OWN}(c)?.location)) /* . */\n // .\n ?.location.d?.e)?.location.f`,
+  "a?.[0]['location'].b.location": `${OWN}(${OWN}(a?.[0])?.['location'].b)?.location`,
+  "(a?.b).location, a?.(b.location).c": `${OWN}((a?.b)).location, a?.(${OWN}(b).location).c`,
+  "delete a?.b.location": `delete ${OWN}(a?.b)?.location`,
   "window['location'], window[`location`]": `${OWN}(window)['location'], ${OWN}(window)[\`location\`]`,
   "const { history: h, location: l } = window": `const { history: h, location: l } = ${OWN}(window)`,
   "({ 'location': a } = document)": `({ 'location': a } = ${OWN}(document))`,
   "function f({ location: a } = window) {}": `function f({ location: a } = ${OWN}(window)) {}`,
   "window.location = '/a'": `${OWN}(window).location = '/a'`,
   "location = '/a'": `${OWN}(location).href = '/a'`,
+  "(location) = ((location)) = '/a'": `(${OWN}(location).href) = ((${OWN}(location).href)) = '/a'`,
+  "location += '#a', location &&= '/b'": `${OWN}(location).href += '#a', ${OWN}(location).href &&= '/b'`,
+  "b = location ??= a, (location ||= a).href": `b = ${OWN}(location ??= a), (${OWN}(location ||= a)).href`,
+  "{ let location; for (const location of a); try {} catch (location) {} } location = '/a'": `{ let location; for (const location of a); try {} catch (location) {} } ${OWN}(location).href = '/a'`,
+  "class A { static { var location } static { location = '/a' } }": `class A { static { var location } static { ${OWN}(location).href = '/a' } }`,
+  "let a; ({ location: a } = window), b(), ({ location: a } = document)": `let a; ({ location: a } = ${OWN}(window)), b(), ({ location: a } = ${OWN}(document))`,
+  "postMessage(a, location.origin), w?.self.postMessage(a, b, c)": `${OWN}(postMessage)(a, ${OWN}(location).origin), ${OWN}(w?.self)?.postMessage(a, b, c)`,
   "a\n(b).location.x": `${OWN}(a\n(b)).location.x`,
   "x = 1\nlocation.reload()": `x = 1\n${OWN}(location).reload()`,
   "typeof location.href, delete location.x": `typeof ${OWN}(location).href, delete ${OWN}(location).x`,
@@ -50,7 +62,8 @@ test.each(Object.entries(READS))("%s", (code, asked) => {
 const SPARED = [
   "typeof location", "delete location", "location++", "[location] = []", "for (location of []);", "for (location in {});",
   "location: for (;;) break location", "({ location: 1, get location() { return 2 } })", "class A { location = 1; static location() {} #location }",
-  "function location(location) {}", "(async location => 1)", "try {} catch (location) {}", "(class location {})", "({ set location(a) {} })", "a?.b.location.href",
+  "function location(location) {}", "(async location => 1)", "try {} catch (location) {}", "(class location {})", "({ set location(a) {} })",
+  "if (a) { { var location } } location = 1", "with (a) location = 1", "postMessage('location'), port.postMessage('location', [a]), w.postMessage('location', '*')",
   "class A extends B { x() { return super.location } }", "'location'; /location/; // location", "let a = 'this cannot be read: location",
 ];
 
@@ -84,6 +97,10 @@ const ODD = [
   "const a = { location: { href: 1, at: function () { return this.href } } }; [a.location.at(), a.location?.at(), a?.location.at(), (a.location.at)()]",
   "const a = { n: 1, location() { return this.n } }; [a.location(), a.location?.(), a?.location(), (a.location)(), a['location'](), a.location`x`]",
   "const a = null; [a?.location.href, a?.location.href.x.y(), a?.['location'].href, a?.b.location.c.d]",
+  "const a = null; [a?.b.location.href, a?.b.c().location.d(seen.push(1)), a?.b['location'], delete a?.b.location]",
+  "const a = { b: { location: { c: 1, d() { return this.c } } }, e: () => a }; [a?.b.location.c, a?.b.location.d(), a?.e().b.location.d?.(), (a?.b.location.d)(), delete a?.b.location, a]",
+  "let x; const a = (({ location: x } = window), ({ location: x } = document)); seen.push(a === document); x.href",
+  "let location = 1; { let location = 2; location += 1; seen.push(location) } location ??= 5; (location) = location + 1; location",
   "const a = {}; try { a?.location.href } catch (error) { seen.push(error.name) } a.location?.href",
   "class A { constructor() { this.location = 1; this.location += 1 } get x() { return this.location } } new A().x",
   "class A { location() { return 5 } } class B extends A { location() { return super.location() + 1 } } new B().location()",
@@ -137,6 +154,11 @@ test("a script with ever more of it takes no more time for each", () => {
   const began = performance.now();
   expect(asking({ code, kind: "script" })?.length).toBe(code.length + 5_000 * (4 * `${OWN}()`.length + "location: ".length));
   expect(performance.now() - began).toBeLessThan(5000);
+});
+
+test("a long chain of links takes no more time for each", () => {
+  const code = `a?.b${".location".repeat(30_000)}`;
+  expect(asking({ code, kind: "script" })?.length).toBe(code.length + 30_000 * `${OWN}()?`.length);
 });
 
 test("modules are read as browsers read them", () => {

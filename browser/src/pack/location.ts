@@ -6,7 +6,7 @@
  * is what it was.
  */
 import { text } from "node:stream/consumers";
-import { type Node, parse } from "acorn";
+import { type Node, Parser } from "acorn";
 import { OWN } from "../view/own";
 
 export interface Script {
@@ -16,6 +16,8 @@ export interface Script {
 }
 
 const NAME = "location";
+/** To its own window a page speaks by its own origin, of which the browser does not know. */
+const SPEAKS = "postMessage";
 
 interface Any extends Node {
   [key: string]: unknown;
@@ -26,19 +28,40 @@ interface Insertion {
   text: string;
 }
 
-/** Of a function, or of the whole script. */
+/** Of a function, of the whole script, or of a block in them. */
 interface Scope {
   outer?: Scope;
+  block?: boolean;
   /** Whether something in it is called `location`. */
   declares: boolean;
 }
+
+/** What acorn's types keep to themselves. */
+type Making = new (...given: unknown[]) => { input: string; finishNode(node: Any, type: string): Any };
+
+/** Keeps nothing of the blocks in which none of those words stands: in large scripts, of most. */
+const Reader = Parser.extend((Made) => {
+  class Sparing extends (Made as unknown as Making) {
+    readonly #words = new RegExp(`${NAME}|${SPEAKS}`, "g");
+    #last = -1;
+    #next = this.#words.exec(this.input)?.index;
+
+    override finishNode(node: Any, type: string): Any {
+      const made = super.finishNode(node, type);
+      for (; this.#next !== undefined && this.#next < made.end; this.#next = this.#words.exec(this.input)?.index) this.#last = this.#next;
+      if (type === "BlockStatement" && this.#last < made.start) made["body"] = [];
+      return made;
+    }
+  }
+  return Sparing as unknown as typeof Parser;
+});
 
 /** The script, with each `location` that it reads asked for; undefined where it reads none, or no parser can read it. */
 export function asking({ code, kind }: Script): string | undefined {
   if (!code.includes(NAME)) return undefined;
   let program: Node;
   try {
-    program = parse(code, {
+    program = Reader.parse(code, {
       ecmaVersion: "latest",
       sourceType: kind === "module" ? "module" : "script",
       allowHashBang: true,
@@ -67,6 +90,10 @@ function insertionsOf(program: Any, code: string): Insertion[] {
   const spared = new Set<unknown>();
   /** What `new` calls, as far as a call in it would end it. */
   const called = new Set<unknown>();
+  /** What is left out where a link before it finds nothing. */
+  const optional = new Set<unknown>();
+  /** Of what nobody takes the value. */
+  const unused = new Set<unknown>();
   const assigned: [Any, Scope][] = [];
 
   function ask(node: Any, before = "", after = ""): void {
@@ -74,6 +101,17 @@ function insertionsOf(program: Any, code: string): Insertion[] {
     // Of minified code: `return(a||b).location`.
     const gap = /\w/.test(code.charAt(node.start - 1)) ? " " : "";
     found.push({ at: node.start, text: `${gap}${before}${open}${OWN}(` }, { at: node.end, text: `)${close}${after}` });
+  }
+
+  /** That whose property `node` is. */
+  function askOwner(node: Any): void {
+    const object = node["object"] as Any;
+    if (object.type === "Super") return;
+    ask(object);
+    if (!optional.has(node) || node["optional"]) return;
+    SPACE.lastIndex = object.end;
+    SPACE.test(code);
+    found.push({ at: SPACE.lastIndex, text: node["computed"] ? "?." : "?" });
   }
 
   /** The names to which `pattern` gives values, and which it declares where there is a scope. */
@@ -86,11 +124,22 @@ function insertionsOf(program: Any, code: string): Insertion[] {
 
   const see: { [type: string]: (node: Any, scope: Scope) => void } = {
     Identifier: (node) => isName(node) && !spared.has(node) && ask(node),
-    MemberExpression(node) {
-      const object = node["object"] as Any;
-      if (!isNamed(node["property"], node["computed"]) || object.type === "Super") return;
-      // One that an optional link before would leave out must not be asked for.
-      if (node["optional"] || !isOptional(object)) ask(object);
+    MemberExpression: (node) => void (isNamed(node["property"], node["computed"]) && askOwner(node)),
+    CallExpression(node) {
+      const callee = node["callee"] as Any;
+      const [, to] = node["arguments"] as Any[];
+      // Not what a worker says, which knows nobody whom it could ask.
+      if (!to || /^(Array|Object)Expression|^Literal/.test(to.type)) return;
+      if (isName(callee, SPEAKS)) ask(callee);
+      else if (callee.type === "MemberExpression" && isNamed(callee["property"], callee["computed"], SPEAKS)) askOwner(callee);
+    },
+    ChainExpression(node) {
+      const links: Any[] = [];
+      for (let link = node["expression"] as Any; /^(Member|Call)Expression$/.test(link.type); link = (link["object"] ?? link["callee"]) as Any) links.push(link);
+      for (let link = links.pop(), before = false; link; link = links.pop()) {
+        if (before) optional.add(link);
+        before ||= Boolean(link["optional"]);
+      }
     },
     Property(node) {
       const value = node["value"] as Any;
@@ -98,25 +147,33 @@ function insertionsOf(program: Any, code: string): Insertion[] {
       spared.add(value);
       ask(value, `${NAME}: `);
     },
-    VariableDeclarator(node, scope) {
-      spare(node["id"], scope);
-      const init = node["init"] as Any | null;
-      if (init && takesLocation(node["id"])) ask(init);
+    VariableDeclaration(node, scope) {
+      let holder = scope;
+      while (node["kind"] === "var" && holder.block) holder = holder.outer!;
+      for (const { id, init } of node["declarations"] as Any[]) {
+        spare(id, holder);
+        if (init && takesLocation(id)) ask(init as Any);
+      }
     },
     AssignmentPattern: (node) => void (takesLocation(node["left"]) && ask(node["right"] as Any)),
-    ExpressionStatement(node) {
-      const assignment = bare(node["expression"]);
-      if (assignment.type === "AssignmentExpression" && takesLocation(assignment["left"])) ask(assignment["right"] as Any);
+    ExpressionStatement: (node) => void unused.add(bare(node["expression"])),
+    SequenceExpression(node) {
+      const all = (node["expressions"] as Any[]).map(bare);
+      for (const one of unused.has(node) ? all : all.slice(0, -1)) unused.add(one);
     },
     AssignmentExpression(node, scope) {
-      spare(node["left"]);
-      if (node["operator"] === "=" && isName(node["left"])) assigned.push([node["left"] as Any, scope]);
+      const { left, right } = node as Any & { right: Any };
+      spare(left);
+      if (isName(bare(left))) assigned.push([node, scope]);
+      else if (takesLocation(left) && unused.has(node)) ask(right);
     },
     UpdateExpression: (node) => spare(node["argument"]),
     UnaryExpression: (node) => /typeof|delete/.test(String(node["operator"])) && spare(node["argument"]),
     ForInStatement: (node) => spare(node["left"]),
     ForOfStatement: (node) => spare(node["left"]),
     CatchClause: (node, scope) => spare(node["param"], scope),
+    // Where one may be a property, it is left.
+    WithStatement: (_, scope) => void (scope.declares = true),
     NewExpression(node) {
       for (let callee = node["callee"] as Any; ; callee = (callee["object"] ?? callee["tag"]) as Any) {
         called.add(callee);
@@ -134,7 +191,11 @@ function insertionsOf(program: Any, code: string): Insertion[] {
     see[node.type]?.(node, scope);
   }
   // `location = x` goes there; where a variable has that name, the variable is meant.
-  for (const [node, scope] of assigned) if (!isDeclared(scope)) ask(node, "", ".href");
+  for (const [node, scope] of assigned) {
+    if (isDeclared(scope)) continue;
+    if (/^(\|\||\?\?)/.test(String(node["operator"]))) ask(node); // it is there
+    else ask(bare(node["left"]), "", ".href");
+  }
   return found;
 }
 
@@ -145,7 +206,8 @@ function* nodesOf(program: Any): Generator<[Any, Scope]> {
     const [node, outer] = next;
     if (Array.isArray(node)) for (const one of node) waiting.push([one, outer]);
     else if (isNode(node)) {
-      const scope = isFunction(node) ? { outer, declares: false } : outer;
+      const block = BLOCK.test(node.type);
+      const scope = block || HOLDER.test(node.type) ? { outer, block, declares: false } : outer;
       yield [node, scope];
       if (NAMING.test(node.type)) continue;
       for (const key of Object.keys(node)) if (typeof node[key] === "object" && !isOfNames(node, key)) waiting.push([node[key], scope]);
@@ -154,6 +216,13 @@ function* nodesOf(program: Any): Generator<[Any, Scope]> {
 }
 
 const isFunction = (node: Any): boolean => node.type.includes("Function");
+
+/** In these stands what is declared in them, but for `var` in the first. */
+const BLOCK = /^(BlockStatement|For(In|Of)?Statement|SwitchStatement|CatchClause)$/;
+const HOLDER = /Function|^StaticBlock$/;
+
+/** What may stand before a dot. */
+const SPACE = /(?:\s|\/\*[^]*?\*\/|\/\/.*)*/y;
 
 function isDeclared(scope: Scope): boolean {
   for (let one: Scope | undefined = scope; one; one = one.outer) if (one.declares) return true;
@@ -168,20 +237,12 @@ const isOfNames = ({ computed }: Any, key: string): boolean => /^(label|specifie
 
 const isNode = (value: unknown): value is Any => typeof (value as Any | null)?.type === "string";
 
-const isName = (node: unknown): boolean => isNode(node) && node.type === "Identifier" && node["name"] === NAME;
+const isName = (node: unknown, name = NAME): boolean => isNode(node) && node.type === "Identifier" && node["name"] === name;
 
 /** Whether a property is named so: `x.location`, `x["location"]`, `{ location: a }`. */
-function isNamed(name: unknown, computed: unknown): boolean {
-  const { value, quasis } = name as { value?: unknown; quasis?: { value: { cooked: string } }[] };
-  return isName(name) ? !computed : value === NAME || (quasis?.length === 1 && quasis[0]?.value.cooked === NAME);
-}
-
-/** Whether what follows is left out where some link of it finds nothing. */
-function isOptional(node: Any): boolean {
-  for (let link: Any | undefined = node; link && /^(Member|Call)Expression$/.test(link.type); link = (link["object"] ?? link["callee"]) as Any) {
-    if (link["optional"]) return true;
-  }
-  return false;
+function isNamed(property: unknown, computed: unknown, name = NAME): boolean {
+  const { value, quasis } = property as { value?: unknown; quasis?: { value: { cooked: string } }[] };
+  return isName(property, name) ? !computed : value === name || (quasis?.length === 1 && quasis[0]?.value.cooked === name);
 }
 
 /** What stands in the parentheses, if `node` is in some. */

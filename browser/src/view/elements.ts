@@ -371,8 +371,8 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
         }
       }
       for (const node of addedNodes) {
-        // The text of a style; a comment may stand in the document itself.
-        if (node.nodeType === Node.TEXT_NODE) adopt(target as Element);
+        // Its text is another; a text may stand in a shadow root itself.
+        if ((target as Element).localName === "style") adopt(target as Element);
         within(node).forEach((one) => adopt(one));
       }
     }

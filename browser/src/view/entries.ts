@@ -4,8 +4,8 @@ import { attempt } from "./attempt";
 
 /** In the browser's state of an entry: its URL, beside the state that the page gave it. */
 const ADDRESS = "webmcp-gateway";
-/** Before what the window's name carries over a reload, for which an opaque frame keeps nothing else. */
-const CARRIED = `${ADDRESS}:`;
+/** Before what the window's name carries over a reload, for which an opaque frame keeps nothing else; and the event of that. */
+export const CARRIED = `${ADDRESS}:`;
 /** More pages of the app than this are not remembered. */
 const REMEMBERED = 1000;
 
@@ -54,15 +54,16 @@ export function reading<Owner extends object, Name extends keyof Owner & string>
   });
 }
 
-/** `first` is where the app begins, `resolve` makes a URL absolute, and `changed` is told where it is. */
-export function keepEntries(frame: Location, first: string, resolve: (url: string) => URL, changed: (url: string) => void): Entries {
+/** `first` is where the app begins, `pages` are paths of others, `resolve` makes a URL absolute, and `changed` is told where it is. */
+export function keepEntries(frame: Location, first: string, pages: string[], resolve: (url: string) => URL, changed: (url: string) => void): Entries {
   const { prototype } = History;
   const changes = { pushState: prototype.pushState, replaceState: prototype.replaceState };
   const stateOf = Object.getOwnPropertyDescriptor(prototype, "state")!.get!;
   const { origin, pathname } = new URL(first);
-  const paths = new Set([pathname]);
+  const paths = new Set([pathname, ...pages]);
   let url = first;
   let before = first;
+  let name: string | undefined;
 
   function write(how: keyof typeof changes, owner: History, state: unknown, unused: string, to: string): void {
     const kept: Kept = { [ADDRESS]: to, state };
@@ -119,7 +120,10 @@ export function keepEntries(frame: Location, first: string, resolve: (url: strin
     knows: (path) => paths.has(path),
     enter(to, state = null) {
       write("replaceState", history, state, "", to);
-      window.name = CARRIED + JSON.stringify([to, window.name]);
+      // A page may say twice where it goes before it is gone.
+      name ??= window.name;
+      window.name = CARRIED + JSON.stringify([to, name]);
+      dispatchEvent(new Event(CARRIED));
       frame.reload();
     },
   };

@@ -47,12 +47,13 @@ export function watchLinks({ fetch, resolve, open, save, failed, later }: Ends):
     let saved = name !== null;
     try {
       const url = resolve(written);
+      if (!saved && (window as { webmcpGatewayGo?: (url: string) => boolean }).webmcpGatewayGo?.(url)) return;
       const outside = !/^https?:/.test(url) || new URL(url).origin !== new URL(resolve("/")).origin;
       if (!saved && (outside || /^_?blank$/.test(`${link.getAttribute("target")}`))) return await leave(url);
       const response = await fetch(url);
       saved ||= /^\s*attachment/i.test(response.headers.get("content-disposition") ?? "");
       if (saved) return await keep(response, name);
-      throw "another page: the app's router must take the click";
+      throw "another page: let a router take the click";
     } catch (error) {
       failed(saved ? "File not saved" : UNOPENED, name || written, error);
     }

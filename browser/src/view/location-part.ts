@@ -1,7 +1,9 @@
 /** `location` for the scripts in which the packer found that word: a script of its own, after the runtime, of which it needs `Request` alone. */
 
-import { keepEntries } from "./entries";
-import { OWN } from "./own";
+import { askLater } from "./asking";
+import { attempt } from "./attempt";
+import { keepEntries, withoutFragment } from "./entries";
+import { OWN, PAGES } from "./own";
 import { tellAddresses, tellOrigin } from "./own-addresses";
 import { createLocation } from "./own-location";
 
@@ -12,14 +14,20 @@ function putBase(href: string): void {
   document.head.append(base);
 }
 
-/** What has the app's own `location` where others have the frame's; anything else is as it is. */
+/** What has the app's own `location` where others have the frame's, and speaks to itself by its origin; anything else is as it is. */
 function ownOf(frame: Location, location: Location): (value: unknown) => unknown {
-  const having = (owner: object): object =>
+  // Only for who asks: in its place, hosts that can reach the window's own would no more be the source of their messages.
+  const speak = (message: unknown, to: string, ...rest: Transferable[][]): void =>
+    postMessage(message, attempt(() => new URL(to).origin) === location.origin ? "/" : to, ...rest);
+  const having = (owner: object, own: { [name: string | symbol]: unknown }): object =>
     new Proxy(owner, {
-      get: (target, key) => (key === "location" ? location : Reflect.get(target, key)),
+      get: (target, key) => own[key] ?? Reflect.get(target, key),
       set: (target, key, value) => (key === "location" ? Reflect.set(location, "href", value) : Reflect.set(target, key, value)),
     });
-  const own = new Map<unknown, unknown>([[frame, location], [window, having(window)], [document, having(document)]]);
+  const own = new Map<unknown, unknown>([
+    [frame, location], [window, having(window, { __proto__: null, location, postMessage: speak })], [document, having(document, { __proto__: null, location })],
+    [postMessage, speak],
+  ]);
   return (value) => own.get(value) ?? value;
 }
 
@@ -37,11 +45,16 @@ function start(home: URL): (value: unknown) => unknown {
   const first = home.href;
   const base = (): string => (declared === undefined ? entries.here() : new URL(declared, entries.here()).href);
   const resolve = (url: string): URL => new URL(url, base());
-  const entries = keepEntries(frame, first, resolve, (url) => {
+  // What a host wrote into a document has the host's address there, and cannot be loaded anew.
+  const [loaded] = performance.getEntriesByType("navigation");
+  if (loaded && withoutFragment(loaded.name) !== withoutFragment(frame.href)) document.getElementById(PAGES)?.remove();
+  const pages = Object.keys(JSON.parse(document.getElementById(PAGES)?.textContent ?? "{}") as object);
+  const entries = keepEntries(frame, first, pages, resolve, (url) => {
     home.href = new URL(declared ?? "", url).href;
   });
   tellAddresses(entries.here, base);
   tellOrigin(home.origin);
+  askLater();
   if (declared !== undefined) putBase(declared);
   return ownOf(frame, createLocation(frame, entries, resolve, leave));
 }

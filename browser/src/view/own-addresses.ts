@@ -1,4 +1,4 @@
-/** What a page reads of its address, and of those that its links lead to, beside `location`. */
+/** What a page reads of its address, and of those that its links and forms lead to, beside `location`. */
 
 import { attempt } from "./attempt";
 import { reading } from "./entries";
@@ -9,6 +9,11 @@ const PARTS = ["origin", "protocol", "username", "password", "host", "hostname",
 export function tellAddresses(here: () => string, base: () => string): void {
   for (const name of ["URL", "documentURI"] as const) reading(Document.prototype, name, (self, native) => (self === document ? here() : native));
   reading(Node.prototype, "baseURI", (node, native) => ((node.ownerDocument ?? node) === document ? base() : native));
+  const action = (written: string | null): string => (written ? (attempt(() => new URL(written, base()).href) ?? written) : here());
+  reading(HTMLFormElement.prototype, "action", (form) => action(form.getAttribute("action")));
+  for (const { prototype } of [HTMLButtonElement, HTMLInputElement] as { prototype: HTMLButtonElement }[]) {
+    reading(prototype, "formAction", (button) => action(button.getAttribute("formaction")));
+  }
   for (const { prototype } of [HTMLAnchorElement, HTMLAreaElement] as { prototype: HTMLAnchorElement }[]) {
     const urlOf = (link: HTMLAnchorElement): URL | undefined => {
       const written = link.getAttribute("href");
@@ -38,7 +43,6 @@ export function tellAddresses(here: () => string, base: () => string): void {
 export function tellOrigin(origin: string): void {
   const sourceOf = Object.getOwnPropertyDescriptor(MessageEvent.prototype, "source")!.get!;
   reading(MessageEvent.prototype, "origin", (event, native) => (sourceOf.call(event) === window ? origin : native));
-  // `postMessage` stays: hosts that can reach it call it, and would no more be the source of their messages.
   Object.defineProperty(window, "origin", {
     configurable: true,
     enumerable: true,

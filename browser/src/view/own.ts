@@ -5,3 +5,6 @@
  * and anything else as it is. So it matters not what is a variable of the page's.
  */
 export const OWN = "webmcpGatewayOwn";
+
+/** The id of the element with the app's other pages, by their paths; what the packed page itself is has nothing there. */
+export const PAGES = "webmcp-gateway-pages";

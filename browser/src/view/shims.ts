@@ -1,5 +1,8 @@
 /** What opaque origins refuse and pages take for granted: storage, cookies, the history's URLs, service workers. */
 
+import { attempt } from "./attempt";
+import { CARRIED } from "./entries";
+
 const QUOTA = 5 * 1024 * 1024;
 
 function refused(get: () => unknown): boolean {
@@ -19,6 +22,26 @@ export interface Area {
   clear(): void;
 }
 
+/** By their names: what they say, and until when. */
+type Cookies = Map<string, [value: string, until: number | null]>;
+
+/** Before what the window's name has of storage and cookies on their way. */
+const STORED = "webmcp-gateway-storage:";
+
+/** To the page that comes when the app loads itself anew, of which `CARRIED` tells; none of another site is to read it. */
+function carry(areas: Area[], cookies: Cookies): void {
+  const put = (): void => {
+    window.name = STORED + JSON.stringify([window.name, areas.map(({ items }) => [...items]), [...cookies]]);
+  };
+  // The last of all listeners, as others store something then.
+  addEventListener(CARRIED, () => addEventListener("beforeunload", put, { once: true }));
+  if (!window.name.startsWith(STORED)) return;
+  const [name, stored, jar] = JSON.parse(window.name.slice(STORED.length)) as [string, [string, string][][], [string, [string, number | null]][]];
+  window.name = name;
+  areas.forEach((area, at) => stored[at]?.forEach(([key, value]) => area.setItem(key, value)));
+  for (const [key, cookie] of jar) cookies.set(key, cookie);
+}
+
 /** Of the page's life. */
 function createArea(): Area {
   const items = new Map<string, string>();
@@ -36,7 +59,7 @@ function createArea(): Area {
 }
 
 /** Its methods are those of `Storage.prototype`, which know it from now on: pages wrap them, and add others. */
-export function createStorage({ items, ...changes }: Area = createArea()): Storage {
+export function createStorage({ items, ...changes }: Area): Storage {
   const target = Object.create(Storage.prototype) as Storage;
   const held = (key: string | symbol) => items.get(key as string);
   const storage = new Proxy(target, {
@@ -72,19 +95,18 @@ export function createStorage({ items, ...changes }: Area = createArea()): Stora
 }
 
 /** `document.cookie` of the page's own making: it never leaves the page, as the gateway keeps those of the backend. */
-function createCookies(now: () => number): { get(): string; set(text: string): void } {
-  const cookies = new Map<string, [value: string, until: number]>();
+function createCookies(cookies: Cookies, now: () => number): { get(): string; set(text: string): void } {
   return {
-    get: () => [...cookies].filter(([, [, until]]) => until > now()).map(([name, [value]]) => (name ? `${name}=${value}` : value)).join("; "),
+    get: () => [...cookies].filter(([, [, until]]) => until === null || until > now()).map(([name, [value]]) => (name ? `${name}=${value}` : value)).join("; "),
     set(text) {
       const [pair = "", ...attributes] = String(text).split(";").map((part) => part.trim());
       const at = pair.indexOf("=");
-      let until = Infinity;
+      let until: number | null = null;
       for (const attribute of attributes) {
         const [, name = "", value = ""] = /^([^=]*)=?(.*)$/s.exec(attribute) ?? [];
         if (/^httponly$/i.test(name)) return;
         if (/^max-age$/i.test(name) && /^-?\d+$/.test(value)) until = now() + Number(value) * 1000;
-        else if (/^expires$/i.test(name) && until === Infinity) until = Number.isNaN(Date.parse(value)) ? Infinity : Date.parse(value);
+        else if (/^expires$/i.test(name) && until === null) until = Number.isNaN(Date.parse(value)) ? null : Date.parse(value);
       }
       cookies.set(at < 0 ? "" : pair.slice(0, at).trim(), [pair.slice(at + 1).trim(), until]);
     },
@@ -95,10 +117,13 @@ export function installShims(): void {
   const put = (owner: object, name: string, what: PropertyDescriptor): void => {
     if (refused(() => Reflect.get(owner, name))) Object.defineProperty(owner, name, { configurable: true, ...what });
   };
-  for (const name of ["localStorage", "sessionStorage"]) put(window, name, { value: createStorage() });
+  const areas = { localStorage: createArea(), sessionStorage: createArea() };
+  const cookies: Cookies = new Map();
+  attempt(() => carry(Object.values(areas), cookies));
+  for (const [name, area] of Object.entries(areas)) put(window, name, { value: createStorage(area) });
   // WebKit does not refuse, and keeps nothing.
   if (origin === "null" || refused(() => document.cookie)) {
-    Object.defineProperty(document, "cookie", { configurable: true, ...createCookies(Date.now) });
+    Object.defineProperty(document, "cookie", { configurable: true, ...createCookies(cookies, Date.now) });
     // Pages that do not find it ask there.
     Reflect.deleteProperty(window, "cookieStore");
   }
@@ -106,6 +131,9 @@ export function installShims(): void {
   for (const [owner, name, holder] of [[window, "caches", window], [navigator, "serviceWorker", Navigator.prototype]] as const) {
     if (refused(() => Reflect.get(owner, name))) Reflect.deleteProperty(holder, name);
   }
+  // These refuse only when they are asked for something.
+  const late = [[window, "indexedDB"], [Navigator.prototype, "locks"], [Navigator.prototype, "storage"]] as const;
+  if (origin === "null") for (const [owner, name] of late) Reflect.deleteProperty(owner, name);
   let told = false;
   for (const name of ["pushState", "replaceState"] as const) {
     const native = History.prototype[name];

@@ -20,6 +20,16 @@ function place(): unknown[] {
   ];
 }
 
+/** Steps that bring the app nowhere: it shows the place before. */
+const STAYS = ["start", "an entry of the page's own", "its state", "of another site", "what cannot be kept"];
+
+/** Whether the page is at another place than before, and the app shows it; `/old` only leads on. */
+function arrived(before: string): boolean {
+  const shown = document.querySelector("main i")?.textContent ?? "";
+  const { href, pathname, search, hash } = location;
+  return href !== before && pathname !== "/old" && [pathname, search, hash.slice(1)].every((part) => shown.includes(part));
+}
+
 async function settled(): Promise<void> {
   for (let before = ""; before !== (before = document.body.innerHTML + location.href + heard.length); ) await later(40);
 }
@@ -70,7 +80,10 @@ Object.assign(window, {
   async walk() {
     const seen: unknown[] = [];
     for (const [name, step] of Object.entries(STEPS)) {
+      const { href } = location;
       const value = await step();
+      // Where the machine is busy an app shows a place long after the page is there.
+      for (let looks = 0; !STAYS.includes(name) && !arrived(href) && looks < 125; looks++) await later(40);
       await settled();
       seen.push([name, value, ...place()]);
     }

@@ -97,6 +97,10 @@ twin("element: in pieces that come later", async (see) => {
   const heard = new Promise((resolve) => (handled.onload = ({ type, target }) => resolve([type, target === handled, handled.complete])));
   handled.src = "/api/pixel.png?o";
   see(await heard, await failure(handled.decode()));
+  const root = stage.appendChild(document.createElement("div")).attachShadow({ mode: "open" });
+  root.innerHTML = 'text <img src="/api/pixel.png?r">';
+  while (!root.querySelector("img").naturalWidth) await new Promise((go) => setTimeout(go, 20));
+  see(root.textContent);
 });
 
 twin("element: styles that come later", async (see) => {

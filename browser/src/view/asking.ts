@@ -1,0 +1,31 @@
+/** Scripts that come when the page runs, which the packer has not seen: where they write out what they read of `location`, they ask for it. */
+
+import { OWN } from "./own";
+
+/** In these it is a text. */
+const STRING = /"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'/;
+const COMMENT = /(?<=^|[\s;{}(),])(?:\/\*[^]*?\*\/|\/\/.*)/;
+const REGEX = /\/(?<=(?:[=(,:;!&|?[{+~>]|\breturn)\s*\/)(?:[^/\\[\n]|\\.|\[(?:[^\]\\\n]|\\.)*\])+\//;
+const READ = new RegExp(
+  String.raw`\b(?=[dglsw])(?<![$#]|\.\s*|\bnew\s+)(?<read>(?:window|self|globalThis|document)(?=\s*\??\.\s*location\b)|location(?=\s*\??\.\s*`
+  + String.raw`(?:href|origin|protocol|host|hostname|port|pathname|search|hash|assign|replace|reload|toString)\b))`,
+);
+const ALL = new RegExp([STRING, COMMENT, REGEX, READ].map(({ source }) => source).join("|"), "g");
+
+function asking(code: string): string {
+  return code.includes("location") ? code.replace(ALL, (found, read?: string) => (read ? `${OWN}(${read})` : found)) : code;
+}
+
+/** What stands in a script element asks. */
+export function askLater(): void {
+  const { prototype } = HTMLScriptElement;
+  for (const [name, owner] of [["text", prototype], ["textContent", Node.prototype]] as const) {
+    const { set, ...native } = Object.getOwnPropertyDescriptor(owner, name)!;
+    Object.defineProperty(prototype, name, {
+      ...native,
+      set(this: HTMLScriptElement, value: unknown) {
+        set!.call(this, typeof value === "string" && /^$|module|script$/i.test(this.type) ? asking(value) : value);
+      },
+    });
+  }
+}

@@ -1,0 +1,124 @@
+/**
+ * `alert`, `confirm` and `prompt`, which the frames of hosts ignore: a dialog in the page shows what they say. No script can
+ * wait for its answer: `confirm` and `prompt` give what a cancelled one gives, and where the person answers, the event that
+ * led to them happens again, and they give that. A script of its own, which needs nothing of the runtime.
+ */
+
+type Kind = "alert" | "confirm" | "prompt";
+type Answered = readonly [question: string, answer: unknown];
+
+interface Dialog {
+  event: Event | undefined;
+  open(): void;
+}
+
+const STYLE = `
+:host { all: initial !important; color-scheme: light dark !important; }
+dialog { max-width: 26em; padding: 18px; border: 1px solid #8885; border-radius: 12px; box-shadow: 0 8px 28px #0004; font: 14px/1.4 system-ui, sans-serif; }
+p { margin: 0 0 16px; white-space: pre-wrap; overflow-wrap: anywhere; }
+input { box-sizing: border-box; width: 100%; margin-bottom: 16px; padding: 6px; font: inherit; }
+div { display: flex; gap: 8px; justify-content: end; }
+button { min-height: 34px; padding: 0 14px; border: 1px solid #8885; border-radius: 9px; background: none; color: CanvasText; font: inherit; font-weight: 600; cursor: pointer; }
+[value="ok"] { border: 0; background: light-dark(#4050d8, #8c9aff); color: Canvas; }
+`;
+
+/** What the listeners of an event were told, in its order. */
+const told = new WeakMap<Event, Answered[]>();
+/** That of an event that happens again now, with the person's answer. */
+let known: Answered[] = [];
+/** The first is open; who asks while it is waits until it is left. */
+let dialogs: Dialog[] = [];
+
+const HEARD = ["keydown", "keypress", "keyup", "input", "pointerdown", "mousedown", "click"];
+
+/** What lets the event happen again that a listener is told of now. */
+function repeating(event: Event | undefined): (() => void) | undefined {
+  const [target] = event?.composedPath() ?? [];
+  if (event instanceof SubmitEvent) return () => (target as HTMLFormElement).requestSubmit(event.submitter);
+  if (event?.type === "click" && target instanceof HTMLElement) return () => target.click();
+  return event && target && (() => target.dispatchEvent(Reflect.construct(event.constructor, [event.type, event]) as Event));
+}
+
+/** Whether `event` is a submission that nobody prevents: it waits, and goes with the answer. */
+function holding(event: Event | undefined): () => boolean {
+  let held = false;
+  const last = (seen: Event): void => {
+    if (seen !== event || seen.defaultPrevented) return;
+    seen.preventDefault();
+    held = true;
+  };
+  if (event instanceof SubmitEvent) addEventListener("submit", last, { once: true });
+  return () => held;
+}
+
+/** Shows the dialog; `left` is told what the person says with "OK", and nothing otherwise. */
+function show(kind: Kind, message: string, value: string, left: (answer?: boolean | string) => void): void {
+  const holder = document.createElement("webmcp-gateway-dialog");
+  // What is typed there is none of the page's shortcuts.
+  for (const type of HEARD) holder.addEventListener(type, (event) => event.stopPropagation());
+  const root = holder.attachShadow({ mode: "closed" });
+  const [input, cancel] = [kind === "prompt" ? "<input>" : "", kind === "alert" ? "" : "<button value=''>Cancel</button>"];
+  root.innerHTML = `<style>${STYLE}</style><dialog><p></p>${input}<div>${cancel}<button value="ok">OK</button></div></dialog>`;
+  const dialog = root.querySelector("dialog")!;
+  const field = root.querySelector("input");
+  root.querySelector("p")!.textContent = message;
+  const end = (ok: boolean): void => {
+    dialog.close();
+    holder.remove();
+    left(ok ? (field?.value ?? true) : undefined);
+  };
+  for (const button of root.querySelectorAll("button")) button.onclick = () => end(!!button.value);
+  dialog.oncancel = () => end(false);
+  if (field) {
+    field.value = value;
+    field.onkeydown = (event) => {
+      if (event.key !== "Enter" || event.isComposing) return;
+      // What gets the focus then must not hear of it, too.
+      event.preventDefault();
+      end(true);
+    };
+  }
+  document.documentElement.append(holder);
+  dialog.showModal();
+  (field ?? root.querySelector<HTMLElement>("[value=ok]")!).focus();
+}
+
+function ask<Answer>(kind: Kind, message: string, cancelled: Answer, value = ""): Answer {
+  const { event } = window;
+  const question = kind + message;
+  const said = (event && told.get(event)) ?? [];
+  if (event) told.set(event, said);
+  const next = known[said.length];
+  if (next?.[0] === question) {
+    said.push(next);
+    return next[1] as Answer;
+  }
+  const before = [...said];
+  said.push([question, cancelled]);
+  const again = kind === "alert" ? undefined : repeating(event);
+  if (kind !== "alert" && !again) console.warn(`webmcp-gateway: ${kind}() cannot wait for an answer in a view: ask in a <dialog>`);
+  const held = holding(again && event);
+  const dialog: Dialog = {
+    event,
+    open: () =>
+      show(kind, message, value, (answer: unknown = cancelled) => {
+        if (again && (answer !== cancelled || held())) {
+          // What it asked beyond, it asks again.
+          dialogs = dialogs.filter((one) => one === dialog || one.event !== event);
+          known = [...before, [question, answer]];
+          again();
+          known = [];
+        }
+        dialogs.shift();
+        dialogs[0]?.open();
+      }),
+  };
+  if (dialogs.push(dialog) === 1) dialog.open();
+  return cancelled;
+}
+
+if (window.parent !== window) {
+  window.alert = (message: unknown = "") => ask("alert", String(message), undefined);
+  window.confirm = (message: unknown = "") => ask("confirm", String(message), false);
+  window.prompt = (message: unknown = "", value: unknown = "") => ask<string | null>("prompt", String(message), null, String(value));
+}

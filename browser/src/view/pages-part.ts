@@ -1,0 +1,46 @@
+/**
+ * Shows the page of the app that its address says, of those that the packed one has in itself, in its place; and goes there.
+ * A script of its own, the last of the runtime, after the one for `location`.
+ */
+
+import { OWN, PAGES } from "./own";
+
+interface Scope {
+  [OWN]: (value: Location) => Location;
+  /** Asked by links before they lead elsewhere: true where the app goes to another of its pages. */
+  webmcpGatewayGo?: (url: string) => boolean;
+}
+
+/** In the place of all that the browser has yet to parse, which becomes a text that nobody sees. */
+function put(html: string): void {
+  const { documentElement: root } = document;
+  for (const { name } of [...root.attributes]) root.removeAttribute(name);
+  document.write(html, "<plaintext hidden>");
+  document.querySelector("plaintext")?.remove();
+}
+
+function start(scope: Scope, kept: Element): void {
+  const pages = new Map(Object.entries(JSON.parse(kept.textContent!) as { [path: string]: string }));
+  kept.remove();
+  const own = scope[OWN](location);
+  scope.webmcpGatewayGo = (url) => {
+    const { origin, pathname, href } = new URL(url, document.baseURI);
+    if (origin !== own.origin || !pages.has(pathname)) return false;
+    own.href = href;
+    return true;
+  };
+  addEventListener("submit", (event) => {
+    const { target, submitter, defaultPrevented } = event;
+    const form = target as HTMLFormElement;
+    const said = (name: string): string => submitter?.getAttribute(`form${name}`) ?? form.getAttribute(name) ?? "";
+    if (defaultPrevented || !/^(get)?$/i.test(said("method"))) return;
+    const url = new URL(said("action"), document.baseURI);
+    url.search = String(new URLSearchParams([...new FormData(form, submitter)].map(([name, value]) => [name, value instanceof File ? value.name : value])));
+    if (scope.webmcpGatewayGo!(url.href)) event.preventDefault();
+  });
+  const html = pages.get(own.pathname);
+  if (html) put(html);
+}
+
+const kept = document.getElementById(PAGES);
+if (window.parent !== window && kept) start(window as unknown as Scope, kept);

@@ -1,0 +1,82 @@
+"""The other pages of an app: the packed page has them in itself, and a part of the view runtime shows one instead."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote
+
+from gateway.apps.elements import Packing
+from gateway.apps.own_files import own_files
+from gateway.apps.places import LARGEST, Splice, splice
+from gateway.errors import DocumentError
+
+PAGES: Final = "webmcp-gateway-pages"
+"""The id of the element in which they stand, by their paths."""
+
+_NAMED = re.compile(r"""(?<![^\s"'`/\\?#=()<>,;])[^\s"'`/\\?#=()<>,;]+\.html?\b""")
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A page with all that it names in it; its head begins at `start`, and its scripts ask for `own_location`."""
+
+    packing: Packing
+    text: str
+    start: int
+    own_location: list[Splice] | None
+
+    def whole(self, head: str = "") -> str:
+        """The page with its style sheets, behind the `head` that it is given."""
+        head += "".join(self.packing.scripts.sheets)
+        return splice(self.text, [Splice(self.start, self.start, head), *(self.own_location or [])])
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """The pages beside the first, by their paths on the app's site; `own` are those of the first itself."""
+
+    pages: Mapping[str, Made] = field(default_factory=dict)
+    own: tuple[str, ...] = ()
+
+    def written(self, change: Callable[[str], str]) -> str:
+        """The element that holds them, each as `change` makes it; nothing where there are none."""
+        if not self.pages:
+            return ""
+        texts = dict.fromkeys(self.own, "") | {path: change(made.whole()) for path, made in self.pages.items()}
+        text = json.dumps(texts, ensure_ascii=False, separators=(",", ":")).replace("<", r"\u003c")
+        return f'<script type="application/json" id="{PAGES}">{text}</script>'
+
+
+def others(source: Path, main: Made, make: Callable[[Path], Made]) -> Others:
+    """The pages of the folder `source` that `main`, or one of them, names somewhere; `make` packs the one of a file.
+
+    One that cannot be packed is left out, and a note of `main` says why.
+    """
+    files = own_files(source)
+    index = files.get("/index.html")
+    left = {path for path in files.values() if path.suffix.lower() in (".html", ".htm") and path != index}
+    found: dict[str, Made] = {}
+    size, waiting = len(main.text), [main]
+    while waiting and left:
+        named = {unquote(name) for name in _NAMED.findall(waiting.pop().text)}
+        for path in sorted(path for path in left if path.name in named):
+            left.remove(path)
+            try:
+                made = make(path)
+            except DocumentError as error:
+                main.packing.notes.append(f"its page {path.name} is left out: {error.problems[0]}")
+                continue
+            size += len(made.text)
+            if size > LARGEST or made.packing.base != main.packing.base:
+                why = "with it, the app has more than 64 MiB" if size > LARGEST else "it has another <base>"
+                main.packing.notes.append(f"its page {path.name} is left out: {why}")
+                continue
+            found[main.packing.url(path)] = made
+            waiting.append(made)
+    own = () if index is None else (main.packing.url(index).removesuffix("index.html"), main.packing.url(index))
+    return Others(found, own)

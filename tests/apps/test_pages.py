@@ -1,0 +1,77 @@
+"""The pages of a site that has several go into the packed one."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from gateway.apps import pack
+from gateway.apps.location import ASKS
+from gateway.apps.pages import PAGES
+from gateway.apps.waiting import WAITS
+from tests.apps.packing import RUNTIME, write
+
+PARTS = {ASKS: ["/*location*/"], PAGES: ["/*location*/", "/*pages*/"], WAITS: ["/*late*/"]}
+
+
+def kept(html: str) -> dict[str, str]:
+    """The other pages by their paths."""
+    found = re.search(rf'<script type="application/json" id="{PAGES}">(.*?)</script>', html)
+    return json.loads(found[1]) if found else {}
+
+
+def test_pages_that_are_named_are_packed(tmp_path: Path) -> None:
+    """Each with its files, once, and those that it names; what nobody names, or cannot be packed, is left out."""
+    write(
+        tmp_path,
+        index__html="<a href=about.html>About</a><script>if (0) location.href = 'docs/a%20b.html?x#y'</script>",
+        about__html="<head><link rel=stylesheet href=a.css></head><a href=/index.html>Home</a><a href=broken.html>",
+        docs_of_x__html="<p>nobody names it",
+        a__css="a { color: red }",
+        broken__html="<img src=none.png>",
+    )
+    (tmp_path / "docs" / "a b.html").write_text("<img src=../a.svg><script>location</script>", "utf-8")
+    write(tmp_path, a__svg="<svg xmlns='http://www.w3.org/2000/svg'/>")
+    app = pack(tmp_path, app="cart", title="Cart", runtime=RUNTIME, parts=PARTS, base="/shop/")
+    found = kept(app.html)
+    assert list(found) == ["/shop/", "/shop/index.html", "/shop/about.html", "/shop/docs/a%20b.html"]
+    assert [found["/shop/"], found["/shop/index.html"]] == ["", ""]
+    assert "<style>a { color: red }</style>" in found["/shop/about.html"]
+    assert re.match(r"<img src=\"data:image/svg\+xml;.*webmcpGatewayOwn\(location\)", found["/shop/docs/a%20b.html"])
+    assert "/*location*/;/*pages*/</script><a href=about" in app.html
+    assert [note.replace(f"{tmp_path}/", "") for note in app.notes if "left out" in note] == [
+        "its page broken.html is left out: broken.html:1:6: none.png: there is no such file in the app's folder; "
+        "if the backend has it, add a route for GET of it to the policy"
+    ]
+
+
+def test_a_name_is_found_between_what_is_none(tmp_path: Path) -> None:
+    """With others in one text of a script, behind what stands for a mark, and beside a text of any length."""
+    long = "A" * 1_000_000
+    write(
+        tmp_path,
+        index__html=f"<p>{long}</p><a onclick='go(&quot;a.html&quot;)'></a><script>'b.html,c.html'.split()</script>",
+        **{f"{name}__html": f"<p>{name}" for name in "abc"},
+    )
+    app = pack(tmp_path, app="cart", title="Cart", runtime=RUNTIME, parts=PARTS)
+    assert [*kept(app.html)][2:] == ["/a.html", "/b.html", "/c.html"]
+
+
+def test_scripts_of_other_pages_wait_with_those_of_the_first(tmp_path: Path) -> None:
+    """A script of the backend in one of them is loaded before what stands behind it."""
+    write(
+        tmp_path,
+        index__html="<a href=b.html></a><script>1</script>",
+        b__html="<script src=/api/a.js></script><script>2</script>",
+    )
+    routed = lambda path: path.startswith("/api/")  # noqa: E731
+    app = pack(tmp_path, app="cart", title="Cart", runtime=RUNTIME, parts=PARTS, routed=routed)
+    assert kept(app.html)["/b.html"].count(f'{WAITS}=""') == 2
+    assert "/*pages*/;/*late*/" in app.html
+
+
+def test_an_app_of_one_page_has_no_others(tmp_path: Path) -> None:
+    """Not even a place for them."""
+    write(tmp_path, index__html="<a href=https://other.example/about.html>", other__html="<p>other")
+    assert PAGES not in pack(tmp_path, app="cart", title="Cart", runtime=RUNTIME, parts=PARTS).html

@@ -1,0 +1,117 @@
+"""`alert`, `confirm` and `prompt` in a view: no script can wait for a person there, and the person still answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.browser.runtime_host import Host, host_server, shown
+
+PAGE = """<!doctype html><p id=out></p><button id=ask>Ask</button>
+<form onsubmit="if (confirm('Send?')) say('sent'); return false"><input id=text></form>
+<script>
+  const say = (what) => out.append(`${what};`);
+  ask.onclick = ({ target }) => {
+    const name = prompt("Your name?", "An");
+    if (name === null) return say(`nobody at ${target.id}`);
+    if (!confirm(`Are you ${name}?`)) return;
+    alert("Welcome");
+    say(name);
+  };
+</script>"""
+
+
+@pytest.fixture
+async def host(page: Page) -> AsyncIterator[Host]:
+    """A plain host on a real server."""
+    async with host_server() as url:
+        await page.goto(url)
+        yield Host(page)
+
+
+async def test_who_is_asked_answers(host: Host, tmp_path: Path) -> None:
+    """What asks gets the answer when the event comes again, each question's own; a dialog that is left is a no."""
+    frame = await shown(host, tmp_path, PAGE)
+    dialog, out = frame.locator("webmcp-gateway-dialog"), frame.locator("#out")
+    await frame.locator("#ask").click()
+    await expect(out).to_have_text("nobody at ask;")
+    await host.page.keyboard.press("End")
+    await host.page.keyboard.type("na")
+    await host.page.keyboard.press("Enter")  # her name
+    await expect(dialog).to_have_count(1)
+    await host.page.keyboard.press("Enter")  # that she is that
+    await expect(out).to_have_text("nobody at ask;Anna;")
+    await expect(dialog).to_have_count(1)
+    await host.page.keyboard.press("Enter")  # her welcome
+    await expect(dialog).to_have_count(0)
+    await frame.locator("#text").press("Enter")
+    await expect(dialog).to_have_count(1)
+    await host.page.keyboard.press("Escape")
+    await expect(dialog).to_have_count(0)
+    await expect(out).to_have_text("nobody at ask;Anna;")
+    await frame.locator("#text").press("Enter")
+    await expect(dialog).to_have_count(1)
+    await host.page.keyboard.press("Enter")
+    await expect(out).to_have_text("nobody at ask;Anna;sent;")
+
+
+async def test_where_nothing_can_come_again_the_console_says_so(host: Host, tmp_path: Path) -> None:
+    """A script that asks by itself, such as one behind a request, is told no."""
+    frame = await shown(host, tmp_path, "<!doctype html><script>const ask = () => confirm('Really?')</script>")
+    async with host.page.expect_console_message(lambda message: "confirm() cannot wait" in message.text):
+        assert await frame.evaluate("ask()") is False
+    await expect(frame.locator("webmcp-gateway-dialog")).to_have_count(1)
+
+
+EACH = """<!doctype html><p id=out></p><button id=ask>Ask</button><script>
+  const say = (what) => out.append(`${what};`);
+  addEventListener("keydown", ({ key }) => say(key));
+  ask.onclick = () => {
+    const name = prompt("Your name?");
+    if (!name) return alert("None?");
+    const gone = ["a", "b", "c"].filter(() => confirm("Away?"));
+    say(name + gone);
+  };
+</script>"""
+
+
+async def test_each_question_is_asked_in_its_turn(host: Host, tmp_path: Path) -> None:
+    """What follows from a no comes behind it, and an answer is that of one question, also where others are the same."""
+    frame = await shown(host, tmp_path, EACH)
+    dialog, out = frame.locator("webmcp-gateway-dialog"), frame.locator("#out")
+    await frame.locator("#ask").click()
+    for key in ("Escape", "Enter"):  # nobody, and that nobody said so
+        await expect(dialog).to_have_count(1)
+        await host.page.keyboard.press(key)
+    await expect(dialog).to_have_count(0)
+    await frame.locator("#ask").click()
+    await expect(dialog).to_have_count(1)
+    await host.page.keyboard.type("A")
+    for key in ("Enter", "Enter", "Escape", "Enter"):
+        await expect(dialog).to_have_count(1)
+        await host.page.keyboard.press(key)
+    await expect(dialog).to_have_count(0)
+    await expect(out).to_have_text("A;Aa;Aa,c;")
+
+
+FORM = """<!doctype html><form method=post action=/api/orders><input name=gift><button>Order</button></form>
+<script>document.forms[0].onsubmit = ({ target }) => { target.gift.value = confirm("A gift?"); };</script>"""
+
+
+async def test_a_submission_waits_for_the_answer_and_goes_once(host: Host, tmp_path: Path) -> None:
+    """Also where a no does not keep it from going."""
+    await host.in_our_host()
+    await host.answers("return {}")
+    frame = await shown(host, tmp_path, FORM)
+    dialog = frame.locator("webmcp-gateway-dialog")
+    for key in ("Enter", "Escape"):
+        await frame.locator("button").click()
+        await expect(dialog).to_have_count(1)
+        await host.page.keyboard.press(key)
+        await expect(dialog).to_have_count(0)
+    await host.until("host.calls('http_request').length >= 2")
+    await host.settled()
+    assert await host.run("() => host.calls('http_request').map(({ body }) => body)") == ["gift=true", "gift=false"]

@@ -1,0 +1,18 @@
+twin("code: made of a text", async (see) => {
+  see(new Function("a", "b = 2", "return a + b")(1), Function("return this")() === window, String(new Function()));
+  see((() => {}) instanceof Function, (() => {}).constructor === Function, [...(function* () {}).constructor("yield 1; yield 2")()]);
+  const Async = (async () => {}).constructor;
+  see(await new Async("given", "return await given")(Promise.resolve(3)), Async.name, Async.prototype.constructor === Async);
+  see((0, eval)("1 + 2"), (0, eval)("({ a: 1 })").a, (0, eval)("this") === window, eval(5));
+  see((0, eval)("3 + 4;\n"));
+  (0, eval)("function declared() { return 'declared' }");
+  see(declared());
+  const heard = [], hear = ({ message }) => heard.push(message);
+  addEventListener("error", hear, true);
+  (0, eval)("var inner; try { new Function('return }') } catch (error) { inner = error.name }");
+  see(inner);
+  see(await failure(() => new Function("return }")), await failure(() => (0, eval)("nowhere.at")), await failure(() => (0, eval)("1 +")));
+  see(await failure(() => (0, eval)("throw new RangeError()")), await failure(() => new Function("throw new URIError()")()));
+  removeEventListener("error", hear, true);
+  see(heard);
+});
