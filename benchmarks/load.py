@@ -19,7 +19,7 @@ from typing import cast
 
 from benchmarks.errors import BenchmarkError
 
-BEFOREHAND = 20_000
+BEFOREHAND = 60_000
 """Requests that are made before a load begins."""
 
 PATIENCE = 30.0

@@ -115,6 +115,15 @@ def cpu_seconds(pid: int) -> float | None:
     return None
 
 
+def session_seconds(pid: int) -> float | None:
+    """The same of a server and of what it has started; of what has ended it counts nothing any more."""
+    whole = cpu_seconds(pid)
+    others = [int(path.name) for path in Path("/proc").glob("[0-9]*") if int(path.name) != pid]
+    return (
+        None if whole is None else whole + sum(cpu_seconds(other) or 0.0 for other in others if _session(other) == pid)
+    )
+
+
 def _session(pid: int) -> int | None:
     with suppress(OSError):  # it has ended
         return os.getsid(pid)

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from benchmarks.backend import MARKER
 from benchmarks.errors import BenchmarkError
 from benchmarks.load import PATIENCE, Load, Measured
-from benchmarks.processes import ROOT, cpu_seconds
+from benchmarks.processes import ROOT, session_seconds
 from benchmarks.targets import Target, peer
 
 QUIET_WITHIN = 5.0
@@ -89,10 +89,10 @@ def _sample(plan: Plan, target: Target, connections: int, number: int, pair: int
         view=target.view,
         key=target.key,
     )
-    before = cpu_seconds(target.pid)
+    before = session_seconds(target.pid)
     measured = _loaded(target, load)
     quiet_after = _quiet(target.pid)
-    after = cpu_seconds(target.pid)
+    after = session_seconds(target.pid)
     used = None if before is None or after is None else 1000 * (after - before) / measured.answered
     return Sample(target.name, connections, number, pair, measured, used, quiet_after)
 
@@ -122,13 +122,13 @@ def _quiet(pid: int) -> float | None:
     Gives the seconds that this took, in steps of a glance; None where the system does not tell.
     """
     started = time.monotonic()
-    before = cpu_seconds(pid)
+    before = session_seconds(pid)
     if before is None:
         time.sleep(1.0)
         return None
     while time.monotonic() - started < QUIET_WITHIN:
         time.sleep(_GLANCE)
-        now = cpu_seconds(pid)
+        now = session_seconds(pid)
         if now is None or now - before <= _REST:
             break
         before = now
