@@ -56,7 +56,7 @@ async def test_a_page_does_not_go_where_its_frames_may(page: Page, tmp_path: Pat
         folder = tmp_path / "app"
         folder.mkdir()
         (folder / "index.html").write_text(
-            f"<!doctype html><html><body><iframe src='{site}/map'></iframe>"
+            f"<!doctype html><html><body><iframe src='{site}/map' onload='document.body.dataset.map = `yes`'></iframe>"
             "<button id=again onclick='location.reload()'>Again</button>"
             f"<button id=away onclick='self[/location/.source].href = `{site}/away`'>Away</button></body></html>",
             "utf-8",
@@ -64,10 +64,12 @@ async def test_a_page_does_not_go_where_its_frames_may(page: Page, tmp_path: Pat
         async with running(tmp_path, source=folder, policy=f"version: 1\nframes: [{site}]\n") as world:
             await page.goto(world.console)
             app = app_of(page)
+            # Before it is there, its frame changes to another process, and a look at it fails.
+            await expect(app.locator("body[data-map]")).to_be_visible()
             await expect(app.frame_locator("iframe").locator("p")).to_have_text("the map")
             await app.locator("body").evaluate("(body) => { body.dataset.before = 'yes'; }")
             await app.locator("#again").click()
-            await expect(app.locator("body:not([data-before])")).to_be_visible()
+            await expect(app.locator("body[data-map]:not([data-before])")).to_be_visible()
             await expect(app.frame_locator("iframe").locator("p")).to_have_text("the map")
             await app.locator("#away").click()
             cover = page.get_by_role("alert").filter(has_text="The view is closed")
