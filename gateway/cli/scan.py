@@ -1,4 +1,4 @@
-"""What the files of a web app say that it asks for: paths of `fetch`, its elders and forms; names of WebMCP tools."""
+"""What a web app's files ask for: paths of `fetch`, its elders, forms and images; names of WebMCP tools."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ _FETCH = re.compile(
     re.VERBOSE,
 )
 _FORM = re.compile(r"""<form(?=\s)(?P<attributes>(?:[^<>"']|"[^"]*"|'[^']*'){0,4000})""", re.IGNORECASE)
+_IMAGE = re.compile(r"""<img(?=\s)(?P<attributes>(?:[^<>"']|"[^"]*"|'[^']*'){0,4000})""", re.IGNORECASE)
 _ATTRIBUTE = re.compile(r"""(?<=\s)([a-z]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'=<>`{]+))""", re.IGNORECASE)
 _NAME = re.compile("[A-Za-z0-9_.-]{1,128}", re.ASCII)
 _TOOL = re.compile(r"""\bregisterTool\s*\(\s*\{\s*["']?name["']?\s*:\s*["'`]([A-Za-z0-9_.-]{1,128})["'`]""")
@@ -61,7 +62,8 @@ def scan(source: Path) -> Found:
             continue
         forms = [_attributes(match["attributes"]) for match in _FORM.finditer(text)]
         asked = [(_pattern(match), match["stream"]) for match in _FETCH.finditer(text)]
-        for path, stream in (*asked, *((_action(form), None) for form in forms)):
+        images = (_image(_attributes(match["attributes"]), source) for match in _IMAGE.finditer(text))
+        for path, stream in (*asked, *((_action(form), None) for form in forms), *((path, None) for path in images)):
             if path is not None:
                 shape = _HOLES.sub("{}", path)
                 paths[shape] = path
@@ -92,6 +94,13 @@ def _action(form: dict[str, str]) -> str | None:
     """The path that a form asks for when it is sent; None for one that changes something, or goes elsewhere."""
     action = form.get("action", "")
     return _path(action) if action.startswith("/") and form.get("method", "get").lower() == "get" else None
+
+
+def _image(image: dict[str, str], source: Path) -> str | None:
+    """The path of an image that the backend has, since the app's folder does not."""
+    path = _path(url) if (url := image.get("src", "")).startswith("/") else None
+    folder = source if source.is_dir() else source.parent
+    return None if path is None or (folder / path.lstrip("/")).exists() else path
 
 
 def _pattern(match: re.Match[str]) -> str | None:
