@@ -129,7 +129,7 @@ class Folder:
             if not found.is_relative_to(self.root.resolve()):
                 raise reference.error(f"{url} lies outside of the app's folder")
             if not found.is_file():
-                remedy = "; if the backend has it, add a route for GET of it to the policy" if routable else ""
+                remedy = "; if the backend has it, let the policy (`pack --policy`) allow GET of it" if routable else ""
                 raise reference.error(f"{url}: there is no such file in the app's folder{remedy}")
         except _NAMELESS as error:
             raise reference.error(f"{url[:80]} can name no file: {error}") from error

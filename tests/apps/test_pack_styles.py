@@ -84,7 +84,7 @@ def test_a_sheet_that_is_loaded_ahead_to_become_one_of_the_page_is_one(tmp_path:
     assert body(packed(tmp_path, index__html=page, b__css="b{}")) == "<style id=a>b{}</style>"
 
 
-ROUTE = "; if the backend has it, add a route for GET of it to the policy"
+ROUTE = "; if the backend has it, let the policy (`pack --policy`) allow GET of it"
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_pages_that_are_named_are_packed(tmp_path: Path) -> None:
     assert "/*location*/;/*pages*/</script><a href=about" in app.html
     assert [note.replace(f"{tmp_path}/", "") for note in app.notes if "left out" in note] == [
         "its page broken.html is left out: broken.html:1:6: none.png: there is no such file in the app's folder; "
-        "if the backend has it, add a route for GET of it to the policy"
+        "if the backend has it, let the policy (`pack --policy`) allow GET of it"
     ]
 
 
