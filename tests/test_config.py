@@ -220,7 +220,6 @@ audit: {on_failure: ignore, redact: [password]}
         "gateway.yaml:4:18",
         "gateway.yaml:4:56",
         "gateway.yaml:6:24",
-        "gateway.yaml:6:42",
         "gateway.yaml:7:22",
         "gateway.yaml:8:21",
         "gateway.yaml:8:37",
@@ -362,6 +361,18 @@ def test_other_databases_are_refused(folder: Path, database: str) -> None:
     """A database that would be forgotten or cannot be reached is refused."""
     (found,) = problems(folder, APPS + CREDENTIAL + f'stores: {{database: "{database}"}}\n')
     assert "write sqlite:///path, or postgresql://user:password@host/name" in found
+
+
+def test_a_policy_that_is_not_there_is_named_where_it_is_asked_for(folder: Path) -> None:
+    """With the line of gateway.yaml, since the missing file has none."""
+    (found,) = problems(folder, "apps: {cart: {source: web, policy: gone.yaml}}\n")
+    assert found == f"gateway.yaml:1:36: policy: there is no file {folder}/gone.yaml"
+
+
+def test_plugins_that_are_no_list_are_one_problem(folder: Path) -> None:
+    """However often the reader asks for them."""
+    (found,) = problems(folder, APPS + CREDENTIAL + "plugins: nope.py\n")
+    assert "plugins: must be a list" in found
 
 
 def test_a_file_that_is_not_there_is_a_problem_like_others(tmp_path: Path) -> None:

@@ -79,6 +79,14 @@ other: {type: header, value: "${plugin:vault:x}"}
         load(tmp_path, text)
 
 
+def test_of_an_unknown_type_nothing_else_is_said(tmp_path: Path) -> None:
+    """Which keys it needs and knows, nobody can tell."""
+    with pytest.raises(DocumentError) as caught:
+        load(tmp_path, "a: {type: bearer, value: x}\n")
+    (problem,) = caught.value.problems
+    assert "type: must be one of header, basic" in problem.message
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -52,7 +52,7 @@ MISTAKES = [
     (f"{{a: {{{ONE}, message: lots}}}}", 'message: "lots" is not a size: write a whole number with a unit'),
     (f"{{a: {{{ONE}, calls: 0}}}}", "calls: must be a whole number from 1"),
     (f'{{a: {{{ONE}, runtime: "yes"}}}}', 'runtime: must be true or false, not the text "yes"'),
-    (f"{{a: {{{ONE}, policy: none.yaml}}}}", "none.yaml:1:1: cannot be read"),
+    (f"{{a: {{{ONE}, policy: none.yaml}}}}", "policy: there is no file"),
 ]
 
 

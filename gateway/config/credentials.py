@@ -86,8 +86,9 @@ def _credential(name: str, section: Section, reading: Reading) -> Spec:
         section.problem(f"the name {name!r} must be of letters, digits, '.', '_' and '-'")
     section.require("type")
     kind = section.get("type")
-    if reading.plugins and kind is not None and isinstance(kind.value, str) and kind.value not in TYPES:
-        return _plugged(name, kind.value, section, reading)
+    if kind is None or not isinstance(kind.value, str) or kind.value not in TYPES:
+        type = section.text("type") if reading.plugins else section.choice("type", TYPES)
+        return _plugged(name, type, section, reading)
     match section.choice("type", TYPES):
         case "header":
             return _header(name, section, reading)

@@ -127,9 +127,8 @@ class _Reader:
         origins = server.origins
         named_origins = {"public_url": server.public_url, "console": origins.console, "apps": origins.apps}
         check_reach(section, auth, server.host, named_origins)
-        credentials = read_credentials(
-            root, CredentialReading(self.folder, self.environ, plugins=bool(root.texts("plugins")))
-        )
+        plugins = root.texts("plugins")
+        credentials = read_credentials(root, CredentialReading(self.folder, self.environ, plugins=bool(plugins)))
         if "upstreams" not in root:
             root.require("apps")
         named = root.named("apps")
@@ -161,7 +160,7 @@ class _Reader:
             audit=record.audit(root.section("audit"), telemetry, journal, self.folder, self.environ),
             telemetry=telemetry,
             log=root.choice("log", ("text", "json"), DEFAULTS["log"]),
-            plugins=root.texts("plugins"),
+            plugins=plugins,
         )
 
     def _app(
@@ -221,7 +220,10 @@ class _Reader:
         return source
 
     def _policy(self, section: Section, credentials: Mapping[str, Spec]) -> Policy | None:
-        name = section.text("policy")
+        name, node = section.text("policy"), section.get("policy")
+        if name and node is not None and not (self.shown / name).exists():
+            self.elsewhere.append(node.problem(f"policy: there is no file {self.shown / name}"))
+            return None
         try:
             policy = load_policy(self.shown / name) if name else None
         except DocumentError as error:

@@ -138,7 +138,7 @@ async def test_a_file_that_is_gone_changes_nothing_until_it_is_back(world: World
     async with console(world) as page:
 
         async def said() -> bool:
-            return any("cannot be read" in problem["message"] for problem in await problems(page, world))
+            return any("policy: there is no file" in problem["message"] for problem in await problems(page, world))
 
         async def quiet() -> bool:
             return not await problems(page, world)
