@@ -76,8 +76,11 @@ def parse(text: str, file: str, problems: list[Problem]) -> Node:
         mark = error.problem_mark or error.context_mark
         message = ", ".join(part for part in (error.context, error.problem) if part)
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        if "".join(text.splitlines()[line - 1 : line])[column - 1 : column] == "\t":
-            message = "a tab, where lines are indented: write spaces"
+        match "".join(text.splitlines()[line - 1 : line])[column - 1 : column]:
+            case "\t":
+                message = "a tab, where lines are indented: write spaces"
+            case "{" if column > 1:
+                message = 'a "{" inside of a text: put the text in quotes, such as "/api/{id}"'
         raise DocumentError([*problems, Problem(file, line, column, f"not YAML: {message}")]) from error
     except (yaml.YAMLError, UnicodeError) as error:
         raise DocumentError([*problems, Problem(file, 1, 1, f"not YAML: {error}")]) from error

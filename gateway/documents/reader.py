@@ -142,7 +142,8 @@ class Section:
         if node is None:
             return default
         if isinstance(node.value, bool) or not isinstance(node.value, int) or not minimum <= node.value <= maximum:
-            self.problem(f"must be a whole number from {minimum} to {maximum}, not {node.kind}", key)
+            allowed = f"a whole number from {minimum} to {maximum}" if minimum < maximum else f"the number {minimum}"
+            self.problem(f"must be {allowed}, not {node.kind}", key)
             return default
         return node.value
 

@@ -24,7 +24,7 @@ def read_confirm(section: Section, vocabulary: Vocabulary, default: str) -> Conf
     node = section.get("confirm")
     if node is None:
         return None
-    if isinstance(node.value, str):
+    if isinstance(node.value, str | bool):
         section.choice("confirm", ("always",))
         return question(None, default)
     rule = section.section("confirm")

@@ -15,6 +15,10 @@ def warnings(policy: Policy) -> tuple[Problem, ...]:
         text = f"report mode: what no rule allows is let through until {policy.mode.date}, and written down"
         found.append(Problem(policy.file, 1, 1, text))
     for route in policy.routes.all:
+        literal = next((name for name in route.template.text.split("/") if name.startswith(":")), None)
+        if literal is not None:
+            text = f"{route.template.text}: {literal} means itself alone; a parameter is {{{literal[1:] or 'name'}}}"
+            found.append(Problem(policy.file, route.line, 1, text))
         lines = _deciding(policy, route)
         if lines:
             named = f"line {lines[0]} takes" if len(lines) == 1 else f"lines {', '.join(map(str, lines))} take"

@@ -79,6 +79,7 @@ HOSTILE = [
     ("a: 1\n--- \nb: 2", ["2:1: a second document"]),
     ("a: b: c", ["1:5: not YAML"]),
     ("a: [", ["2:1: not YAML"]),
+    ("a: {b: /c/{d}, e: 1}", ['1:11: not YAML: a "{" inside of a text: put the text in quotes, such as "/api/{id}"']),
     ("a:\n\tb: 1", ["2:1: not YAML: a tab, where lines are indented: write spaces"]),
     ("a: \x00", ["not YAML"]),
     ("a: \ud800", ["not YAML"]),

@@ -205,6 +205,8 @@ routes:
   - {path: "/x/{y:encoded}/w", methods: [DELETE], backend: b}
   - {path: /pay, methods: [POST], backend: a, confirm: {message: "Pay {request.body.total}?"}}
   - {path: /buy, methods: [POST], backend: a, when: request.body.n < 9, confirm: {message: "{request.body.n}?"}}
+  - {path: "/a/:id/b", methods: [GET], backend: a}
+  - {path: "/a/b:cancel", methods: [POST], backend: a}
 """,
         "p.yaml",
     )
@@ -214,6 +216,7 @@ routes:
         (14, "/x/{y}/z/** never decides: line 13 takes all that it matches"),
         (17, "/x/{y:encoded}/w never decides: line 16 takes all that it matches"),
         (18, "/pay: the question shows the body, so forms and all else but JSON are refused"),
+        (20, "/a/:id/b: :id means itself alone; a parameter is {id}"),
     ]
 
 

@@ -79,7 +79,7 @@ BASE = "version: 1\nbackends: {shop: {url: https://shop.example.com}}\n"
 WRONG = [
     ("", "must be a mapping, not nothing"),
     ("backends: {}", '"version" is missing'),
-    ("version: 2", "whole number from 1 to 1"),
+    ("version: 2", "must be the number 1, not the number 2"),
     (BASE + "rutes: []", 'unknown key "rutes", did you mean "routes"?'),
     (BASE + "frames: ['https://maps.example.com/x']", "is not an origin"),
     (BASE + "frames: ['https://[::1]']", "can stand in no content security policy"),
@@ -149,7 +149,7 @@ WRONG = [
     (BASE + "routes: [{path: /a, methods: [GET], confirm: {timeout: 0s}}]", "more than 0s and at most 1h, such as 5m"),
     (BASE + "tools: {pay: {confirm: {timeout: 2h}}}", "more than 0s and at most 1h, such as 5m"),
     (BASE + "links: {confirm: {timeout: 5m}}", "leave timeout out"),
-    (BASE + "routes: [{path: /a, methods: [GET], confirm: true}]", "must be a mapping"),
+    (BASE + "routes: [{path: /a, methods: [GET], confirm: true}]", "confirm: must be one of always, not true"),
     (BASE + "routes: [{path: /a, methods: [GET], confirm: {when: robot}}]", 'not "robot"'),
     (BASE + "routes: [{path: /a, methods: [GET], confirm: {when: []}}]", "must be of always"),
     (BASE + "routes: [{path: /a, methods: [GET], confirm: {message: '{params.x}'}}]", "{params.x} is unknown here"),
