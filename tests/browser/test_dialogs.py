@@ -115,3 +115,53 @@ async def test_a_submission_waits_for_the_answer_and_goes_once(host: Host, tmp_p
     await host.until("host.calls('http_request').length >= 2")
     await host.settled()
     assert await host.run("() => host.calls('http_request').map(({ body }) => body)") == ["gift=true", "gift=false"]
+
+
+CONTROLS = """<!doctype html><p id=out></p><input id=box type=checkbox><input id=careful type=checkbox>
+<select id=choice><option>tea<option>coffee</select>
+<script>
+  const say = (what) => out.append(`${what};`);
+  box.onclick = () => { if (confirm("Really?")) say(box.checked); };
+  careful.onchange = () => {
+    if (confirm("Really?")) say(careful.checked);
+    else careful.checked = !careful.checked;
+  };
+  choice.onchange = () => {
+    if (confirm("Really?")) say(choice.value);
+    else choice.value = "tea";
+  };
+</script>"""
+
+
+async def test_a_control_that_asks_is_what_the_person_made_of_it(host: Host, tmp_path: Path) -> None:
+    """Also where a no, which the page hears at first, puts it back; and a no that was one leaves it so."""
+    frame = await shown(host, tmp_path, CONTROLS)
+    dialog, out = frame.locator("webmcp-gateway-dialog"), frame.locator("#out")
+    for control in ("#box", "#careful"):
+        await frame.locator(control).click()
+        await host.page.keyboard.press("Enter")
+        await expect(frame.locator(control)).to_be_checked()
+    await frame.locator("#choice").select_option("coffee")
+    await host.page.keyboard.press("Enter")
+    await expect(out).to_have_text("true;true;coffee;")
+    await expect(frame.locator("#choice")).to_have_value("coffee")
+    await frame.locator("#careful").click()
+    await expect(dialog).to_have_count(1)
+    await host.page.keyboard.press("Escape")
+    await expect(dialog).to_have_count(0)
+    await expect(frame.locator("#careful")).to_be_checked()
+    await expect(out).to_have_text("true;true;coffee;")
+
+
+async def test_a_question_that_the_page_took_away_holds_no_other_up(host: Host, tmp_path: Path) -> None:
+    """What asks after all that stood there has gone is asked."""
+    frame = await shown(host, tmp_path, PAGE)
+    await frame.locator("#ask").click()
+    await expect(frame.locator("webmcp-gateway-dialog")).to_have_count(1)
+    await frame.evaluate("document.querySelector('webmcp-gateway-dialog').remove()")
+    await frame.locator("#ask").click()
+    await expect(frame.locator("webmcp-gateway-dialog")).to_have_count(1)
+    for _ in ("her name", "that she is that"):
+        await expect(frame.locator("webmcp-gateway-dialog")).to_have_count(1)
+        await host.page.keyboard.press("Enter")
+    await expect(frame.locator("#out")).to_have_text("nobody at ask;nobody at ask;An;")

@@ -30,6 +30,7 @@ HEAD = '<!doctype html><html lang="{lang}"><head><title>{name}</title><script sr
 INDEX = (
     HEAD.format(lang="en", name="Index", to="") + '<body class="start"><a href="about.html">About</a>'
     "<form action=docs/found.html><input name=q value=tea><button>Search</button></form>"
+    "<p onclick='document.forms[0].submit()'>Send</p>"
     "<p onclick='event.stopPropagation()'><a href='about.html#end'>End</a></p></body></html>"
 )
 ABOUT = (
@@ -54,9 +55,16 @@ WRITE = """(html) => {
 
 async def walked(place: Frame | Page) -> list[Any]:
     """What each page sees on a way through all of them."""
-    steps = {"About": "About!", "Go": "Foundnull", "Home": "Index", "Search": "Foundtea", "End": "About!"}
+    steps = {
+        "About": "About!",
+        "Go": "Foundnull",
+        "Home": "Index",
+        "Search": "Foundtea",
+        "Send": "Foundtea",
+        "End": "About!",
+    }
     found = []
-    for name in ("About", "Go", "Home", "Search", "Home", "End", "Home"):
+    for name in ("About", "Go", "Home", "Search", "Home", "Send", "Home", "End", "Home"):
         await place.get_by_text(name, exact=True).click()
         there = "title => document.title === title && window.whole?.() && (!location.hash || scrollY > 500)"
         await place.wait_for_function(there, arg=steps[name])

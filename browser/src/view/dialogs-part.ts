@@ -9,7 +9,9 @@ type Answered = readonly [question: string, answer: unknown];
 
 interface Dialog {
   event: Event | undefined;
-  open(): void;
+  /** Gives what stands in the page for it. */
+  open(): Element;
+  shown?: Element | undefined;
 }
 
 const STYLE = `
@@ -39,6 +41,22 @@ function repeating(event: Event | undefined): (() => void) | undefined {
   return event && target && (() => target.dispatchEvent(Reflect.construct(event.constructor, [event.type, event]) as Event));
 }
 
+/** What sets the control of an event back to what the person made of it, or had before the click, whatever a no has led to. */
+function restoring(event: Event | undefined): () => void {
+  const [target] = event?.composedPath() ?? [];
+  if (target instanceof HTMLInputElement && /^(checkbox|radio)$/.test(target.type)) {
+    const { checked } = target;
+    return () => {
+      target.checked = event!.type === "click" ? !checked : checked;
+    };
+  }
+  if (!/^(change|input)$/.test(event?.type ?? "") || !target || !("value" in target)) return () => undefined;
+  // By the native setter: what the page put before it would take the event for one that changes nothing.
+  const native = Object.getOwnPropertyDescriptor(Object.getPrototypeOf(target), "value");
+  const { value } = target;
+  return () => native?.set?.call(target, value);
+}
+
 /** Whether `event` is a submission that nobody prevents: it waits, and goes with the answer. */
 function holding(event: Event | undefined): () => boolean {
   let held = false;
@@ -52,7 +70,7 @@ function holding(event: Event | undefined): () => boolean {
 }
 
 /** Shows the dialog; `left` is told what the person says with "OK", and nothing otherwise. */
-function show(kind: Kind, message: string, value: string, left: (answer?: boolean | string) => void): void {
+function show(kind: Kind, message: string, value: string, left: (answer?: boolean | string) => void): Element {
   const holder = document.createElement("webmcp-gateway-dialog");
   // What is typed there is none of the page's shortcuts.
   for (const type of HEARD) holder.addEventListener(type, (event) => event.stopPropagation());
@@ -81,6 +99,12 @@ function show(kind: Kind, message: string, value: string, left: (answer?: boolea
   document.documentElement.append(holder);
   dialog.showModal();
   (field ?? root.querySelector<HTMLElement>("[value=ok]")!).focus();
+  return holder;
+}
+
+function next(): void {
+  const [first] = dialogs;
+  if (first) first.shown = first.open();
 }
 
 function ask<Answer>(kind: Kind, message: string, cancelled: Answer, value = ""): Answer {
@@ -88,32 +112,37 @@ function ask<Answer>(kind: Kind, message: string, cancelled: Answer, value = "")
   const question = kind + message;
   const said = (event && told.get(event)) ?? [];
   if (event) told.set(event, said);
-  const next = known[said.length];
-  if (next?.[0] === question) {
-    said.push(next);
-    return next[1] as Answer;
+  const answered = known[said.length];
+  if (answered?.[0] === question) {
+    said.push(answered);
+    return answered[1] as Answer;
   }
   const before = [...said];
   said.push([question, cancelled]);
   const again = kind === "alert" ? undefined : repeating(event);
   if (kind !== "alert" && !again) console.warn(`webmcp-gateway: ${kind}() cannot wait for an answer in a view: ask in a <dialog>`);
   const held = holding(again && event);
+  const restore = restoring(event);
   const dialog: Dialog = {
     event,
     open: () =>
       show(kind, message, value, (answer: unknown = cancelled) => {
+        dialog.shown = undefined;
         if (again && (answer !== cancelled || held())) {
           // What it asked beyond, it asks again.
           dialogs = dialogs.filter((one) => one === dialog || one.event !== event);
           known = [...before, [question, answer]];
+          restore();
           again();
           known = [];
         }
         dialogs.shift();
-        dialogs[0]?.open();
+        next();
       }),
   };
-  if (dialogs.push(dialog) === 1) dialog.open();
+  // One that the page took away with all that stood there is left by nobody.
+  if (dialogs[0]?.shown?.isConnected === false) dialogs = [];
+  if (dialogs.push(dialog) === 1) next();
   return cancelled;
 }
 

@@ -29,15 +29,21 @@ function start(scope: Scope, kept: Element): void {
     own.href = href;
     return true;
   };
-  addEventListener("submit", (event) => {
-    const { target, submitter, defaultPrevented } = event;
-    const form = target as HTMLFormElement;
+  const goes = (form: HTMLFormElement, submitter: HTMLElement | null): boolean => {
     const said = (name: string): string => submitter?.getAttribute(`form${name}`) ?? form.getAttribute(name) ?? "";
-    if (defaultPrevented || !/^(get)?$/i.test(said("method"))) return;
+    if (!/^(get)?$/i.test(said("method"))) return false;
     const url = new URL(said("action"), document.baseURI);
     url.search = String(new URLSearchParams([...new FormData(form, submitter)].map(([name, value]) => [name, value instanceof File ? value.name : value])));
-    if (scope.webmcpGatewayGo!(url.href)) event.preventDefault();
+    return scope.webmcpGatewayGo!(url.href);
+  };
+  addEventListener("submit", (event) => {
+    if (!event.defaultPrevented && goes(event.target as HTMLFormElement, event.submitter)) event.preventDefault();
   });
+  const { prototype } = HTMLFormElement;
+  const { submit } = prototype;
+  prototype.submit = function () {
+    if (!goes(this, null)) submit.call(this);
+  };
   const html = pages.get(own.pathname);
   if (html) put(html);
 }
