@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import chain
 
 import pytest
@@ -61,6 +62,21 @@ def test_an_event_has_an_end(endless: bytes) -> None:
     reader = EventReader(1000)
     with pytest.raises(ValueError, match="more than 1000 bytes"):
         list(chain.from_iterable(reader.feed(endless) for _ in range(2000)))
+
+
+def test_a_long_event_is_not_copied() -> None:
+    """Not as a whole, the first one of a stream neither: to do so holds up everybody."""
+    reader, long = EventReader(2**24), 2**23
+    tracemalloc.start()
+    list(reader.feed(b"data: " + b"x" * long))
+    tracemalloc.reset_peak()
+    before, _ = tracemalloc.get_traced_memory()
+    (event,) = reader.feed(b"x\n\n")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert event is not None
+    assert len(event.data) == long + 1
+    assert most - before < long / 2
 
 
 def test_whoever_takes_the_events_may_look_at_the_clock() -> None:

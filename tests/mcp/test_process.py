@@ -1,6 +1,7 @@
 """An upstream as a process: whoever writes to it when it ends hears why it ended."""
 
 import asyncio
+import logging
 import sys
 
 import pytest
@@ -37,6 +38,26 @@ async def test_all_hear_with_which_status_it_ended() -> None:
     """Also who finds only that nobody reads any more."""
     told = await endings(running("import sys; sys.stderr.write('no licence'); raise SystemExit(3)"), 5)
     assert told == {"the process ended with status 3; it said: no licence"}
+
+
+@pytest.mark.parametrize("logged", [False, True])
+async def test_of_much_that_it_says_the_end_is_looked_at(
+    logged: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else one that complains without end waits for whoever reads it; the log has all of it, if it is asked to."""
+    caplog.set_level(logging.DEBUG if logged else logging.INFO, logger="gateway.mcp.upstreams.process")
+    looked, says = 0, Process._says
+
+    def count(self: Process, part: bytes) -> None:
+        nonlocal looked
+        looked += len(part)
+        says(self, part)
+
+    monkeypatch.setattr(Process, "_says", count)
+    code = "import os; os.write(2, b'no\\n' * 100_000 + b'no licence\\n')"
+    said = f"it said: {'no / ' * 4}no licence"
+    assert await endings(running(code), 0) == {f"the process ended with status 0; {said}"}
+    assert looked == 300_011 if logged else looked < 150_000
 
 
 SAID = [

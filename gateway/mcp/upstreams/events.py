@@ -11,7 +11,7 @@ class Event:
     """One event; `data` is in UTF-8, `retry` in milliseconds."""
 
     type: str
-    data: bytes
+    data: bytes | bytearray
     id: str | None
     retry: int | None
 
@@ -21,6 +21,8 @@ MOST_IDLE = 1000
 
 IDLE_EACH = 16
 """Those that a message may have beside it, without being one of so many."""
+
+BOM = b"\xef\xbb\xbf"
 
 FEW = 64
 """Lines after which whoever takes the events may look at the clock, where there is none in them."""
@@ -76,7 +78,7 @@ class EventReader:
             self._rest += end
             line, self._rest = self._rest, bytearray()
         first, self._first = self._first, False
-        return line.removeprefix(b"\xef\xbb\xbf") if first else line
+        return line.removeprefix(BOM) if first and line.startswith(BOM) else line  # no copy of a long one
 
     def _take(self, line: bytes | bytearray) -> Event | None:
         if not line:
@@ -105,7 +107,8 @@ class EventReader:
         return None
 
     def _done(self) -> Event | None:
-        event = Event(self._type, bytes(memoryview(self._data)[:-1]), self._id, self._retry)
         told = bool(self._data) or self._id is not None or self._retry is not None
+        del self._data[-1:]
+        event = Event(self._type, self._data, self._id, self._retry)
         self._data, self._size, self._type, self._id, self._retry = bytearray(), 0, "message", None, None
         return event if told else None

@@ -164,7 +164,7 @@ class Answer:
     def _decoded(self, event: Event) -> object:
         with self._credentials.hiding() as echo:
             try:
-                return decode(echo.whole(event.data))
+                return decode(echo.whole(bytes(event.data)))
             except ValueError as error:
                 return self._unreadable(event, error)
 

@@ -39,24 +39,26 @@ _HIGH: Final = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}")
 Ways = Mapping[str, Callable[[], Awaitable[object]]]
 
 
-async def read(said: bytes | str, moments: Moments, echo: Echo | None = None) -> object:
+async def read(said: bytes | bytearray | str, moments: Moments, echo: Echo | None = None) -> object:
     """The JSON value in `said`, with what `echo` masks. Raises ValueError as `decode` does."""
     echo = echo or Echo(())
     if len(said) <= LONG:
-        return decode(echo.whole(said)) if isinstance(said, bytes) else decode_text(echo.text(said))
+        return decode_text(echo.text(said)) if isinstance(said, str) else decode(echo.whole(bytes(said)))
     try:
         return await Values(_pieces(said, echo), moments).message()
     except UnicodeDecodeError:
         echo.rest()
-        encoding = json.detect_encoding(said[:4]) if isinstance(said, bytes) else "utf-8"
+        encoding = "utf-8" if isinstance(said, str) else json.detect_encoding(bytes(said[:4]))
         return await Values(_pieces(said, echo, encoding, "surrogatepass"), moments).message()
 
 
-def _pieces(said: bytes | str, echo: Echo, encoding: str = "utf-8", errors: str = "strict") -> Iterator[str]:
+def _pieces(
+    said: bytes | bytearray | str, echo: Echo, encoding: str = "utf-8", errors: str = "strict"
+) -> Iterator[str]:
     text = codecs.getincrementaldecoder(encoding)(errors)
     for start in range(0, len(said), PIECE):
         piece = said[start : start + PIECE]
-        raw = piece if isinstance(piece, bytes) else piece.encode("utf-8", "surrogatepass")
+        raw = piece.encode("utf-8", "surrogatepass") if isinstance(piece, str) else bytes(piece)
         yield _sayable(text.decode(echo.part(raw)), errors)
     yield _sayable(text.decode(echo.rest(), True), errors)
 

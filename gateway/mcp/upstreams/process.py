@@ -32,6 +32,9 @@ GRACE = 2.0
 
 CHUNK = 64 * 1024
 
+SAID = 1024
+"""Bytes on its standard error that are looked at in one go: all of it for the log, else what is last in a chunk."""
+
 
 class Process:
     """Runs `command` and carries messages to it and from it. `limit` is in bytes of one message.
@@ -155,10 +158,11 @@ class Process:
         """What the process says on its standard error is for the log, and for who asks why it ended."""
         if process.stderr is None:
             return
-        echo, moments = Echo(self._secrets), Moments(self._in_turn)
-        while part := await process.stderr.read(1024):
+        echo, moments, logged = Echo(self._secrets), Moments(self._in_turn), log.isEnabledFor(logging.DEBUG)
+        while part := await process.stderr.read(SAID if logged else CHUNK):
             began = perf_counter()
-            self._says(echo.part(part))
+            said = echo.part(part)
+            self._says(said if logged else said[-SAID:])
             await moments.done(perf_counter() - began)
         self._says(echo.rest())
 

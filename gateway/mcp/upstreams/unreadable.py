@@ -26,10 +26,10 @@ class Unreadable:
     why: str
 
     @classmethod
-    def of(cls, text: str | bytes, error: ValueError) -> Self:
+    def of(cls, text: str | bytes | bytearray, error: ValueError) -> Self:
         """What `text` is, of which `error` was said."""
         first, last = (
-            end.decode("utf-8", "replace") if isinstance(end, bytes) else end for end in (text[:_END], text[-_END:])
+            end if isinstance(end, str) else end.decode("utf-8", "replace") for end in (text[:_END], text[-_END:])
         )
         found = _FIRST.match(first) or (_LAST.search(last) if _BEGUN.match(first) else None)
         return cls(int(found[1]) if found is not None else None, str(error))
