@@ -47,7 +47,10 @@ _SELDOM = (
     "getHTML",
     "XMLSerializer",
 )
-_MAKES_CODE = ("new Function", "return Function(", "=Function(", "= Function(", "eval(", "eval)(", ").constructor")
+_MAKES_CODE = (
+    *("new Function", "return Function(", "=Function(", "= Function(", "eval(", "eval)(", ").constructor"),
+    *(f"{timer}({quote}" for timer in ("setTimeout", "setInterval") for quote in "\"'`"),
+)
 _FORMS = "FormData"
 PARTS = {
     **dict.fromkeys((_FORMS, "multipart/form-data"), ("files/files.js",)),

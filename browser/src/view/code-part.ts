@@ -1,5 +1,5 @@
 /**
- * `eval` and `new Function` for pages that name them: content policies of hosts forbid to make code of a text, and admit
+ * `eval`, `new Function` and timers that are given a text, for pages that name them: content policies of hosts forbid to make code of a text, and admit
  * scripts that stand in the page. A script of its own, which needs nothing of the runtime; with the part for `location`,
  * what is made of a text has the app's own.
  */
@@ -76,6 +76,11 @@ function start(): void {
   };
   for (const [name, own] of Object.entries({ Function: Function.prototype.constructor, eval: value })) {
     Object.defineProperty(window, name, { configurable: true, writable: true, value: own });
+  }
+  for (const name of ["setTimeout", "setInterval"] as const) {
+    const native = window[name] as (...given: unknown[]) => number;
+    window[name] = ((handler: unknown, ...rest: unknown[]) =>
+      native(typeof handler === "function" ? handler : () => run(String(handler)), ...rest)) as never;
   }
 }
 

@@ -15,4 +15,24 @@ twin("code: made of a text", async (see) => {
   see(await failure(() => (0, eval)("throw new RangeError()")), await failure(() => new Function("throw new URIError()")()));
   removeEventListener("error", hear, true);
   see(heard);
+  await new Promise((resolve) => {
+    window.rung = resolve;
+    setTimeout("var afterwards = 6; rung()", 1);
+  });
+  see(afterwards);
+  let timer;
+  await new Promise((resolve) => {
+    window.rung = resolve;
+    timer = setInterval("rung()", 1);
+  });
+  clearInterval(timer);
+  see(await new Promise((resolve) => { setTimeout(resolve, 1, "given"); }));
+  see(await new Promise((resolve) => {
+    onerror = (message, _, __, ___, { name }) => {
+      onerror = null;
+      resolve([message, name]);
+      return true;
+    };
+    setTimeout("throw new RangeError('late')");
+  }));
 });
