@@ -77,10 +77,11 @@ function notice(kind: Kind, name: IconName, problems: readonly Problem[]): Templ
   </section>`;
 }
 
-function heading(kind: Kind, number: number): string {
+/** What stands above the problems of one kind. */
+export function heading(kind: Kind, number: number): string {
   if (kind === "record") return "The record is not kept as it should be.";
   if (kind === "broken") return `Not taken: ${count(number, "problem", "problems")}. What was in effect before stays so.`;
-  if (kind === "upstream") return `${count(number, "upstream fails", "upstreams fail")}, or offers tools that changed.`;
+  if (kind === "upstream") return `${count(number, "upstream fails, or offers", "upstreams fail, or offer")} tools that changed.`;
   if (kind === "restart") return `${count(number, "change waits", "changes wait")} for a restart of the gateway.`;
   return "Report mode: calls are let through that the policy would refuse.";
 }
