@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import mcp_types as types
 import pytest
+from aiohttp import ClientSession
 from mcp import Client
 
 from tests.interop import everything
@@ -54,3 +57,26 @@ async def test_an_address_that_the_network_does_not_allow_is_not_reached(tmp_pat
         with pytest.raises(Exception, match=r"does not allow|unhandled"):  # of the SDK's own kind
             async with Client(f"{mcp}/up", mode="legacy"):
                 pass
+
+
+async def test_clients_of_both_eras_are_told_why_their_upstream_is_gone(tmp_path: Path) -> None:
+    """A modern client takes an error at the beginning for a server of another version: its next request tells it."""
+    dead = "import sys; sys.exit('no database')"
+    async with gateway(tmp_path, f'up: {{command: ["{sys.executable}", "-c", "{dead}"]}}') as mcp:
+        assert "2026-07-28" in (await modern(f"{mcp}/up", "server/discover"))["result"]["supportedVersions"]
+        told = (await modern(f"{mcp}/up", "tools/list"))["error"]["message"]
+        assert "the process ended with status 1; it said: no database" in told
+        with pytest.raises(Exception, match=r"the process ended with status 1|unhandled"):  # of the SDK's own kind
+            async with Client(f"{mcp}/up", mode="legacy"):
+                pass
+
+
+async def modern(url: str, method: str) -> Any:
+    """The answer to one request of a modern client, as it stands on the wire."""
+    version = "2026-07-28"
+    said = {types.PROTOCOL_VERSION_META_KEY: version, types.CLIENT_CAPABILITIES_META_KEY: {}}
+    said[types.CLIENT_INFO_META_KEY] = {"name": "modern", "version": "1"}
+    request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"_meta": said}}
+    fields = {"accept": "application/json, text/event-stream", "mcp-protocol-version": version, "mcp-method": method}
+    async with ClientSession() as http, http.post(url, json=request, headers=fields) as answer:
+        return await answer.json()

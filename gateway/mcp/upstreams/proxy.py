@@ -256,9 +256,11 @@ class Proxy:
         try:
             _, session = await self.upstream.session(asked)
         except Refusal as refusal:
-            if not accounts.is_missing(refusal):
-                raise as_error(refusal) from refusal
-            return {**result, "instructions": accounts.instructions(self.upstream.spec)}
+            if accounts.is_missing(refusal):
+                return {**result, "instructions": accounts.instructions(self.upstream.spec)}
+            if modern:  # clients take an error here for a server of another version: what is asked next tells them why
+                return {key: value for key, value in result.items() if key != "instructions"}
+            raise as_error(refusal) from refusal
         made = {**result, **_introduction(session.terms)}
         if not modern and session.terms.info is not None:
             made["serverInfo"] = session.terms.info
