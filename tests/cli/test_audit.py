@@ -398,6 +398,16 @@ def test_what_cannot_be_used(tmp_path: Path, arguments: list[str]) -> None:
     assert "Traceback" not in result.output
 
 
+@pytest.mark.parametrize(
+    ("option", "named"), [("decision", "'deny'"), ("initiator", "'model'"), ("reason", "'policy-denied'")]
+)
+def test_a_filter_that_nothing_can_fit_is_refused(folder: Path, option: str, named: str) -> None:
+    """With the values that there are, instead of an empty table."""
+    result = run(folder, "query", f"--{option}", "maybe")
+    assert result.exit_code == 2
+    assert named in result.stderr
+
+
 @pytest.mark.soak
 async def test_a_million_lines_are_verified_within_a_minute(tmp_path: Path) -> None:
     """In one process; a change in the last of them is found."""

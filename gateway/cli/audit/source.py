@@ -19,10 +19,11 @@ from gateway.cli.group import Unusable
 from gateway.cli.options import config_option
 from gateway.config import Places, record_places
 from gateway.documents import parse_duration
-from gateway.errors import StartError
-from gateway.model import AuditRecord
+from gateway.errors import Reason, StartError
+from gateway.exchange.approve import State
+from gateway.model import AuditRecord, Effect, Initiator
 from gateway.stores.heads import key_of, keys_beside, known_keys
-from gateway.stores.journal import NOTE
+from gateway.stores.journal import NOTE, UNKNOWN
 from gateway.stores.lines import read_line
 from gateway.stores.records import Filter, Record, Records
 from gateway.stores.segments import all_segments, lines_backwards, lines_from
@@ -30,6 +31,10 @@ from gateway.stores.sql import Database
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
+
+_ANSWERED = (State.APPROVED.value, State.DECLINED.value, State.EXPIRED.value, State.VOID.value)
+DECISIONS = (*map(str, Effect), "ask", *_ANSWERED, "revoked", "added", "removed")
+"""What a policy or a person decides, as records say it."""
 
 _SQLITE = b"SQLite format 3\0"
 _POSTGRESQL = re.compile(r"postgres(ql)?(\+asyncpg)?://")
@@ -60,9 +65,14 @@ def filter_options(command: F) -> F:
         click.option("--principal", help="Of this caller: issuer|client|subject."),
         click.option("--view", help="Of this view."),
         click.option("--door", help="That came in by mcp, bridge or site."),
-        click.option("--initiator", help="That a person, the page or the model caused."),
-        click.option("--decision", help="That the policy decided so: allow or deny."),
-        click.option("--reason", help="That ended with this reason, such as policy-denied or result-unknown."),
+        click.option("--initiator", type=click.Choice([*map(str, Initiator)]), help="That one of these caused."),
+        click.option("--decision", type=click.Choice(DECISIONS), help="That the policy, or a person, decided so."),
+        click.option(
+            "--reason",
+            type=click.Choice([*map(str, Reason), UNKNOWN]),
+            metavar="REASON",
+            help="That ended with this reason, such as policy-denied or result-unknown.",
+        ),
         click.option("--trace", help="Of this trace id."),
         click.option("--id", help="With this id, or caused by what has it."),
         click.option("--since", help="From this time on: 2h, 7d, 2026-11-22 or 2026-11-22T10:00 (UTC)."),
