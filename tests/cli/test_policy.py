@@ -295,6 +295,7 @@ def test_explain_shows_what_conditions_saw(folder: Path, arguments: list[str], c
         ["GET", "/", "--arguments", "{}"],
         ["--tool", "x", "--arguments", "["],
         ["--tool", "x", "--arguments", "[]"],
+        ["GET", "/api/cart", "--body", "{a"],
         ["GET", "/", "--claim", "x"],
         ["GET", "/", "--header", "x"],
     ],

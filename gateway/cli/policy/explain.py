@@ -71,7 +71,8 @@ def explain(
 
     Report mode counts as it does now.
 
-    Exit code 0 if it is allowed (also if a person is asked first), 1 if it is denied, 2 if the policy cannot be used.
+    Exit code 0 if it is allowed (also if a person is asked first), 1 if it is denied, 2 if the policy or an argument
+    cannot be used.
 
     \b
     Examples: webmcp-gateway policy explain DELETE /api/cart/7 --initiator model
@@ -127,6 +128,7 @@ def _request(method: str, url: str, headers: tuple[str, ...], body: str | None) 
     fields = tuple(_field(text) for text in headers)
     if body is None:
         return Request(method=method, url=url, headers=fields)
+    _value(body, "--body")
     if not any(name == "content-type" for name, _ in fields):
         fields = (*fields, ("content-type", "application/json"))
     data = body.encode("utf-8", "surrogateescape")
@@ -150,11 +152,16 @@ def _claim(text: str) -> tuple[str, Json]:
         return name, value
 
 
-def _object(text: str, option: str) -> dict[str, Json]:
+def _value(text: str, option: str) -> Json:
     try:
-        value = json.loads(text)
+        value: Json = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise click.BadParameter(f"is not JSON: {error}", param_hint=option) from error
+    return value
+
+
+def _object(text: str, option: str) -> dict[str, Json]:
+    value = _value(text, option)
     if not isinstance(value, dict):
         raise click.BadParameter("must be a JSON object", param_hint=option)
     return value
