@@ -92,9 +92,11 @@ async def wired(url: str) -> AsyncIterator[tuple[str, Wire]]:
 
 
 @asynccontextmanager
-async def behind_a_wire(folder: Path, kind: str, era: str, more: str = "") -> AsyncIterator[tuple[str, Probe, Wire]]:
+async def behind_a_wire(
+    folder: Path, kind: str, era: str, more: str = "", probe: Probe | None = None
+) -> AsyncIterator[tuple[str, Probe, Wire]]:
     """A gateway in front of a probe, and what lies between them."""
-    probe = Probe()
+    probe = probe or Probe()
     options = {"only": era} if era else {}
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(OVER[kind](probe.server, **options))

@@ -6,8 +6,8 @@ import asyncio
 import logging
 import math
 import time
-from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import mcp_types as types
@@ -45,13 +45,23 @@ class Follower:
     uris: set[str] = field(default_factory=set)
 
 
+@dataclass(slots=True)
+class _Resource:
+    """One resource that so many follow; `asked` says that the upstream tells of it."""
+
+    followers: int = 0
+    asked: bool = False
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
 class Feed:
-    """The followers of one link."""
+    """The followers of one link; `level` is what an upstream of the handshake was asked to log for them."""
 
     def __init__(self, spawn: Callable[..., asyncio.Task[None]]) -> None:
         self.followers: set[Follower] = set()
+        self.level: str | None = None
         self._spawn = spawn
-        self._uris: Counter[str] = Counter()
+        self._uris: dict[str, _Resource] = {}
         self._listening: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()
         self._told: dict[str, float] = {}
@@ -73,18 +83,20 @@ class Feed:
         """It hears of changes of the resource `uri` too. Raises `MCPError`, `UpstreamLost`, `Refusal`."""
         if uri in follower.uris:
             return
-        if len(self._uris) >= MAX_URIS:
+        if uri not in self._uris and len(self._uris) >= MAX_URIS:
             raise MCPError(-32603, "Too many resources of this upstream are followed already.")
         follower.uris.add(uri)
-        self._uris[uri] += 1
-        if self._uris[uri] > 1:
-            return
+        resource = self._uris.setdefault(uri, _Resource())
+        resource.followers += 1
         try:
-            session = await link.session()
-            if session.terms.modern:
-                await self.listen(session)
-            else:
-                await session.conversation.request("resources/subscribe", {"uri": uri}, headers=_fields(session))
+            async with resource.asking:  # who comes meanwhile asks where the first was refused, or left
+                if not resource.asked:
+                    session = await link.session()
+                    if session.terms.modern:
+                        await self.listen(session)
+                    else:
+                        await _ask(session, "resources/subscribe", {"uri": uri})
+                    resource.asked = True
         except BaseException:  # cancelled too: nobody follows it then
             follower.uris.discard(uri)
             self._forget(uri)
@@ -103,7 +115,7 @@ class Feed:
             if session.terms.modern:
                 await self.listen(session)
             else:
-                await session.conversation.request("resources/unsubscribe", {"uri": uri}, headers=_fields(session))
+                await _ask(session, "resources/unsubscribe", {"uri": uri})
         except (MCPError, UpstreamLost, TimeoutError) as error:
             log.debug("a resource was not unsubscribed: %s", error)
 
@@ -160,12 +172,23 @@ class Feed:
             if session.terms.modern:
                 await self.listen(session)
             else:
-                for uri in list(self._uris):
-                    await session.conversation.request("resources/subscribe", {"uri": uri}, headers=_fields(session))
+                await self._ask_again(session)
         except (MCPError, UpstreamLost, TimeoutError, Refusal) as error:
             log.warning("what was followed could not be followed again: %s", error)
         if again:
             self._missed()
+
+    async def _ask_again(self, session: Session) -> None:
+        """What it refuses now leaves the rest as it was."""
+        if self.level is not None:
+            with suppress(MCPError):
+                await _ask(session, "logging/setLevel", {"level": self.level})
+        for uri, resource in list(self._uris.items()):
+            try:
+                await _ask(session, "resources/subscribe", {"uri": uri})
+            except MCPError as error:
+                resource.asked = False
+                log.warning("a resource could not be followed again: %s", error)
 
     def _missed(self) -> None:
         """Nobody listened for a while: everything may have changed."""
@@ -210,10 +233,10 @@ class Feed:
         await session.conversation.request("subscriptions/listen", params, hear=hear, headers=fields, patience=math.inf)
 
     def _forget(self, uri: str) -> None:
-        self._uris[uri] -= 1
-        if self._uris[uri] <= 0:
+        self._uris[uri].followers -= 1
+        if not self._uris[uri].followers:
             del self._uris[uri]
 
 
-def _fields(session: Session) -> dict[str, str]:
-    return headers(session.terms, "", {})
+async def _ask(session: Session, method: str, params: Message) -> None:
+    await session.conversation.request(method, params, headers=headers(session.terms, "", {}))

@@ -286,10 +286,11 @@ class Proxy:
         """How much a session wants to hear; an upstream is asked for as much as the one that wants most."""
         levels = {**self._levels, client.who: str(params["level"])}
         known = [level for level in levels.values() if level in LEVELS]
-        _, session = await self.upstream.session(client)
+        joined, session = await self.upstream.session(client)
         if not session.terms.modern:
             wanted = min(known, key=LEVELS.index) if params["level"] in LEVELS else params["level"]
             await self.relay.forward(client, "logging/setLevel", {**params, "level": wanted})
+            joined.feed.level = wanted
         self._levels[client.who] = str(params["level"])
         return {}
 
