@@ -46,6 +46,8 @@ _SELDOM = (
     "URL.parse",
     "getHTML",
     "XMLSerializer",
+    "shadowrootmode",
+    "HTMLUnsafe",
 )
 _MAKES_CODE = (
     *("new Function", "return Function(", "=Function(", "= Function(", "eval(", "eval)(", ").constructor"),

@@ -8,7 +8,8 @@ from playwright.async_api import Page
 
 from tests.apps.packing import write
 from tests.browser.runtime_host import Host, host_server, packed
-from tests.world import Server, bound
+from tests.browser.twins.backend import Backend
+from tests.world import Server, bound, served
 
 PAGES: dict[str, tuple[str, dict[str, str]]] = {
     "a bundle that looks for the place of its script, as webpack's do": (
@@ -115,3 +116,14 @@ async def test_a_packed_page_does_what_it_did(page: Page, tmp_path: Path, name: 
         await frame.wait_for_function(_ENDED)
         assert await frame.evaluate("() => seen") == native
         assert set(await host.run("() => host.calls('http_request').map(({ url }) => url)")) <= {"/api/last"}
+
+
+async def test_a_declared_shadow_root_has_its_pictures_on_its_own_site(page: Page, tmp_path: Path) -> None:
+    """What the packer held back for a view comes where the packed page stands beside its backend."""
+    declared = '<template shadowrootmode=open><img src="/api/pixel.png"></template>'
+    html = packed(tmp_path, f"<!doctype html><div>{declared}</div>")
+    async with served(Backend(write(tmp_path, index__html=html)).app()) as port:
+        await page.goto(f"http://localhost:{port}/index.html")
+        picture = "document.querySelector('div').shadowRoot.querySelector('img')"
+        await page.wait_for_function(f"{picture}.naturalWidth === 1")
+        assert await page.evaluate(f"{picture}.getAttribute('src')") == "/api/pixel.png"

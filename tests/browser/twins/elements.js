@@ -28,6 +28,25 @@ twin("element: what the page was written with", async (see) => {
   }
 });
 
+twin("element: shadow roots that HTML declares", async (see) => {
+  const host = document.getElementById("declared");
+  const seen = async (picture) => see(await holds(() => picture.naturalWidth), picture.src, picture.outerHTML);
+  const { shadowRoot: root } = host;
+  await seen(root.querySelector("img"));
+  await seen(root.querySelector("div").shadowRoot.querySelector("img"));
+  see(await painted(root.querySelector("p")), root.childNodes.length, root.textContent.includes("a"));
+  root.querySelector("p").innerHTML = '<img src="/api/pixel.png?inside">';
+  await seen(root.querySelector("p img"));
+  const stage = document.getElementById("stage");
+  stage.setHTMLUnsafe('<p><template shadowrootmode="open"><img src="/api/pixel.png?unsafe"></template></p>');
+  await seen(stage.firstChild.shadowRoot.querySelector("img"));
+  see(await failure(() => host.attachShadow({ mode: "closed" })));
+  see(host.attachShadow({ mode: "open" }) === root, root.childNodes.length);
+  root.innerHTML = '<img src="/api/pixel.png?again">';
+  await seen(root.querySelector("img"));
+  see(await failure(() => host.attachShadow({ mode: "open" })));
+});
+
 twin("element: srcset", async (see) => {
   const picture = new Image();
   // Of those that it has already, a browser takes the densest.
