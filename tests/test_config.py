@@ -292,11 +292,18 @@ def test_other_machines_cannot_reach_a_gateway_without_authentication(folder: Pa
     assert "`auth` lets everybody in (none): listen on 127.0.0.1" in found
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.1:0", "127.0.0.1:65536", "a b:80", "::1:80", ":80"])
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.1:0", "127.0.0.1:65536", "a b:80", "::1:80", ":80", ""])
 def test_a_wrong_address_is_refused_with_an_example(folder: Path, address: str) -> None:
     """The message shows how an address is written."""
     (found,) = problems(folder, f'server: {{listen: "{address}"}}\n' + APPS + CREDENTIAL)
     assert "such as 127.0.0.1:8080" in found
+
+
+def test_a_port_alone_is_told_how_an_address_is_written(folder: Path) -> None:
+    """Quotes around it would not help."""
+    (found,) = problems(folder, "server: {listen: 8391}\n" + APPS + CREDENTIAL)
+    assert "such as 127.0.0.1:8080" in found
+    assert "quotes" not in found
 
 
 @pytest.mark.parametrize("auth", ["[basic]", "[{user: x}]", "none", "[1]"])

@@ -15,8 +15,9 @@ _APP = "{app}"
 
 def listen(section: Section, key: str, default: str) -> tuple[str, int]:
     """Host and port of `127.0.0.1:8080` or `[::1]:8080`; the host without brackets."""
-    for text in (section.text(key, default), default):
-        match = _LISTEN.fullmatch(text)
+    node = section.get(key)
+    for text in (default if node is None else node.value, default):
+        match = _LISTEN.fullmatch(text) if isinstance(text, str) else None
         if match is not None and 0 < int(match[2]) < 65536:
             return match[1].strip("[]").lower(), int(match[2])
         section.problem("write an address and a port from 1 to 65535, such as 127.0.0.1:8080 or [::1]:8080", key)
