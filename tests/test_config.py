@@ -382,6 +382,12 @@ def test_plugins_that_are_no_list_are_one_problem(folder: Path) -> None:
     assert "plugins: must be a list" in found
 
 
+def test_a_way_of_asking_that_stands_in_no_list_is_one_problem(folder: Path) -> None:
+    """Nothing is said of an empty list that nobody wrote."""
+    (found,) = problems(folder, APPS + CREDENTIAL + "approvals: {ask: consol}\n")
+    assert "ask: must be a list" in found
+
+
 def test_a_file_that_is_not_there_is_a_problem_like_others(tmp_path: Path) -> None:
     """No traceback for a wrong path."""
     with pytest.raises(DocumentError, match="cannot be read: No such file or directory"):

@@ -22,7 +22,7 @@ MISTAKES = [
     (f"{{a: {{{ONE}, lazzy: true}}}}", 'unknown key "lazzy", did you mean "lazy"?'),
     (f"{{a: {{{ONE}}}, a: {{{ONE}}}}}", 'duplicate key "a": it stands on line 1, column 13 already'),
     (f"{{a b: {{{ONE}}}}}", "the name 'a b' must be a lower-case letter, then up to 23 of a-z, 0-9 and -"),
-    ("{a: {command: npx}}", 'command: must be a list, not the text "npx"'),
+    ("{a: {command: npx}}", "command: name a program and its arguments, as in [npx, -y, some-mcp-server]"),
     ("{a: {command: []}}", "command: name a program and its arguments, as in [npx, -y, some-mcp-server]"),
     ("{a: {command: [no-such-program]}}", "command: there is no program 'no-such-program': install it, or write its"),
     (f"{{a: {{{ONE}, cwd: nowhere}}}}", "cwd: there is no folder"),
@@ -65,7 +65,7 @@ def test_a_mistake_has_its_place_and_remedy(tmp_path: Path, upstreams: str, mess
         load_config(file, {})
     said = [str(problem).removeprefix(f"{file}:").removeprefix(f"{tmp_path}/") for problem in raised.value.problems]
     assert any(message in one for one in said), said
-    assert len(said) == len(set(said))
+    assert len(said) == len({one.split(": ")[0] for one in said}), said
     assert "s3cret" not in str(said)
 
 

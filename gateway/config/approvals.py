@@ -87,14 +87,13 @@ def read_approvals(section: Section, folder: Path, environ: Mapping[str, str]) -
 
 def _ways(section: Section) -> tuple[Way, ...]:
     known = tuple(Way)
-    named = section.texts("ask", tuple(DEFAULTS["approvals.ask"].strip("[]").split(", ")))
+    usual = tuple(DEFAULTS["approvals.ask"].strip("[]").split(", "))
+    named = section.texts("ask", usual, empty=f"name at least one way of {', '.join(known)}: else nobody is ever asked")
     for name in named:
         if name not in known:
             section.problem(f'must be of {", ".join(known)}, not "{name}"', "ask")
     if len(set(named)) < len(named):
         section.problem("names a way twice", "ask")
-    if not named:
-        section.problem(f"name at least one way of {', '.join(known)}: else nobody is ever asked", "ask")
     return tuple(Way(name) for name in dict.fromkeys(named) if name in known)
 
 

@@ -187,10 +187,14 @@ def _place(section: Section) -> str:
 
 
 def _command(section: Section, folder: Path) -> tuple[str, ...]:
-    command = section.texts(Kind.COMMAND)
+    form = "name a program and its arguments, as in [npx, -y, some-mcp-server]"
+    if (node := section.get(Kind.COMMAND)) is not None and isinstance(node.value, str):
+        section.problem(form, Kind.COMMAND)
+        return ()
+    command = section.texts(Kind.COMMAND, empty=form)
     if not command:
-        section.problem("name a program and its arguments, as in [npx, -y, some-mcp-server]", Kind.COMMAND)
-    elif shutil.which(command[0]) is None and shutil.which(str(folder / command[0])) is None:
+        return ()
+    if shutil.which(command[0]) is None and shutil.which(str(folder / command[0])) is None:
         section.problem(f"there is no program {command[0]!r}: install it, or write its path", Kind.COMMAND)
     elif "/" in command[0] and (folder / command[0]).is_file():
         command = (str(folder / command[0]), *command[1:])  # unresolved: a virtual environment is a link

@@ -177,11 +177,14 @@ class Section:
             return ()
         return node.value
 
-    def texts(self, key: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """A list of texts."""
-        if self.get(key) is None:
+    def texts(self, key: str, default: tuple[str, ...] = (), *, empty: str = "") -> tuple[str, ...]:
+        """A list of texts; `empty` is what is wrong with one that has none, if it must have some."""
+        outer = self.get(key)
+        if outer is None:
             return default
         found = []
+        if empty and outer.value == ():
+            self.problem(empty, key)
         for node in self.nodes(key):
             if isinstance(node.value, str) and node.value:
                 found.append(node.value)

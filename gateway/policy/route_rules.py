@@ -220,9 +220,7 @@ def _methods(section: Section) -> frozenset[str] | None:
         if "deny" not in section:
             section.problem(f'"methods" is missing: name those that are allowed, of {", ".join(sorted(METHODS))}')
         return None
-    texts = section.texts("methods")
-    if not texts:
-        section.problem("name at least one method", "methods")
+    texts = section.texts("methods", empty="name at least one method")
     for text in texts:
         if text not in METHODS:
             checked(section, "methods", _upper_method, text)

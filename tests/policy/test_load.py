@@ -267,6 +267,13 @@ def test_wrong_templates(text: str, message: str) -> None:
     assert message in str(caught.value)
 
 
+def test_a_method_that_stands_in_no_list_is_one_problem() -> None:
+    """Nothing is said of an empty list that nobody wrote."""
+    with pytest.raises(DocumentError) as caught:
+        parse_policy(BASE + "routes: [{path: /a, methods: GET}]", "p")
+    assert len(caught.value.problems) == 1
+
+
 def test_all_problems_at_once() -> None:
     """One run names everything that is wrong in a file."""
     text = BASE + "routes:\n  - {path: a, methods: [get], when: x}\n  - {path: /b}\ntools: {x: {pin: 1}}\n"
