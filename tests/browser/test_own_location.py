@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Frame, Page
+from playwright.async_api import Frame, Page, expect
 
-from tests.browser.runtime_host import CSP, Host, host_server, packed
+from tests.browser.runtime_host import CSP, ROOT, Host, host_server, packed
 
 SCRIPT = """
   const moved = (move) => new Promise((go) => {
@@ -260,6 +260,22 @@ async def test_forms_lead_where_links_do(host: Host, tmp_path: Path) -> None:
     assert await frame.evaluate(seen) == [
         "/orders/lines", "/orders/5?x", "https://[", "/a", "/orders/b#c", "/orders/5?x", "/set", "/set",
     ]  # fmt: skip
+
+
+async def test_pages_that_htmx_swaps_are_there_again_on_the_way_back(host: Host, tmp_path: Path) -> None:
+    """It goes by the history, as the browser's Navigation API, which it asks first, would tell it nothing there."""
+    (tmp_path / "htmx.js").write_bytes((ROOT / "browser/node_modules/htmx.org/dist/htmx.min.js").read_bytes())
+    page = '<body hx-boost:inherited=true><h1>First</h1><a href="/api/one">Go</a></body>'
+    html = packed(tmp_path, f"<!doctype html><script src=htmx.js></script>{page}")
+    await host.in_our_host()
+    answer = page.replace('"', r"\"").replace("First", '" + args.url + "').replace("/one", "/two")
+    await host.answers(f'return {{ bodyType: "text", body: "{answer}", headers: {{ "content-type": "text/html" }} }}')
+    frame = await host.show(html)
+    for name in ("/api/one", "/api/two"):
+        await frame.get_by_text("Go").click()
+        await expect(frame.locator("h1")).to_have_text(name)
+    await frame.evaluate("history.back()")
+    await expect(frame.locator("h1")).to_have_text("/api/one")
 
 
 def test_what_is_added_is_small(tmp_path: Path) -> None:
