@@ -83,7 +83,8 @@ def parse(text: str, file: str, problems: list[Problem]) -> Node:
                 message = 'a "{" inside of a text: put the text in quotes, such as "/api/{id}"'
         raise DocumentError([*problems, Problem(file, line, column, f"not YAML: {message}")]) from error
     except (yaml.YAMLError, UnicodeError) as error:
-        raise DocumentError([*problems, Problem(file, 1, 1, f"not YAML: {error}")]) from error
+        message, *_ = str(error).splitlines()
+        raise DocumentError([*problems, Problem(file, 1, 1, f"not YAML: {message}")]) from error
 
 
 class _Frame:

@@ -81,7 +81,7 @@ HOSTILE = [
     ("a: [", ["2:1: not YAML"]),
     ("a: {b: /c/{d}, e: 1}", ['1:11: not YAML: a "{" inside of a text: put the text in quotes, such as "/api/{id}"']),
     ("a:\n\tb: 1", ["2:1: not YAML: a tab, where lines are indented: write spaces"]),
-    ("a: \x00", ["not YAML"]),
+    ("a: \x00", ["1:1: not YAML: unacceptable character #x0000: control characters are not allowed"]),
     ("a: \ud800", ["not YAML"]),
     ("[" * 1_000_000, [f"1:{MAX_DEPTH + 1}: nested deeper"]),
     ("{a: " * 100_000, ["nested deeper"]),
@@ -97,6 +97,7 @@ def test_hostile_documents(text: str, messages: list[str]) -> None:
     found = [str(problem) for problem in caught.value.problems]
     assert len(found) == len(messages)
     assert all(message in line for message, line in zip(messages, found, strict=True))
+    assert all(len(line.splitlines()) == 1 for line in found)
 
 
 def test_alias_bomb_costs_nothing() -> None:
