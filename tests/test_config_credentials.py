@@ -82,9 +82,19 @@ other: {type: header, value: "${plugin:vault:x}"}
 def test_of_an_unknown_type_nothing_else_is_said(tmp_path: Path) -> None:
     """Which keys it needs and knows, nobody can tell."""
     with pytest.raises(DocumentError) as caught:
-        load(tmp_path, "a: {type: bearer, value: x}\n")
+        load(tmp_path, "a: {type: password, value: x}\n")
     (problem,) = caught.value.problems
     assert "type: must be one of header, basic" in problem.message
+
+
+@pytest.mark.parametrize("kind", ["bearer", "token"])
+def test_what_others_call_a_fixed_token_is_a_header(tmp_path: Path, kind: str) -> None:
+    """No type of OAuth is suggested for it, only because its name is near."""
+    with pytest.raises(DocumentError) as caught:
+        load(tmp_path, f"a: {{type: {kind}, token: x}}\n")
+    (problem,) = caught.value.problems
+    assert "write {type: header, prefix: Bearer" in problem.message
+    assert "jwt_bearer" not in problem.message
 
 
 @pytest.mark.parametrize(

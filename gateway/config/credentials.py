@@ -34,6 +34,10 @@ from gateway.credentials import (
 from gateway.documents import Node, Section
 from gateway.model import Secret
 
+_FIXED: Final = ("bearer", "token")
+_FORM: Final = '{type: header, prefix: Bearer, value: "${env:NAME}"}'
+"""What others call a token that stays the same, and how it is written here."""
+
 OAUTH_TYPES: Final = ("client_credentials", "authorization_code", "token_exchange", "jwt_bearer")
 TYPES: Final = ("header", "basic", *OAUTH_TYPES)
 
@@ -87,6 +91,9 @@ def _credential(name: str, section: Section, reading: Reading) -> Spec:
     section.require("type")
     kind = section.get("type")
     if kind is None or not isinstance(kind.value, str) or kind.value not in TYPES:
+        if kind is not None and kind.value in _FIXED and not reading.plugins:
+            section.problem(f"there is none called {kind.value}: write {_FORM}", "type")
+            return _plugged(name, "", section, reading)
         type = section.text("type") if reading.plugins else section.choice("type", TYPES)
         return _plugged(name, type, section, reading)
     match section.choice("type", TYPES):
