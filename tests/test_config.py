@@ -76,6 +76,8 @@ def test_the_smallest_configuration_has_the_documented_defaults(folder: Path) ->
 
 def test_everything_can_be_set(folder: Path) -> None:
     """Every setting but the defaults arrives."""
+    (folder / "plugins").mkdir()
+    (folder / "plugins" / "mock.py").touch()
     config = load(
         folder,
         """\
@@ -382,6 +384,12 @@ def test_plugins_that_are_no_list_are_one_problem(folder: Path) -> None:
     assert "plugins: must be a list" in found
 
 
+def test_a_plugin_that_is_not_there_is_named_where_it_is_asked_for(folder: Path) -> None:
+    """With the line of gateway.yaml."""
+    (found,) = problems(folder, "plugins: [gone.py]\n" + APPS + CREDENTIAL)
+    assert found == f"gateway.yaml:1:11: plugins: there is no file {folder}/gone.py"
+
+
 def test_a_way_of_asking_that_stands_in_no_list_is_one_problem(folder: Path) -> None:
     """Nothing is said of an empty list that nobody wrote."""
     (found,) = problems(folder, APPS + CREDENTIAL + "approvals: {ask: consol}\n")
@@ -390,7 +398,7 @@ def test_a_way_of_asking_that_stands_in_no_list_is_one_problem(folder: Path) -> 
 
 def test_a_file_that_is_not_there_is_a_problem_like_others(tmp_path: Path) -> None:
     """No traceback for a wrong path."""
-    with pytest.raises(DocumentError, match="cannot be read: No such file or directory"):
+    with pytest.raises(DocumentError, match="cannot be read: No such file or directory; `webmcp-gateway init`"):
         load_config(tmp_path / "gateway.yaml", {})
 
 

@@ -97,6 +97,8 @@ def _text(path: Path) -> str:
         return read_bytes(path).decode()
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
+        if isinstance(error, FileNotFoundError):
+            reason += "; `webmcp-gateway init` writes a gateway.yaml, --config names another file"
         raise DocumentError([Problem(str(path), 1, 1, f"cannot be read: {reason}")]) from error
 
 
@@ -127,7 +129,7 @@ class _Reader:
         origins = server.origins
         named_origins = {"public_url": server.public_url, "console": origins.console, "apps": origins.apps}
         check_reach(section, auth, server.host, named_origins)
-        plugins = root.texts("plugins")
+        plugins = self._plugins(root)
         credentials = read_credentials(root, CredentialReading(self.folder, self.environ, plugins=bool(plugins)))
         if "upstreams" not in root:
             root.require("apps")
@@ -162,6 +164,13 @@ class _Reader:
             log=root.choice("log", ("text", "json"), DEFAULTS["log"]),
             plugins=plugins,
         )
+
+    def _plugins(self, root: Section) -> tuple[str, ...]:
+        names = root.texts("plugins")
+        for node in root.nodes("plugins") if names else ():
+            if isinstance(node.value, str) and node.value.endswith(".py") and not (self.folder / node.value).is_file():
+                root.report.add(node, f"plugins: there is no file {self.shown / node.value}")
+        return names
 
     def _app(
         self, name: str, section: Section, credentials: Mapping[str, Spec], upstreams: Mapping[str, Section]

@@ -166,11 +166,11 @@ async def test_a_plugin_that_is_not_there_ends_with_2(tmp_path: Path) -> None:
     """What keeps the gateway from starting is said without a traceback."""
     write(tmp_path, free_port())
     with (tmp_path / "gateway.yaml").open("a") as file:
-        file.write("plugins: [gone.py]\n")
+        file.write("plugins: [gone_plugin]\n")
     async with process(tmp_path) as running:
         code, output = await ended(running)
     assert code == 2
-    assert "cannot start: plugin gone.py" in output
+    assert "cannot start: plugin gone_plugin" in output
     assert "Traceback" not in output
 
 
