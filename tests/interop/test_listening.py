@@ -147,3 +147,33 @@ async def test_what_comes_after_a_storm_is_told_too(tmp_path: Path) -> None:
             async for change in changes:
                 if type(change).__name__ == "PromptsListChanged":
                     break
+
+
+async def test_many_resources_are_followed_on_one_stream(tmp_path: Path) -> None:
+    """It is opened anew once for all that a client adds, or leaves, and not for one that follows the same."""
+    asked: list[set[str]] = []
+    over = asyncio.Event()
+    uris = [f"test://{number}" for number in range(50)]
+    every = [*uris, *(f"other://{number}" for number in range(50))]
+
+    async def listen(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        asked.append(set(message["params"]["notifications"].get("resourceSubscriptions", [])))
+        stream = await begun(request, message)
+        await over.wait()
+        return stream
+
+    async with mounted(tmp_path) as (up, mcp), asyncio.timeout(60):
+        up.listen = listen
+        async with (
+            Client(mcp, mode="2026-07-28") as one,
+            Client(mcp, mode="2026-07-28") as other,
+            one.listen(resource_subscriptions=[*uris, uris[0]]),
+            other.listen(resource_subscriptions=uris),
+        ):
+            assert asked == [set(uris)]
+            async with Client(mcp, mode="2026-07-28") as third, third.listen(resource_subscriptions=every):
+                pass
+            while len(asked) < 3:
+                await asyncio.sleep(0.02)
+            assert asked == [set(uris), set(every), set(uris)]
+        over.set()

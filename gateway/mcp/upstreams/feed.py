@@ -63,6 +63,7 @@ class Feed:
         self._spawn = spawn
         self._uris: dict[str, _Resource] = {}
         self._listening: asyncio.Task[None] | None = None
+        self._covered: tuple[Session, set[str]] | None = None
         self._changing = asyncio.Lock()
         self._told: dict[str, float] = {}
         self._due: set[str] = set()
@@ -76,48 +77,58 @@ class Feed:
         self.followers.discard(follower)
         if not self.followers and self._listening is not None:
             self._listening.cancel()
-        for uri in list(follower.uris):
-            await self.unsubscribe(link, follower, uri)
+            self._covered = None
+        await self.unsubscribe(link, follower, *follower.uris)
 
-    async def subscribe(self, link: Link, follower: Follower, uri: str) -> None:
-        """It hears of changes of the resource `uri` too. Raises `MCPError`, `UpstreamLost`, `Refusal`."""
-        if uri in follower.uris:
-            return
-        if uri not in self._uris and len(self._uris) >= MAX_URIS:
+    async def subscribe(self, link: Link, follower: Follower, *uris: str) -> None:
+        """It hears of changes of the resources `uris` too. Raises `MCPError`, `UpstreamLost`, `Refusal`."""
+        new = set(uris) - follower.uris
+        if len(new | self._uris.keys()) > MAX_URIS:
             raise MCPError(-32603, "Too many resources of this upstream are followed already.")
-        follower.uris.add(uri)
-        resource = self._uris.setdefault(uri, _Resource())
-        resource.followers += 1
+        follower.uris |= new
+        for uri in new:
+            self._uris.setdefault(uri, _Resource()).followers += 1
         try:
-            async with resource.asking:  # who comes meanwhile asks where the first was refused, or left
-                if not resource.asked:
-                    session = await link.session()
-                    if session.terms.modern:
-                        await self.listen(session)
-                    else:
-                        await _ask(session, "resources/subscribe", {"uri": uri})
-                    resource.asked = True
-        except BaseException:  # cancelled too: nobody follows it then
-            follower.uris.discard(uri)
-            self._forget(uri)
+            for uri in new:
+                await self._have_told(link, uri)
+        except BaseException:  # cancelled too: nobody follows them then
+            for uri in new & follower.uris:
+                follower.uris.discard(uri)
+                self._forget(uri)
             raise
 
-    async def unsubscribe(self, link: Link, follower: Follower, uri: str) -> None:
-        """It no longer hears of the resource `uri`."""
-        if uri not in follower.uris:
+    async def _have_told(self, link: Link, uri: str) -> None:
+        """Ask the upstream to tell of a resource, once for all; where the first was refused, or left, the next asks."""
+        resource = self._uris.get(uri)
+        if resource is None:
             return
-        follower.uris.discard(uri)
-        self._forget(uri)
-        session = link.now
-        if uri in self._uris or session is None:
-            return
-        try:
+        async with resource.asking:
+            if resource.asked:
+                return
+            session = await link.session()
             if session.terms.modern:
                 await self.listen(session)
             else:
+                await _ask(session, "resources/subscribe", {"uri": uri})
+            resource.asked = True
+
+    async def unsubscribe(self, link: Link, follower: Follower, *uris: str) -> None:
+        """It no longer hears of the resources `uris`."""
+        left = follower.uris & set(uris)
+        follower.uris -= left
+        for uri in left:
+            self._forget(uri)
+        session, unfollowed = link.now, left - self._uris.keys()
+        if not unfollowed or session is None:
+            return
+        if session.terms.modern:
+            await self.listen(session)
+            return
+        for uri in unfollowed:
+            try:
                 await _ask(session, "resources/unsubscribe", {"uri": uri})
-        except (MCPError, UpstreamLost, TimeoutError) as error:
-            log.debug("a resource was not unsubscribed: %s", error)
+            except (MCPError, UpstreamLost, TimeoutError) as error:
+                log.debug("a resource was not unsubscribed: %s", error)
 
     def heard(self, method: str, params: Message) -> None:
         """Pass on what the upstream told."""
@@ -149,11 +160,11 @@ class Feed:
             follower.tell(method, params)
 
     async def listen(self, session: Session) -> None:
-        """Open the stream of a modern upstream anew, for all that is followed now; the old one ends after that."""
+        """Open the stream of a modern upstream anew where other things are followed now; the old one ends then."""
         if not session.terms.modern:
             return
         async with self._changing:
-            if not self.followers:
+            if not self.followers or self._covered == (session, set(self._uris)):
                 return
             before = self._listening
             told = asyncio.Event()
@@ -224,13 +235,21 @@ class Feed:
         params: Message = {"notifications": wanted, "_meta": envelope(session.terms.version, {}, INFO)}
         fields = headers(session.terms, "subscriptions/listen", params)
 
+        covered = (session, set(self._uris))
+
         def hear(method: str, params: Message) -> None:
             if method == ACKNOWLEDGED:
+                self._covered = covered
                 begun()
             else:
                 self.heard(method, {key: value for key, value in params.items() if key != "_meta"})
 
-        await session.conversation.request("subscriptions/listen", params, hear=hear, headers=fields, patience=math.inf)
+        request = session.conversation.request
+        try:
+            await request("subscriptions/listen", params, hear=hear, headers=fields, patience=math.inf)
+        finally:
+            if self._covered is covered:
+                self._covered = None
 
     def _forget(self, uri: str) -> None:
         self._uris[uri].followers -= 1

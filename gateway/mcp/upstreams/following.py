@@ -134,8 +134,7 @@ class Following:
             try:
                 with lost_is_refused():
                     uris = uris_of(params)
-                    for uri in uris:
-                        await joined.feed.subscribe(joined.link, follower, uri)
+                    await joined.feed.subscribe(joined.link, follower, *uris)
                     if not uris:
                         await self._listen(client, joined)
                 return await tell_all(client, params, news, over)

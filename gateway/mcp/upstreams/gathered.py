@@ -36,7 +36,7 @@ OwnChanges = Callable[[Principal, Callable[[], None]], Callable[[], None]]
 """Calls a listener when the tools that a principal has on `/mcp` change; what it gives ends that."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Part:
     proxy: Proxy
     joined: Joined
@@ -64,14 +64,20 @@ class Gathered:
             if name not in self._parts:
                 self._follow(name, proxy)
 
-    async def subscribe(self, uri: str) -> None:
-        """Hear of one resource, too. Raises `MCPError`, `UpstreamLost`, `Refusal`."""
-        found = await self._owner(self.client, uri)
-        part = self._parts.get(found[0]) if found is not None else None
-        if found is None or part is None:
-            raise MCPError(types.INVALID_PARAMS, f"Unknown resource: {uri[:200]}", {"uri": uri[:200]})
-        await part.joined.feed.subscribe(part.joined.link, part.follower, found[1])
-        self._uris[uri] = found[0]
+    async def subscribe(self, *uris: str) -> None:
+        """Hear of these resources, too. Raises `MCPError`, `UpstreamLost`, `Refusal`."""
+        owners: dict[str, str] = {}
+        own: dict[_Part, list[str]] = {}
+        for uri in uris:
+            found = await self._owner(self.client, uri)
+            part = self._parts.get(found[0]) if found is not None else None
+            if found is None or part is None:
+                raise MCPError(types.INVALID_PARAMS, f"Unknown resource: {uri[:200]}", {"uri": uri[:200]})
+            owners[uri] = found[0]
+            own.setdefault(part, []).append(found[1])
+        for part, theirs in own.items():
+            await part.joined.feed.subscribe(part.joined.link, part.follower, *theirs)
+        self._uris |= owners
 
     async def unsubscribe(self, uri: str) -> None:
         """Hear of it no more."""
@@ -163,8 +169,7 @@ class Gathering:
             stop = self.own(client.principal, one.own_tools_changed)
             try:
                 with lost_is_refused():
-                    for uri in uris_of(params):
-                        await one.subscribe(uri)
+                    await one.subscribe(*uris_of(params))
                 return await tell_all(client, params, one.news, over)
             finally:
                 stop()
