@@ -93,9 +93,14 @@ class Hooks:
         types: dict[str, Any] = {}
         for implementation in self._implementations(hook):
             try:
-                registered: Mapping[str, Any] = implementation.function()  # type: ignore[assignment]  # pluggy: object
+                registered: object = implementation.function()
             except Exception as error:  # a plugin is foreign code: whatever it raises stops the start
                 raise StartError(f"plugin {implementation.plugin_name}: {hook}: {error!r}") from error
+            if not isinstance(registered, Mapping):
+                if inspect.iscoroutine(registered):
+                    registered.close()
+                form = f"must be a plain function that returns a mapping, as in {{'my-{kind}': make}}"
+                raise StartError(f"plugin {implementation.plugin_name}: {hook} {form}")
             for name, factory in registered.items():
                 if name in types:
                     raise StartError(f"plugin {implementation.plugin_name}: {kind} type {name!r} is registered twice")

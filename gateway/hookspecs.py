@@ -1,9 +1,9 @@
 """The plugin contract: every hook a plugin may implement, on one page.
 
 A plugin is a Python module named in `plugins:` of gateway.yaml. It marks its functions with `@hookimpl`; each may be
-plain or `async`. Plugins run in the order in which the configuration names them. A hook that raises, or takes longer
-than five seconds (`ask_approval` may), refuses what it was asked about and is named in the answer; a plugin cannot
-allow what the policy denies. A marked function whose name is no hook stops the start.
+plain or `async`, but for those that register. Plugins run in the order in which the configuration names them. A hook
+that raises, or takes longer than five seconds (`ask_approval` may), refuses what it was asked about and is named in the
+answer; a plugin cannot allow what the policy denies. A marked function whose name is no hook stops the start.
 """
 
 from __future__ import annotations

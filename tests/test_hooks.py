@@ -73,6 +73,14 @@ async def test_a_failing_audit_hook_refuses_at_the_intent_only(tmp_path: Path) -
     assert refused.value.reason is Reason.AUDIT_UNAVAILABLE
 
 
+@pytest.mark.parametrize("body", ["async def register_backend_types(): return {}", "def register_backend_types(): ..."])
+def test_types_that_are_no_mapping_stop_the_start(tmp_path: Path, body: str) -> None:
+    """The message names plugin and hook, and the form."""
+    name = plugin(tmp_path, "types.py", f"@hookimpl\n{body}\n")
+    with pytest.raises(StartError, match=r"types\.py: register_backend_types must be a plain function"):
+        Hooks([name], tmp_path).backend_types()
+
+
 def test_a_backend_type_registered_twice_stops_the_start(tmp_path: Path) -> None:
     """Which of the two is meant cannot be known."""
     body = "@hookimpl\ndef register_backend_types(): return {'x': None}\n"
