@@ -104,3 +104,18 @@ async def test_a_page_that_a_host_wrote_stays(page: Page, tmp_path: Path) -> Non
         await page.evaluate(WRITE, html)
         async with page.expect_console_message(lambda message: "another page" in message.text):
             await page.frames[-1].get_by_text("About", exact=True).click()
+
+
+async def test_a_page_that_a_host_wrote_is_not_lost_by_loading_anew(page: Page, tmp_path: Path) -> None:
+    """The frame would come back with what its address says, which is not the app: it stays, and the console says so."""
+    ways = ("location.reload()", "history.pushState(null, '', '/a'); location.href = '/'", "location.assign('/a')")
+    buttons = "".join(f'<button onclick="{way}">{way}</button>' for way in ways)
+    html = packed(tmp_path, f"<!doctype html><title>App</title>{buttons}")
+    async with host_server() as url:
+        await page.goto(url)
+        await page.evaluate(WRITE, html)
+        frame = page.frames[-1]
+        for way in ways:
+            async with page.expect_console_message(lambda message: "cannot be loaded anew" in message.text):
+                await frame.get_by_role("button", name=way, exact=True).click()
+        assert await frame.title() == "App"

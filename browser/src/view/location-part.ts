@@ -38,6 +38,10 @@ function leave(url: string): void {
   link.click();
 }
 
+function stay(url: string): void {
+  console.warn(`webmcp-gateway: the app stays where it is, and does not go to ${url}: the host wrote it into its frame, where it cannot be loaded anew`);
+}
+
 function start(home: URL): (value: unknown) => unknown {
   const { location: frame } = window;
   // What the page's `<base>` says, absent where it has none.
@@ -47,7 +51,8 @@ function start(home: URL): (value: unknown) => unknown {
   const resolve = (url: string): URL => new URL(url, base());
   // What a host wrote into a document has the host's address there, and cannot be loaded anew.
   const [loaded] = performance.getEntriesByType("navigation");
-  if (loaded && withoutFragment(loaded.name) !== withoutFragment(frame.href)) document.getElementById(PAGES)?.remove();
+  const stays = loaded && withoutFragment(loaded.name) !== withoutFragment(frame.href);
+  if (stays) document.getElementById(PAGES)?.remove();
   const pages = Object.keys(JSON.parse(document.getElementById(PAGES)?.textContent ?? "{}") as object);
   const entries = keepEntries(frame, first, pages, resolve, (url) => {
     home.href = new URL(declared ?? "", url).href;
@@ -58,7 +63,8 @@ function start(home: URL): (value: unknown) => unknown {
   // It knows the frame's entries, and in opaque frames hears of nothing: who asks for it goes by the history where it is not there.
   Reflect.deleteProperty(window, "navigation");
   if (declared !== undefined) putBase(declared);
-  return ownOf(frame, createLocation(frame, entries, resolve, leave));
+  const enter = stays ? stay : entries.enter;
+  return ownOf(frame, createLocation(frame, { ...entries, enter }, resolve, leave));
 }
 
 /** The URL that the runtime resolves others against: an object of its own, and what is changed of it counts from then on. */
