@@ -12,8 +12,9 @@ export function sizeOf(body: unknown): number {
 
 export function createBeacon(fetch: typeof globalThis.fetch, resolve: (url: string) => string): Navigator["sendBeacon"] {
   return function sendBeacon(given, body = null) {
-    const url = resolve(String(given));
+    const url = arguments.length ? resolve(String(given)) : "";
     if (!/^https?:/.test(url)) throw new TypeError(`not HTTP: ${url}`);
+    if (body instanceof ReadableStream) throw new TypeError("a stream is never whole");
     if (sizeOf(body) > LARGEST) return false;
     // Nobody hears of its end.
     fetch(url, { method: "POST", body: body as BodyInit, credentials: "include" }).catch(() => undefined);

@@ -12,8 +12,8 @@ interface Ends {
 
 export function createEventSource({ fetch, resolve, later }: Ends): typeof EventSource {
   class EventSource extends EventTarget {
-    readonly url: string;
-    readonly withCredentials: boolean;
+    #url: string;
+    #credentials: boolean;
     #state = 0;
     #last = "";
     #retry = RETRY;
@@ -23,14 +23,16 @@ export function createEventSource({ fetch, resolve, later }: Ends): typeof Event
       super();
       if (!arguments.length) throw new TypeError("1 argument required");
       try {
-        this.url = resolve(String(url));
+        this.#url = resolve(String(url));
       } catch {
         throw new DOMException(`Cannot open an EventSource to '${url}'. The URL is invalid.`, "SyntaxError");
       }
-      this.withCredentials = !!init.withCredentials;
+      this.#credentials = !!init.withCredentials;
       void this.#connect();
     }
 
+    get url() { return this.#url; }
+    get withCredentials() { return this.#credentials; }
     get readyState() { return this.#state; }
 
     close() {
@@ -41,10 +43,10 @@ export function createEventSource({ fetch, resolve, later }: Ends): typeof Event
     async #connect() {
       let final = false;
       try {
-        const response = await fetch(this.url, {
+        const response = await fetch(this.#url, {
           headers: { accept: "text/event-stream", ...(this.#last && { "last-event-id": this.#last }) },
           cache: "no-store",
-          credentials: this.withCredentials ? "include" : "same-origin",
+          credentials: this.#credentials ? "include" : "same-origin",
           signal: this.#control.signal,
         });
         // What the gateway says of the way to the backend is what the browser would call a network error; for a place among

@@ -189,6 +189,7 @@ twin("fetch: beacons of all kinds", async (see) => {
     see((({ method, type, body: bytes, fields }) => [method, type, bytes, fields])(await arrived()));
   }
   see(await failure(() => navigator.sendBeacon("http://[", "x")), navigator.sendBeacon.length);
+  see(await failure(() => navigator.sendBeacon()), await failure(() => navigator.sendBeacon("/api/beacon/sink", new ReadableStream())));
 });
 
 twin("fetch: what a page makes of its location", async (see) => {

@@ -97,6 +97,9 @@ twin("events: what ends for good", async (see) => {
     see(url, source.readyState);
   }
   see(await failure(() => new EventSource("http://[")), EventSource.CLOSED, EventSource.prototype.OPEN, EventSource.length);
+  const made = new EventSource("/api/status/204", { withCredentials: true });
+  see(Object.keys(made), made.withCredentials, made.url, await failure(() => { "use strict"; made.url = "/other"; }), "url" in EventSource.prototype);
+  made.close();
 });
 
 twin("events: closed in the middle, and handlers", async (see) => {
