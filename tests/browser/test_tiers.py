@@ -239,7 +239,7 @@ async def test_a_page_reports_in_its_own_words(host: Host, tmp_path: Path) -> No
         {"to": 2},
         "Explain it.",
     )
-    assert await noticed(frame) == "Reported to the assistant It was asked to do this for you."
+    assert await noticed(frame) == "Reported to the assistant The assistant was asked to do this."
     await expect(frame.locator("webmcp-gateway-notice")).to_have_count(0)
 
 

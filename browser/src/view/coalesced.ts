@@ -3,11 +3,10 @@
 export function coalesced(run: () => void, schedule: (run: () => void) => unknown = queueMicrotask): () => void {
   let waiting = false;
   return () => {
-    if (waiting) return;
-    waiting = true;
-    schedule(() => {
+    if (!waiting) schedule(() => {
       waiting = false;
       run();
     });
+    waiting = true;
   };
 }

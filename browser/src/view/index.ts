@@ -109,16 +109,13 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   registry.onChange(past);
 
   /** False where the host cannot do it, or does not. */
-  const done = async (capability: string, method: string, params: Params): Promise<boolean> => {
-    if (!host?.capabilities[capability]) return false;
-    const result = await requests.send(method, params).catch(() => ({ isError: true }));
-    return !result["isError"];
-  };
+  const done = async (capability: string, method: string, params: Params): Promise<boolean> =>
+    !!host?.capabilities[capability] && requests.send(method, params).then((result) => !result["isError"], () => false);
   const open = (url: string): Promise<boolean> => done("openLinks", "ui/open-link", { url });
   const notice = createNotice(open);
-  let hideNews = (): void => undefined;
+  let hideNews: (() => void) | undefined;
   const tell = (title: string, message: string): void => {
-    hideNews();
+    hideNews?.();
     hideNews = notice({ title, message, url: "" });
     later(hideNews, NEWS);
   };
@@ -137,7 +134,7 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
     handshake,
     reports,
     tool: calls.tool,
-    reported: () => tell("Reported to the assistant", "It was asked to do this for you."),
+    reported: () => tell("Reported to the assistant", "The assistant was asked to do this."),
   });
   Object.assign(window, { webmcpGateway: tiers.page });
   const relay = createRelay(registry, {
@@ -154,7 +151,7 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
     proof.start(found.bridge, !!found.capabilities["serverTools"]);
     envelope.ready();
     if (!found.bridge && found.capabilities["serverTools"]) later(() => void proof.settled().then(relay.start), OTHERS_FIRST);
-    if (!handshake.pageSpeaks()) watchSize((size) => requests.notify("ui/notifications/size-changed", { ...size }));
+    if (!handshake.pageSpeaks()) watchSize((size) => requests.notify("ui/notifications/size-changed", size));
   });
   void parsed().then(() => later(handshake.begin, PAGE_FIRST));
   // A client of the page that closes says so to nobody: it only stops to listen, and began to before it spoke. Others may

@@ -3,7 +3,7 @@
 /** `!important` in a shadow root wins over any rule of the page. The build takes out what only people read. */
 const STYLE = `
 :host { all: initial !important; color-scheme: light dark !important; position: fixed !important; inset: auto 16px 16px auto !important;
-  z-index: 2147483647 !important; box-sizing: border-box !important; width: min(380px, 100% - 32px) !important; }
+  z-index: 2147483647 !important; width: min(380px, 100% - 32px) !important; }
 .list { max-height: 40vh; overflow: auto; border: 1px solid #8885; border-left: 5px solid #e90; border-radius: 12px;
   background: Canvas; color: CanvasText; box-shadow: 0 8px 28px #0004; font: 14px/1.4 system-ui, sans-serif; }
 .row { display: flex; align-items: center; gap: 12px; padding: 12px 14px; }
@@ -12,7 +12,7 @@ const STYLE = `
 b, span { display: block; }
 span { font-size: 13px; opacity: .75; }
 b, .address { font-weight: 600; opacity: 1; user-select: all; }
-button { min-height: 34px; padding: 0 14px; border: 0; border-radius: 9px; background: light-dark(#4050d8, #8c9aff); color: Canvas;
+button { min-height: 34px; padding: 0 14px; border: 0; border-radius: 12px; background: light-dark(#4050d8, #8c9aff); color: Canvas;
   font: inherit; font-weight: 600; cursor: pointer; }
 @media (forced-colors: active) { button { border: 1px solid; } }
 @media print { :host { display: none !important; } }

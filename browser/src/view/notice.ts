@@ -16,17 +16,16 @@ function element<Name extends keyof HTMLElementTagNameMap>(name: Name, kind: str
 /** `open` leads the person to a URL; it gives false where the host cannot. */
 export function createNotice(open: (url: string) => Promise<boolean>): ShowNotice {
   let box: HTMLElement | undefined;
-  let list: HTMLElement | undefined;
+  const list = element("div", "list");
 
-  function place(): HTMLElement {
-    if (box && list) return list;
-    box = document.createElement("webmcp-gateway-notice");
-    const root = box.attachShadow({ mode: "closed" });
-    root.adoptedStyleSheets = [noticeSheet()];
-    list = element("div", "list");
-    root.append(list);
-    document.documentElement.append(box);
-    return list;
+  function show(): void {
+    if (!box) {
+      box = document.createElement("webmcp-gateway-notice");
+      const root = box.attachShadow({ mode: "closed" });
+      root.adoptedStyleSheets = [noticeSheet()];
+      root.append(list);
+    }
+    if (!box.isConnected) document.documentElement.append(box);
   }
 
   function review(url: string, words: HTMLElement): HTMLElement {
@@ -34,7 +33,7 @@ export function createNotice(open: (url: string) => Promise<boolean>): ShowNotic
     button.onclick = async () => {
       if (await open(url)) return;
       // The person has to carry the address over by hand.
-      words.append(element("span", "", "Open this address to answer:"), element("span", "address", url));
+      words.append(element("span", "", "Answer at this address:"), element("span", "address", url));
       button.remove();
     };
     return button;
@@ -49,12 +48,11 @@ export function createNotice(open: (url: string) => Promise<boolean>): ShowNotic
 
   return (approval) => {
     const made = row(approval);
-    place().append(made);
+    list.append(made);
+    show();
     return () => {
       made.remove();
-      if (list?.childElementCount) return;
-      box?.remove();
-      box = list = undefined;
+      if (!list.firstChild) box!.remove();
     };
   };
 }

@@ -2,15 +2,10 @@
 
 import { coalesced } from "./coalesced";
 
-export interface Size {
-  width: number;
-  height: number;
-}
-
-/** Calls `tell` once per changed size. */
-export function watchSize(tell: (size: Size) => void): void {
-  const root = document.documentElement;
-  let last: Size = { width: 0, height: 0 };
+/** Calls `tell` once per changed size, in pixels. */
+export function watchSize(tell: (size: { width: number; height: number }) => void): void {
+  const { documentElement: root, body } = document;
+  let last = "", tall = 0;
 
   function measure(): void {
     // The frame's own height must not count: what the content needs is asked for.
@@ -18,12 +13,13 @@ export function watchSize(tell: (size: Size) => void): void {
     root.style.height = "max-content";
     const size = { width: innerWidth, height: Math.ceil(root.getBoundingClientRect().height) };
     root.style.height = written;
-    if (size.width === last.width && size.height === last.height) return;
-    last = size;
-    tell(size);
+    if (last !== (last = JSON.stringify(size))) tell(size);
   }
 
   const observer = new ResizeObserver(coalesced(measure, requestAnimationFrame));
   observer.observe(root);
-  if (document.body) observer.observe(document.body);
+  if (body) observer.observe(body);
+  // Where the page says that both are as tall as the frame, only what stands in them grows.
+  const look = (): void => void (tall === (tall = root.scrollHeight) || measure());
+  new MutationObserver(coalesced(look, requestAnimationFrame)).observe(root, { subtree: true, childList: true, attributes: true });
 }
