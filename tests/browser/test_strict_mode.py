@@ -46,6 +46,8 @@ async def test_a_page_in_strict_mode(host: Host, tmp_path: Path, package: str) -
     await frame.wait_for_function("() => window.connected")
     await until_listed(host, "count", "own")
     assert (await called(host, "count", {"by": 2}))["result"]["structuredContent"] == {"was": 0}
+    await expect(frame.locator("#count")).to_have_text("2")
+    await frame.evaluate("() => new Promise((go) => requestAnimationFrame(() => setTimeout(go)))")  # its effects, too
     assert (await called(host, "count"))["result"]["structuredContent"] == {"was": 2}
     assert (await called(host, "own"))["result"]["content"][0]["text"] == "own"
     await expect(frame.locator("#root")).to_have_text("full\n\n3", use_inner_text=True)
