@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import html
 import json
@@ -163,7 +164,9 @@ def pack(
     if starters:
         packed = waiting(packed, packed.index(head) + len(head))
     digest = hashlib.sha256(packed.encode()).hexdigest()
-    size = f"{len(packed.encode()):,} bytes, of which {len(head.encode()) - len(pages.encode()):,} are the view runtime"
+    ours = head.replace(pages, "", 1).encode()
+    size = f"{len(packed.encode()):,} bytes, of which {len(ours):,} are the view runtime with the parts for this page"
+    size += f" ({len(gzip.compress(ours)):,} gzipped)"
     if "data:font/" in packed:
         packing.notes.append("its fonts are embedded; hosts whose policy names no font source show others")
     csp: dict[str, Json] = {"connectDomains": [], "resourceDomains": []}

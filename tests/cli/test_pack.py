@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from pathlib import Path
@@ -58,16 +59,19 @@ def test_what_is_said_of_a_file(tmp_path: Path) -> None:
     more = ["--policy", str(policy), "--title", "My app", "--base", "/shop/", "--output", str(output)]
     assert CliRunner().invoke(main, ["pack", str(folder)]).exit_code == 2
     done = CliRunner().invoke(main, ["pack", str(folder), *more])
-    size = re.search(r"([0-9,]+) bytes, of which [0-9,]+ are the view runtime", done.output)
+    said = r"([0-9,]+) bytes, of which ([0-9,]+) are the view runtime [^(]*\(([0-9,]+) gzipped\)"
+    size = re.search(said, done.output)
     assert size is not None
-    assert int(size[1].replace(",", "")) == output.stat().st_size
+    whole, ours, gzipped = (int(figure.replace(",", "")) for figure in size.groups())
     made = output.read_text("utf-8")
+    runtime = made[: made.index("</script>", made.index('<meta name="webmcp-gateway"')) + len("</script>")].encode()
+    assert (whole, ours, gzipped) == (output.stat().st_size, len(runtime), len(gzip.compress(runtime)))
     assert f"{picture} srcset=" in made
     assert made.endswith(frame)
     assert '"tools":["look"]' in made
     assert "&quot;title&quot;: &quot;My app&quot;, &quot;base&quot;: &quot;/shop/&quot;" in made
-    said = json.loads(CliRunner().invoke(main, ["pack", str(folder), *more, "--json"]).stdout)
-    assert said["meta"]["csp"]["frameDomains"] == ["https://maps.example"]
+    as_json = json.loads(CliRunner().invoke(main, ["pack", str(folder), *more, "--json"]).stdout)
+    assert as_json["meta"]["csp"]["frameDomains"] == ["https://maps.example"]
 
 
 def test_an_id_that_no_app_can_have(tmp_path: Path) -> None:
