@@ -70,7 +70,7 @@ class Aside:
 
 async def _started() -> asyncio.subprocess.Process:
     try:
-        return await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", __name__),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -78,6 +78,10 @@ async def _started() -> asyncio.subprocess.Process:
         )
     except OSError as error:
         raise NoProcess(f"it cannot be started: {error.strerror}") from error
+    with suppress(ProcessLookupError):
+        # From outside, so that its start stands back, too: it loads what it needs for half a second.
+        os.setpriority(os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
+    return process
 
 
 async def _asked(process: asyncio.subprocess.Process, line: bytes) -> Copied | str:
@@ -94,7 +98,6 @@ async def _asked(process: asyncio.subprocess.Process, line: bytes) -> Copied | s
 
 async def main() -> None:
     """Read the database's URL, then stretches, a line each; answer each with a line. End with the input."""
-    os.nice(NICE)
     url = sys.stdin.readline().rstrip("\n")
     try:
         async with Database(url) as database:
