@@ -1,6 +1,7 @@
 """The load: a process that sends one request again and again over kept connections, and checks every answer.
 
-It speaks just enough HTTP/1.1 for that, so that the servers and not the load are what is measured.
+It speaks just enough HTTP/1.1 for that, so that the servers and not the load are what is measured. Several servers have
+their loads by turns, a moment each: a machine that is slow for a second is so for all of them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import re
 import sys
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import cast
 
@@ -21,6 +23,9 @@ from benchmarks.errors import BenchmarkError
 
 BEFOREHAND = 60_000
 """Requests that are made before a load begins."""
+
+STRETCH = 0.2
+"""Seconds of a turn: less than the quarter of a second after which the gateway takes it that nothing more comes."""
 
 PATIENCE = 30.0
 """Seconds beyond its own time after which a run has failed."""
@@ -177,29 +182,73 @@ class _Connection(asyncio.Protocol):
             drive.ended()
 
 
-async def run(load: Load) -> Measured:
-    """Warm up, then measure. Raises `BenchmarkError` at the first answer that is not the right one."""
-    loop = asyncio.get_running_loop()
-    requests, marker = Requests(load), load.marker.encode()
-    connections = []
-    for _ in range(load.connections):
-        _, connection = await loop.create_connection(lambda: _Connection(requests, marker), "127.0.0.1", load.port)
-        connections.append(connection)
-    try:
-        warm = len(await _driven(connections, load.requests, load.warm_up)) if load.warm_up > 0 else 0
+class _Turns:
+    """The load of one server, and what was measured of it in all its turns."""
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._requests = Requests(load)
+        self._connections: list[_Connection] = []
+        self._times: list[float] = []
+        self._warm = 0
+        self._seconds = 0.0
+        self._cpu = 0.0
+
+    @property
+    def over(self) -> bool:
+        """Whether it has sent all, or has had its time."""
+        return len(self._times) >= self._load.requests or self._seconds >= self._load.seconds
+
+    async def connect(self) -> None:
+        """Connect, and warm up."""
+        loop, marker = asyncio.get_running_loop(), self._load.marker.encode()
+        for _ in range(self._load.connections):
+            _, connection = await loop.create_connection(
+                lambda: _Connection(self._requests, marker), "127.0.0.1", self._load.port
+            )
+            self._connections.append(connection)
+        if self._load.warm_up > 0:
+            self._warm = len(await _driven(self._connections, self._load.requests, self._load.warm_up))
+
+    async def turn(self, stretch: float) -> None:
+        """Go on for so many seconds at most."""
         started, cpu = time.perf_counter(), time.process_time()
-        times = await _driven(connections, load.requests, load.seconds)
+        left = self._load.requests - len(self._times)
+        self._times += await _driven(self._connections, left, min(stretch, self._load.seconds - self._seconds))
+        self._seconds += time.perf_counter() - started
+        self._cpu += time.process_time() - cpu
+
+    def measured(self) -> Measured:
+        """What was found in all turns."""
         return Measured(
-            answered=warm + len(times),
-            requests=len(times),
-            seconds=time.perf_counter() - started,
-            p50_ms=1000 * percentile(times, 0.50),
-            p99_ms=1000 * percentile(times, 0.99),
-            cpu_seconds=time.process_time() - cpu,
+            answered=self._warm + len(self._times),
+            requests=len(self._times),
+            seconds=self._seconds,
+            p50_ms=1000 * percentile(self._times, 0.50),
+            p99_ms=1000 * percentile(self._times, 0.99),
+            cpu_seconds=self._cpu,
         )
-    finally:
-        for connection in connections:
+
+    def close(self) -> None:
+        """End the connections."""
+        for connection in self._connections:
             connection.close()
+
+
+async def run(loads: Sequence[Load], stretch: float = STRETCH) -> list[Measured]:
+    """Warm up, then measure by turns. Raises `BenchmarkError` at the first answer that is not the right one."""
+    turns = [_Turns(load) for load in loads]
+    try:
+        for one in turns:
+            await one.connect()
+        while not all(one.over for one in turns):
+            for one in turns:
+                if not one.over:
+                    await one.turn(stretch)
+        return [one.measured() for one in turns]
+    finally:
+        for one in turns:
+            one.close()
 
 
 async def _driven(connections: list[_Connection], requests: int, seconds: float) -> list[float]:
@@ -225,12 +274,12 @@ def _shown(answer: bytes) -> str:
 
 
 def main() -> None:
-    """Read a `Load` as JSON from the standard input, write what was measured to the standard output."""
+    """Read `Load`s as JSON from the standard input, write what was measured of each to the standard output."""
     try:
-        measured = asyncio.run(run(Load(**json.load(sys.stdin))))
+        measured = asyncio.run(run([Load(**given) for given in json.load(sys.stdin)]))
     except (BenchmarkError, OSError) as error:
         sys.exit(str(error))
-    print(json.dumps(asdict(measured)))
+    print(json.dumps([asdict(one) for one in measured]))
 
 
 if __name__ == "__main__":

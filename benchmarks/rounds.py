@@ -36,7 +36,7 @@ class Plan:
 class Sample:
     """One run of the load against one server.
 
-    Two samples of one `pair` were made one right after the other, that of a measure and that of what is measured by it.
+    Two samples of one `pair` were made by turns, that of a measure and that of what is measured by it.
     `server_ms` is the server's own processor time for each request, its work after the last answer included;
     `quiet_after` is how long that went on, in seconds. None where the system does not tell.
     """
@@ -73,12 +73,32 @@ def run(
                 tell(f"round {number + 1} of {plan.rounds}: {target.name}, connections: {connections}")
                 pair = len(samples) // 2
                 both = (bare[measure(target.name)], target)
-                samples += [_sample(plan, one, connections, number, pair) for one in both[:: -1 if number % 2 else 1]]
+                samples += _samples(plan, both[:: -1 if number % 2 else 1], connections, number, pair)
     return samples
 
 
-def _sample(plan: Plan, target: Target, connections: int, number: int, pair: int) -> Sample:
-    load = Load(
+def _samples(plan: Plan, targets: Sequence[Target], connections: int, number: int, pair: int) -> list[Sample]:
+    """One of each, whose loads are driven by turns."""
+    before = [session_seconds(target.pid) for target in targets]
+    measured = _loaded([_load(plan, target, connections) for target in targets], targets)
+    quiet_after = [_quiet(target.pid) for target in targets]
+    after = [session_seconds(target.pid) for target in targets]
+    return [
+        Sample(
+            target.name,
+            connections,
+            number,
+            pair,
+            found,
+            None if began is None or ended is None else 1000 * (ended - began) / found.answered,
+            quiet,
+        )
+        for target, found, began, ended, quiet in zip(targets, measured, before, after, quiet_after, strict=True)
+    ]
+
+
+def _load(plan: Plan, target: Target, connections: int) -> Load:
+    return Load(
         port=target.port,
         request=target.request.decode("latin-1"),
         marker=MARKER,
@@ -89,31 +109,26 @@ def _sample(plan: Plan, target: Target, connections: int, number: int, pair: int
         view=target.view,
         key=target.key,
     )
-    before = session_seconds(target.pid)
-    measured = _loaded(target, load)
-    quiet_after = _quiet(target.pid)
-    after = session_seconds(target.pid)
-    used = None if before is None or after is None else 1000 * (after - before) / measured.answered
-    return Sample(target.name, connections, number, pair, measured, used, quiet_after)
 
 
-def _loaded(target: Target, load: Load) -> Measured:
+def _loaded(loads: Sequence[Load], targets: Sequence[Target]) -> list[Measured]:
     """What a load process of its own measures."""
+    names = " and ".join(target.name for target in targets)
     try:
         ended = subprocess.run(
             [sys.executable, "-m", "benchmarks.load"],
-            input=json.dumps(asdict(load)),
+            input=json.dumps([asdict(load) for load in loads]),
             capture_output=True,
             text=True,
             cwd=ROOT,
-            timeout=load.seconds + load.warm_up + 2 * PATIENCE,
+            timeout=sum(load.seconds + load.warm_up + 2 * PATIENCE for load in loads),
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise BenchmarkError(f"{target.name}: the load did not end.") from error
+        raise BenchmarkError(f"{names}: the load did not end.") from error
     if ended.returncode:
-        raise BenchmarkError(f"{target.name}: {ended.stderr.strip()}")
-    return Measured(**json.loads(ended.stdout))
+        raise BenchmarkError(f"{names}: {ended.stderr.strip()}")
+    return [Measured(**found) for found in json.loads(ended.stdout)]
 
 
 def _quiet(pid: int) -> float | None:

@@ -58,7 +58,9 @@ def table(samples: Sequence[Sample]) -> str:
             direct = _of(samples, f"{tool} {DIRECT}", connections)
             through = _of(samples, f"{tool} {THROUGH}", connections)
             ratios = [after.rate / before.rate for before, after in zip(direct, through, strict=True)]
-            upstream, gateway = _cpu(direct), _cpu(through)
+            # Of the upstream's time, which has both to answer, each call has the same.
+            upstream = _cpu(direct) * statistics.median(map(_share, direct, through))
+            gateway = _cpu(through)
             p50, p99 = (_median(through, which) for which in (_p50, _p99))
             lines.append(
                 f"| {tool}, which {words} | {connections} | {statistics.median(ratios):.2f} "
@@ -75,6 +77,10 @@ def _peer(server: str) -> str:
 
 def _of(samples: Sequence[Sample], server: str, connections: int) -> list[Sample]:
     return [one for one in samples if one.server == server and one.connections == connections]
+
+
+def _share(direct: Sample, through: Sample) -> float:
+    return direct.measured.answered / (direct.measured.answered + through.measured.answered)
 
 
 def _cpu(samples: Sequence[Sample]) -> float:

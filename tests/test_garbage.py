@@ -49,10 +49,10 @@ async def test_an_exchange_leaves_no_cycles(tmp_path: Path, which: int) -> None:
         await server.start(build_app(load_config(path, {"BENCH_SECRET": f"bench-{MARK}"})))
         try:
             target = (await asyncio.to_thread(doors, server.port, 0))[which]
-            await run(load(target))
+            await run([load(target)])
             gc.collect()
             gc.disable()
-            await run(load(target))
+            await run([load(target)])
             assert gc.collect() < FEW
         finally:
             gc.enable()

@@ -9,6 +9,9 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -112,14 +115,21 @@ def _load(port: int, **other: Any) -> Load:
     )
 
 
-async def _measured(app: web.Application, **other: Any) -> Measured:
+@asynccontextmanager
+async def _serving(app: web.Application) -> AsyncIterator[int]:
     runner = web.AppRunner(app, shutdown_timeout=1)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        return await run(_load(runner.addresses[0][1], **other))
+        yield int(runner.addresses[0][1])
     finally:
         await runner.cleanup()
+
+
+async def _measured(app: web.Application, **other: Any) -> Measured:
+    async with _serving(app) as port:
+        (measured,) = await run([_load(port, **other)])
+        return measured
 
 
 def _answering(answer: web.Response) -> web.Application:
@@ -148,6 +158,25 @@ async def test_the_load_ends_in_time() -> None:
     async with asyncio.timeout(20):
         measured = await _measured(backend.build_app(), requests=10**9, seconds=0.2)
     assert measured.requests < 10**9
+
+
+async def test_loads_have_their_turns() -> None:
+    """Each goes on when the other has had its moment, until both have sent all."""
+    asked: list[str] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        asked.append(request.headers["host"])
+        return web.Response(text=backend.MARKER)
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", handle)
+    async with _serving(app) as port:
+        loads = [
+            _load(port, request=f"GET / HTTP/1.1\r\nhost: {host}\r\n\r\n", requests=400) for host in ("one", "other")
+        ]
+        found = await run(loads, stretch=0.002)
+    assert [one.requests for one in found] == [400, 400]
+    assert len([host for host, _ in groupby(asked)]) > 2
 
 
 @pytest.mark.parametrize("answer", [web.Response(status=403, text=backend.MARKER), web.Response(text="another")])
