@@ -40,7 +40,7 @@ class Module:
 
     def needs_linking(self) -> bool:
         """Whether it imports another file, or asks where it lies itself."""
-        return bool(import_problems(self.text, self.source)) or "import.meta" in self.source
+        return "import.meta" in self.source or bool(import_problems(self.text, self.source))
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ class PageScripts:
         self._home = home
         self._classic: list[Module] = []
         self._modules: list[tuple[Element, Module]] = []
+        self._linked = False
         self._imports: dict[str, str] = {}
         self._scopes: dict[str, dict[str, str]] = {}
 
@@ -133,7 +134,8 @@ class PageScripts:
 
     def linked(self) -> list[Splice]:
         """The module scripts: each as it is, or linked, with the modules that they import in the first."""
-        if not any(module.needs_linking() for _, module in self._modules):
+        self._linked = any(module.needs_linking() for _, module in self._modules)
+        if not self._linked:
             return [self._module(element, module.source) for element, module in self._modules if module.code is None]
         codes = self._link_modules([module for _, module in self._modules])
         return [self._module(element, code) for (element, _), code in zip(self._modules, codes, strict=True)]
@@ -146,12 +148,11 @@ class PageScripts:
         ]
 
     def unread(self) -> list[Problem]:
-        """What no browser can read of the scripts; modules that import others were read as they were linked."""
+        """What no browser can read of the scripts; modules that were linked were read then."""
         problems = syntax_problems(self._classic)
-        for _, module in self._modules:
+        for _, module in self._modules if not self._linked else ():
             try:
-                if not module.needs_linking():
-                    self._link_modules([module])
+                self._link_modules([module])
             except DocumentError as error:
                 problems += error.problems
         return problems

@@ -21,7 +21,8 @@ for (const [file, code, line, column] of JSON.parse(require("node:fs").readFileS
   } catch (error) {
     const [at, , caret = ""] = error.stack.split("\\n");
     const on = Number(/\\d+$/.exec(at));
-    found.push([file, on, caret.indexOf("^") + (on === line ? column : 1), error.message]);
+    const before = Math.max(caret.indexOf("^"), 0); // of a long line only the start is underlined
+    found.push([file, on, before + (on === line ? column : 1), error.message]);
   }
 }
 process.stdout.write(JSON.stringify(found));

@@ -142,15 +142,16 @@ def test_a_part_is_added_once_and_to_all_pages_with_scripts_of_the_backend(tmp_p
 def test_scripts_that_no_browser_can_read(tmp_path: Path) -> None:
     """For the author, with their places; the page is packed as it is, and goes on without them as on its own site."""
     page = "<!doctype html>\n<script>let a = ;</script><script>fine()</script><script src=x.js></script>\n"
-    page += "<script type=module>await 1;\nlet b = ;</script><script type=module src=m.js></script>"
-    folder = write(tmp_path, index__html=page, x__js="\n\nlet c = ;", m__js="export const d = 1;")
+    page += "<script type=module>await 1;\nlet b = ;</script><script type=module src=m.js></script><script src=y.js></script>"
+    long = f"\n{'a;' * 1000}let = ;"
+    folder = write(tmp_path, index__html=page, x__js="\n\nlet c = ;", m__js="export const d = 1;", y__js=long)
 
     def made(*, checked: bool) -> Resource:
         return pack(folder, app="cart", title="", runtime=RUNTIME, checked=checked)
 
     places = [(problem.file, problem.line, problem.column) for problem in made(checked=True).unread]
     page_file = str(folder / "index.html")
-    assert places == [(page_file, 2, 17), (str(folder / "x.js"), 3, 9), (page_file, 4, 9)]
+    assert places == [(page_file, 2, 17), (str(folder / "x.js"), 3, 9), (str(folder / "y.js"), 2, 1), (page_file, 4, 9)]
     assert made(checked=False).unread == []
     assert made(checked=True).html == made(checked=False).html
 
