@@ -153,19 +153,38 @@ _REMEDY = 'write <script type="module">, or build the app with a bundler and pac
 
 def named_imports(code: str) -> list[tuple[Token, Token]]:
     """Each `import()` in `code` whose name stands there: its word, and the name."""
-    if not _MAY_CALL.search(code):
-        return []
-    found = [token for token in tokens(code) if token.kind is not Kind.COMMENT]
-    calls = [found[index : index + 4] for index, token in enumerate(found) if _is_named_import(found, index, token)]
-    return [(call[0], call[2]) for call in calls]
+    return [
+        (token, found[index + 2])
+        for found in _statements(code, _MAY_CALL)
+        for index, token in enumerate(found)
+        if _is_named_import(found, index, token)
+    ]
+
+
+def _statements(code: str, words: re.Pattern[str]) -> Iterator[list[Token]]:
+    """The tokens of `code` without comments, from semicolon to semicolon, up to the last of what `words` finds."""
+    last = max((found.start() for found in words.finditer(code)), default=-1)
+    found: list[Token] = []
+    for token in tokens(code) if last >= 0 else ():
+        if token.kind is not Kind.COMMENT:
+            found.append(token)
+        if token.text == ";":
+            yield found
+            if token.start > last:
+                return
+            found = []
+    yield found
 
 
 def _is_named_import(found: list[Token], index: int, token: Token) -> bool:
-    words = [one.text for one in found[index + 1 : index + 4]]
-    if token.text != "import" or words[:1] != ["("] or words[2:] not in ([")"], [","]):
+    words = [one.text for one in found[index + 1 : index + 4]] if token.text == "import" else []
+    if words[:1] != ["("] or words[2:] not in ([")"], [","]):
         return False
-    before = found[index - 1].text if index else ""
-    return words[1][-1] in "\"'`" and before not in (".", "?.") and not _is_method(found, index)
+    return words[1][-1] in "\"'`" and not _is_property(found, index)
+
+
+def _is_property(found: list[Token], index: int) -> bool:
+    return index > 0 and found[index - 1].text in (".", "?.")
 
 
 def import_problems(text: Text, code: str, *, linked: Collection[int] = ()) -> list[Problem]:
@@ -173,24 +192,25 @@ def import_problems(text: Text, code: str, *, linked: Collection[int] = ()) -> l
 
     `linked` are the places of those for which there is something in the page.
     """
-    if not _MAY_IMPORT.search(code):
-        return []
-    found = [token for token in tokens(code) if token.kind is not Kind.COMMENT]
-    problems: list[Problem] = []
-    for index, token in enumerate(found):
-        before = found[index - 1].text if index else ""
-        after = found[index + 1] if index + 1 < len(found) else None
-        if token.kind is not Kind.WORD or after is None or before in (".", "?."):
-            continue
-        if token.text == "new" and _is_worker_file([one.text for one in found[index + 1 : index + 8]]):
-            problems.append(text.problem(token.start, WORKER_FILE))
-        if token.text == "import" and token.start not in linked and _is_import(before, after, found, index):
-            problems.append(text.problem(token.start, f"imports another file, which a packed app cannot: {_REMEDY}"))
-        if token.text == "from" and before in ("}", "*") and _is_string(after) and _exports(found, index):
-            problems.append(
-                text.problem(token.start, f"exports from another file, which a packed app cannot: {_REMEDY}")
-            )
-    return problems
+    return [
+        text.problem(token.start, message)
+        for found in _statements(code, _MAY_IMPORT)
+        for index, token in enumerate(found[:-1])
+        if token.text in ("new", "import", "from") and not _is_property(found, index) and token.start not in linked
+        if (message := _import_problem(found, index)) is not None
+    ]
+
+
+def _import_problem(found: list[Token], index: int) -> str | None:
+    before = found[index - 1].text if index else ""
+    match found[index].text:
+        case "new" if _is_worker_file([one.text for one in found[index + 1 : index + 8]]):
+            return WORKER_FILE
+        case "import" if _is_import(found, index):
+            return f"imports another file, which a packed app cannot: {_REMEDY}"
+        case "from" if before in ("}", "*") and _is_string(found[index + 1]) and _exports(found, index):
+            return f"exports from another file, which a packed app cannot: {_REMEDY}"
+    return None
 
 
 def _is_worker_file(words: list[str]) -> bool:
@@ -211,25 +231,12 @@ def blocked_problems(text: Text, code: str, *, asking: bool) -> list[Problem]:
     return [text.problem(match.start(), words) for match, words in found if match is not None]
 
 
-def _is_import(before: str, after: Token, found: list[Token], index: int) -> bool:
+def _is_import(found: list[Token], index: int) -> bool:
+    after = found[index + 1]
     if after.text == "(":
-        # What a variable holds may be anything. `import(` as the name of a method: `{ import() {} }`; a call is never
-        # followed by a block.
-        literal = any(token.kind is Kind.LITERAL for token in found[index + 2 : index + 3])
-        return literal and not _is_method(found, index)
+        # What a variable holds may be anything; `import(` may name a method, whose parameters are no literals.
+        return any(token.kind is Kind.LITERAL for token in found[index + 2 : index + 3])
     return _is_string(after) or after.text in ("{", "*") or (after.kind is Kind.WORD and after.text != "in")
-
-
-def _is_method(found: list[Token], index: int) -> bool:
-    depth = 0
-    for at in range(index + 1, len(found)):
-        if found[at].text == "(":
-            depth += 1
-        elif found[at].text == ")":
-            depth -= 1
-            if depth == 0:
-                return at + 1 < len(found) and found[at + 1].text == "{"
-    return False
 
 
 def _is_string(token: Token) -> bool:

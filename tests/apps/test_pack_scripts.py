@@ -85,7 +85,7 @@ def test_imports_of_classic_scripts_are_named_with_their_places(tmp_path: Path) 
         "a.import('x');\nconst d = () => import('./d.js');\n"
         "class E { import(x) { return `${x} import 'y'`; } }"
     )
-    page = "<script src=a.js></script>\n<script>\n  import('./x.js')\n</script>"
+    page = "<script src=a.js></script>\n<script>\n  import('./x.js')\n{ /* a block */ }</script>"
     found = problems(tmp_path, index__html=page, a__js=code)
     assert [each.split(" ")[0] for each in found] == ["a.js:4:17:", "index.html:3:3:"]
     assert all("there is no such file in the app's folder" in each for each in found)
@@ -142,7 +142,8 @@ def test_a_part_is_added_once_and_to_all_pages_with_scripts_of_the_backend(tmp_p
 def test_scripts_that_no_browser_can_read(tmp_path: Path) -> None:
     """For the author, with their places; the page is packed as it is, and goes on without them as on its own site."""
     page = "<!doctype html>\n<script>let a = ;</script><script>fine()</script><script src=x.js></script>\n"
-    page += "<script type=module>await 1;\nlet b = ;</script><script type=module src=m.js></script><script src=y.js></script>"
+    page += "<script type=module>await 1;\nlet b = ;</script><script type=module src=m.js></script>"
+    page += "<script src=y.js></script>"
     long = f"\n{'a;' * 1000}let = ;"
     folder = write(tmp_path, index__html=page, x__js="\n\nlet c = ;", m__js="export const d = 1;", y__js=long)
 
