@@ -80,7 +80,7 @@ tests/interop/node_modules/.made: tests/interop/package-lock.json $(VENV)/.insta
 
 test: chromium lint test-oidc test-interop
 	npm --prefix browser run --silent test
-	pytest
+	pytest --numprocesses 2
 
 soak: $(VENV)/.built
 	pytest -m soak

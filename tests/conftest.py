@@ -4,49 +4,65 @@ import gc
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 from examples.cart_app import auth_server
-from tests import beside
-from tests.beside import pytest_runtestloop as pytest_runtestloop
-from tests.beside import pytest_sessionfinish as pytest_sessionfinish
 from tests.leaks import taps
+from tests.leaks.files import look_through
 from tests.leaks.marks import MARK
-from tests.leaks.watch import FOLDER, TAPS, Watch
+from tests.leaks.watch import FOLDER, TAPS, Watch, noted
 from tests.world import World, running
 
-LAST = "test_no_secret_is_written_in_the_whole_run"
+BROWSER = "tests/browser/"
+"""Its tests compute a lot: of a run that is divided one process takes them first and all others last."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """From the first test on."""
-    if beside.is_beside():
-        TAPS.watch = Watch(Path(os.environ[FOLDER]))
-    else:
-        folder = tempfile.mkdtemp(prefix="leaks")
-        os.environ[FOLDER] = folder
+    if not hasattr(config, "workerinput"):  # the first process of the run
+        folder = os.environ[FOLDER] = tempfile.mkdtemp(prefix="leaks")
         config.add_cleanup(lambda: shutil.rmtree(folder))
-        TAPS.watch = Watch()
+    TAPS.watch = Watch(Path(os.environ[FOLDER]))
     taps.install()
     settings.register_profile("tests", settings(deadline=None))  # machines are busy
     settings.load_profile("tests")
     auth_server.TokenGenerator.get_jti = lambda self, *_: f"{MARK}{os.urandom(8).hex()}"
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What looks at the whole run comes at its end; a run of all tests is divided among processes."""
-    beside.divide(config, items, LAST)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
+    """A divided run gives each process the next file when it has ended one."""
+    return _BrowserApart(config, log)
+
+
+class _BrowserApart(LoadFileScheduling):
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        browser = node.gateway.id == "gw0"
+        file = next((name for name in self.workqueue if name.startswith(BROWSER) == browser), None)
+        if file is not None:
+            self.workqueue.move_to_end(file, last=False)
+        super()._assign_work_unit(node)
 
 
 def pytest_collection_finish() -> None:
     """What lives now lives on: without this each full collection in a long run walks all tests."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_secret_is_written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Whatever any gateway of these tests has answered, logged, counted, traced, printed or left in a file."""
+    yield
+    look_through(tmp_path_factory.getbasetemp(), TAPS.watch, TAPS.cookies)
+    found, _ = noted(Path(os.environ[FOLDER]))
+    assert found == []
 
 
 @pytest.fixture
