@@ -66,9 +66,10 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
     get responseURL() { return this.#response?.url.replace(/#.*/s, "") ?? ""; }
     get responseType() { return this.#type; }
     set responseType(type) {
+      if (!TYPES.includes(type)) return;
       if (this.#state > 2) refuse("InvalidStateError");
       if (!this.#async) refuse("InvalidAccessError");
-      if (TYPES.includes(type)) this.#type = type;
+      this.#type = type;
     }
     get timeout() { return this.#timeout; }
     set timeout(milliseconds) {
@@ -145,8 +146,8 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
       this.#uploading = total;
       this.#uploaded = 0;
       tell(this, "loadstart");
-      if (total) tell(this.upload, "loadstart", 0, total);
       // A listener may have aborted it, or opened it anew.
+      if (total && this.#control === control) tell(this.upload, "loadstart", 0, total);
       if (this.#control !== control) return;
       this.#watch();
       const init: RequestInit = {
@@ -192,7 +193,7 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
     #fail(type: string) {
       this.#enter(4);
       const types = `${type} loadend`;
-      if (this.#uploading) tell(this.upload, types);
+      if (this.#uploading) tell(this.upload, types, this.#uploaded, this.#uploaded && this.#uploading);
       this.#uploading = 0;
       tell(this, types);
     }
@@ -202,8 +203,13 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
       const total = this.#uploading;
       const loaded = Math.floor((total * progress) / whole);
       if (loaded >= total) {
+        const control = this.#control;
+        this.#uploaded = total;
+        if (total) tell(this.upload, "progress", total, total);
+        // A listener may have aborted it, and others then heard of that instead.
+        if (this.#control !== control) return;
         this.#uploading = 0;
-        if (total) tell(this.upload, "progress load loadend", total, total);
+        if (total) tell(this.upload, "load loadend", total, total);
       } else if (loaded > this.#uploaded) {
         this.#uploaded = loaded;
         tell(this.upload, "progress", loaded, total);
@@ -222,6 +228,8 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
         const size = Number(response.headers.get("content-length") ?? 0);
         const reader = response.body?.getReader();
         let loaded = 0;
+        // Also after a listener has ended it, of which the next is told nothing else.
+        const say = (type: string): void => (over() ? tell(this, type) : tell(this, type, loaded, size));
         for (;;) {
           const { value } = over() || !reader ? {} : await reader.read();
           if (over()) return;
@@ -229,13 +237,14 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
           this.#chunks.push(value);
           loaded += value.length;
           this.#enter(3);
-          if (over()) return;
-          tell(this, "progress", loaded, size);
+          say("progress");
         }
         this.#sent = false;
         cancel(this.#timer);
         this.#enter(4);
-        for (const type of ["load", "loadend"]) if (!over()) tell(this, type, loaded, size);
+        if (over()) return;
+        say("load");
+        say("loadend");
       } catch {
         if (over()) return;
         this.#end();

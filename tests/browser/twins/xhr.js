@@ -236,3 +236,28 @@ twin("xhr: what it may not have while it runs", async (see) => {
   await once(xhr, "timeout");
   see(xhr.readyState, xhr.status, await failure(() => (xhr.withCredentials = true)));
 });
+
+twin("xhr: a listener that ends it, or opens it anew", async (see) => {
+  const ends = { abort: (xhr) => xhr.abort(), open: (xhr) => xhr.open("GET", "/api/text"), again: (xhr) => (xhr.open("GET", "/api/text"), xhr.send()), type: (xhr) => (xhr.responseType = "none") };
+  for (const [where, ...how] of [["loadstart 1", "abort", "open", "again"], ["upload loadstart 1", "abort", "open"], ["upload progress 1", "abort"], ["upload load 1", "abort"], ["readystatechange 3", "abort", "open"],
+    ["progress 3", "abort", "open"], ["readystatechange 4", "abort", "type"], ["load 4", "abort", "open", "again", "type"], ["loadend 4", "abort", "again"]]) {
+    for (const name of how) {
+      const xhr = new XMLHttpRequest();
+      const told = [];
+      let ended;
+      logged(xhr, (line) => {
+        told.push(line);
+        if (ended || !line.startsWith(where)) return;
+        ended = true;
+        ends[name](xhr);
+        told.push([name, xhr.readyState, xhr.status, xhr.responseText]);
+      }, true);
+      xhr.open("POST", "/api/echo");
+      xhr.send("body");
+      // What is still to come of it came before the answer to what is asked later.
+      do await (await fetch("/api/text")).text();
+      while (name === "again" ? xhr.readyState !== 4 : !ended);
+      see(where, told, xhr.readyState);
+    }
+  }
+});
