@@ -368,12 +368,14 @@ async def test_a_page_without_a_client_is_spoken_for(host: Host, tmp_path: Path)
 @pytest.mark.parametrize("root", ["body", "#root"])
 async def test_a_page_as_tall_as_its_frame_says_what_it_would_need(host: Host, tmp_path: Path, root: str) -> None:
     """As many are, whose boxes do not grow with what stands in them."""
-    style = "<style>html, body, #root { height: 100%; margin: 0 }</style>"
+    style = "<style>html, body, #root { height: 100%; margin: 0 } p { white-space: pre }</style>"
     frame = await shown(host, tmp_path, f"<!doctype html>{style}<body><div id=root><p>page</p></div>")
     await host.until("host.of('ui/notifications/size-changed').length")
     grow = "(name) => { document.querySelector(name).innerHTML += `<div style='height: 2345px'></div>`; }"
     await frame.evaluate(grow, root)
     await host.until("host.of('ui/notifications/size-changed').some((m) => m.params.height > 2345)")
+    await frame.evaluate("() => { document.querySelector('p').firstChild.data += '\\n'.repeat(300); }")
+    await host.until("host.of('ui/notifications/size-changed').some((m) => m.params.height > 6000)")
 
 
 CLOCK = """<script>

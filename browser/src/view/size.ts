@@ -21,5 +21,5 @@ export function watchSize(tell: (size: { width: number; height: number }) => voi
   if (body) observer.observe(body);
   // Where the page says that both are as tall as the frame, only what stands in them grows.
   const look = (): void => void (tall === (tall = root.scrollHeight) || measure());
-  new MutationObserver(coalesced(look, requestAnimationFrame)).observe(root, { subtree: true, childList: true, attributes: true });
+  new MutationObserver(coalesced(look, requestAnimationFrame)).observe(root, { subtree: true, childList: true, attributes: true, characterData: true });
 }
