@@ -53,6 +53,10 @@ async def test_an_upstream_is_started_when_it_is_needed(tmp_path: Path) -> None:
         assert needed.exists()
 
 
+async def nothing(_: link.Session) -> None:
+    """Has to be done before a connection is used."""
+
+
 async def test_an_upstream_that_fails_is_left_alone_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """From half a second to half a minute, as long as somebody wants it."""
     waits: list[float] = []
@@ -70,7 +74,7 @@ async def test_an_upstream_that_fails_is_left_alone_longer_each_time(monkeypatch
     monkeypatch.setattr(link, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": sleep}))
     one = Link(
         "up", dial, {}, modern=True, start=1, patience=1, most=1,
-        heard=lambda *_: None, renewed=lambda _: None, wanted=lambda: True,
+        heard=lambda *_: None, prepare=nothing, renewed=lambda _: None, wanted=lambda: True,
     )  # fmt: skip
     running = asyncio.ensure_future(one.run())
     await enough.wait()
@@ -107,7 +111,7 @@ async def test_an_upstream_that_floods_is_left_alone_longer_each_time(monkeypatc
     monkeypatch.setattr(link, "FIRST_WAIT", 0.02)
     one = Link(
         "up", Flooding, {}, modern=True, start=5, patience=1, most=1,
-        heard=lambda *_: None, renewed=lambda _: None, wanted=lambda: True,
+        heard=lambda *_: None, prepare=nothing, renewed=lambda _: None, wanted=lambda: True,
     )  # fmt: skip
     running, began = asyncio.ensure_future(one.run()), time.monotonic()
     told = set()

@@ -9,25 +9,30 @@ from typing import Any
 import mcp_types as types
 import pytest
 from mcp import Client
+from mcp.server.subscriptions import ResourceUpdated
 from mcp.shared.exceptions import MCPError
 
 from gateway.mcp.upstreams import feed, link
-from tests.interop.probe import Context, Probe
+from tests.interop.probe import Context, Probe, Result
 from tests.interop.serving import gateway, over_http
-from tests.interop.test_reconnecting import behind_a_wire, following, hears
+from tests.interop.test_reconnecting import MODES, behind_a_wire, called, following, hears
 
 KINDS = ["sse", "websocket"]
 OTHER = "probe://other"
 
 
 class Choosy(Probe):
-    """Refuses what is in `refused`, and keeps what it was asked for; whoever asks `first` waits, and is refused."""
+    """Refuses what is in `refused`, and keeps what it was asked for; whoever asks `first` waits, and is refused.
+
+    While it is `slow` it takes a level only when it is to `go` on.
+    """
 
     def __init__(self, *, first: bool = False) -> None:
         super().__init__()
         self.refused: set[str] = set()
         self.asked: asyncio.Queue[str] = asyncio.Queue()
         self._first = first
+        self.slow = asyncio.Event()
 
     async def _subscribe(self, context: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
         first, self._first = self._first, False
@@ -40,7 +45,14 @@ class Choosy(Probe):
 
     async def _set_level(self, _: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
         self.asked.put_nowait(params.level)
+        if self.slow.is_set():
+            await self.go.wait()
+            self.asked.put_nowait("done")
         return types.EmptyResult()
+
+    async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> Result:
+        self.asked.put_nowait(params.name)
+        return await super()._call_tool(context, params)
 
 
 async def asks(client: Client, request: Any) -> None:
@@ -99,7 +111,7 @@ async def test_what_is_refused_after_a_cut_takes_nothing_else_along(
 async def test_an_upstream_logs_after_a_cut_what_it_did_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """It forgot what it was asked for; the session asks once."""
+    """It forgot what it was asked for; the session asks once, and no call overtakes that."""
     for module in (feed, link):
         monkeypatch.setattr(module, "FIRST_WAIT", 0.05)
     probe = Choosy()
@@ -110,5 +122,53 @@ async def test_an_upstream_logs_after_a_cut_what_it_did_before(
     ):
         await asks(client, types.SetLevelRequest(params=types.SetLevelRequestParams(level="debug")))
         assert await probe.asked.get() == "debug"
+        probe.slow.set()
         assert wire.cut() > 0
+        calling = asyncio.ensure_future(called(client, "plain"))
         assert await probe.asked.get() == "debug"
+        asyncio.get_running_loop().call_later(0.5, probe.go.set)
+        await calling
+        assert [await probe.asked.get() for _ in range(2)] == ["done", "plain"]
+
+
+@pytest.mark.parametrize("mount", ["", "/up"])
+async def test_what_an_upstream_refuses_is_left_out_of_a_stream(tmp_path: Path, mount: str) -> None:
+    """A modern client hears of the rest; one that wants nothing else hears why."""
+    probe = Choosy()
+    second = f"{probe.name}://second"
+    probe.refused.add(second)
+    async with (
+        over_http(probe.server, only="legacy") as url,
+        gateway(tmp_path, f'up: {{url: "{url}", network: private}}') as mcp,
+        Client(f"{mcp}{mount}", mode="2026-07-28") as client,
+        asyncio.timeout(60),
+    ):
+        async with client.listen(resource_subscriptions=[second, probe.uri]) as changes:
+            assert changes.honored.resource_subscriptions == [probe.uri]
+            await probe.updated()
+            assert await anext(changes) == ResourceUpdated(probe.uri)
+        async with client.listen(resources_list_changed=True, resource_subscriptions=[second]) as changes:
+            assert changes.honored == types.SubscriptionFilter(resources_list_changed=True)
+        with pytest.raises(MCPError, match="Not now"):
+            async with client.listen(resource_subscriptions=[second]):
+                pass
+
+
+@pytest.mark.parametrize("mount", ["", "/up"])
+@pytest.mark.parametrize("mode", MODES)
+async def test_who_follows_a_whole_is_told_of_its_parts(tmp_path: Path, mode: str, mount: str) -> None:
+    """An upstream may name the part of a resource that changed; what only begins like it is none."""
+    probe = Probe()
+    async with (
+        over_http(probe.server, only="legacy") as url,
+        gateway(tmp_path, f'up: {{url: "{url}", network: private}}') as mcp,
+        following(f"{mcp}{mount}", probe.uri, mode) as (_, heard),
+        asyncio.timeout(60),
+    ):
+        for told in ("s", "/part", "#part"):
+            for session in probe.sessions:
+                await session.send_resource_updated(probe.uri + told)
+        told_of = {await heard.get()}
+        while f"{probe.uri}#part" not in told_of:
+            told_of.add(await heard.get())
+        assert told_of == {f"{probe.uri}/part", f"{probe.uri}#part"}

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from mcp import Client
+from mcp.shared.exceptions import MCPError
 
 from gateway.mcp.upstreams import feed, http, http_answer
 from gateway.mcp.upstreams.http import RESUMES
@@ -29,7 +30,7 @@ async def begun(request: web.Request, message: dict[str, Any]) -> web.StreamResp
     """The head of a stream, and its first event, which says that changes are told of."""
     stream = web.StreamResponse(headers={"content-type": "text/event-stream"})
     await stream.prepare(request)
-    params = {"notifications": {}, "_meta": {SUBSCRIPTION: message["id"]}}
+    params = {"notifications": message["params"]["notifications"], "_meta": {SUBSCRIPTION: message["id"]}}
     told = {"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": params}
     await stream.write(f"id: 1\nretry: 50\ndata: {json.dumps(told)}\n\n".encode())
     return stream
@@ -177,3 +178,40 @@ async def test_many_resources_are_followed_on_one_stream(tmp_path: Path) -> None
                 await asyncio.sleep(0.02)
             assert asked == [set(uris), set(every), set(uris)]
         over.set()
+
+
+async def test_what_an_upstream_does_not_tell_of_is_said_to_who_asks(tmp_path: Path) -> None:
+    """It may refuse all because of one, or leave one out: who follows others goes on hearing of them."""
+    closed: list[set[str]] = []
+    go = asyncio.Event()
+
+    async def listen(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        wanted = message["params"]["notifications"]
+        uris = wanted["resourceSubscriptions"]
+        if "bad://" in uris:
+            error = {"code": -32602, "message": "No such thing"}
+            return web.json_response({"jsonrpc": "2.0", "id": message["id"], "error": error})
+        wanted["resourceSubscriptions"] = [uri for uri in uris if uri != "mute://"]
+        stream = await begun(request, message)
+        try:
+            await go.wait()
+            meta = {"_meta": {SUBSCRIPTION: message["id"]}}
+            told = {"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": "good://", **meta}}
+            await stream.write(f"data: {json.dumps(told)}\n\n".encode())
+            await asyncio.sleep(600)
+        finally:
+            closed.append(set(uris))
+        return stream
+
+    async with mounted(tmp_path) as (up, mcp), asyncio.timeout(60):
+        up.listen = listen
+        async with Client(mcp) as one, Client(mcp) as other, one.listen(resource_subscriptions=["good://"]) as mine:
+            with pytest.raises(MCPError, match="No such thing"):
+                async with other.listen(resource_subscriptions=["bad://"]):
+                    pass
+            async with other.listen(resource_subscriptions=["mute://", "good://"]) as theirs:
+                assert theirs.honored.resource_subscriptions == ["good://"]
+                assert closed == [{"good://"}]
+                go.set()
+                for stream in (mine, theirs):
+                    assert getattr(await anext(stream), "uri", None) == "good://"

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from typing import Final
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
@@ -36,6 +40,11 @@ INTERVAL = 1.0
 MAX_URIS = 1000
 """Resources of one upstream that are followed at a time."""
 
+LONGEST, DEEPEST = 4096, 64
+"""Characters and parts of the address of a resource that may be a part of one that is followed."""
+
+_BORDER: Final = re.compile("[/?#]")
+
 
 @dataclass(eq=False, slots=True)
 class Follower:
@@ -54,6 +63,15 @@ class _Resource:
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
+@dataclass(eq=False, frozen=True, slots=True)
+class _Covered:
+    """What the stream of a modern upstream was opened for, and what of it the upstream says that it will tell."""
+
+    session: Session
+    uris: frozenset[str]
+    told: frozenset[str]
+
+
 class Feed:
     """The followers of one link; `level` is what an upstream of the handshake was asked to log for them."""
 
@@ -63,7 +81,7 @@ class Feed:
         self._spawn = spawn
         self._uris: dict[str, _Resource] = {}
         self._listening: asyncio.Task[None] | None = None
-        self._covered: tuple[Session, set[str]] | None = None
+        self._covered: _Covered | None = None
         self._changing = asyncio.Lock()
         self._told: dict[str, float] = {}
         self._due: set[str] = set()
@@ -81,7 +99,10 @@ class Feed:
         await self.unsubscribe(link, follower, *follower.uris)
 
     async def subscribe(self, link: Link, follower: Follower, *uris: str) -> None:
-        """It hears of changes of the resources `uris` too. Raises `MCPError`, `UpstreamLost`, `Refusal`."""
+        """It hears of changes of those of the resources `uris`, too, that the upstream does not refuse.
+
+        Those are among its `uris` then. Raises `MCPError` where all are refused, `UpstreamLost`, `Refusal`.
+        """
         new = set(uris) - follower.uris
         if len(new | self._uris.keys()) > MAX_URIS:
             raise MCPError(-32603, "Too many resources of this upstream are followed already.")
@@ -89,35 +110,44 @@ class Feed:
         for uri in new:
             self._uris.setdefault(uri, _Resource()).followers += 1
         try:
-            for uri in new:
-                await self._have_told(link, uri)
+            refused = await self._have_told(link, new)
         except BaseException:  # cancelled too: nobody follows them then
-            for uri in new & follower.uris:
-                follower.uris.discard(uri)
-                self._forget(uri)
+            self._leave(follower, *new)
             raise
+        self._leave(follower, *refused)
+        if refused and follower.uris.isdisjoint(uris):
+            raise next(iter(refused.values()))
 
-    async def _have_told(self, link: Link, uri: str) -> None:
-        """Ask the upstream to tell of a resource, once for all; where the first was refused, or left, the next asks."""
+    async def _have_told(self, link: Link, uris: set[str]) -> dict[str, MCPError]:
+        """Ask the upstream to tell of resources; those that it refuses, and why."""
+        refused: dict[str, MCPError] = {}
+        if not uris:
+            return refused
+        session = await link.session()
+        if session.terms.modern:
+            await self._open(session)
+            silent = uris & (self._covered.uris - self._covered.told) if self._covered is not None else ()
+            return dict.fromkeys(silent, MCPError(types.INVALID_PARAMS, "The upstream does not tell of this resource."))
+        for uri in uris:
+            try:
+                await self._subscribe(session, uri)
+            except MCPError as error:
+                refused[uri] = error
+        return refused
+
+    async def _subscribe(self, session: Session, uri: str) -> None:
+        """Ask an upstream of the handshake, once for all; where the first was refused, or left, the next asks."""
         resource = self._uris.get(uri)
         if resource is None:
             return
         async with resource.asking:
-            if resource.asked:
-                return
-            session = await link.session()
-            if session.terms.modern:
-                await self.listen(session)
-            else:
+            if not resource.asked:
                 await _ask(session, "resources/subscribe", {"uri": uri})
-            resource.asked = True
+                resource.asked = True
 
     async def unsubscribe(self, link: Link, follower: Follower, *uris: str) -> None:
         """It no longer hears of the resources `uris`."""
-        left = follower.uris & set(uris)
-        follower.uris -= left
-        for uri in left:
-            self._forget(uri)
+        left = self._leave(follower, *uris)
         session, unfollowed = link.now, left - self._uris.keys()
         if not unfollowed or session is None:
             return
@@ -133,8 +163,8 @@ class Feed:
     def heard(self, method: str, params: Message) -> None:
         """Pass on what the upstream told."""
         if method == UPDATED:
-            uri = str(params.get("uri"))
-            for follower in [follower for follower in self.followers if uri in follower.uris]:
+            means = set(_with_wholes(str(params.get("uri"))))
+            for follower in [one for one in self.followers if not one.uris.isdisjoint(means)]:
                 follower.tell(method, params)
         elif method in KINDS.values():
             self._changed(method, params)
@@ -161,39 +191,56 @@ class Feed:
 
     async def listen(self, session: Session) -> None:
         """Open the stream of a modern upstream anew where other things are followed now; the old one ends then."""
-        if not session.terms.modern:
-            return
+        try:
+            if session.terms.modern:
+                await self._open(session)
+        except MCPError as error:
+            log.debug("an upstream refuses to tell of changes: %s", error)
+
+    async def _open(self, session: Session) -> None:
+        """As `listen`. Raises `MCPError` where the upstream refuses that; the old stream stays then."""
         async with self._changing:
-            if not self.followers or self._covered == (session, set(self._uris)):
+            if not self.followers or self._covers(session):
                 return
-            before = self._listening
-            told = asyncio.Event()
+            before, told = self._listening, asyncio.get_running_loop().create_future()
             self._listening = self._spawn(self._stream(session, told))
-            listening = asyncio.ensure_future(told.wait())
             try:
-                await asyncio.wait({listening, self._listening}, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({told, self._listening}, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+                if told.done():
+                    told.result()
+            except MCPError:
+                if self._covered is not None:
+                    before, self._listening = self._listening, before
+                raise
             finally:
-                listening.cancel()
+                told.cancel()
                 if before is not None:
                     before.cancel()
+
+    def _covers(self, session: Session) -> bool:
+        covered = self._covered
+        return covered is not None and covered.session is session and covered.uris == covered.told == self._uris.keys()
 
     async def restore(self, session: Session, *, again: bool) -> None:
         """A new connection stands: follow on it what was followed before, and say that everything may have changed."""
         try:
             if session.terms.modern:
                 await self.listen(session)
-            else:
-                await self._ask_again(session)
+            elif again:
+                await self._subscribe_again(session)
         except (MCPError, UpstreamLost, TimeoutError, Refusal) as error:
             log.warning("what was followed could not be followed again: %s", error)
         if again:
             self._missed()
 
-    async def _ask_again(self, session: Session) -> None:
+    async def log_again(self, session: Session) -> None:
+        """Have an upstream log what it did before, on a new connection that nobody has been given yet."""
+        if self.level is not None and not session.terms.modern:
+            with suppress(MCPError, UpstreamLost, TimeoutError):
+                await _ask(session, "logging/setLevel", {"level": self.level}, patience=PATIENCE)
+
+    async def _subscribe_again(self, session: Session) -> None:
         """What it refuses now leaves the rest as it was."""
-        if self.level is not None:
-            with suppress(MCPError):
-                await _ask(session, "logging/setLevel", {"level": self.level})
         for uri, resource in list(self._uris.items()):
             try:
                 await _ask(session, "resources/subscribe", {"uri": uri})
@@ -208,20 +255,25 @@ class Feed:
         for uri in list(self._uris):
             self.heard(UPDATED, {"uri": uri})
 
-    async def _stream(self, session: Session, told: asyncio.Event) -> None:
-        """Listen, and again when the stream ends, as long as somebody follows and the connection stands."""
+    async def _stream(self, session: Session, told: asyncio.Future[None]) -> None:
+        """Listen, and again when the stream ends, as long as somebody follows and the connection stands.
+
+        `told` becomes done when the upstream says that it will tell, or refuses.
+        """
         failures = 0
         while True:
             began = time.monotonic()
             try:
-                await self._listened(session, self._missed if told.is_set() else told.set)
-            except UpstreamLost as error:
+                await self._listened(session, self._missed if told.done() else partial(told.set_result, None))
+            except (UpstreamLost, MCPError) as error:
                 log.debug("an upstream tells of no changes: %s", error)
-            except MCPError as error:
-                log.debug("an upstream tells of no changes: %s", error)
-                if error.error.code == types.METHOD_NOT_FOUND:
+                if isinstance(error, MCPError) and not told.done():
+                    told.set_exception(error)
+                    told.exception()  # nobody may wait any more
+                if isinstance(error, MCPError) and error.error.code == types.METHOD_NOT_FOUND:
                     return
-            told.set()
+            if not told.done():
+                told.set_result(None)
             if session.conversation.ended.done() or not self.followers:
                 return
             failures = 0 if time.monotonic() - began > STEADY else failures + 1
@@ -229,17 +281,16 @@ class Feed:
 
     async def _listened(self, session: Session, begun: Callable[[], None]) -> None:
         """One stream, until it ends; `begun` is called when the upstream says that it will tell."""
-        wanted: Message = dict.fromkeys(KINDS, True)
-        if self._uris:
-            wanted["resourceSubscriptions"] = list(self._uris)
+        uris = frozenset(self._uris)
+        wanted: Message = dict.fromkeys(KINDS, True) | ({"resourceSubscriptions": list(uris)} if uris else {})
         params: Message = {"notifications": wanted, "_meta": envelope(session.terms.version, {}, INFO)}
         fields = headers(session.terms, "subscriptions/listen", params)
-
-        covered = (session, set(self._uris))
+        covered: _Covered | None = None
 
         def hear(method: str, params: Message) -> None:
+            nonlocal covered
             if method == ACKNOWLEDGED:
-                self._covered = covered
+                covered = self._covered = _Covered(session, uris, uris & _acknowledged(params))
                 begun()
             else:
                 self.heard(method, {key: value for key, value in params.items() if key != "_meta"})
@@ -251,11 +302,32 @@ class Feed:
             if self._covered is covered:
                 self._covered = None
 
-    def _forget(self, uri: str) -> None:
-        self._uris[uri].followers -= 1
-        if not self._uris[uri].followers:
-            del self._uris[uri]
+    def _leave(self, follower: Follower, *uris: str) -> set[str]:
+        """It follows them no more; which of them it did."""
+        left = follower.uris & set(uris)
+        follower.uris -= left
+        for uri in left:
+            self._uris[uri].followers -= 1
+            if not self._uris[uri].followers:
+                del self._uris[uri]
+        return left
 
 
-async def _ask(session: Session, method: str, params: Message) -> None:
-    await session.conversation.request(method, params, headers=headers(session.terms, "", {}))
+def _acknowledged(params: Message) -> frozenset[str]:
+    """The resources of which an upstream says that it will tell."""
+    said = params.get("notifications")
+    uris = said.get("resourceSubscriptions") if isinstance(said, dict) else None
+    return frozenset(uri for uri in uris if isinstance(uri, str)) if isinstance(uris, list) else frozenset()
+
+
+def _with_wholes(uri: str) -> Iterator[str]:
+    """An address, and those of which it may be a part: an upstream may name that where the whole is followed."""
+    yield uri
+    for part in islice(_BORDER.finditer(uri), DEEPEST) if len(uri) <= LONGEST else ():
+        yield uri[: part.start()]
+        yield uri[: part.end()]
+
+
+async def _ask(session: Session, method: str, params: Message, patience: float | None = None) -> None:
+    fields = headers(session.terms, "", {})
+    await session.conversation.request(method, params, headers=fields, patience=patience)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -23,6 +23,9 @@ from gateway.model import Principal
 BACKLOG = 256
 """Notifications of other kinds that wait for one client; a client that does not read is told of no more of them."""
 
+MOST = 2 * feed.MAX_URIS
+"""Those of any kind: an upstream may tell of ever other parts of a resource."""
+
 MAX_STREAMS = 1024
 
 STREAMS_EACH = 128
@@ -39,7 +42,9 @@ class News:
     def tell(self, method: str, params: Message) -> None:
         """One more; must not block."""
         if method == feed.UPDATED:
-            self._waiting[method, str(params.get("uri"))] = params
+            key = (method, str(params.get("uri")))
+            if key in self._waiting or len(self._waiting) < MOST:
+                self._waiting[key] = params
         elif method in feed.KINDS.values():
             self._waiting[method, None] = params
         elif len(self._waiting) < BACKLOG:
@@ -132,12 +137,12 @@ class Following:
             follower = Follower(news.tell)
             joined.feed.add(follower)
             try:
-                with lost_is_refused():
-                    uris = uris_of(params)
-                    await joined.feed.subscribe(joined.link, follower, *uris)
-                    if not uris:
+                with refused_is_left_out(params), lost_is_refused():
+                    await joined.feed.subscribe(joined.link, follower, *uris_of(params))
+                if not follower.uris:
+                    with lost_is_refused():
                         await self._listen(client, joined)
-                return await tell_all(client, params, news, over)
+                return await tell_all(client, params, follower.uris, news, over)
             finally:
                 self._upstream.spawn(joined.feed.remove(joined.link, follower))
 
@@ -161,13 +166,13 @@ class Following:
         return known
 
 
-async def tell_all(client: UpstreamClient, params: Message, news: News, over: asyncio.Event) -> Message:
+async def tell_all(
+    client: UpstreamClient, params: Message, followed: Collection[str], news: News, over: asyncio.Event
+) -> Message:
     """Say what a modern client hears of, then all of it, until `over`; what ends the stream."""
-    wanted = params.get("notifications")
-    asked = wanted if isinstance(wanted, dict) else {}
-    honored: Message = {kind: True for kind in feed.KINDS if asked.get(kind) is True}
+    honored: Message = dict.fromkeys(_kinds_of(params), True)
     methods = {feed.KINDS[kind] for kind in honored} | {feed.UPDATED}
-    if uris := uris_of(params):
+    if uris := [uri for uri in uris_of(params) if uri in followed]:
         honored["resourceSubscriptions"] = uris
     meta = {SUBSCRIPTION_ID_META_KEY: client.way.request_id if client.way is not None else None}
     await client.tell(feed.ACKNOWLEDGED, {"notifications": honored, "_meta": meta})
@@ -183,6 +188,22 @@ def uris_of(params: Message) -> list[str]:
     wanted = params.get("notifications")
     uris = wanted.get("resourceSubscriptions") if isinstance(wanted, dict) else None
     return [str(uri) for uri in uris] if isinstance(uris, list) else []
+
+
+def _kinds_of(params: Message) -> list[str]:
+    """The kinds of lists of which a modern client wants to hear."""
+    wanted = params.get("notifications")
+    return [kind for kind in feed.KINDS if isinstance(wanted, dict) and wanted.get(kind) is True]
+
+
+@contextmanager
+def refused_is_left_out(params: Message) -> Iterator[None]:
+    """A modern client that wants to hear of lists, too, does so where it cannot follow any resource."""
+    try:
+        yield
+    except (MCPError, Refusal):
+        if not _kinds_of(params):
+            raise
 
 
 @contextmanager

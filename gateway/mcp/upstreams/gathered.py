@@ -14,7 +14,7 @@ from gateway.mcp.upstreams import feed
 from gateway.mcp.upstreams.client import UpstreamClient
 from gateway.mcp.upstreams.conversation import Message
 from gateway.mcp.upstreams.feed import Follower
-from gateway.mcp.upstreams.following import News, Streams, lost_is_refused, tell_all, uris_of
+from gateway.mcp.upstreams.following import News, Streams, lost_is_refused, refused_is_left_out, tell_all, uris_of
 from gateway.mcp.upstreams.merging import public_uri
 from gateway.mcp.upstreams.proxy import Proxy
 from gateway.mcp.upstreams.upstream import Joined
@@ -38,20 +38,21 @@ OwnChanges = Callable[[Principal, Callable[[], None]], Callable[[], None]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
+    name: str
     proxy: Proxy
     joined: Joined
     follower: Follower
 
 
 class Gathered:
-    """What one client follows at the upstreams that there are; it ends with `close`."""
+    """What one client follows at the upstreams that there are, `uris` by their owners; it ends with `close`."""
 
     def __init__(self, client: UpstreamClient, proxies: Callable[[], Mapping[str, Proxy]], owner: Owner) -> None:
         self.client = client
         self.news = News()
         self._proxies = proxies
         self._owner = owner
-        self._uris: dict[str, str] = {}
+        self.uris: dict[str, str] = {}
         self._parts: dict[str, _Part] = {}
         self.renew()
 
@@ -65,23 +66,38 @@ class Gathered:
                 self._follow(name, proxy)
 
     async def subscribe(self, *uris: str) -> None:
-        """Hear of these resources, too. Raises `MCPError`, `UpstreamLost`, `Refusal`."""
-        owners: dict[str, str] = {}
-        own: dict[_Part, list[str]] = {}
+        """Hear of those of these resources, too, that are not refused. Raises `MCPError`, `Refusal` where all are."""
+        own: dict[_Part, dict[str, str]] = {}
+        refused: list[MCPError | Refusal] = []
         for uri in uris:
+            try:
+                part, theirs = await self._owned(uri)
+            except (MCPError, Refusal) as error:
+                refused.append(error)
+            else:
+                own.setdefault(part, {})[theirs] = uri
+        for part, asked in own.items():
+            try:
+                with lost_is_refused():
+                    await part.joined.feed.subscribe(part.joined.link, part.follower, *asked)
+            except (MCPError, Refusal) as error:
+                refused.append(error)
+            self.uris |= {uri: part.name for theirs, uri in asked.items() if theirs in part.follower.uris}
+        if refused and self.uris.keys().isdisjoint(uris):
+            raise refused[0]
+
+    async def _owned(self, uri: str) -> tuple[_Part, str]:
+        """The upstream of a resource, and its own address of it. Raises `MCPError`, `Refusal`."""
+        with lost_is_refused():
             found = await self._owner(self.client, uri)
-            part = self._parts.get(found[0]) if found is not None else None
-            if found is None or part is None:
-                raise MCPError(types.INVALID_PARAMS, f"Unknown resource: {uri[:200]}", {"uri": uri[:200]})
-            owners[uri] = found[0]
-            own.setdefault(part, []).append(found[1])
-        for part, theirs in own.items():
-            await part.joined.feed.subscribe(part.joined.link, part.follower, *theirs)
-        self._uris |= owners
+        part = self._parts.get(found[0]) if found is not None else None
+        if found is None or part is None:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown resource: {uri[:200]}", {"uri": uri[:200]})
+        return part, found[1]
 
     async def unsubscribe(self, uri: str) -> None:
         """Hear of it no more."""
-        part = self._parts.get(self._uris.pop(uri, ""))
+        part = self._parts.get(self.uris.pop(uri, ""))
         found = await self._owner(self.client, uri)
         if part is not None and found is not None:
             await part.joined.feed.unsubscribe(part.joined.link, part.follower, found[1])
@@ -97,16 +113,12 @@ class Gathered:
         except Refusal:
             return  # it has no room for this client, who hears of the others
         follower = Follower(partial(self._heard, name))
-        self._parts[name] = _Part(proxy, joined, follower)
+        self._parts[name] = _Part(name, proxy, joined, follower)
         joined.feed.add(follower)
         if joined.link.now is not None:
             proxy.upstream.spawn(joined.feed.listen(joined.link.now))
-        for uri in [uri for uri, owner in self._uris.items() if owner == name]:
-            proxy.upstream.spawn(self._again(uri))
-
-    async def _again(self, uri: str) -> None:
-        with lost_is_refused():
-            await self.subscribe(uri)
+        for uri in [uri for uri, owner in self.uris.items() if owner == name]:
+            proxy.upstream.spawn(self.subscribe(uri))
 
     def _heard(self, name: str, method: str, params: Message) -> None:
         if method == feed.UPDATED:
@@ -152,8 +164,7 @@ class Gathering:
 
     async def subscribe(self, client: UpstreamClient, params: Message) -> Message:
         """A session hears of one resource, too."""
-        with lost_is_refused():
-            await self._session(client).subscribe(str(params["uri"]))
+        await self._session(client).subscribe(str(params["uri"]))
         return {}
 
     async def unsubscribe(self, client: UpstreamClient, params: Message) -> Message:
@@ -168,9 +179,9 @@ class Gathering:
             self._all.add(one)
             stop = self.own(client.principal, one.own_tools_changed)
             try:
-                with lost_is_refused():
+                with refused_is_left_out(params):
                     await one.subscribe(*uris_of(params))
-                return await tell_all(client, params, one.news, over)
+                return await tell_all(client, params, one.uris, one.news, over)
             finally:
                 stop()
                 self._end(one)

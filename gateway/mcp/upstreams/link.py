@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -51,8 +51,8 @@ class Link:
 
     `start` is in seconds, for the first word to the end of the handshake.
 
-    `heard` takes what the upstream says on no one's account, `renewed` each new connection. While `wanted` says so a
-    connection that broke is made again at once, else when it is needed.
+    `heard` takes what the upstream says on no one's account, `prepare` each new connection before anybody is given it,
+    `renewed` after that. While `wanted` says so a connection that broke is made again at once, else when it is needed.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class Link:
         patience: float,
         most: int,
         heard: Callable[[str, Message], None],
+        prepare: Callable[[Session], Awaitable[None]],
         renewed: Callable[[Session], None],
         wanted: Callable[[], bool],
     ) -> None:
@@ -83,6 +84,7 @@ class Link:
         self._refused: Refusal | None = None
         self._flooded = False
         self._heard = heard
+        self._prepare = prepare
         self._renewed = renewed
         self._wanted = wanted
         self._needed = asyncio.Event()
@@ -160,7 +162,9 @@ class Link:
             ) as conversation:
                 async with asyncio.timeout(self._start):
                     terms = await negotiate(conversation, self._capabilities, modern=self._modern, patience=self._start)
-                self._session = session = Session(conversation, terms)
+                session = Session(conversation, terms)
+                await self._prepare(session)
+                self._session = session
                 self.state, self.problem = State.READY, None
                 if self._coming is not None and not self._coming.done():
                     self._coming.set_result(session)

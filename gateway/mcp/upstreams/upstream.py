@@ -197,6 +197,7 @@ class Upstream:
             patience=self.spec.timeout,
             most=self.spec.calls,
             heard=joined.feed.heard,
+            prepare=joined.feed.log_again,
             renewed=renewed,
             wanted=lambda: bool(joined.feed.followers),
         )
