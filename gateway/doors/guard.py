@@ -66,6 +66,13 @@ class Guard:
 
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+            answer = await guarded(request, handler)
+            if request.content.exception() is not None:  # the body is not coded as it says: nothing behind it is read
+                request.content.feed_eof()  # else aiohttp reads on, and takes what that raises for an error of ours
+                answer.force_close()
+            return answer
+
+        async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
             if request.version not in (HttpVersion10, HttpVersion11):  # which aiohttp would read as one of these
                 return refused(505, "http-version", "This gateway speaks HTTP/1.1 and HTTP/1.0.")
             if (misframed := _misframed(request)) is not None:
