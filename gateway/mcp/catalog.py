@@ -200,7 +200,9 @@ class Catalog:
             handed = {"body": client.handed, "bodyType": "base64"} if client.handed is not None else None
             request = parse_arguments(arguments if handed is None else {**arguments, **handed})
         except Refusal as refusal:
-            method, url = (str(arguments.get(name, "")) for name in ("method", "url"))
+            # What is no text names nothing, and a large number in it is not read as exactly on every way.
+            given = (arguments.get(name) for name in ("method", "url"))
+            method, url = (value if isinstance(value, str) else "" for value in given)
             return await self._exchange.refuse(refusal, caller or self._unknown(client), method, url)
         if caller.proven:  # it asks again itself, and its view shows where a person answers
             response = await self._exchange.run(request, caller, wait=0.0)

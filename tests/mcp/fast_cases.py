@@ -233,7 +233,7 @@ def _arguments() -> Iterator[tuple[str, bool]]:
         {**ARGUMENTS, "method": "POST", "body": [{"name": "a", "value": "b"}], "bodyType": "formData"},
         {**ARGUMENTS, "method": "POST", "body": {"a": [1, "b", True]}, "bodyType": "urlEncoded"},
         {**ARGUMENTS, "method": "POST", "body": "\ud800"}, {**ARGUMENTS, "method": "POST", "body": {"n": 2**80}},
-        {**ARGUMENTS, "timeoutMs": 2**60}, {**ARGUMENTS, "timeoutMs": 2**80}, {**ARGUMENTS, "other": -(2**80)}, {**ARGUMENTS, "method": "POST", "body": "x" * 100_000},
+        {**ARGUMENTS, "timeoutMs": 2**60}, {**ARGUMENTS, "timeoutMs": 2**80}, {**ARGUMENTS, "other": -(2**80)}, {**ARGUMENTS, "url": 2**80}, {**ARGUMENTS, "method": "POST", "body": "x" * 100_000},
     ):  # fmt: skip
         yield message(arguments=arguments), "_view" in arguments
 
