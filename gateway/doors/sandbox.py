@@ -18,6 +18,11 @@ from gateway.doors.answers import SECURE, refused
 from gateway.doors.assets import assets, shown
 
 _ORIGIN = re.compile(r"(https?|wss?)://[A-Za-z0-9.-]+(:[0-9]{1,5})?")
+_SUBDOMAINS = re.compile(r"https?://\*(\.[A-Za-z0-9-]+){2,}(:[0-9]{1,5})?")
+_NAMED = re.compile(f"{_SUBDOMAINS.pattern}|{_ORIGIN.pattern}")
+
+_RESOURCES = "resourceDomains"
+_KINDS = ("connectDomains", _RESOURCES, "frameDomains")
 
 MAX_ORIGINS = 64
 """Origins of one kind that an app of others may declare; further ones are left out."""
@@ -69,18 +74,16 @@ def declared(ui: Mapping[str, Any]) -> dict[str, Any]:
     """The `csp` of an app of others, as far as it is one: what is no origin is left out."""
     csp = ui.get("csp")
     found: dict[str, Any] = {}
-    for key in ("connectDomains", "resourceDomains", "frameDomains"):
+    for key in _KINDS:
         entries = csp.get(key) if isinstance(csp, dict) else None
-        good = [entry for entry in entries if _is_origin(entry)] if isinstance(entries, list) else []
+        good = [entry for entry in entries if _is_origin(entry, key)] if isinstance(entries, list) else []
         found[key] = good[:MAX_ORIGINS]
     return {"csp": found}
 
 
 def content_policy(csp: Mapping[str, Any], host: str) -> str:
     """The header under which an app runs. Raises `ValueError` for an entry that is no plain origin."""
-    connect = _origins(csp.get("connectDomains") or ())
-    resources = _origins(csp.get("resourceDomains") or ())
-    frames = _origins(csp.get("frameDomains") or ())
+    connect, resources, frames = (_origins(csp.get(key) or (), key) for key in _KINDS)
     return "; ".join(
         (
             "default-src 'none'",
@@ -105,20 +108,23 @@ def connections(policy: str) -> str:
     Those are WebRTC, a connection or a name that is only looked up in advance, and navigation. Redirects stay the
     policy's matter: it judges each of them.
     """
-    named = _ORIGIN.finditer(policy.partition("; frame-ancestors")[0])
+    named = _NAMED.finditer(policy.partition("; frame-ancestors")[0])
     origins = sorted({json.dumps(re.sub("^ws", "http", each[0])) for each in named})
     return f"({' '.join(['response-origin', *origins])});redirects=allow"
 
 
-def _origins(entries: Sequence[str]) -> str:
+def _origins(entries: Sequence[str], key: str) -> str:
     for entry in entries:
-        if not _is_origin(entry):
+        if not _is_origin(entry, key):
             raise ValueError(f"{entry!r} is no plain origin such as https://cdn.example.com")
     return "".join(f" {entry}" for entry in entries)
 
 
-def _is_origin(entry: object) -> bool:
-    return isinstance(entry, str) and _ORIGIN.fullmatch(entry) is not None
+def _is_origin(entry: object, key: str) -> bool:
+    """Whether it is one, or where files come from (MCP Apps, `resourceDomains`) the subdomains of one."""
+    if not isinstance(entry, str):
+        return False
+    return bool(_ORIGIN.fullmatch(entry) or (key == _RESOURCES and _SUBDOMAINS.fullmatch(entry)))
 
 
 async def _secure(request: web.Request, response: web.StreamResponse) -> None:
