@@ -57,8 +57,9 @@ _MAKES_CODE = (
 _FORMS = "FormData"
 PARTS = {
     **dict.fromkeys((_FORMS, "multipart/form-data"), ("files/files.js",)),
-    **dict.fromkeys(_SELDOM, ("seldom/seldom.js",)),
+    # Before the one that tells of shadow roots which HTML declares.
     "toolname": ("forms/forms.js",),
+    **dict.fromkeys(_SELDOM, ("seldom/seldom.js",)),
     "EventSource": ("events/events.js",),
     "XMLHttpRequest": ("xhr/xhr.js",),
     "WebSocket": ("sockets/sockets.js",),

@@ -180,6 +180,16 @@ async def test_a_form_in_a_shadow_root_is_a_tool_while_it_is_in_the_page(host: H
         await until_listed(host, "book")
 
 
+async def test_a_form_in_a_shadow_root_that_html_declares_is_a_tool(host: Host, tmp_path: Path) -> None:
+    """No script attached it; what comes into it later is one, too."""
+    root = "<template shadowrootmode=open><form toolname=find tooldescription=Finds></form></template>"
+    frame = await opened(host, tmp_path, f"<!doctype html><div id=holder>{root}</div>")
+    await until_listed(host, "find")
+    form = "<form toolname=book tooldescription=Books></form>"
+    await frame.evaluate("(form) => { holder.shadowRoot.innerHTML += form; }", form)
+    await until_listed(host, "find", "book")
+
+
 async def test_a_form_with_the_name_of_another_tool_is_left_out(host: Host, tmp_path: Path) -> None:
     """The first of a name stays; so does one without a description."""
     more = "<form toolname=book tooldescription=Other></form><form toolname=bare></form></body>"

@@ -1,7 +1,5 @@
 /** Shadow roots that HTML declares: no script attaches them, which is how the runtime hears of others. */
 
-import { attempt } from "./attempt";
-
 /** `found` is told each that is open, before what stands in it. */
 export function findDeclared(found: (root: ShadowRoot) => void): void {
   const known = new WeakSet<ShadowRoot>();
@@ -30,29 +28,17 @@ export function findDeclared(found: (root: ShadowRoot) => void): void {
   document.addEventListener("DOMContentLoaded", () => lookIn(document), true);
 }
 
-/** Attaches them anew, with what stands in them, by what the runtime has in the place of `attachShadow`. */
-export function attachDeclared(): void {
+/** Tells of them what the runtime has in the place of `attachShadow`. */
+export function tellDeclared(): void {
   const { prototype } = Element;
   const { attachShadow } = prototype;
   const own = new WeakSet<ShadowRoot>();
-  /** Which a script may have yet, empty, as it may those that nobody attached. */
-  const open = new WeakSet<Element>();
   prototype.attachShadow = function (init) {
-    const { shadowRoot } = this;
-    if (shadowRoot && init?.mode === shadowRoot.mode && open.delete(this)) {
-      shadowRoot.replaceChildren();
-      return shadowRoot;
-    }
     const root = attachShadow.call(this, init);
     own.add(root);
     return root;
   };
   findDeclared((root) => {
-    if (own.has(root)) return;
-    const { host, mode, childNodes } = root;
-    const nodes = [...childNodes];
-    if (!attempt(() => attachShadow.call(host, { mode }))) return;
-    open.add(host);
-    root.append(...nodes);
+    if (!own.has(root)) attachShadow.call(root.host, { mode: root.mode, declared: root } as ShadowRootInit);
   });
 }

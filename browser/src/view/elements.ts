@@ -361,7 +361,8 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
   const within = (node: Node): Element[] => (node instanceof Element ? [node, ...node.querySelectorAll(SELECTOR)] : []);
   const observer = new MutationObserver((records) => {
     for (const { type, target, addedNodes, removedNodes } of records) {
-      if (type === "attributes") adopt(target as Element);
+      // Of a style its text is another; a text may stand in a shadow root itself.
+      if (type === "attributes" || (target as Element).localName === "style") adopt(target as Element);
       for (const node of removedNodes) {
         for (const one of within(node)) {
           sheets.get(one)?.remove();
@@ -370,19 +371,17 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
           if (link) take(one, "href", link.url);
         }
       }
-      for (const node of addedNodes) {
-        // Its text is another; a text may stand in a shadow root itself.
-        if ((target as Element).localName === "style") adopt(target as Element);
-        within(node).forEach((one) => adopt(one));
-      }
+      for (const node of addedNodes) for (const one of within(node)) adopt(one);
     }
   });
   const observe = (root: Node): void =>
     observer.observe(root, { subtree: true, childList: true, attributes: true, attributeFilter: ["src", "srcset", "href", "poster", "background", "style", "rel", "media", "disabled", "loading"] });
   observe(document);
-  Element.prototype.attachShadow = function (init) {
-    const root = attachShadow.call(this, init);
+  // One that HTML declares is there already, as a part of the runtime tells.
+  Element.prototype.attachShadow = function (init: ShadowRootInit & { declared?: ShadowRoot }) {
+    const root = init.declared ?? attachShadow.call(this, init);
     observe(root);
+    for (const one of root.querySelectorAll(SELECTOR)) adopt(one);
     return root;
   };
 }

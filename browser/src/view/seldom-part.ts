@@ -2,7 +2,7 @@
 
 import { restorePage } from "./alone";
 import { createBeacon } from "./beacon";
-import { attachDeclared } from "./declared-roots";
+import { tellDeclared } from "./declared-roots";
 import { withRanges } from "./ranges";
 import { awaitPictures, soundsOf, withParse } from "./statics";
 import { writeAsWritten } from "./written";
@@ -14,7 +14,7 @@ if (window.parent !== window) {
   window.Audio = soundsOf(Audio);
   withParse(URL);
   awaitPictures();
-  attachDeclared();
+  tellDeclared();
   for (const { prototype } of [Element, ShadowRoot]) writeAsWritten(prototype, "getHTML");
   writeAsWritten(XMLSerializer.prototype, "serializeToString");
 } else restorePage();

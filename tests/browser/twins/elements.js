@@ -38,8 +38,14 @@ twin("element: shadow roots that HTML declares", async (see) => {
   root.querySelector("p").innerHTML = '<img src="/api/pixel.png?inside">';
   await seen(root.querySelector("p img"));
   const stage = document.getElementById("stage");
-  stage.setHTMLUnsafe('<p><template shadowrootmode="open"><img src="/api/pixel.png?unsafe"></template></p>');
+  const told = [];
+  customElements.define("x-told", class extends HTMLElement { connectedCallback() { told.push("in"); } disconnectedCallback() { told.push("out"); } });
+  stage.setHTMLUnsafe('<p><template shadowrootmode="open"><img src="/api/pixel.png?unsafe"><x-told></x-told><iframe srcdoc="a"></iframe></template></p>');
+  const framed = stage.firstChild.shadowRoot.querySelector("iframe");
+  framed.addEventListener("load", () => told.push("load"));
   await seen(stage.firstChild.shadowRoot.querySelector("img"));
+  await holds(() => told.includes("load"));
+  see(told, framed.contentWindow.length);
   see(await failure(() => host.attachShadow({ mode: "closed" })));
   see(host.attachShadow({ mode: "open" }) === root, root.childNodes.length);
   root.innerHTML = '<img src="/api/pixel.png?again">';
