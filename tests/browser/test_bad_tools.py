@@ -22,6 +22,8 @@ PAGE = """<!doctype html><title>Bad tools</title><p id="page">page</p><script>
   const frame = Reflect.get(window, "location"); // as code that no packer sees reads it
   const tools = {
     throws() { throw new Error("sold out"); },
+    wordless() { throw Object.create(null); },
+    deep() { let nested = {}; for (let at = 0; at < 5000; at++) nested = { nested }; return nested; },
     async removes() { end.abort(); await null; return "removed itself, and answers"; },
     hangs: () => new Promise(() => 0),
     reloads() { location.reload(); return new Promise(() => 0); },
@@ -39,7 +41,7 @@ PAGE = """<!doctype html><title>Bad tools</title><p id="page">page</p><script>
 </script>"""
 POLICY = """version: 1
 backends: {shop: {url: "http://127.0.0.1:9401", network: [127.0.0.0/8]}}
-tools: {throws: {}, removes: {}, hangs: {}, reloads: {}, leaves: {}, goes: {}, goes_later: {}, well: {},
+tools: {throws: {}, wordless: {}, deep: {}, removes: {}, hangs: {}, reloads: {}, leaves: {}, goes: {}, goes_later: {}, well: {},
         large: {}, bulky: {}}
 """
 
@@ -91,6 +93,10 @@ async def test_each_call_has_a_clear_answer(
     """Whatever its tool does, a call ends with words, the next one works, and a page that went is not called."""
     async with model_of(page, world, script, way) as client:
         assert said(await client.call_tool("cart_throws", {})) == (True, "sold out")
+        assert said(await client.call_tool("cart_wordless", {})) == (True, "Error")
+        failed, words = said(await client.call_tool("cart_deep", {}))
+        assert failed
+        assert "Maximum call stack size" in words
         assert said(await client.call_tool("cart_removes", {})) == (False, "removed itself, and answers")
         await gone(client, "cart_removes")
         with monkeypatch.context() as hasty:
@@ -176,6 +182,8 @@ async def test_each_call_of_other_hosts_has_a_clear_answer(page: Page, world: Wo
 
         first = await shown()
         assert await called(first, "throws") == (True, "sold out")
+        assert await called(first, "wordless") == (True, "Error")
+        assert (await called(first, "deep"))[0]
         assert await called(first, "removes") == (False, "removed itself, and answers")
         assert await called(first, "well") == (False, "well")
         for name in ("reloads", "leaves", "goes"):

@@ -26,6 +26,16 @@ test("what was thrown is told", () => {
   expect(toolFailure("odd")).toEqual({ content: [{ type: "text", text: "odd" }], isError: true });
 });
 
+test("what cannot be read is told, too, and always as text", () => {
+  const words = (thrown: unknown) => toolFailure(thrown).content[0]?.text;
+  expect([new TypeError(), new DOMException("", "AbortError"), { message: "in an object" }, { message: 5 }, null, undefined].map(words)).toEqual([
+    "TypeError", "AbortError", "in an object", "5", "null", "undefined",
+  ]);
+  const silent = new Error();
+  Object.defineProperty(silent, "message", { get: () => { throw new Error("no"); } });
+  expect([silent, Object.create(null), { toString: () => { throw 0; } }].map(words)).toEqual(["Error", "Error", "Error"]);
+});
+
 test("an answer is read from its text where the host dropped the structure", () => {
   expect(answerOf({ structuredContent: { a: 1 } })).toEqual({ a: 1 });
   expect(answerOf({ content: [{ type: "text", text: '{"a":1}' }] })).toEqual({ a: 1 });

@@ -33,8 +33,9 @@ export function toolResult(value: unknown): ToolResult {
 }
 
 export function toolFailure(error: unknown): ToolResult {
-  const message = error instanceof Error ? error.message || error.name : String(error);
-  return { content: text(message), isError: true };
+  // Anything can be thrown, also what has no words, or fails when it is read.
+  const message = attempt(() => String((error as Error | undefined)?.message || error));
+  return { content: text(message ?? "Error"), isError: true };
 }
 
 // Taken now: the view key comes through here.

@@ -3,6 +3,7 @@
 import { coalesced } from "./coalesced";
 import { answer, failure, INVALID_PARAMS, notification, type Id, type Message, type Request } from "./json-rpc";
 import { call, type Definition, type Registry, type Tool } from "./registry";
+import { toolFailure } from "./results";
 
 export interface ToolChannel {
   definitions(): Definition[];
@@ -38,7 +39,12 @@ export function createToolChannel(registry: Registry, { send, offered, began }: 
     // A cancelled call is not answered (MCP 2025-11-25, Cancellation).
     if (running.get(id) !== controller) return;
     running.delete(id);
-    send(answer(id, result));
+    try {
+      send(answer(id, result));
+    } catch (error) {
+      // It is nested deeper than messages may be.
+      send(answer(id, toolFailure(error)));
+    }
   }
 
   function cancel(id: unknown, reason?: unknown): boolean {
