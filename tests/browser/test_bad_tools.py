@@ -41,8 +41,8 @@ PAGE = """<!doctype html><title>Bad tools</title><p id="page">page</p><script>
 </script>"""
 POLICY = """version: 1
 backends: {shop: {url: "http://127.0.0.1:9401", network: [127.0.0.0/8]}}
-tools: {throws: {}, wordless: {}, deep: {}, removes: {}, hangs: {}, reloads: {}, leaves: {}, goes: {}, goes_later: {}, well: {},
-        large: {}, bulky: {}}
+tools: {throws: {}, wordless: {}, deep: {}, removes: {}, hangs: {}, reloads: {}, leaves: {}, goes: {}, goes_later: {},
+        well: {}, large: {}, bulky: {}}
 """
 
 

@@ -24,7 +24,8 @@ from tests.browser.usable import there_and_used, watch
 from tests.world import served
 
 FILE = {"id": "f1", "name": "leaf.txt", "type": "text/plain", "size": 4}
-CARD = {"id": "card-1", "title": "Sencha", "note": "", "column": "doing", "files": [FILE]}
+PICTURE = {"id": "f2", "name": "leaf.png", "type": "image/png", "size": 4}
+CARD = {"id": "card-1", "title": "Sencha", "note": "", "column": "doing", "files": [FILE, PICTURE]}
 BOARD = {
     "revision": 1,
     "columns": [
@@ -150,7 +151,10 @@ async def test_each_element_of_the_board_says_why_it_cannot(host: Host, packed: 
         tried |= {*used}
         await expect(frame.get_by_role("alert")).to_contain_text("cannot reach its server from here")
         await expect(frame.locator("[data-column=doing] [data-card=card-1]")).to_be_visible()
+        if element == "add":
+            await expect(frame.get_by_label("A new card in Ideas")).to_have_value("Oolong")
         assert await host.run("() => host.of('ui/update-model-context').length + host.of('tools/call').length") == 0
+    await expect(frame.get_by_role("link", name="leaf.png")).to_have_text("leaf.png")
     await shot(host.page, "static")
     await unsaved(host, frame)
     assert tried | {"file"} == {*KINDS}

@@ -1,6 +1,6 @@
 /** One card: it can be dragged, moved by its buttons, given files, and thrown away. */
 import { type ChangeEvent, type RefObject, useLayoutEffect, useRef, useState } from "react";
-import { addFile, type Card, type Column, deleteCard, fileUrl, inWords, moveCard } from "./api";
+import { addFile, type Card, type CardFile, type Column, deleteCard, fileUrl, inWords, moveCard } from "./api";
 import { CARD } from "./ColumnView";
 import type { BoardState } from "./useBoard";
 
@@ -107,10 +107,23 @@ function Files({ card }: { card: Card }) {
   return (
     <div className="files">
       {card.files.map((file) => (
-        <a key={file.id} href={fileUrl(card, file)} download={file.name} title={`${file.name}, ${inWords(file.size)}`}>
-          {file.type.startsWith("image/") ? <img src={fileUrl(card, file)} alt={file.name} /> : file.name}
+        <a
+          key={file.id}
+          href={fileUrl(card, file)}
+          download={file.name}
+          title={`${file.name}, ${inWords(file.size)}`}
+          draggable={false}
+        >
+          <Look file={file} url={fileUrl(card, file)} />
         </a>
       ))}
     </div>
   );
+}
+
+/** A picture as such where it can be had, all else by its name. */
+function Look({ file, url }: { file: CardFile; url: string }) {
+  const [missing, setMissing] = useState(false);
+  if (missing || !file.type.startsWith("image/")) return file.name;
+  return <img src={url} alt={file.name} draggable={false} onError={() => setMissing(true)} />;
 }

@@ -23,7 +23,7 @@ export function ColumnView({ column, before, after, run, moved }: Properties) {
   function add(event: FormEvent): void {
     event.preventDefault();
     if (!ready) return;
-    void run(() => addCard(title, column.id)).then(() => setTitle(""));
+    void run(() => addCard(title, column.id)).then((done) => done && setTitle(""));
   }
 
   function drop(event: DragEvent): void {

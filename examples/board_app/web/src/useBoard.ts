@@ -5,8 +5,8 @@ import { type Board, getBoard, onChange, reason } from "./api";
 export interface BoardState {
   board: Board | undefined;
   problem: string;
-  /** Do something with the board; what goes wrong becomes `problem`. */
-  run(action: () => Promise<unknown>): Promise<void>;
+  /** Do something with the board; what goes wrong becomes `problem`. Gives whether it was done. */
+  run(action: () => Promise<unknown>): Promise<boolean>;
 }
 
 export function useBoard(): BoardState {
@@ -28,10 +28,12 @@ export function useBoard(): BoardState {
     async (action: () => Promise<unknown>) => {
       try {
         await action();
-        await refresh();
       } catch (error) {
         setProblem(reason(error));
+        return false;
       }
+      await refresh();
+      return true;
     },
     [refresh],
   );
