@@ -146,7 +146,7 @@ export const timelineStyles = css`
     flex: 0 6 auto;
     align-items: center;
     gap: 8px;
-    min-width: 94px;
+    min-width: 114px;
     justify-content: flex-end;
   }
   .head .outcome,
@@ -155,7 +155,7 @@ export const timelineStyles = css`
   }
   .chip {
     flex: 0 1 auto;
-    min-width: 40px;
+    min-width: 60px;
   }
   .chip .words {
     overflow: hidden;
