@@ -112,6 +112,10 @@ export function keepEntries(frame: Location, first: string, pages: string[], res
   reading(HashChangeEvent.prototype, "newURL", (_, native) => shown(native, here()));
   // Before any listener of the page.
   for (const type of ["popstate", "hashchange"]) addEventListener(type, here, true);
+  // Between URLs that differ in more than the fragment, which the frame's do not, browsers tell of none.
+  addEventListener("hashchange", (event) => {
+    if (withoutFragment(before) !== withoutFragment(url)) event.stopImmediatePropagation();
+  }, true);
   const begun = attempt(carried);
   if (begun !== undefined && attempt(() => new URL(begun).origin) === origin) write("replaceState", history, null, "", begun);
   here();

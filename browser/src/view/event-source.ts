@@ -41,7 +41,8 @@ export function createEventSource({ fetch, resolve, later }: Ends): typeof Event
     }
 
     async #connect() {
-      let final = false;
+      // No other scheme has anything that could come back.
+      let final = !/^(https?|data|blob):/.test(this.#url);
       try {
         const response = await fetch(this.#url, {
           headers: { accept: "text/event-stream", ...(this.#last && { "last-event-id": this.#last }) },

@@ -12,7 +12,7 @@ function bytesOf(text: string): Uint8Array<ArrayBuffer> {
 /** RFC 2397, as the Fetch standard's "data: URL processor" reads it. Throws where `url` is broken. */
 export function readDataUrl(url: string): Blob {
   const comma = url.indexOf(",");
-  if (comma < 0) throw new TypeError("no comma");
+  if (comma < 0) throw "no comma";
   const head = url.slice("data:".length, comma).trim();
   const raw = bytesOf(url.slice(comma + 1).replace(/#.*$/s, ""));
   const base64 = /; *base64$/i.exec(head);
@@ -42,6 +42,6 @@ export function readLocal(url: string, blobs: Blobs): Blob | undefined {
   if (url.startsWith("data:")) return readDataUrl(url);
   if (!url.startsWith("blob:")) return undefined;
   const blob = blobs(url);
-  if (!blob) throw new TypeError("no blob");
+  if (!blob) throw "no blob";
   return blob;
 }

@@ -64,15 +64,18 @@ export function createStorage({ items, ...changes }: Area): Storage {
   const held = (key: string | symbol) => items.get(key as string);
   const storage = new Proxy(target, {
     get: (_, key) => (key in target ? Reflect.get(target, key, storage) : held(key)),
-    set: (_, key, value) => (changes.setItem(String(key), String(value)), true),
+    // Only what has a name is an item.
+    set: (_, key, value) => (typeof key === "symbol" ? Reflect.set(target, key, value) : (changes.setItem(key, `${value}`), true)),
+    defineProperty: (_, key, how) => (typeof key === "symbol" ? Reflect.defineProperty(target, key, how) : (changes.setItem(key, `${how.value}`), true)),
+    preventExtensions: () => false,
     has: (_, key) => held(key) !== undefined || key in target,
-    deleteProperty: (_, key) => (changes.removeItem(String(key)), true),
+    deleteProperty: (_, key) => (typeof key === "symbol" ? Reflect.deleteProperty(target, key) : (changes.removeItem(key), true)),
     ownKeys: () => [...items.keys()],
     getOwnPropertyDescriptor: (_, key) => (held(key) === undefined ? undefined : { value: held(key), writable: true, enumerable: true, configurable: true }),
   });
   const methods: { [name: string]: (...given: [string, string]) => unknown } = {
     getItem: (key) => items.get(key) ?? null,
-    key: (index) => [...items.keys()][Number(index)] ?? null,
+    key: (index) => [...items.keys()][Number(index) >>> 0] ?? null,
     ...changes,
   };
   const prototype = Storage.prototype as Storage & { [name: string]: (...given: unknown[]) => unknown };
@@ -100,6 +103,8 @@ function createCookies(cookies: Cookies, now: () => number): { get(): string; se
     get: () => [...cookies].filter(([, [, until]]) => until === null || until > now()).map(([name, [value]]) => (name ? `${name}=${value}` : value)).join("; "),
     set(text) {
       const [pair = "", ...attributes] = String(text).split(";").map((part) => part.trim());
+      // One of nothing is none, and those that could break a header are refused.
+      if (/^=?$|[\0-\x08\n-\x1f\x7f]/.test(pair)) return;
       const at = pair.indexOf("=");
       let until: number | null = null;
       for (const attribute of attributes) {
@@ -137,9 +142,10 @@ export function installShims(): void {
   let told = false;
   for (const name of ["pushState", "replaceState"] as const) {
     const native = History.prototype[name];
-    History.prototype[name] = function (state, unused, url) {
+    History.prototype[name] = function (...given) {
+      const [state, unused, url] = given;
       try {
-        native.call(this, state, unused, url);
+        native.apply(this, given);
       } catch (error) {
         if (!(error instanceof DOMException) || error.name !== "SecurityError") throw error;
         // Of the URL only its fragment can be shown: the document has no address of its own.

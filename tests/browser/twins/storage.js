@@ -9,7 +9,11 @@ for (const name of ["localStorage", "sessionStorage"]) {
     see(Object.keys(storage).sort(), JSON.parse(JSON.stringify(storage)), storage.key(99), storage instanceof Storage, String(storage));
     delete storage.b;
     storage.removeItem("a");
-    see(storage.length, storage.hasOwnProperty("c d"), typeof storage.getItem);
+    see(storage.length, storage.hasOwnProperty("c d"), typeof storage.getItem, storage.key("none"));
+    storage[Symbol.for("a")] = 1;
+    see(storage[Symbol.for("a")], storage.length, delete storage[Symbol.for("a")], storage[Symbol.for("a")], storage.length);
+    Object.defineProperty(storage, "defined", { value: 2 });
+    see(storage.defined, storage.getItem("defined"), Object.keys(storage).sort(), await failure(() => Object.freeze(storage)));
     see(await failure(() => storage.setItem("big", "x".repeat(6 * 1024 * 1024))), storage.getItem("big"));
     see(await failure(() => storage.setItem("alone")), await failure(() => storage.getItem()), storage.key("0"));
     Storage.prototype.setObject = function (key, value) { this.setItem(key, JSON.stringify(value)); };
@@ -37,6 +41,8 @@ twin("storage: cookies", async (see) => {
   document.cookie = "gone=; max-age=0";
   document.cookie = "old=1; expires=Thu, 01 Jan 1970 00:00:00 GMT";
   document.cookie = "hidden=1; HttpOnly";
+  for (const none of ["", ";", "=", "one=2\nold=1"]) document.cookie = none;
+  see(document.cookie.split("; ").includes(""));
   see(document.cookie.split("; ").filter((one) => /^(one|two|gone|old|hidden)/.test(one)).sort());
 });
 
@@ -49,7 +55,7 @@ twin("storage: history", async (see) => {
   const popped = once(window, "popstate");
   history.back();
   see((await popped).state, location.hash);
-  see(await failure(() => history.pushState(() => 0, "", "/x")));
+  see(await failure(() => history.pushState(() => 0, "", "/x")), await failure(() => history.pushState()), await failure(() => history.replaceState(1)));
 });
 
 twin("storage: history and the fragment", async (see) => {
@@ -63,6 +69,12 @@ twin("storage: history and the fragment", async (see) => {
   see(location.hash, heard.sort(), history.state);
   history.replaceState({ a: new Date(0), b: new Map([[1, 2]]) }, "");
   see(history.state.a instanceof Date, history.state.b.get(1), location.hash, history.length > 1, history.scrollRestoration);
+  history.pushState(null, "", "/another?x#other");
+  const back = once(window, "popstate");
+  history.back();
+  await back;
+  await new Promise((go) => setTimeout(go, 50));
+  see(heard);
   for (const type of ["hashchange", "popstate"]) removeEventListener(type, hear);
 });
 

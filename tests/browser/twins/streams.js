@@ -96,6 +96,8 @@ twin("events: what ends for good", async (see) => {
     await once(source, "error");
     see(url, source.readyState);
   }
+  const nowhere = new EventSource("foo:bar");
+  see((await once(nowhere, "error")).type, nowhere.readyState);
   see(await failure(() => new EventSource("http://[")), EventSource.CLOSED, EventSource.prototype.OPEN, EventSource.length);
   const made = new EventSource("/api/status/204", { withCredentials: true });
   see(Object.keys(made), made.withCredentials, made.url, await failure(() => { "use strict"; made.url = "/other"; }), "url" in EventSource.prototype);
