@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gateway.apps.files import Folder, Reference, is_embedded
 from gateway.apps.places import LARGEST, TOO_LARGE, Text
+from gateway.errors import DocumentError, Problem
 
 _QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
 _URL = rf"url\(\s*(?:(?P<quoted>{_QUOTED})|(?P<bare>[^\s\"'()]+))\s*\)"
@@ -61,6 +62,14 @@ def pack_styles(
     `within` are the files that import it; `packed` holds those that were packed already, each once.
     """
     known = packed if packed is not None else {}
+    problems: list[Problem] = []
+
+    def collecting(match: re.Match[str]) -> str:
+        try:
+            return replace(match)
+        except DocumentError as error:
+            problems.extend(error.problems)
+            return ""
 
     def replace(match: re.Match[str]) -> str:
         if match["condition"] is not None:
@@ -82,7 +91,9 @@ def pack_styles(
             return 'url("{}")'.format(left.replace("\\", "%5C").replace('"', "%22"))
         return f'url("{folder.data_url(Reference(url, text, start + at), beside)}")'
 
-    whole = _TOKEN.sub(replace, css)
+    whole = _TOKEN.sub(collecting, css)
+    if problems:
+        raise DocumentError(problems)
     if len(whole) > LARGEST:
         raise text.error(0, TOO_LARGE)
     return whole
@@ -104,6 +115,7 @@ def _import(
     if path in within:
         raise reference.error(f"{url} imports itself")
     if path not in packed:
+        packed[path] = ""  # what is wrong in it is said once
         imported = folder.text(path, reference)
         packed[path] = pack_styles(imported, imported.whole, path, folder, (*within, path), packed)
     return _under(_COMMENT.sub(" ", match["condition"]).strip(), packed[path])

@@ -100,3 +100,17 @@ def test_what_is_missing_is_named_in_every_way(tmp_path: Path, sheet: str, place
     """With its line and column, and with how it can come from the backend, unless a sheet imports it."""
     [found] = problems(tmp_path, index__html=f"<style>{sheet}</style>")
     assert found == f"index.html:{place}: there is no such file in the app's folder{remedy}"
+
+
+def test_all_that_is_wrong_in_sheets_is_named_once(tmp_path: Path) -> None:
+    """Also what one imports twice, or two elements name."""
+    sheets = {
+        "a__css": "p{background:url(x.png)}@import 'b.css';@import 'b.css';",
+        "b__css": "\np{src:url(y.png)}q{src:url(z)}",
+    }
+    found = problems(tmp_path, index__html="<link rel=stylesheet href=a.css><link rel=stylesheet href=b.css>", **sheets)
+    assert [each.split(" ")[:2] for each in found] == [
+        ["a.css:1:18:", "x.png:"],
+        ["b.css:2:11:", "y.png:"],
+        ["b.css:2:28:", "z:"],
+    ]
