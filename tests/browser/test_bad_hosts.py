@@ -80,6 +80,19 @@ async def test_a_flood_from_the_host(host: Host, tmp_path: Path) -> None:
     assert await frame.evaluate(ASKED, "/a") == "/a"
 
 
+async def test_answers_that_say_nothing(host: Host, tmp_path: Path) -> None:
+    """No result, one that is no object, an error without words: the request fails, instead of waiting for another."""
+    frame = await shown(host, tmp_path)
+    await host.run(
+        "() => { const before = host.answer; host.parts = [{}, { result: null }, { result: 5 }, { result: [] },"
+        " { error: 'no' }, { error: null }]; host.answer = (message) => {"
+        " if (message.params?.name !== 'http_request') return before(message);"
+        " host.post({ jsonrpc: '2.0', id: message.id, ...host.parts.shift() }); }; }"
+    )
+    asked = "() => Promise.all([...'123456'].map((n) => fetch(n).then(() => 'answered', (error) => error.name)))"
+    assert await frame.evaluate(asked) == ["TypeError"] * 6
+
+
 async def test_a_page_that_wraps_fetch(host: Host, tmp_path: Path) -> None:
     """Its wrapper is asked first, and XMLHttpRequest goes its own way, as in a browser."""
     page = """<!doctype html><p>XMLHttpRequest</p><script>

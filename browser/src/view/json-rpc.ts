@@ -54,8 +54,9 @@ export function isNotification(message: Message): message is Notification {
   return typeof message.method === "string" && message.id === undefined;
 }
 
+/** Also one that says nothing of use: who asked must not wait for another. */
 export function isAnswer(message: Message): message is Answer {
-  return message.method === undefined && isId(message.id) && (isObject(message.result) || isObject(message.error));
+  return message.method === undefined && isId(message.id);
 }
 
 export function request(id: Id, method: string, params: Params): Request {
