@@ -134,10 +134,11 @@ async def test_changes_are_saved_in_the_background(host: Host, tmp_path: Path) -
     await host.until("host.saves.length === 1")
     await frame.evaluate(
         "() => { localStorage.setItem('a', 1); localStorage.b = '\\ud800';"
-        " localStorage.c = 'x'; delete localStorage.c; }"
+        " localStorage.c = 'x'; delete localStorage.c; localStorage.setItem('__proto__', 'p'); }"
     )
     await host.until("host.saves.length === 2")
-    assert await host.run("() => host.kept") == {"visits": "1", "a": "1", "b": '\0"\\ud800"'}
+    saved = {"visits": "1", "a": "1", "b": '\0"\\ud800"', '\0"__proto__"': "p"}
+    assert await host.run("() => host.kept") == saved
     await frame.evaluate("() => { localStorage.clear(); localStorage.d = 'new'; }")
     await host.until("host.saves.length === 3")
     assert await host.run("() => host.kept") == {"d": "new"}

@@ -14,9 +14,9 @@ export interface Kept {
   quota: number;
 }
 
-/** JSON as hosts carry it has no half of a surrogate pair: a text with one is written with escapes. */
+/** JSON as hosts carry it has no half of a surrogate pair, and objects have no such key: these are written with escapes. */
 export function wrapped(text: string): string {
-  return /^\0|\p{Surrogate}/u.test(text) ? `\0${JSON.stringify(text)}` : text;
+  return /^(\0|__proto__$)|\p{Surrogate}/u.test(text) ? `\0${JSON.stringify(text)}` : text;
 }
 
 export function unwrapped(text: string): string {

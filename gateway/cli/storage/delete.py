@@ -31,4 +31,4 @@ def delete_storage(app: str | None, person: str | None, everything: bool, path: 
         return await accounts.storage.delete(person, app)
 
     count = run(path, forgotten)
-    write_json({"deleted": count}) if as_json else click.echo(f"Forgotten: what pages kept in {count} places.")
+    write_json({"deleted": count}) if as_json else click.echo(f"Forgotten: {count} of what `storage list` names.")
