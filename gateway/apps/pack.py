@@ -133,7 +133,7 @@ def pack(
         packing = Packing(page, path, root, base, app, routed, frames)
         splices = packing.splices()
         if problems := [*packing.problems, *packing.scripts.problems]:
-            raise DocumentError(sorted({*problems}, key=lambda each: (each.file, each.line, each.column)))
+            raise DocumentError(sorted(dict.fromkeys(problems), key=lambda each: (each.file, each.line, each.column)))
         text = splice(page.text.whole, splices)
         start = len(splice(page.text.whole[: page.head], [each for each in splices if each.start < page.head]))
         return Made(packing, text, start, asking(text, CLASSIC) if asks else None)
