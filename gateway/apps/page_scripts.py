@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
+from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 
 from gateway.apps.files import Folder, Reference, is_embedded
 from gateway.apps.markup import Element, Page
 from gateway.apps.modules import Module, link
 from gateway.apps.places import Splice, Text, splice
+from gateway.apps.scripts import Token, blocked_problems, import_problems, late_imports, named_imports, with_source
 from gateway.apps.scripts import as_element_text as script_text
-from gateway.apps.scripts import blocked_problems, import_problems, named_imports, with_source
 from gateway.apps.styles import as_element_text as style_text
 from gateway.apps.styles import pack_styles
 from gateway.apps.syntax import syntax_problems
@@ -50,6 +53,7 @@ class PageScripts:
         self._home = home
         self._classic: list[Module] = []
         self._modules: list[tuple[Element, Module]] = []
+        self._finding: list[Module] = []
         self._linked = False
         self._imports: dict[str, str] = {}
         self._scopes: dict[str, dict[str, str]] = {}
@@ -113,13 +117,43 @@ class PageScripts:
                 except DocumentError as error:
                     self.problems += error.problems
                     continue
-            shared = f'(globalThis[Symbol.for("webmcp-gateway.import.{len(self._modules)}")]??=Promise.withResolvers())'
+            shared = self._shared()
             # A word comes first: behind a line without a semicolon a parenthesis would call what stands there.
             changes.append(Splice(word.start, word.end, f"Object(()=>{shared}.promise.then(part=>part()))"))
-            part = f"{shared}.resolve(()=>import({name.text}))"
-            place = Text(text.file, text.whole, text.start + word.start)
-            self._modules.append((element, Module(script.path, place, part)))
+            self._stand_behind(element, script, word, f"{shared}.resolve(()=>import({name.text}))")
+        late = late_imports(code) if self._named and not element.inert else []
+        if late:
+            shared = self._shared()
+            changes += [
+                Splice(word.start, word.end, f"Object(name=>{shared}.promise.then(part=>part(name)))") for word in late
+            ]
+            files = ",".join(f"{name}:()=>import({name})" for name in self._named)
+            path = f"new URL(name,{json.dumps(self._home)}).pathname"
+            part = f"{shared}.resolve(name=>({{{files}}})[{path}]?.()??import(name))"
+            self._finding += script, self._stand_behind(element, script, late[0], part)
         return splice(code, changes)
+
+    def _shared(self) -> str:
+        """What a classic script and the module behind it both know."""
+        return f'(globalThis[Symbol.for("webmcp-gateway.import.{len(self._modules)}")]??=Promise.withResolvers())'
+
+    def _stand_behind(self, element: Element, script: Module, word: Token, code: str) -> Module:
+        part = Module(script.path, Text(script.text.file, script.text.whole, script.text.start + word.start), code)
+        self._modules.append((element, part))
+        return part
+
+    @cached_property
+    def _named(self) -> list[str]:
+        """Modules of the folder that custom elements name for a script, as Astro's do, each as JavaScript's text."""
+        found: dict[str, None] = {}
+        for element in self._page.elements:
+            for attribute in element.attributes.values():
+                if "-" in element.name and re.search(r"\.m?js(?:[?#].*)?\Z", attribute.value):
+                    reference = Reference(attribute.value, self._page.text, attribute.start)
+                    with suppress(DocumentError):
+                        path = self._folder.find(reference, self._path, routable=False)
+                        found[json.dumps(self._folder.url(path))] = None
+        return [*found]
 
     def _take_module(self, element: Element, module: Module) -> list[Splice]:
         if not element.inert:
@@ -144,7 +178,9 @@ class PageScripts:
         """What the scripts do that hosts let no page do; `asking` says that they ask for `location`."""
         scripts = (*self._classic, *(module for _, module in self._modules))
         return [
-            problem for script in scripts for problem in blocked_problems(script.text, script.source, asking=asking)
+            problem
+            for script in scripts
+            for problem in blocked_problems(script.text, script.source, asking=asking, finding=script in self._finding)
         ]
 
     def unread(self) -> list[Problem]:

@@ -123,12 +123,15 @@ def _expects_expression(previous: Token | None, after_head: bool) -> bool:
 
 _BLOCKED = {
     re.compile(r"\bnew\s+(?:Shared)?Worker\s*\("): "starts a worker, which hosts block",
-    re.compile(r"(?<![\w$.])import\s*\(\s*(?:/\*.*?\*/\s*)?(?![\s\"'`/)])", re.DOTALL): (
-        "imports what is only known when it runs, which fails where that is a file: a packed page has no other"
-    ),
     re.compile(r"\bWebAssembly\s*\.\s*(?:compile|instantiate|Module)"): "compiles WebAssembly, which hosts block",
 }
 """What hosts let no page do, by how it is written."""
+_LATE = {
+    re.compile(r"(?<![\w$.])import\s*\(\s*(?:/\*.*?\*/\s*)?(?![\s\"'`/)])", re.DOTALL): (
+        "imports what is only known when it runs, which fails where that is a file: a packed page has no other"
+    ),
+}
+"""The same where the page names no files for that."""
 _LEAVING = {
     re.compile(r"""\blocation\s*(?:(?:\.\s*href\s*)?=|\.\s*(?:assign|replace)\s*\()\s*["'`]#"""): (
         "goes to a fragment by an address, which leads out of a view: set location.hash"
@@ -183,6 +186,32 @@ def _is_named_import(found: list[Token], index: int, token: Token) -> bool:
     return words[1][-1] in "\"'`" and not _is_property(found, index)
 
 
+def late_imports(code: str) -> list[Token]:
+    """The word of each `import()` in `code` whose name is only known when it runs."""
+    return [
+        token
+        for found in _statements(code, _MAY_CALL)
+        for index, token in enumerate(found)
+        if _is_late_import(found, index, token)
+    ]
+
+
+def _is_late_import(found: list[Token], index: int, token: Token) -> bool:
+    if (
+        token.text != "import"
+        or _is_property(found, index)
+        or [one.text for one in found[index + 1 : index + 2]] != ["("]
+    ):
+        return False
+    depth = 0
+    for at in range(index + 1, len(found)):
+        depth += {"(": 1, ")": -1}.get(found[at].text, 0)
+        if depth == 0:  # `import(name) { … }` makes a method of that name
+            is_method = [one.text for one in found[at + 1 : at + 2]] == ["{"]
+            return at > index + 2 and not is_method and found[index + 2].kind is not Kind.LITERAL
+    return False
+
+
 def _is_property(found: list[Token], index: int) -> bool:
     return index > 0 and found[index - 1].text in (".", "?.")
 
@@ -221,12 +250,12 @@ def _is_worker_file(words: list[str]) -> bool:
     return words[1:2] == ["("] and named[1:] in ([")"], [","]) and _NAMED_FILE.match(named[0]) is not None
 
 
-def blocked_problems(text: Text, code: str, *, asking: bool) -> list[Problem]:
+def blocked_problems(text: Text, code: str, *, asking: bool, finding: bool) -> list[Problem]:
     """Where `code` first does something that hosts block: many libraries go on without.
 
-    `asking` says that it asks for `location` in the end.
+    `asking` says that it asks for `location` in the end, `finding` that it finds the files that the page names.
     """
-    patterns = _BLOCKED if asking else _BLOCKED | _LEAVING
+    patterns = _BLOCKED | ({} if finding else _LATE) | ({} if asking else _LEAVING)
     found = [(pattern.search(code), words) for pattern, words in patterns.items()]
     return [text.problem(match.start(), words) for match, words in found if match is not None]
 

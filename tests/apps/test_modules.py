@@ -198,6 +198,21 @@ def test_a_page_asks_its_import_map_as_browsers_do(tmp_path: Path) -> None:
     ]
 
 
+def test_modules_that_elements_name_are_there_for_a_script_that_asks(tmp_path: Path) -> None:
+    """As islands of Astro do: by any form of the address; what no custom element names is not there."""
+    names = ["/js/a.js", "js/b.mjs?v=1", "https://cart.invalid/js/a.js", "/js/c.js", "/constructor", "http://["]
+    script = (
+        f"class Of {{ import(name) {{ return name; }} }};\n(async () => {{ for (const name of {json.dumps(names)}) "
+        "await (async () => (await import(name)).a)().then(console.log, () => console.log('none')); })()"
+    )
+    element = "<the-island first=/js/a.js other='./js/b.mjs#x' no=gone.js></the-island><p title=/js/c.js>"
+    files = {"js_of_a__js": "export const a = 'a'", "js_of_b__mjs": "export { a } from './a.js'", "js_of_c__js": ""}
+    app = packed(tmp_path / "app", index__html=f"{element}<script>{script}</script>", **files)
+    [classic] = re.findall(r"<script>(class.*?)</script>", app.html, re.DOTALL)
+    assert printed(f'<script type="module">{classic}</script>{app.html}', tmp_path).split() == [*"aaa", *["none"] * 3]
+    assert not any("imports what" in note for note in app.notes)
+
+
 def test_modules_without_imports_keep_their_bytes(tmp_path: Path) -> None:
     """What one bundler wrote another one need not touch."""
     page = packed(tmp_path, index__html="<script type=module src=a.js></script>", a__js="let  a = 1 // a").html
