@@ -26,7 +26,7 @@ HOP_BY_HOP = frozenset(
 ENDING = "webmcp-gateway.ending"
 
 LEFT_OUT = "webmcp-gateway.left-out"
-"""What was left out of the messages of an exchange, in pieces, by what stands for it there."""
+"""What was left out of the messages of an exchange, in pieces, by what stands for it there, once."""
 
 GRACE = 5.0
 """Seconds that the application has to end after its client is gone."""
@@ -81,10 +81,10 @@ def ending_of(request: Request | None) -> Ending:
 def put_in(scope: Scope, part: bytes) -> list[bytes]:
     """`part` of an answer in pieces, with what was left out of it."""
     held: dict[bytes, list[bytes]] | None = scope.get(LEFT_OUT)
-    if held is None:
+    if not held:
         return [part]
-    marks = b"|".join(re.escape(mark) for mark in held)
-    return [piece for said in re.split(b"(%b)" % marks, part) for piece in held.get(said, (said,))]
+    marks = b"|".join(map(re.escape, list(held)))  # a thread may leave something else out meanwhile
+    return [piece for said in re.split(b"(%b)" % marks, part) for piece in held.pop(said, (said,))]
 
 
 async def serve(app: ASGIApp, request: web.Request, user: User, ending: Ending) -> web.StreamResponse:

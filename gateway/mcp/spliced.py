@@ -34,6 +34,14 @@ async def spliced(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> H
     return result if ending_of(ctx.request).ended else light
 
 
+async def outlined(params: dict[str, Any], request: Request | None) -> dict[str, Any]:
+    """The parameters of a message that goes on the stream of `request`, without what is large in them."""
+    if request is None or ending_of(request).ended or not is_large(params):
+        return params
+    light = await asyncio.to_thread(_without_large, params, request.scope)
+    return params if ending_of(request).ended else light
+
+
 async def lightened(result: Result, request: Request | None) -> Result | types.CallToolResult:
     """The result of a tool of ours without what is large in it, before the SDK looks through it."""
     if request is None or not isinstance(result, types.CallToolResult):

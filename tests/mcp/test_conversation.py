@@ -5,8 +5,15 @@ from collections.abc import Mapping
 
 import pytest
 
-from gateway.mcp.upstreams.conversation import MAX_REPLIES, Conversation, Message, Receive, is_answer
+from gateway.mcp.upstreams.conversation import (
+    MAX_REPLIES,
+    Conversation,
+    Message,
+    Receive,
+    is_answer,
+)
 from gateway.mcp.upstreams.flood import ASKED, MESSAGES
+from gateway.mcp.upstreams.telling import LARGEST_CHANGE
 
 
 class Deaf:
@@ -39,6 +46,16 @@ async def test_answers_that_nobody_takes_do_not_pile_up() -> None:
     async with Conversation(upstream, patience=1, most=1, heard=lambda *_: None):
         await upstream.asked.wait()
         assert upstream.begun == MAX_REPLIES
+
+
+async def test_of_a_large_change_is_told_what_changed() -> None:
+    """All who follow would be written the rest."""
+    told: list[Message] = []
+    method, params = "notifications/resources/updated", {"uri": "a://b", "more": 1}
+    async with Conversation(Deaf(), patience=1, most=1, heard=lambda _, said: told.append(said)) as conversation:
+        for size in (LARGEST_CHANGE, LARGEST_CHANGE + 1):
+            conversation.receive({"jsonrpc": "2.0", "method": method, "params": params}, None, size)
+    assert told == [params, {"uri": "a://b"}]
 
 
 class Asking(Deaf):

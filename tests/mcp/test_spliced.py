@@ -11,6 +11,7 @@ import aiohttp
 import mcp_types as types
 import pytest
 from aiohttp import web
+from mcp import Client
 from starlette.types import Scope
 
 from gateway.contract import result as content
@@ -20,7 +21,8 @@ from gateway.mcp.upstreams.long import THINGS
 from gateway.model import LOCAL, Response
 from gateway.pieces import SIZE
 from tests.interop import test_hostile_http
-from tests.interop.test_hostile_http import Hostile, answer, behind
+from tests.interop.test_hostile_http import GOOD, Hostile, answer, behind, stream
+from tests.interop.test_hostile_http import event as event_of
 from tests.mcp import fakes
 from tests.mcp.fakes import ADD
 from tests.mcp.mounts import MODES, Mount
@@ -171,3 +173,41 @@ async def test_texts_that_are_large_together(monkeypatch: pytest.MonkeyPatch, by
         result = await asked(http, served.url, mode, "tools/call", params)
     assert [block["text"] for block in result["content"]] == texts
     assert 0 < max(by_the_sdk) < MOST
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_what_an_upstream_tells_and_asks_on_a_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_the_sdk: list[int], mode: str
+) -> None:
+    """Its client has all of it."""
+    told: list[object] = []
+    words = LARGE[: SIZE + 1]  # the SDK's client takes no event of more than a megabyte
+
+    async def large(hostile: Hostile, response: web.StreamResponse, id: Any) -> None:
+        progress = {"progressToken": id, "progress": 1, "message": words}
+        schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+        for method, params in (
+            ("notifications/progress", progress),
+            ("elicitation/create", {"message": words, "requestedSchema": schema}),
+        ):
+            asks = {"id": 1} if method.startswith("elicitation") else {}
+            await response.write(event_of({"jsonrpc": "2.0", **asks, "method": method, "params": params}))
+        await hostile.go.wait()
+        await response.write(event_of({"jsonrpc": "2.0", "id": id, "result": GOOD}))
+
+    monkeypatch.setitem(test_hostile_http.WAYS, "large", stream(large))
+    async with behind(tmp_path, "large") as (mcp, hostile, _), asyncio.timeout(60):
+
+        async def elicit(_: object, params: types.ElicitRequestParams) -> types.ElicitResult:
+            told.append(params.message)
+            hostile.go.set()
+            return types.ElicitResult(action="accept", content={"name": "Ada"})
+
+        async def progress(progress: float, total: float | None, message: str | None) -> None:
+            told.append(message)
+
+        async with Client(f"{mcp}/bad", mode=mode, elicitation_callback=elicit) as client:  # type: ignore[arg-type]  # by name
+            by_the_sdk.clear()
+            await client.call_tool("ok", progress_callback=progress)
+    assert told == [words, words]
+    assert max(by_the_sdk) < MOST

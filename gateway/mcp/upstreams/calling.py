@@ -51,7 +51,8 @@ class _Turn:
     def moved(self, context: Context) -> None:
         """The client came again: it is told of progress there, under the token that it gave now."""
         if self.client.way is not None:
-            self.client.way.session, self.client.way.request_id = context.session, context.request_id
+            way = self.client.way
+            way.session, way.request_id, way.request = context.session, context.request_id, context.request
         meta = (context.params or {}).get("_meta")
         self.params = {**self.params, **({"_meta": meta} if isinstance(meta, dict) else {})}
 

@@ -15,8 +15,10 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.requests import Request
 
 from gateway.mcp.identity import principal_of
+from gateway.mcp.spliced import outlined
 from gateway.mcp.tools import shows_apps
 from gateway.mcp.upstreams.conversation import Message
 from gateway.model import Caller, Door, Initiator, Principal
@@ -49,6 +51,7 @@ class Way:
 
     session: ServerSession
     request_id: str | int | None
+    request: Request | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,8 @@ class UpstreamClient:
         self.check_askable(method)
         if self.way is None:
             raise MCPError(types.INVALID_REQUEST, "This client cannot be asked.")
-        request = cast(types.ServerRequest, _Words(method=method, params=_untasked(params)))
+        light = await outlined(_untasked(params), self.way.request)
+        request = cast(types.ServerRequest, _Words(method=method, params=light))
         try:
             answer = await self.way.session.send_request(
                 request, _Answer, metadata=ServerMessageMetadata(related_request_id=self.way.request_id)
@@ -119,7 +123,8 @@ class UpstreamClient:
         if method == "notifications/message" and not self.hears(params.get("level")):
             return
         if self.way is not None:
-            words = cast(types.ServerNotification, _Words(method=method, params=params))
+            light = await outlined(params, self.way.request)
+            words = cast(types.ServerNotification, _Words(method=method, params=light))
             await self.way.session.send_notification(words, related_request_id=self.way.request_id)
 
     async def announce(self, method: str, params: Message) -> None:
@@ -142,7 +147,7 @@ def client_of(context: Context, levels: Mapping[str, str]) -> UpstreamClient:
         version=context.protocol_version,
         capabilities=capabilities,
         info=info,
-        way=Way(context.session, context.request_id),
+        way=Way(context.session, context.request_id, context.request),
         level=cast("str | None", meta.get(types.LOG_LEVEL_META_KEY)) if modern else levels.get(session_id),
         is_app=shows_apps(context.session.client_capabilities),
     )

@@ -16,7 +16,7 @@ from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 
 from gateway.errors import Refusal
 from gateway.mcp.upstreams.flood import ASKED, Flood
-from gateway.mcp.upstreams.telling import Telling
+from gateway.mcp.upstreams.telling import CHANGES, LARGEST_CHANGE, Telling
 from gateway.mcp.upstreams.unreadable import Unreadable
 
 log = logging.getLogger(__name__)
@@ -26,9 +26,6 @@ MAX_ASKED = 16
 
 MAX_REPLIES = 64
 """Answers of ours that an upstream has not taken yet, refusals too; to what it asks beyond there is none."""
-
-_CHANGES = ("/list_changed", "/updated")
-"""How notifications end that concern all who follow what changed, whichever stream they come on."""
 
 Message = dict[str, Any]
 
@@ -318,12 +315,14 @@ class Conversation:
             call = self._calls.get(related)
         elif method == "notifications/message":
             call = self._only()
+        if size > LARGEST_CHANGE and method.endswith(CHANGES):
+            params = {"uri": params.get("uri")}
         if call is not None and call.hear is not None:
             call.hear(method, params)
             return
         if call is not None:
             call.touched()
-        if call is None or call.asker is None or method.endswith(_CHANGES):
+        if call is None or call.asker is None or method.endswith(CHANGES):
             self._heard(method, params)
             return
         if call.telling is None:  # most calls tell nothing

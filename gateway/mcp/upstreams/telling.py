@@ -19,6 +19,12 @@ BESIDE = 512
 DRAIN = 5.0
 """Seconds that an answer waits for the client to take one more of the notifications before it."""
 
+CHANGES = ("/list_changed", "/updated")
+"""How notifications end that concern all who follow what changed, whichever stream they come on."""
+
+LARGEST_CHANGE = 64 * 1024
+"""Bytes of the largest of those that they are told as it came; of others they hear what changed."""
+
 Tell = Callable[[str, dict[str, Any]], Awaitable[None]]
 
 
