@@ -65,7 +65,7 @@ routes:
   - {{path: "/api/files/{{key:encoded}}/meta", methods: [GET], backend: main}}
   - {{path: "/api/exact", methods: [GET, POST], backend: main}}
   - {{path: "/api/small", methods: [GET, POST], backend: main, request: 1KiB, response: 4KiB}}
-  - {{path: "/api/slow/**", methods: [GET, POST], backend: main, timeout: 300ms}}
+  - {{path: "/api/slow/**", methods: [GET, POST], backend: main, timeout: 600ms}}
   - {{path: /api/checkout, methods: [POST], backend: main, when: "request.body.total <= 500"}}
   - {{path: /api/pick, methods: [GET], backend: main, when: 'request.query.q == "a"'}}
   - {{path: /api/role, methods: [GET], backend: main, when: '"buyer" in principal.roles'}}
