@@ -24,7 +24,11 @@ beforeEach(() => {
   const inputSchema = { type: "object" };
   registry.add({ definition: { name: "ping", description: "", inputSchema }, execute: () => void ran++ });
   relay = createRelay(registry, {
-    ask: (name, args) => new Promise((answer, fail) => asked.push({ name, args, answer, fail })),
+    ask: (name, args, signal) =>
+      new Promise((answer, fail) => {
+        asked.push({ name, args, answer, fail });
+        signal?.addEventListener("abort", () => fail(signal.reason as Error));
+      }),
     offered: () => true,
     flying,
     later: (run, milliseconds) => setTimeout(run, milliseconds) as unknown as number,
@@ -157,4 +161,27 @@ test("one that never asked for calls does not", async () => {
   await pass(1000);
   relay.close();
   expect(asked).toHaveLength(0);
+});
+
+test("what is taken back while a poll waits is told at once, and what no poll carried is told again", async () => {
+  registry.onChange(relay.changed);
+  relay.start();
+  await pass(0);
+  asked.splice(0).forEach(({ answer }) => answer({ structuredContent: { events: [], overtaken: true } }));
+  await pass(50);
+  const list = (): unknown => (polls().at(-1)?.args["tools"] as Params[] | undefined)?.map(({ name }) => name);
+  answerAll();
+  await pass(1000);
+  const late = { definition: { name: "late", description: "", inputSchema: {} }, execute: () => 0 };
+  for (let twice = 0; twice < 2; twice++) {
+    registry.add(late);
+    await pass(1000);
+    expect(list()).toEqual(["ping", "late"]);
+    registry.remove(late);
+    await pass(1000);
+    expect(list()).toEqual(["ping"]);
+  }
+  asked.splice(0).at(-1)?.fail(new Error("the host lost it"));
+  await pass(1000);
+  expect(list()).toEqual(["ping"]);
 });

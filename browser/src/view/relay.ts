@@ -107,11 +107,11 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, n
     const list = listed();
     const before = [...flying];
     const { signal } = polling;
-    const result = await ask("webmcp_poll", { after, wait, hidden: hidden(), ...(list !== told && { tools: JSON.parse(list) as unknown }) }, signal, wait + SILENCE);
+    // The list counts as told from now on: the answer may take long, and a change back must not wait for it.
+    const result = await ask("webmcp_poll", { after, wait, hidden: hidden(), ...(list !== told && { tools: JSON.parse((told = list)) as unknown }) }, signal, wait + SILENCE);
     const given = answerOf(result);
     if (given?.["reason"] === "view-unproven") throw new Unproven();
     if (result["isError"] || !given || signal.aborted) throw new Error();
-    told = list;
     // It overtook a request of the page, or another poll it: then the host runs calls side by side.
     parallel ||= !!given["overtaken"] || before.some((one) => flying.has(one));
     const events = given["events"];
@@ -142,6 +142,7 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, n
         await round();
         failures = 0;
       } catch (error) {
+        told = "";
         if (error instanceof Unproven) open = false;
         else if (polling.signal.aborted) polling = new AbortController();
         else await pause(Math.min(PAUSE * 2 ** failures++, LONGEST_PAUSE));
