@@ -34,12 +34,16 @@ async def spliced(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> H
     return result if ending_of(ctx.request).ended else light
 
 
-async def outlined(params: dict[str, Any], request: Request | None) -> dict[str, Any]:
-    """The parameters of a message that goes on the stream of `request`, without what is large in them."""
-    if request is None or ending_of(request).ended or not is_large(params):
+async def outlined(params: dict[str, Any], request: Request | None) -> dict[str, Any] | None:
+    """The parameters of a message that goes on the stream of `request`, without what is large in them.
+
+    None where the connection is gone: so much is not kept for a client that takes its stream up.
+    """
+    if request is None or not is_large(params):
         return params
-    light = await asyncio.to_thread(_without_large, params, request.scope)
-    return params if ending_of(request).ended else light
+    ending = ending_of(request)
+    light = await asyncio.to_thread(_without_large, params, request.scope) if not ending.ended else None
+    return light if not ending.ended else None
 
 
 async def lightened(result: Result, request: Request | None) -> Result | types.CallToolResult:

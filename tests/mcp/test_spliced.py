@@ -12,11 +12,13 @@ import mcp_types as types
 import pytest
 from aiohttp import web
 from mcp import Client
+from starlette.requests import Request
 from starlette.types import Scope
 
 from gateway.contract import result as content
 from gateway.mcp import asgi
-from gateway.mcp.asgi import put_in
+from gateway.mcp.asgi import ENDING, Ending, put_in
+from gateway.mcp.spliced import outlined
 from gateway.mcp.upstreams.long import THINGS
 from gateway.model import LOCAL, Response
 from gateway.pieces import SIZE
@@ -211,3 +213,12 @@ async def test_what_an_upstream_tells_and_asks_on_a_call(
             await client.call_tool("ok", progress_callback=progress)
     assert told == [words, words]
     assert max(by_the_sdk) < MOST
+
+
+async def test_what_is_large_is_not_kept_for_a_client_that_is_gone() -> None:
+    """Of what it is told, that is; what is small it hears when it takes its stream up."""
+    ending, small = Ending(), {"message": "small"}
+    request = Request({"type": "http", ENDING: ending})
+    ending.end()
+    assert await outlined(small, request) is small
+    assert await outlined({"message": LARGE}, request) is None

@@ -108,7 +108,8 @@ class UpstreamClient:
         self.check_askable(method)
         if self.way is None:
             raise MCPError(types.INVALID_REQUEST, "This client cannot be asked.")
-        light = await outlined(_untasked(params), self.way.request)
+        if (light := await outlined(_untasked(params), self.way.request)) is None:
+            raise MCPError(types.INVALID_REQUEST, "The connection of this client is gone.")
         request = cast(types.ServerRequest, _Words(method=method, params=light))
         try:
             answer = await self.way.session.send_request(
@@ -122,8 +123,7 @@ class UpstreamClient:
         """A notification on the stream of this request."""
         if method == "notifications/message" and not self.hears(params.get("level")):
             return
-        if self.way is not None:
-            light = await outlined(params, self.way.request)
+        if self.way is not None and (light := await outlined(params, self.way.request)) is not None:
             words = cast(types.ServerNotification, _Words(method=method, params=light))
             await self.way.session.send_notification(words, related_request_id=self.way.request_id)
 
