@@ -49,6 +49,8 @@ _SELDOM = (
     "XMLSerializer",
     "shadowrootmode",
     "HTMLUnsafe",
+    "permissionsPolicy",
+    "featurePolicy",
 )
 _MAKES_CODE = (
     *("new Function", "return Function(", "=Function(", "= Function(", "eval(", "eval)(", ").constructor"),

@@ -16,6 +16,7 @@ from tests.browser.runtime_host import Host, host_server, packed, shown
 from tests.browser.test_runtime_tools import CLIENT, TOOLS, ask, envelope
 from tests.browser.test_single_owner import client as with_client
 from tests.browser.test_single_owner import complaints, polyfill
+from tests.browser.test_single_owner import shown as in_frame
 from tests.browser.test_webmcp import FORM, SCHEMA, called, until_listed
 
 LISTED = "document.modelContext.getTools().then((tools) => tools.map(({ inputSchema }) => inputSchema))"
@@ -108,6 +109,21 @@ async def test_a_tool_is_listed_and_called_once_everywhere(native: Browser, tmp_
         await agent.until("add", "clear", "late")
         await frame.evaluate("() => end.abort()")
         await agent.until("add", "clear")
+
+
+async def test_a_page_with_mcp_b_has_its_tools_where_the_browser_has_none(native: Browser, tmp_path: Path) -> None:
+    """In a frame without `allow="tools"`, of which hosts know nothing, it asks the browser before it registers one."""
+    async with await native.new_context() as context, host_server() as url:
+        page = await context.new_page()
+        errors = complaints(page)
+        await page.goto(url)
+        host = Host(page)
+        await host.attaches("add", "clear")
+        frame = await in_frame(host, "srcdoc", packed(tmp_path, PAGES["mcp-b"]))
+        assert not await frame.evaluate("FeaturePolicy.prototype.allowsFeature.call(document.featurePolicy, 'tools')")
+        await until_listed(host, "add", "clear")
+        assert await frame.evaluate("document.modelContext.getTools().then(({ length }) => length)") == 2
+    assert errors == []
 
 
 async def test_a_form_is_one_tool_too(native: Browser, tmp_path: Path) -> None:

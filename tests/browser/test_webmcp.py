@@ -186,7 +186,7 @@ async def test_a_form_in_a_shadow_root_that_html_declares_is_a_tool(host: Host, 
     frame = await opened(host, tmp_path, f"<!doctype html><div id=holder>{root}</div>")
     await until_listed(host, "find")
     form = "<form toolname=book tooldescription=Books></form>"
-    await frame.evaluate("(form) => { holder.shadowRoot.innerHTML += form; }", form)
+    await frame.evaluate("(form) => holder.shadowRoot.lastChild.insertAdjacentHTML('afterend', form)", form)
     await until_listed(host, "find", "book")
 
 

@@ -4,7 +4,7 @@ import { restorePage } from "./alone";
 import { createBeacon } from "./beacon";
 import { tellDeclared } from "./declared-roots";
 import { withRanges } from "./ranges";
-import { awaitPictures, soundsOf, withParse } from "./statics";
+import { allowTools, awaitPictures, soundsOf, withParse } from "./statics";
 import { writeAsWritten } from "./written";
 
 if (window.parent !== window) {
@@ -14,6 +14,7 @@ if (window.parent !== window) {
   window.Audio = soundsOf(Audio);
   withParse(URL);
   awaitPictures();
+  allowTools();
   tellDeclared();
   for (const { prototype } of [Element, ShadowRoot]) writeAsWritten(prototype, "getHTML");
   writeAsWritten(XMLSerializer.prototype, "serializeToString");

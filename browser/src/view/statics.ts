@@ -1,4 +1,4 @@
-/** What makes a URL or a sound, or awaits a picture, without an element or a constructor that the runtime has in its hands. */
+/** What makes a URL or a sound, awaits a picture, or asks for a permission, without an element or a constructor that the runtime has in its hands. */
 
 import { attempt } from "./attempt";
 
@@ -30,4 +30,18 @@ export function awaitPictures(): void {
     if (!this.complete) await new Promise((go) => ["load", "error"].forEach((type) => this.addEventListener(type, go, { once: true })));
     return decode.call(this);
   };
+}
+
+interface Policy {
+  allowsFeature(feature: string, ...rest: unknown[]): boolean;
+}
+
+/** Tools of a page are the runtime's, wherever the browser would have its own: libraries ask before they register one. */
+export function allowTools(): void {
+  const { permissionsPolicy, featurePolicy } = document as { permissionsPolicy?: Policy; featurePolicy?: Policy };
+  for (const policy of [permissionsPolicy, featurePolicy]) {
+    if (!policy) continue;
+    const { allowsFeature } = policy;
+    policy.allowsFeature = (feature, ...rest) => feature === "tools" || allowsFeature.call(policy, feature, ...rest);
+  }
 }
