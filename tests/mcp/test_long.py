@@ -16,7 +16,7 @@ from gateway.bulk import AT_ONCE
 from gateway.exchange.echo import Echo
 from gateway.mcp.upstreams import long
 from gateway.mcp.upstreams.decode import LONG, decode, decoder
-from gateway.mcp.upstreams.long import MOST, PIECE, THINGS, Values, _pieces, read
+from gateway.mcp.upstreams.long import EACH, MOST, PIECE, THINGS, Values, _pieces, read
 
 LIST = '{{"jsonrpc":"2.0","id":1,"result":{{"tools":{},"nextCursor":"2"}}}}'
 
@@ -40,6 +40,15 @@ async def test_a_message_of_too_many_parts_is_not_read(part: str, around: str, m
         await read(text, Moments(InTurn()))
     with pytest.raises(ValueError, match="commas and brackets"):
         decode(text.encode())
+
+
+async def test_a_thing_of_a_list_has_fewer_parts() -> None:
+    """What is made of each is made in one go; there may be many."""
+    large = "[" + "1," * (EACH - 100) + "1]"
+    text = LIST.format(f"[{','.join([large] * 10)}]")
+    assert await read(text, Moments(InTurn())) == json.loads(text)
+    with pytest.raises(ValueError, match=f"more than {EACH} commas and brackets"):
+        await read(text.replace(large, "[" + "1," * 2 * EACH + "1]", 1), Moments(InTurn()))
 
 
 @pytest.mark.parametrize("indent", [None, 1])

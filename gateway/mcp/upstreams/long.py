@@ -20,6 +20,9 @@ from gateway.mcp.upstreams.listing import KEYS
 MOST: Final = 1_000_000
 """Commas and opening brackets outside texts of a list, whose things are read one by one. All else has `AT_ONCE`."""
 
+EACH: Final = 25_000
+"""Those of each of these things: what is made of one is made in one go."""
+
 THINGS: Final = 5000
 """Things of a list that are kept."""
 
@@ -84,7 +87,7 @@ class Values:
         self._depth = 0
         self._vain = 0
         self._parts = Parts()
-        self._most = AT_ONCE
+        self._each = self._most = AT_ONCE
 
     async def message(self) -> object:
         """The value. Raises ValueError."""
@@ -102,7 +105,7 @@ class Values:
         return await self._object(ways) if await self._next() == "{" else await self._value()
 
     async def _things(self) -> object:
-        """A list, each thing of which may have as many parts as another message, or another value."""
+        """A list, each thing of which may have `EACH` parts, or another value."""
         return await self._list(things=True) if await self._next() == "[" else await self._value()
 
     async def _value(self) -> object:
@@ -157,17 +160,18 @@ class Values:
     async def _list(self, things: bool = False) -> list[object]:
         found: list[object] = []
         self._in()
+        self._each = EACH if things else self._each
         while await self._next() != "]" or found:
             together = self._together("[", "]") if found else None
             if things:
-                self._most = self._parts.count + AT_ONCE
+                self._most = self._parts.count + EACH
                 del found[THINGS:]
             if isinstance(together, list):
                 found += together
                 continue
             if things:
                 self._drop()
-                self._most = self._parts.count + AT_ONCE
+                self._most = self._parts.count + EACH
             found.append(await self._value())
             if await self._mark(",]") == "]":
                 self._depth -= 1
@@ -264,7 +268,7 @@ class Values:
         self._parts.add(self._text[: self._at])
         self._text, self._at = self._text[self._at :], 0
         if self._parts.over(min(self._most, MOST)):
-            raise TooLarge(why(MOST if self._parts.over(MOST) else AT_ONCE))
+            raise TooLarge(why(MOST if self._parts.over(MOST) else self._each))
 
     async def _pause(self) -> None:
         now = perf_counter()
