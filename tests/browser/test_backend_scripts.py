@@ -150,7 +150,7 @@ async def test_a_file_of_a_style_that_is_not_there_is_asked_for_once(page: Page,
                 ...[...root.querySelectorAll("style")].map((style) => style.textContent),
                 ...[...root.querySelectorAll("[style*=url]")].map((styled) => styled.getAttribute("style")),
               ]);
-              const tried = texts.filter((text) => /url\("[^"]*\d.png#"\)/.test(text));
+              const tried = texts.filter((text) => /url\("#[^"]*\d.png"\)/.test(text));
               return tried.length === 5 && tried.some((text) => text.includes("data:text/css"));
             }"""
         )

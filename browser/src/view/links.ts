@@ -26,8 +26,8 @@ function nameIn(header: string | null): string | undefined {
 }
 
 export function watchLinks({ fetch, resolve, open, save, failed, later }: Ends): void {
-  const { click } = HTMLElement.prototype;
-  const { dispatchEvent } = EventTarget.prototype;
+  const { prototype } = HTMLAnchorElement;
+  const { click, dispatchEvent } = prototype;
 
   async function keep(response: Response, given: string | null): Promise<void> {
     // What says that there is no file is none.
@@ -79,11 +79,11 @@ export function watchLinks({ fetch, resolve, open, save, failed, later }: Ends):
     if (link) insteadOfDefault(event, later, () => go(link));
   }, true);
   // Links outside of the document are how pages save files.
-  HTMLAnchorElement.prototype.click = function () {
+  prototype.click = function () {
     if (this.isConnected) click.call(this);
     else this.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true }));
   };
-  HTMLAnchorElement.prototype.dispatchEvent = function (event) {
+  prototype.dispatchEvent = function (event) {
     const end = (): void => {
       if (event.defaultPrevented || !linkOf(event)) return;
       event.preventDefault();

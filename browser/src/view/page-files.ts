@@ -4,8 +4,11 @@ import { dataUrlOf } from "./base64";
 
 /** How many files are kept for elements that name them again, as browsers do. */
 const KEPT = 64;
-/** What a style names with `url(…)`, or alone in an `image-set()`; a name that could not be loaded ends in `#` from then on. */
-const NAMED = /(?<!@import\s*)url\(\s*(?!["']?(?:data:|blob:|#)|"[^"]*#")(?:"([^"]+)"|'([^']+)'|([^)"']+?))\s*\)|(?<=image-set\((?:[^;{}]*[\s,])?)(?!["'](?:data:|blob:|#)|"[^"]*#")(?:"([^"]+)"|'([^']+)')/gi;
+/**
+ * What a style names with `url(…)`, or alone in an `image-set()`; a name that could not be loaded begins with `#` from then on.
+ * In comments and other strings nothing is named.
+ */
+const NAMED = /(?<!@import\s*)url\(\s*(?:"([^"]+)"|'([^']+)'|([^)"']+?))\s*\)|(?<=image-set\((?:[^;{}]*[\s,])?)(?:"([^"]+)"|'([^']+)')|\/\*.*?\*\/|"(?:\\.|[^\\])*?"|'(?:\\.|[^\\])*?'/gis;
 
 export interface Files {
   /** Whether an element that names `url` needs a file of the backend. */
@@ -21,7 +24,7 @@ export interface Files {
 /** The file at `url`. Rejects where there is none, or not the one that `integrity` says. */
 export async function fileOf(fetch: typeof globalThis.fetch, url: string, integrity: string): Promise<Blob> {
   const response = await fetch(url, { integrity });
-  if (!response.ok) throw new Error(`${url}: ${response.status}`);
+  if (!response.ok) throw `${url}: ${response.status}`;
   return response.blob();
 }
 
@@ -33,8 +36,8 @@ export function createFiles(fetch: typeof globalThis.fetch, resolve: (url: strin
   function load(url: string, integrity = "", ahead = false): Promise<Blob> {
     const key = integrity + resolve(url);
     const file = early.get(key) ?? fileOf(fetch, url, integrity);
-    early.delete(key);
-    if (ahead) early.set(key, file);
+    if (!ahead) early.delete(key);
+    else early.set(key, file);
     file.catch(() => early.delete(key));
     return file;
   }
@@ -46,27 +49,30 @@ export function createFiles(fetch: typeof globalThis.fetch, resolve: (url: strin
     kept.delete(url);
     kept.set(url, file);
     file.catch(() => kept.delete(url));
-    for (const oldest of kept.keys()) if (kept.size > KEPT) kept.delete(oldest);
+    if (kept.size > KEPT) kept.delete([...kept.keys()][0]!);
     return file;
   }
 
-  async function filled(css: string, base: string): Promise<string> {
-    const files = await Promise.all([...css.matchAll(NAMED)].map(async ([, ...names]) => {
-      let url = names.find(Boolean)!;
-      try {
-        return await data((url = base ? new URL(url, base).href : url));
-      } catch {
-        return url + "#";
-      }
-    }));
-    return css.replace(NAMED, () => `url("${files.shift()}")`);
-  }
+  const remote = (url: string): boolean => /^\s*(?!data:|blob:|about:|#|javascript:)\S/i.test(url);
 
   return {
-    remote: (url) => /^\s*(?!data:|blob:|about:|#|javascript:)\S/i.test(url),
+    remote,
     data,
     // What is loaded ahead for `fetch` is `fetch`'s to load, once.
     text: async (url, { integrity, as }, ahead) => (ahead && as === "fetch" ? "" : (await load(url, integrity, ahead)).text()),
-    styled: (css, base = "") => (css.search(NAMED) < 0 ? undefined : filled(css, base)),
+    styled(css, base = "") {
+      let named: true | undefined;
+      const files = [...css.matchAll(NAMED)].map(async ([token, ...found]) => {
+        const url = found.join("");
+        if (!remote(url)) return token;
+        named = true;
+        try {
+          return `url("${await data(base ? new URL(url, base).href : url)}")`;
+        } catch {
+          return `url("#${url}")`;
+        }
+      });
+      return named && Promise.all(files).then((all) => css.replace(NAMED, () => all.shift()!));
+    },
   };
 }

@@ -60,26 +60,30 @@ twin("file: sheets that others import", async (see) => {
   broken.remove();
 });
 
-twin("file: sheets that speak of imports", async (see) => {
+twin("file: sheets that speak of imports and files", async (see) => {
   const stage = document.getElementById("stage");
   stage.innerHTML = '<p id="styled">s</p><p id="a">a</p>';
   const sheets = [
     `#a::before { content: "@import" }`, `/* @import "no.css"; */ #a::before { content: '@import "theme.css";' }`,
     `@import "theme.css?said"; #a::before { content: "\\"@import 'theme.css';" }`, `@import/**/"theme.css?gap";#a::before { content: "@media{}@import" }`,
+    `/* it's url(/api/pixel.png?spoken) */ #a::before { content: 'a \\' url("/api/pixel.png?spoken")' }`,
+    `#a::before { content: "url(/api/pixel.png?spoken) '" url("/api/pixel.png?shown") }`,
   ];
-  const look = () => see(getComputedStyle(stage.lastElementChild, "::before").content, getComputedStyle(stage.firstElementChild).color);
+  const said = () => getComputedStyle(stage.lastElementChild, "::before").content.replace(/ url\("(data|http).*?"\)/, " shown");
+  const look = async () => see((await holds(() => !/ url\("\/api.*shown/.test(said()))) && said(), getComputedStyle(stage.firstElementChild).color);
   for (const css of sheets) {
     const link = linked({ rel: "stylesheet", href: `/api/sheet.css?css=${encodeURIComponent(css)}` });
     see(css, await loaded(link));
-    look();
+    await look();
     link.remove();
     const style = document.createElement("style");
     style.textContent = css.replaceAll('"theme', '"/api/theme');
     document.head.append(style);
     see(await loaded(style));
-    look();
+    await look();
     style.remove();
   }
+  see(await asked("/api/pixel.png?spoken"));
 });
 
 twin("file: loaded ahead for fetch", async (see) => {
