@@ -215,3 +215,27 @@ async def test_what_an_upstream_does_not_tell_of_is_said_to_who_asks(tmp_path: P
                 go.set()
                 for stream in (mine, theirs):
                     assert getattr(await anext(stream), "uri", None) == "good://"
+
+
+async def test_an_upstream_that_confirms_late_is_heard_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for that for long, and nothing breaks when it comes."""
+    monkeypatch.setattr(feed, "PATIENCE", 0.05)
+    go = asyncio.Event()
+
+    async def listen(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        await go.wait()
+        stream = await begun(request, message)
+        meta = {"_meta": {SUBSCRIPTION: message["id"]}}
+        told = {"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": "a://b", **meta}}
+        await stream.write(f"data: {json.dumps(told)}\n\n".encode())
+        await asyncio.sleep(600)
+        return stream
+
+    async with mounted(tmp_path) as (up, mcp), Client(mcp) as client, asyncio.timeout(60):
+        up.listen = listen
+        async with client.listen(resource_subscriptions=["a://b"]) as changes:
+            go.set()
+            assert getattr(await anext(changes), "uri", None) == "a://b"
+    assert up.asked["subscriptions/listen"] == 1

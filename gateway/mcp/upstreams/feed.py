@@ -213,7 +213,6 @@ class Feed:
                     before, self._listening = self._listening, before
                 raise
             finally:
-                told.cancel()
                 if before is not None:
                     before.cancel()
 
