@@ -49,6 +49,8 @@ _SELDOM = (
     "XMLSerializer",
     "shadowrootmode",
     "HTMLUnsafe",
+    *("MouseEvent(", "PointerEvent(", "initEvent(", "initMouseEvent("),
+    *(f"Event({quote}click" for quote in "\"'`"),
     "permissionsPolicy",
     "featurePolicy",
 )

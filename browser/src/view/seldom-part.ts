@@ -2,6 +2,7 @@
 
 import { restorePage } from "./alone";
 import { createBeacon } from "./beacon";
+import { awaitClicks } from "./clicks";
 import { tellDeclared } from "./declared-roots";
 import { withRanges } from "./ranges";
 import { allowTools, awaitPictures, soundsOf, withParse } from "./statics";
@@ -15,6 +16,7 @@ if (window.parent !== window) {
   withParse(URL);
   awaitPictures();
   allowTools();
+  awaitClicks();
   tellDeclared();
   for (const { prototype } of [Element, ShadowRoot]) writeAsWritten(prototype, "getHTML");
   writeAsWritten(XMLSerializer.prototype, "serializeToString");

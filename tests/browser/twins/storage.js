@@ -90,6 +90,28 @@ twin("storage: links within the page", async (see) => {
   }
 });
 
+twin("storage: clicks of scripts that nobody can cancel, or that go no further", async (see) => {
+  const stage = document.getElementById("stage");
+  const initiated = (bubbles) => {
+    const event = document.createEvent("MouseEvents");
+    event.initEvent("click", bubbles, false);
+    return event;
+  };
+  for (const bubbles of [true, false]) {
+    for (const make of [() => new MouseEvent("click", { bubbles }), () => new Event("click", { bubbles }), () => new PointerEvent("click", { bubbles }), () => initiated(bubbles), () => new MouseEvent("click", { bubbles, cancelable: true })]) {
+      stage.innerHTML = '<a href="/api/status/204">x</a><svg><a href="/api/status/204"></a></svg><form><button>x</button></form>';
+      const told = [];
+      for (const one of [stage, stage.firstChild]) one.onclick = ({ currentTarget }) => void told.push(currentTarget.localName);
+      stage.lastChild.onsubmit = () => (told.push("submit"), false);
+      for (const one of stage.querySelectorAll("a, button")) one.dispatchEvent(make());
+      const alone = Object.assign(document.createElement("a"), { href: "/api/status/204", onclick: () => void told.push("alone") });
+      alone.dispatchEvent(make());
+      await new Promise((go) => setTimeout(go, 50));
+      see(bubbles ? told : told.sort()); // where one stops, what browsers would do at once comes a moment later
+    }
+  }
+});
+
 twin("storage: a listener that is added on the way down is the last", async (see) => {
   const stage = document.getElementById("stage");
   stage.innerHTML = '<a href="/elsewhere">x</a>';
