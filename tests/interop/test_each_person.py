@@ -201,7 +201,7 @@ async def test_the_lists_of_all_persons_have_an_end_in_bytes(
             assert await place.names("bob") == {f"{place.prefix}of_bob"}
             assert [await place.runs(person, "shared") for person in PEOPLE] == [True, False]
         now = Counter(type(one).__name__ for one in kept() if not any(one is old for old in before))
-        assert now == ({"Offer": 1} if mount else {"Offer": 2, "Heard": 2, "_Tools": 1})
+        assert now == ({"Offer": 1} if mount else {"Offer": 2, "Heard": 2, "_Made": 1})
         assert await noticed(place.world) == [
             f"up: its lists for all persons have more than {room} bytes: it is asked for them anew more often"
         ]
@@ -224,4 +224,4 @@ async def noticed(world: World) -> list[str]:
 def kept() -> list[object]:
     """What is remembered of lists, of all gateways that there were."""
     gc.collect()
-    return [one for one in gc.get_objects() if isinstance(one, offers.Offer | lists.Heard | naming._Tools)]
+    return [one for one in gc.get_objects() if isinstance(one, offers.Offer | lists.Heard | naming._Made)]

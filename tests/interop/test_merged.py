@@ -14,7 +14,10 @@ from mcp import Client
 from mcp.client import advertise
 from mcp.shared.exceptions import MCPError
 
+from gateway.config import Upstream
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
+from gateway.mcp.upstreams import merging
+from gateway.mcp.upstreams.merging import best_name
 from tests.interop.clocks import inside
 from tests.interop.everything import Everything
 from tests.interop.probe import text
@@ -51,6 +54,27 @@ async def test_names_carry_the_prefix_of_their_upstream(tmp_path: Path, mode: st
             assert isinstance(read.contents[0], types.TextResourceContents)
             with pytest.raises(MCPError):
                 await client.call_tool("test_simple_text")
+
+
+async def test_names_are_made_once_of_the_same_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An upstream may list thousands of things."""
+    made: list[str] = []
+
+    def counted(spec: Upstream, name: str) -> str:
+        made.append(name)
+        return best_name(spec, name)
+
+    monkeypatch.setattr(merging, "best_name", counted)
+    spec = '{server: "tests.interop.everything:server"}'
+    async with gateway(tmp_path, f"e: {spec}") as mcp, Client(mcp, cache=None) as client:
+        prompts, tools = (await client.list_prompts()).prompts, (await client.list_tools()).tools
+        assert {"test_simple_prompt", "test_simple_text"} <= set(made)
+        before = len(made)
+        assert (await client.list_prompts()).prompts == prompts
+        assert (await client.get_prompt("e_test_simple_prompt")).messages
+        assert (await client.list_tools()).tools == tools
+        assert "simple text" in text(await client.call_tool("e_test_simple_text"))
+        assert len(made) == before
 
 
 async def test_who_comes_first_keeps_a_name_that_two_have(tmp_path: Path) -> None:

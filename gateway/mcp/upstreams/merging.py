@@ -57,9 +57,12 @@ class Names:
         for spec, things in offered:
             for thing in things:
                 name = str(thing["name"])
-                names = (public for public in _names(spec, name) if awaited(spec.name, public, name) is None)
-                public = next((public for public in names if self._free(public, spec.name, name)), None)
-                if public is not None and public not in found:
+                for public in _names(spec, name):
+                    if awaited(spec.name, public, name) is None and self._free(public, spec.name, name):
+                        break
+                else:
+                    continue
+                if public not in found:
                     found[public] = Named(spec.name, name, thing)
                     self._keep(public, spec.name, name)
         return found

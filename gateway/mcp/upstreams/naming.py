@@ -15,13 +15,13 @@ from gateway.mcp.upstreams.offers import Offer
 from gateway.mcp.upstreams.proxy import Proxy
 from gateway.model import Principal
 
-MOST_MADE = 1000
-"""Principals with accounts of their own whose tools are kept by name."""
+MOST_MADE = 2000
+"""Lists of things by their names that are kept: two of each principal where they have accounts of their own."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Tools:
-    """The tools by their public names, as they were made of these lists."""
+class _Made:
+    """The things by their public names, as they were made of these lists."""
 
     made_of: list[tuple[object, list[Message]]]
     named: dict[str, Named]
@@ -35,7 +35,7 @@ class Naming:
         self._proxies = proxies
         self._lists = lists
         self._tools, self._prompts = Names(taken), Names()
-        self._made: dict[str, _Tools] = {}
+        self._made: dict[tuple[str, str], _Made] = {}
 
     def forget(self, upstreams: Collection[str]) -> None:
         """These are others now, or gone."""
@@ -45,31 +45,33 @@ class Naming:
 
     def tools(self, principal: Principal | None) -> dict[str, Named]:
         """The tools by their public names, as `principal` was told of them."""
-        known, proxies = self._lists.known("tools/list", principal), self._proxies()
+        return self._named("tools/list", self._tools, offered, principal)
+
+    def prompts(self, principal: Principal | None) -> dict[str, Named]:
+        """The prompts by their public names."""
+        return self._named("prompts/list", self._prompts, lambda _, one: isinstance(one.get("name"), str), principal)
+
+    def _named(
+        self, method: str, names: Names, is_offered: Callable[[Spec, Message], bool], principal: Principal | None
+    ) -> dict[str, Named]:
+        """The things by their public names: of thousands that takes a while, and what was made of the same is kept."""
+        known, proxies = self._lists.known(method, principal), self._proxies()
         made_of: list[tuple[object, list[Message]]] = [(proxies[name].upstream.spec, known[name]) for name in known]
         personal = any(proxy.upstream.spec.personal for proxy in proxies.values())
-        key = principal.id if principal is not None and personal else ""
+        key = (method, principal.id if principal is not None and personal else "")
         made = self._made.get(key)
         if made is not None and len(made.made_of) == len(made_of):
             pairs = zip(made.made_of, made_of, strict=True)
             if all(spec is now and listed is heard for (spec, listed), (now, heard) in pairs):
                 return made.named
         specs = {name: proxies[name].upstream.spec for name in known}
-        listed = [(specs[name], [tool for tool in known[name] if offered(specs[name], tool)]) for name in known]
-        named = self._tools.of(listed, self.awaited("tools/list", principal))
+        listed = [(specs[name], [one for one in known[name] if is_offered(specs[name], one)]) for name in known]
+        named = names.of(listed, self.awaited(method, principal))
         if key in self._made or len(self._made) < MOST_MADE:
             # What was offered to a principal is kept no longer than the offer.
             offers = [proxies[name].upstream.offer(principal) for name in known]
-            self._made[key] = _Tools(made_of, named, [ref(one, lambda _: self._unmake(key)) for one in offers])
+            self._made[key] = _Made(made_of, named, [ref(one, lambda _: self._unmake(key)) for one in offers])
         return named
-
-    def prompts(self, principal: Principal | None) -> dict[str, Named]:
-        """The prompts by their public names."""
-        listed = [
-            (self._proxies()[name].upstream.spec, [prompt for prompt in prompts if isinstance(prompt.get("name"), str)])
-            for name, prompts in self._lists.known("prompts/list", principal).items()
-        ]
-        return self._prompts.of(listed, self.awaited("prompts/list", principal))
 
     def awaited(self, method: str, principal: Principal | None) -> Callable[[str, str, str], str | None]:
         """The upstream before another, of which nothing is known yet, that had a thing of a public name, or an address:
@@ -109,7 +111,7 @@ class Naming:
         known = self._lists.known(method, principal)
         return {name: proxy for name, proxy in self._proxies().items() if name not in known}
 
-    def _unmake(self, key: str) -> None:
+    def _unmake(self, key: tuple[str, str]) -> None:
         self._made.pop(key, None)
 
 
