@@ -139,8 +139,9 @@ _LEAVING = {
 }
 """The same where scripts have the frame's own `location`."""
 _MAY_IMPORT = re.compile(
-    r"""(?<!["'`.])\bimport(?=\s*["'{*/(]|\s+[\w$\\\u0080-\U0010ffff]+\s*(?:[,*/]|from\b|[\w$]+\s+from\b))
-    |(?<!["'`.])\bfrom(?=\s*["'/])|\bnew(?=\s*/|\s+(?:Shared)?Worker\b)""",
+    r"""(?<!["'`.])\bimport(?=\s*[(/])
+    |(?<!["'`.-])\bimport(?=\s*["'{*]|\s+[\w$\\\u0080-\U0010ffff]+\s*(?:[,*/]|from\b|[\w$]+\s+from\b))
+    |(?<!["'`.-])\bfrom(?=\s*["'/])|\bnew(?=\s*/|\s+(?:Shared)?Worker\b)""",
     re.VERBOSE,
 )
 """Where this is nowhere, nothing is imported, and no worker started."""
