@@ -144,6 +144,34 @@ async def test_a_form_that_fails_says_so(host: Host, tmp_path: Path) -> None:
     assert answer["result"]["content"][0]["text"] == "The form was submitted."
 
 
+async def test_a_form_without_a_script_answers_as_its_backend_did(host: Host, tmp_path: Path) -> None:
+    """With what came, as JSON or text; what was refused, or never came, is an error. What nobody can edit is left."""
+    form = "<form toolname=find tooldescription=Finds action=/api/find method=post><input name=what>"
+    rest = "<input name=why value=so><input name=fixed readonly><fieldset disabled><input name=off></fieldset></form>"
+    await opened(host, tmp_path, form + rest)
+    tools = await until_listed(host, "find")
+    assert [*tools["find"]["inputSchema"]["properties"]] == ["what", "why"]
+    seen = []
+    for answer in (
+        "return { bodyType: 'json', body: { found: args.body }, headers: { 'content-type': 'application/json' } };",
+        "return { bodyType: 'text', body: '<p>found', headers: { 'content-type': 'text/html' } };",
+        "return { status: 403, statusText: 'Forbidden', bodyType: 'text', body: 'not yours' };",
+        "",
+    ):
+        await host.answers(answer)
+        if not answer:
+            lost = "{ failure: { code: -32000, message: 'lost' } }"
+            await host.run(f"() => {{ host.tools.http_request = () => ({lost}); }}")
+        result = (await called(host, "find", {"what": "tea", "why": None}))["result"]
+        seen.append((result.get("isError"), result["content"][0]["text"]))
+    assert seen[:3] == [
+        (None, '{"found":"what=tea&why=so&fixed="}'),
+        (None, "The form was submitted."),
+        (True, "The form was submitted, and answered with 403 Forbidden. not yours"),
+    ]
+    assert seen[3] == (True, "Failed to fetch")
+
+
 async def test_forms_that_come_change_and_go_are_followed(host: Host, tmp_path: Path) -> None:
     """Attributes, controls, whole forms; the host is told of each change."""
     frame = await opened(host, tmp_path, FORM)

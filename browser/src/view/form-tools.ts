@@ -3,18 +3,20 @@
  * A script of its own, for pages that have such forms: it needs nothing but `document.modelContext`.
  */
 
+import { attempt } from "./attempt";
 import type { Params } from "./json-rpc";
 
 type Control = HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement;
 
 const NOT_SHOWN = /^(submit|button|reset|image|hidden|file|password|fieldset|output|object)$/;
 const FORMATS: { [type: string]: string } = { date: "date", time: "time", "datetime-local": "date-time", email: "email", url: "uri" };
-const WATCHED = /^(tool.*|name|type|required|min|max|minlength|maxlength|pattern|multiple|disabled|value)$/;
+const WATCHED = /^(tool.*|name|type|required|min|max|minlength|maxlength|pattern|multiple|disabled|readonly|value)$/;
 
 function controls(form: HTMLFormElement): Map<string, Control[]> {
   const found = new Map<string, Control[]>();
   for (const control of form.elements as unknown as Iterable<Control>) {
-    if (!control.name || control.disabled || NOT_SHOWN.test(control.type)) continue;
+    // What a person cannot change.
+    if (!control.name || control.matches(":disabled") || (control as Partial<HTMLInputElement>).readOnly || NOT_SHOWN.test(control.type)) continue;
     found.set(control.name, [...(found.get(control.name) ?? []), control]);
   }
   return found;
@@ -77,8 +79,19 @@ function fill(all: Control[], value: unknown): void {
   }
 }
 
+const SUBMITTED = "The form was submitted.";
+
+/** What the model reads of the answer that a browser would show in place of the page; of a page of HTML only that it came. */
+async function read(given: Response | Error): Promise<unknown> {
+  if (given instanceof Error) throw given;
+  const type = given.headers.get("content-type") ?? "";
+  const told = /html/i.test(type) ? "" : await given.text();
+  if (!given.ok) throw new Error(`The form was submitted, and answered with ${given.status} ${given.statusText}. ${told}`.trim());
+  return (/json/i.test(type) && attempt(() => JSON.parse(told) as unknown)) || told || SUBMITTED;
+}
+
 async function submit(form: HTMLFormElement, input: Params): Promise<unknown> {
-  for (const [name, all] of controls(form)) if (name in input) fill(all, input[name]);
+  for (const [name, all] of controls(form)) if (input[name] !== undefined && input[name] !== null) fill(all, input[name]);
   if (!form.noValidate && !form.reportValidity()) {
     const wrong = [...form.elements].find((control) => !(control as HTMLInputElement).validity?.valid) as HTMLInputElement;
     throw new Error(`${wrong.name}: ${wrong.validationMessage}`);
@@ -95,7 +108,14 @@ async function submit(form: HTMLFormElement, input: Params): Promise<unknown> {
   // Without `allow-forms` the browser tells nobody.
   if (!seen) form.dispatchEvent(new SubmitEvent("submit", { bubbles: true, cancelable: true }));
   form.removeEventListener("submit", see, true);
-  return answer === undefined ? "The form was submitted." : await answer;
+  if (answer !== undefined) return await answer;
+  // The runtime sends a form of a view that no script of the page took over.
+  if (window.parent === window || !seen || seen.defaultPrevented || form.method === "dialog") return SUBMITTED;
+  const given = await new Promise<Response | Error>((resolve) => {
+    const responded = ({ detail }: CustomEventInit<Response | Error>): void => resolve(detail instanceof Response ? detail.clone() : detail!);
+    form.addEventListener("webmcp-gateway-response", responded, { capture: true, once: true });
+  });
+  return read(given);
 }
 
 // Browsers with WebMCP of their own have these on the event.

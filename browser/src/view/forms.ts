@@ -41,15 +41,11 @@ export function watchForms({ fetch, resolve, later, failed }: Ends): void {
     const url = new URL(resolve(said("action")));
     const body = bodyOf(data, said("enctype").toLowerCase());
     if (method !== "post") url.search = await new Response(bodyOf(data, "")).text();
-    try {
-      const response = await fetch(url, method === "post" ? { method, body } : {});
-      // What a browser would show in place of the page. A form whose page does not listen has done its work.
-      form.dispatchEvent(new CustomEvent("webmcp-gateway-response", { bubbles: true, detail: response }));
-      // Where it was not the backend that refused, no page has words for it.
-      if (!response.ok && response.headers.has("gateway-reason")) throw response.status;
-    } catch (error) {
-      failed("Form not sent", submitter?.textContent ?? "", error);
-    }
+    const given = await fetch(url, method === "post" ? { method, body } : {}).catch((error: unknown) => error as Error & Partial<Response>);
+    // What a browser would show in place of the page, or why there is nothing. A form whose page does not listen has done its work.
+    form.dispatchEvent(new CustomEvent("webmcp-gateway-response", { bubbles: true, detail: given }));
+    // Where it was not the backend that refused, no page has words for it.
+    if (!given.ok && given.headers?.has("gateway-reason") !== false) failed("Form not sent", submitter?.textContent ?? "", given.status ?? given);
   }
 
   function submit(form: HTMLFormElement, submitter: Submitter | null): void {
