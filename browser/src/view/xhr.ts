@@ -20,11 +20,20 @@ export class Upload extends Progressing {
 defineClass(Upload, "XMLHttpRequestUpload");
 
 const FORBIDDEN = /^(connect|trac[ek])$/i;
+const MIME = /^\s*[^\s/;]+\/[^\s/;]+\s*(;|$)/;
+/** Of XML, those that a parser knows by their own names. */
+const PARSED = /^(text\/xml|image\/svg\+xml|application\/xhtml\+xml)$/;
 const TYPES = ["", "arraybuffer", "blob", "document", "json", "text"];
 
 function refuse(name: string, why?: string): never {
   throw new DOMException(why, name);
 }
+
+/** As Chromium tells the type of a blob. */
+const essenceOf = (type: string): string => type.replace(/\s*;.*/s, "");
+
+/** A document that is sent, or a part of it. */
+const written = (node: Node): string => (node instanceof HTMLElement ? node.outerHTML : new XMLSerializer().serializeToString(node));
 
 function tell(target: EventTarget, types: string, loaded = 0, total = 0): void {
   for (const type of types.split(" ")) target.dispatchEvent(new ProgressEvent(type, { lengthComputable: total > 0, loaded, total }));
@@ -40,7 +49,7 @@ interface Ends {
 
 export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globalThis.XMLHttpRequest {
   class XMLHttpRequest extends Progressing {
-    readonly upload = new Upload();
+    readonly #upload = new Upload();
     #credentials = false;
     #state = 0;
     #sent = false;
@@ -60,6 +69,7 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
     #chunks: Uint8Array<ArrayBuffer>[] = [];
     #made: unknown;
 
+    get upload() { return this.#upload; }
     get readyState() { return this.#state; }
     get status() { return this.#response?.status ?? 0; }
     get statusText() { return this.#response?.statusText ?? ""; }
@@ -74,7 +84,7 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
     get timeout() { return this.#timeout; }
     set timeout(milliseconds) {
       if (!this.#async) refuse("InvalidAccessError");
-      this.#timeout = milliseconds;
+      this.#timeout = Number(milliseconds) >>> 0;
       if (this.#sent) this.#watch();
     }
     get withCredentials() { return this.#credentials; }
@@ -111,13 +121,14 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
     }
 
     setRequestHeader(name: string, value: string) {
+      if (arguments.length < 2) throw new TypeError("2 arguments");
       this.#mustBeOpen();
       if (!attempt(() => (this.#headers.append(name, value), true))) refuse("SyntaxError", name);
     }
 
     overrideMimeType(mime: string) {
       if (this.#state > 2) refuse("InvalidStateError");
-      this.#mime = mime;
+      this.#mime = MIME.test(mime) ? mime : "application/octet-stream";
     }
 
     getResponseHeader(name: string) {
@@ -133,28 +144,29 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
       if (!this.#async) refuse("NetworkError", "synchronous");
       let body = /^(GET|HEAD)$/.test(this.#method) ? null : given ?? null;
       if (body instanceof Document) {
-        if (!this.#headers.has("content-type")) this.#headers.set("content-type", `${body.contentType};charset=UTF-8`);
-        body = new XMLSerializer().serializeToString(body);
+        const html = body.contentType === "text/html";
+        if (!this.#headers.has("content-type")) this.#headers.set("content-type", `${html ? "text/html" : "application/xml"};charset=UTF-8`);
+        body = html ? [...body.childNodes].map(written).join("") : written(body);
       }
       const type = this.#headers.get("content-type");
       // As it is sent (XMLHttpRequest, 3.5.6).
       if (type && typeof body === "string") this.#headers.set("content-type", type.replace(/(charset\s*=\s*"?)[^\s;"]*/i, "$1UTF-8"));
       const control = (this.#control = new AbortController());
-      const total = body !== null && heard.has(this.upload) ? sizeOf(body) : 0;
+      const total = body !== null && heard.has(this.#upload) ? sizeOf(body) : 0;
       this.#sent = true;
       this.#started = Date.now();
       this.#uploading = total;
       this.#uploaded = 0;
       tell(this, "loadstart");
       // A listener may have aborted it, or opened it anew.
-      if (total && this.#control === control) tell(this.upload, "loadstart", 0, total);
+      if (total && this.#control === control) tell(this.#upload, "loadstart", 0, total);
       if (this.#control !== control) return;
       this.#watch();
       const init: RequestInit = {
         method: this.#method, headers: this.#headers, body, signal: control.signal,
         credentials: this.#credentials ? "include" : "same-origin",
       };
-      const request = total ? fetch(this.#url, init, (told) => this.#control === control && this.#upload(told)) : fetch(this.#url, init);
+      const request = total ? fetch(this.#url, init, (told) => this.#control === control && this.#went(told)) : fetch(this.#url, init);
       void this.#receive(request, control);
     }
 
@@ -193,26 +205,26 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
     #fail(type: string) {
       this.#enter(4);
       const types = `${type} loadend`;
-      if (this.#uploading) tell(this.upload, types, this.#uploaded, this.#uploaded && this.#uploading);
+      if (this.#uploading) tell(this.#upload, types, this.#uploaded, this.#uploaded && this.#uploading);
       this.#uploading = 0;
       tell(this, types);
     }
 
     /** So much of the body is sent, as the host tells; where none does, it is when the answer begins. */
-    #upload({ progress = 0, total: whole = Infinity }) {
+    #went({ progress = 0, total: whole = Infinity }) {
       const total = this.#uploading;
       const loaded = Math.floor((total * progress) / whole);
       if (loaded >= total) {
         const control = this.#control;
         this.#uploaded = total;
-        if (total) tell(this.upload, "progress", total, total);
+        if (total) tell(this.#upload, "progress", total, total);
         // A listener may have aborted it, and others then heard of that instead.
         if (this.#control !== control) return;
         this.#uploading = 0;
-        if (total) tell(this.upload, "load loadend", total, total);
+        if (total) tell(this.#upload, "load loadend", total, total);
       } else if (loaded > this.#uploaded) {
         this.#uploaded = loaded;
-        tell(this.upload, "progress", loaded, total);
+        tell(this.#upload, "progress", loaded, total);
       }
     }
 
@@ -221,7 +233,7 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
       try {
         const response = await request;
         if (over()) return;
-        this.#upload({ progress: 1, total: 1 });
+        this.#went({ progress: 1, total: 1 });
         if (over()) return;
         this.#response = response;
         this.#enter(2);
@@ -253,7 +265,7 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
     }
 
     #blob() {
-      return new Blob(this.#chunks, { type: this.#mime || this.getResponseHeader("content-type") || "text/xml" });
+      return new Blob(this.#chunks, { type: essenceOf(this.#mime || this.getResponseHeader("content-type") || "text/xml") });
     }
 
     #text() {
@@ -263,10 +275,10 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
     }
 
     #document() {
-      const type = this.#blob().type.replace(/\s*;.*/s, "") as DOMParserSupportedType;
+      const type = this.#blob().type as DOMParserSupportedType;
       const html = type === "text/html";
       if (!this.#chunks.length || (html ? !this.#type : !/^(text|application)\/xml$|\+xml$/.test(type))) return null;
-      const parsed = new DOMParser().parseFromString(this.#text(), html || type === "image/svg+xml" ? type : "application/xml");
+      const parsed = new DOMParser().parseFromString(this.#text(), html || PARSED.test(type) ? type : "application/xml");
       if (!html && parsed.querySelector("parsererror")) return null;
       for (const name of ["URL", "documentURI", "baseURI"]) Object.defineProperty(parsed, name, { value: this.responseURL });
       return parsed;
@@ -291,6 +303,8 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
     }
   }
   defineHandlers(XMLHttpRequest.prototype, ["readystatechange"]);
+  // As those of browsers are: what stands before others (ajax-hook) looks for them so.
+  for (const name of Object.getOwnPropertyNames(XMLHttpRequest.prototype).slice(1)) Object.defineProperty(XMLHttpRequest.prototype, name, { enumerable: true });
   defineClass(XMLHttpRequest, "XMLHttpRequest", "UNSENT", "OPENED", "HEADERS_RECEIVED", "LOADING", "DONE");
   return XMLHttpRequest as unknown as typeof globalThis.XMLHttpRequest;
 }

@@ -45,8 +45,10 @@ twin("xhr: a form, a document, JSON", async (see) => {
   xhr.send(form);
   await once(xhr, "load");
   see(JSON.parse(xhr.responseText));
-  const page = new DOMParser().parseFromString("<a>ü</a>", "application/xml");
-  see(JSON.parse((await xhrRun(() => 0, "POST", "/api/echo", { body: page })).responseText));
+  for (const kind of ["application/xml", "text/xml", "text/html"]) {
+    const page = new DOMParser().parseFromString("<!doctype html><a>ü</a>", kind);
+    see(JSON.parse((await xhrRun(() => 0, "POST", "/api/echo", { body: page })).responseText));
+  }
   const set = (one) => one.setRequestHeader("Content-Type", "application/json");
   see(JSON.parse((await xhrRun(() => 0, "PUT", "/api/echo", { body: '{"a":1}', set })).responseText));
   for (const charset of ["iso-8859-1", "utf-8", '"latin1"; a=b']) {
@@ -68,7 +70,7 @@ twin("xhr: response types", async (see) => {
       const xhr = await xhrRun(() => 0, "GET", url, { set: (one) => (one.responseType = type) });
       let value = xhr.response;
       if (value instanceof ArrayBuffer) value = [...new Uint8Array(value)].length;
-      if (value instanceof Blob) value = [value.type.replace(/;.*/, ""), await value.text()];
+      if (value instanceof Blob) value = [value.type, await value.text()];
       if (value instanceof Document) value = [value.contentType, value.documentElement.textContent, value.URL, value.documentURI, value.baseURI];
       see(type, url, value, await failure(() => xhr.responseText));
       see(await failure(() => xhr.responseXML), !type && xhr.responseXML?.documentElement.nodeName, !type && xhr.responseXML?.URL);
@@ -147,6 +149,12 @@ twin("xhr: what libraries ask of its classes", async (see) => {
   xhr.send();
   await once(xhr, "loadend");
   see(await failure(() => xhr.open("GET")), await failure(() => new EventSource()));
+  xhr.timeout = "5";
+  xhr.open("GET", "/api/json");
+  see(xhr.timeout, Object.keys(xhr), await failure(() => xhr.setRequestHeader("a")), await failure(() => { "use strict"; xhr.upload = 5; }));
+  const names = [];
+  for (const name in xhr) if (!/^set[AP]/.test(name)) names.push(name);
+  see(names.sort());
 });
 
 twin("xhr: order of listeners and handlers", async (see) => {
@@ -174,6 +182,10 @@ twin("xhr: opened anew while it runs", async (see) => {
 twin("xhr: mime type of the page's choice", async (see) => {
   const xhr = await xhrRun(() => 0, "GET", "/api/bytes", { set: (one) => one.overrideMimeType("text/plain; charset=x-user-defined") });
   see([...xhr.responseText].map((one) => one.charCodeAt(0) & 255));
+  for (const mime of ["text/xml", "text/plain;charset=utf-8", "none", ""]) {
+    const [text, blob] = await Promise.all(["", "blob"].map((type) => xhrRun(() => 0, "GET", "/api/xml", { set: (one) => (one.overrideMimeType(mime), (one.responseType = type)) })));
+    see(mime, text.responseXML?.contentType, blob.response.type);
+  }
 });
 
 twin("xhr: HEAD and redirects", async (see) => {
