@@ -20,7 +20,7 @@ from gateway.exchange.connecting import Connecting
 from gateway.exchange.cookies import CookieJars
 from gateway.exchange.fetched import Fetched, Ownership
 from gateway.exchange.obtain import Obtaining, counted
-from gateway.hooks import Hooks
+from gateway.hooks import Hooks, made
 from gateway.hookspecs import CredentialFactory
 from gateway.model import Backend, Principal
 from gateway.stores.hints import Hints
@@ -101,10 +101,8 @@ class Accounts:
                 if spec.type not in types:
                     known = ", ".join(types) or "no such type"
                     raise StartError(f"credential {spec.name!r} has the type {spec.type!r}; plugins bring {known}")
-                try:
-                    return OfPlugin(spec.name, types[spec.type](spec.name, spec.options))
-                except ValueError as error:
-                    raise StartError(f"credential {spec.name!r}: {error}") from error
+                what = f"credential {spec.name!r}"
+                return OfPlugin(spec.name, made(types[spec.type], what, spec.name, spec.options, "headers"))
 
 
 def audience(principal: Principal) -> str:

@@ -7,10 +7,10 @@ import importlib
 import importlib.util
 import inspect
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePath
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import pluggy
 from anyio.lowlevel import checkpoint_if_cancelled
@@ -22,6 +22,8 @@ from gateway.model import AuditRecord, Caller, CanonicalRequest, Question
 
 TIMEOUT = 5.0
 """Seconds that one hook of one plugin may take."""
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -36,12 +38,14 @@ class Hooks:
     def __init__(self, names: Sequence[str], folder: Path) -> None:
         self._plugins = pluggy.PluginManager(hookspecs.PROJECT)
         self._plugins.add_hookspecs(hookspecs)
-        for name in names:
-            self._plugins.register(_load(name, folder), name=name)
         try:
+            for name in names:
+                self._plugins.register(_load(name, folder), name=name)
             self._plugins.check_pending()
         except pluggy.PluginValidationError as error:
-            raise StartError(f"plugin {error.plugin}: {error}; the hooks are listed in gateway/hookspecs.py") from error
+            plugin = self._plugins.get_name(error.plugin) or name
+            what = " ".join(str(error).partition(" in plugin ")[0].split())
+            raise StartError(f"plugin {plugin}: {what}; the hooks are listed in gateway/hookspecs.py") from error
         self._checks = self._implementations("check_request")
         self._audits = self._implementations("audit_record")
 
@@ -117,6 +121,21 @@ class Hooks:
         return list(getattr(self._plugins.hook, hook).get_hookimpls())
 
 
+def made(
+    factory: Callable[[str, Mapping[str, Any]], T], what: str, name: str, options: Mapping[str, Any], *methods: str
+) -> T:
+    """What a plugin's `factory` makes, which has `methods`. Raises `StartError`, naming `what`, where it does not."""
+    try:
+        found = factory(name, options)
+    except ValueError as error:
+        raise StartError(f"{what}: {error}") from error
+    except Exception as error:  # a plugin is foreign code: whatever it raises stops the start, or the reload
+        raise StartError(f"{what}: its plugin failed: {error!r}") from error
+    if missing := [method for method in methods if not callable(getattr(found, method, None))]:
+        raise StartError(f"{what}: its plugin made {type(found).__name__}, which has no method {missing[0]}")
+    return found
+
+
 class PluginApprover:
     """One plugin as a way to ask a person. Its failure approves nothing; the other ways go on."""
 
@@ -178,6 +197,6 @@ def _load(name: str, folder: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except StartError:
         raise
-    except Exception as error:  # a plugin is foreign code: whatever its import raises stops the start
+    except (Exception, SystemExit) as error:  # a plugin is foreign code: whatever its import raises stops the start
         raise StartError(f"plugin {name} cannot be loaded: {error!r}") from error
     return module

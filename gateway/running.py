@@ -13,12 +13,14 @@ from gateway.apps import with_snapshot
 from gateway.backends.asgi import Application, AsgiBackend
 from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
+from gateway.backends.plugged import plugged
 from gateway.config import App
 from gateway.doors.console import AppCard
 from gateway.doors.site import SiteDoor
 from gateway.errors import StartError
 from gateway.exchange.pipeline import Guarded
 from gateway.exchange.snapshot import Snapshot
+from gateway.hooks import made
 from gateway.hookspecs import BackendFactory
 from gateway.mcp.answers import Answers
 from gateway.mcp.server import Face
@@ -180,10 +182,8 @@ class Backends:
         elif spec.type == "asgi":
             backend = AsgiBackend(spec.name, _application(app.id, spec))
         elif spec.type in self._types:
-            try:
-                backend = self._types[spec.type](spec.name, spec.options)
-            except ValueError as error:
-                raise StartError(f"app {app.id}: backend {spec.name!r}: {error}") from error
+            what = f"app {app.id}: backend {spec.name!r}"
+            backend = plugged(spec.name, made(self._types[spec.type], what, spec.name, spec.options, "send", "close"))
         else:
             known = ", ".join(["http", "asgi", *self._types])
             raise StartError(

@@ -1,6 +1,7 @@
 """Plugins are loaded by name, called in order and awaited; any failure refuses."""
 
 import asyncio
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import anyio
@@ -8,7 +9,7 @@ import pytest
 
 from gateway.errors import Reason, Refusal, StartError
 from gateway.exchange.record import OnFailure, Recorder
-from gateway.hooks import Hooks
+from gateway.hooks import Hooks, made
 from gateway.model import LOCAL, AuditRecord, BodyType, Caller, CanonicalRequest, Door, Initiator
 from gateway.stores.journal import Journal
 from tests.exchange.house import ends_when_cancelled
@@ -52,15 +53,36 @@ async def test_a_plugin_that_allows_leaves_the_request_alone(tmp_path: Path) -> 
 def test_a_misspelt_hook_stops_the_start(tmp_path: Path) -> None:
     """A marked function that is no hook would never be called."""
     typo = plugin(tmp_path, "typo.py", "@hookimpl\ndef chek_request(request): return 'no'\n")
-    with pytest.raises(StartError, match="chek_request"):
+    with pytest.raises(StartError, match=r"^plugin typo\.py: unknown hook 'chek_request'; "):
         Hooks([typo], tmp_path)
 
 
-@pytest.mark.parametrize("name", ["absent.py", "no_such_package.plugin"])
+def test_an_argument_that_no_hook_has_stops_the_start(tmp_path: Path) -> None:
+    """It is said in one line, with the plugin and the argument."""
+    wrong = plugin(tmp_path, "wrong.py", "@hookimpl\ndef check_request(person): return 'no'\n")
+    with pytest.raises(StartError, match=r"^plugin wrong\.py: .*'person'.*; the hooks are listed"):
+        Hooks([wrong], tmp_path)
+
+
+@pytest.mark.parametrize("name", ["absent.py", "no_such_package.plugin", "leaves.py"])
 def test_a_plugin_that_cannot_be_loaded_stops_the_start(tmp_path: Path, name: str) -> None:
-    """Nothing named in the configuration is passed over."""
+    """Nothing named in the configuration is passed over, and none ends the gateway without a word."""
+    plugin(tmp_path, "leaves.py", "raise SystemExit(0)\n")
     with pytest.raises(StartError, match=name):
         Hooks([name], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("factory", "said"),
+    [
+        (lambda name, options: options["folder"], r"backend 'b': its plugin failed: KeyError\('folder'\)"),
+        (lambda name, options: None, "backend 'b': its plugin made NoneType, which has no method send"),
+    ],
+)
+def test_what_a_plugin_cannot_make_is_said(factory: Callable[[str, Mapping[str, object]], None], said: str) -> None:
+    """At the start, and not to each caller later."""
+    with pytest.raises(StartError, match=said):
+        made(factory, "backend 'b'", "b", {}, "send")
 
 
 async def test_a_failing_audit_hook_refuses_at_the_intent_only(tmp_path: Path) -> None:
@@ -142,6 +164,7 @@ async def test_who_is_cancelled_as_a_plugin_answers_ends(tmp_path: Path, turns: 
 
 HEARS = """
 import asyncio
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 @hookimpl

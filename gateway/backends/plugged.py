@@ -1,0 +1,99 @@
+"""A backend that a plugin makes, held to what holds for every backend: time, size, and an answer that is HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+from gateway.backends.body import Decoder
+from gateway.backends.fields import coding, head, length_told, received, silence
+from gateway.errors import Reason, Refusal
+from gateway.model import Arriving, Backend, Outbound, Response, StreamingBackend
+
+log = logging.getLogger(__name__)
+
+
+def plugged(name: str, backend: Backend) -> Backend:
+    """`backend` as the gateway calls it; `name` is the policy's name of it. One that can stream still can."""
+    return _Streaming(name, backend, backend) if isinstance(backend, StreamingBackend) else _Plugged(name, backend)
+
+
+class _Plugged:
+    def __init__(self, name: str, backend: Backend) -> None:
+        self._name = name
+        self._backend = backend
+
+    async def send(self, request: Outbound) -> Response:
+        """The plugin's answer. Raises `Refusal`: `backend-*`, `response-too-large`."""
+        try:
+            async with asyncio.timeout(request.timeout):
+                given = await self._backend.send(request)
+        except TimeoutError as error:
+            raise Refusal(Reason.BACKEND_TIMEOUT, f"backend {self._name!r} did not answer in time") from error
+        answer, decoder = self._head(given, request)
+        body = b"".join(self._decoded(decoder, given.body))
+        if request.method != "HEAD":
+            decoder.close()
+        return Response(answer.status, answer.headers, body, reason_phrase=answer.reason_phrase, length=answer.length)
+
+    async def close(self) -> None:
+        """A plugin that fails at its end keeps nobody else from theirs."""
+        try:
+            await self._backend.close()
+        except Exception:  # a plugin is foreign code, and all there is to do is to say so
+            log.exception("backend %r: its plugin failed in close", self._name)
+
+    def _head(self, given: object, request: Outbound) -> tuple[Response, Decoder]:
+        """The head of what the plugin gave, and what undoes the coding of its body."""
+        if not isinstance(given, Response):
+            raise self._wrong(f"gave {type(given).__name__}, which is no gateway.model.Response")
+        if type(given.status) is not int:
+            raise self._wrong(f"gave the status {given.status!r}, which is no whole number")
+        raw = tuple(self._raw(given.headers))
+        headers = received(raw, self._name)
+        told = given.length if given.length is not None else length_told(raw)
+        length = told if request.method == "HEAD" else None
+        answer = head(given.status, headers, given.reason_phrase, self._name, length=length)
+        return answer, Decoder(coding(headers), request.response_limit)
+
+    def _raw(self, headers: Iterable[tuple[str, str]]) -> Iterable[tuple[bytes, bytes]]:
+        try:
+            return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+        except (TypeError, ValueError, AttributeError):
+            raise self._wrong("gave headers that are no pairs of texts") from None
+
+    def _decoded(self, decoder: Decoder, body: object) -> Iterable[bytes]:
+        if not isinstance(body, bytes):
+            raise self._wrong(f"gave {type(body).__name__} as a body, which takes bytes")
+        return decoder.feed(body)
+
+    def _wrong(self, what: str) -> Refusal:
+        return Refusal(Reason.BACKEND_PROTOCOL, f"backend {self._name!r}: its plugin {what}")
+
+
+class _Streaming(_Plugged):
+    def __init__(self, name: str, backend: Backend, streaming: StreamingBackend) -> None:
+        super().__init__(name, backend)
+        self._streaming = streaming
+
+    @asynccontextmanager
+    async def stream(self, request: Outbound) -> AsyncIterator[Arriving]:
+        """The plugin's answer while it arrives; who asks bounds the wait for the head."""
+        async with self._streaming.stream(request) as arriving:
+            answer, decoder = self._head(arriving.head, request)
+            yield Arriving(answer, self._parts(arriving.parts, decoder, silence(answer, request.timeout)))
+
+    async def _parts(self, parts: AsyncIterator[bytes], decoder: Decoder, seconds: float) -> AsyncIterator[bytes]:
+        try:
+            while True:
+                async with asyncio.timeout(seconds):
+                    part = await anext(parts, None)
+                if part is None:
+                    decoder.close()
+                    return
+                for piece in self._decoded(decoder, part):
+                    yield piece
+        except TimeoutError as error:
+            raise Refusal(Reason.BACKEND_TIMEOUT, f"backend {self._name!r} fell silent") from error

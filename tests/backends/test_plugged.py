@@ -1,0 +1,102 @@
+"""A plugin's backend is held to what holds for every backend."""
+
+import asyncio
+import gzip
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from gateway.backends.plugged import plugged
+from gateway.errors import Reason, Refusal
+from gateway.model import Arriving, Headers, Outbound, Response, StreamingBackend
+
+REQUEST = Outbound("GET", "http://b/", timeout=0.01, response_limit=10)
+
+
+class Plugin:
+    """Answers with `answer`, or never."""
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    async def send(self, request: Outbound) -> Response:
+        """What was given; nothing where that is None."""
+        if self._answer is None:
+            await asyncio.Event().wait()
+        answer: Response = self._answer
+        return answer
+
+    async def close(self) -> None:
+        """Fails."""
+        raise OSError
+
+
+class Streaming(Plugin):
+    """Gives its body byte by byte, and then nothing for ever where it ends with a full stop."""
+
+    @asynccontextmanager
+    async def stream(self, request: Outbound) -> AsyncIterator[Arriving]:
+        """The parts of the answer."""
+        yield Arriving(self._answer, self._parts())
+
+    async def _parts(self) -> AsyncIterator[bytes]:
+        for byte in self._answer.body:
+            yield bytes([byte])
+        if self._answer.body.endswith(b"."):
+            await asyncio.Event().wait()
+
+
+def answer(status: Any = 200, headers: Any = (), body: Any = b"") -> Response:
+    """One that may be none."""
+    return Response(status, headers, body)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (None, Reason.BACKEND_TIMEOUT),
+        ({"status": 200}, Reason.BACKEND_PROTOCOL),
+        (answer(status="200"), Reason.BACKEND_PROTOCOL),
+        (answer(status=99), Reason.BACKEND_PROTOCOL),
+        (answer(headers={"content-type": "text/plain"}), Reason.BACKEND_PROTOCOL),
+        (answer(headers=(("content-length", 5),)), Reason.BACKEND_PROTOCOL),
+        (answer(headers=(("x", "a\r\nset-cookie: b"),)), Reason.BACKEND_PROTOCOL),
+        (answer(body="text"), Reason.BACKEND_PROTOCOL),
+        (answer(body=b"12345678901"), Reason.RESPONSE_TOO_LARGE),
+    ],
+)
+async def test_what_is_no_answer_is_refused(given: object, reason: Reason) -> None:
+    """Whoever asks hears why; nothing of it reaches a door."""
+    with pytest.raises(Refusal) as refused:
+        await plugged("b", Plugin(given)).send(REQUEST)
+    assert refused.value.reason is reason
+
+
+async def test_an_answer_is_given_as_of_any_backend() -> None:
+    """Names in lower case, the coding undone, what belongs to a connection left out; a failing end is only said."""
+    fields: Headers = (("Content-Type", "text/plain"), ("Content-Encoding", "gzip"), ("Connection", "close"))
+    backend = plugged("b", Plugin(answer(201, fields, gzip.compress(b"hello"))))
+    assert await backend.send(REQUEST) == Response(201, (("content-type", "text/plain"),), b"hello")
+    assert not isinstance(backend, StreamingBackend)
+    await backend.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"), [(b"12345678901", Reason.RESPONSE_TOO_LARGE), (b"silence.", Reason.BACKEND_TIMEOUT)]
+)
+async def test_a_stream_is_bounded_too(body: bytes, reason: Reason) -> None:
+    """In the sum of its parts, and in each silence."""
+    backend = plugged("b", Streaming(answer(body=body)))
+    assert isinstance(backend, StreamingBackend)
+    async with backend.stream(REQUEST) as arriving:
+        with pytest.raises(Refusal) as refused:
+            _ = [part async for part in arriving.parts]
+    assert refused.value.reason is reason
+
+
+async def test_a_stream_is_given_as_it_comes() -> None:
+    """Part by part, to its end."""
+    async with plugged("b", Streaming(answer(body=b"good"))).stream(REQUEST) as arriving:  # type: ignore[attr-defined]  # one that streams still can
+        assert [part async for part in arriving.parts] == [b"g", b"o", b"o", b"d"]
