@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 
 from gateway.cli.attack.messages import VERSION, answer_in, meta
+from gateway.pieces import SIZE
 from tests.attacks.corpus import family
 from tests.interop.large_lists import server
 from tests.interop.serving import gateway, over_http
@@ -114,7 +115,8 @@ async def test_odd_methods(tmp_path: Path, fast: str, method: str) -> None:
 async def test_arguments_that_no_message_can_carry(tmp_path: Path, fast: str) -> None:
     """They are refused as the caller's mistake, in the record too, and the upstream is not called; nothing fails."""
     nested = [f'{{"a":{"[" * depth}{"]" * depth}}}' for depth in (64, 200, *range(900, 960, 4), 10_000)]
-    values = ['{"a":1e400}', '{"a":[-1e400]}', '{"a":NaN}', '{"a":Infinity}', *nested]
+    large = [f'{{"b":"{"x" * SIZE}",{value[1:]}' for value in ('{"a":1e400}', nested[0])]
+    values = ['{"a":1e400}', '{"a":[-1e400]}', '{"a":NaN}', '{"a":Infinity}', *nested, *large]
     async with mounted(tmp_path, fast) as (mount, http):
         before = outcomes(tmp_path)
         for arguments in values:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 
-from gateway.mcp.upstreams.decode import DEPTH, decode
+from gateway.mcp.upstreams.decode import DEPTH, decode, encode, encoded
+from gateway.pieces import PARTS, SIZE, is_large
 
 
 @pytest.mark.parametrize("one", ["[{}]", '{{"a":{}}}'])
@@ -21,3 +23,12 @@ def test_nesting_has_an_end(one: str, levels: int, read: bool) -> None:
     else:
         with pytest.raises(ValueError, match="nested deeper"):
             decode(text.encode())
+
+
+@pytest.mark.parametrize("value", [{"a": "x"}, {"é": ["y\ud800\x7f" * SIZE, None, 1.5]}, [{"a": 1}] * PARTS])
+async def test_what_is_large_is_written_beside_all_else(value: object) -> None:
+    """As it would be at once."""
+    writing = asyncio.ensure_future(encoded(value))
+    await asyncio.sleep(0)
+    assert writing.done() is not is_large(value)
+    assert json.loads(await writing) == json.loads(encode(value))

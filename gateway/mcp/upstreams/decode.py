@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from typing import Any, Final, NoReturn
 
 from gateway.bulk import AT_ONCE, is_bulky, why
 from gateway.compact import compact_ascii
+from gateway.pieces import gathered, is_large, written
 
 DEPTH = 128
 """Levels of nesting; the serialisers on the other side fail a little beyond."""
@@ -94,6 +96,15 @@ def _answer(text: str) -> dict[str, Any] | None:
 def encode(value: object) -> bytes:
     """`value` in one line of JSON, in ASCII."""
     return compact_ascii(value).encode("ascii")
+
+
+async def encoded(value: object) -> bytes:
+    """The same, written in a thread where that takes long."""
+    return await asyncio.to_thread(_in_pieces, value) if is_large(value) else encode(value)
+
+
+def _in_pieces(value: object) -> bytes:
+    return b"".join(gathered(written(value)))
 
 
 def _refuse(name: str) -> NoReturn:

@@ -27,7 +27,8 @@ from gateway.mcp.upstreams.conversation import Message
 from gateway.mcp.upstreams.eras import needs_input
 from gateway.mcp.upstreams.listing import held_back, pin_of, rule_of
 from gateway.model import Caller, Effect, Tell, Visit
-from gateway.mux.text import DEPTH_LIMIT, sayable
+from gateway.mux.text import DEPTH_LIMIT, dump, is_deep, sayable
+from gateway.pieces import is_large, written
 from gateway.policy import Decision, Policy, decide_tool
 from gateway.traces import Trace
 
@@ -138,7 +139,7 @@ class Gate:
         return result
 
     async def _carry(self, call: ToolCall, record: Record) -> Message:
-        size = _size(call)
+        size = await _size(call)
         policy = call.spec.policy
         decision = _decided(call)
         version = policy.version if policy is not None else None
@@ -252,12 +253,19 @@ class Gate:
                 self._rounds.popitem(last=False)
 
 
-def _size(call: ToolCall) -> int:
+async def _size(call: ToolCall) -> int:
     """Characters of the arguments. Raises `Refusal` for those that no message and no record can carry."""
+    arguments = call.arguments
     try:
-        return len(sayable(call.arguments))
+        return await asyncio.to_thread(_in_pieces, arguments) if is_large(arguments) else len(sayable(arguments))
     except ValueError as error:
         raise Refusal(Reason.BAD_REQUEST, UNSAYABLE) from error
+
+
+def _in_pieces(arguments: Message) -> int:
+    if is_deep(arguments):
+        raise ValueError("nested too deep")
+    return sum(len(piece) for piece in written(arguments, dump))
 
 
 def _decided(call: ToolCall) -> Decision:

@@ -18,7 +18,7 @@ from gateway.backends.wires import Lost
 from gateway.errors import Reason
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost, is_answer
 from gateway.mcp.upstreams.credentials import Credentials
-from gateway.mcp.upstreams.decode import TooLarge, encode
+from gateway.mcp.upstreams.decode import TooLarge, encoded
 from gateway.mcp.upstreams.http_answer import EVENTS, Answer, Stream
 from gateway.mcp.upstreams.requests import Requests
 
@@ -86,7 +86,7 @@ class StreamableHttp:
             self._session = self._version = None
         stream = Stream(related, RESUMES if method == "subscriptions/listen" else None)
         try:
-            answer = await self._exchange("POST", encode(message), headers, stream)
+            answer = await self._exchange("POST", await encoded(message), headers, stream)
         except Lost as error:
             # What changes nothing may be asked again; a tool could run twice.
             raise UpstreamLost("the connection to the upstream broke", unsent=method != "tools/call") from error

@@ -180,7 +180,7 @@ class Merged:
         awaited = self._names.awaited(method, client.principal)
         seen = {str(one.get("uri", one.get("uriTemplate"))) for one in merged}
         for name, things in self._lists.known(method, client.principal).items():
-            for thing in things:
+            async for thing in by_turns(things):
                 address = "uri" if "uri" in thing else "uriTemplate"
                 uri = str(thing.get(address))
                 public = merging.public_uri(name, uri)

@@ -15,7 +15,7 @@ from time import perf_counter
 from gateway.backends.in_turn import InTurn, Moments
 from gateway.exchange.echo import Echo
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
-from gateway.mcp.upstreams.decode import LONG, encode
+from gateway.mcp.upstreams.decode import LONG, encoded
 from gateway.mcp.upstreams.long import read
 from gateway.mcp.upstreams.unreadable import Unreadable
 
@@ -72,8 +72,9 @@ class Process:
         if process is None or process.stdin is None or process.stdin.is_closing():
             raise UpstreamLost(await self._why("the process is not running"), unsent=True)
         try:
+            line = await encoded(message) + b"\n"
             async with self._writing:
-                process.stdin.write(encode(message) + b"\n")
+                process.stdin.write(line)
                 async with asyncio.timeout(STUCK):
                     await process.stdin.drain()
         except TimeoutError as error:

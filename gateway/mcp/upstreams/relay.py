@@ -39,9 +39,9 @@ class _Parked:
 
     id: str
     owner: str
-    bound: str
     task: asyncio.Task[Message]
     asker: _ParkingAsker
+    bound: str = ""
     expiry: asyncio.TimerHandle | None = None
 
 
@@ -193,8 +193,8 @@ class Relay:
         """A call of a modern client: what the upstream asks is answered when the client calls again."""
         asker = _ParkingAsker(client.who, client, client)
         call = asyncio.create_task(self._legacy(session, asker, method, params))  # `_until` ends it, or parks it
-        parked = _Parked(secrets.token_urlsafe(32), client.principal.id, _bound(method, params), call, asker)
-        return await self._until(parked, client, method)
+        parked = _Parked(secrets.token_urlsafe(32), client.principal.id, call, asker)
+        return await self._until(parked, client, method, params)
 
     async def _take_up(
         self, parked: _Parked, client: UpstreamClient, method: str, params: Mapping[str, Any]
@@ -207,9 +207,9 @@ class Relay:
         parked.id = secrets.token_urlsafe(32)  # each is used once
         parked.asker.client = client
         parked.asker.answer(params.get("inputResponses"))
-        return await self._until(parked, client, method)
+        return await self._until(parked, client, method, params)
 
-    async def _until(self, parked: _Parked, client: UpstreamClient, method: str) -> Message:
+    async def _until(self, parked: _Parked, client: UpstreamClient, method: str, params: Mapping[str, Any]) -> Message:
         """Wait until the upstream answers, or asks."""
         asker = parked.asker
         try:
@@ -225,6 +225,7 @@ class Relay:
             mine = [other for other in self._parked.values() if other.owner == parked.owner]
             if len(mine) >= MAX_PARKED:
                 raise MCPError(types.INTERNAL_ERROR, "Too many calls wait for an answer of this client already.")
+            parked.bound = _bound(method, params)  # not before: it takes long where there is much, and most never park
             self._park(parked)
         except BaseException as given_up:  # cancelled too
             for note in await _ended(parked.task):

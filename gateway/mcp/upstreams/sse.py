@@ -12,7 +12,7 @@ from gateway.backends.in_turn import Moments
 from gateway.backends.wires import Lost
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
 from gateway.mcp.upstreams.credentials import Credentials
-from gateway.mcp.upstreams.decode import encode
+from gateway.mcp.upstreams.decode import encoded
 from gateway.mcp.upstreams.events import Event
 from gateway.mcp.upstreams.http_answer import EVENTS, Answer, Stream
 from gateway.mcp.upstreams.requests import Requests
@@ -54,7 +54,7 @@ class OlderSse:
             """The answer comes on the stream."""
             return False
 
-        answer = await self._ask("POST", encode(message), _SAYS, nothing, endpoint)
+        answer = await self._ask("POST", await encoded(message), _SAYS, nothing, endpoint)
         if answer.status >= 300:
             raise UpstreamLost(f"the upstream answered with HTTP status {answer.status}")
 

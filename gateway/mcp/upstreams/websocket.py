@@ -15,7 +15,7 @@ from gateway.backends.in_turn import InTurn, Moments
 from gateway.errors import Refusal
 from gateway.mcp.upstreams.conversation import Flooded, Message, Receive, UpstreamLost
 from gateway.mcp.upstreams.credentials import Credentials
-from gateway.mcp.upstreams.decode import encode
+from gateway.mcp.upstreams.decode import encoded
 from gateway.mcp.upstreams.long import read
 from gateway.mcp.upstreams.unreadable import Unreadable
 
@@ -45,8 +45,9 @@ class WebSocket:
     async def send(self, message: Message, headers: Mapping[str, str]) -> None:
         socket = await asyncio.shield(self._socket)
         try:
+            text = (await encoded(message)).decode("ascii")
             async with asyncio.timeout(STUCK):
-                await socket.send_str(encode(message).decode("ascii"))
+                await socket.send_str(text)
         except (OSError, aiohttp.ClientError) as error:  # TimeoutError is an OSError
             raise UpstreamLost("the connection to the upstream broke") from error
 
