@@ -168,8 +168,13 @@ class Packing:
         return not element.inert and not all(map(is_embedded, urls))
 
     def _file(self, attribute: Attribute, url: str) -> str:
-        left = self._folder.left(url, self._path)
-        return left if left is not None else self._folder.data_url(self._reference(attribute, url), self._path)
+        if (left := self._folder.left(url, self._path)) is not None:
+            return left
+        try:
+            return self._folder.data_url(self._reference(attribute, url), self._path)
+        except DocumentError as error:  # what else the element names may be wrong, too
+            self.problems += error.problems
+            return url
 
     def _srcset(self, attribute: Attribute) -> str:
         candidates = _CANDIDATE.findall(attribute.value)

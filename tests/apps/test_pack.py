@@ -172,6 +172,15 @@ def test_what_cannot_be_packed_is_an_error_with_its_place(tmp_path: Path, page: 
     assert found.startswith(message)
 
 
+def test_all_that_one_element_names_in_vain_is_an_error(tmp_path: Path) -> None:
+    """Who mends one finds no next one behind it."""
+    found = problems(tmp_path, index__html="<img src=a.png srcset='b.png 1x, c.png 2x'><video poster=d.png src=e.mp4>")
+    assert [each.partition(": there is")[0] for each in found] == [
+        *("index.html:1:6: a.png", "index.html:1:16: b.png", "index.html:1:16: c.png"),
+        *("index.html:1:51: d.png", "index.html:1:64: e.mp4"),
+    ]
+
+
 def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
     """A symbolic link does not widen the folder."""
     write(tmp_path, secret__png=PIXEL)
