@@ -51,6 +51,9 @@ _SELDOM = (
     "HTMLUnsafe",
     *("MouseEvent(", "PointerEvent(", "initEvent(", "initMouseEvent("),
     *(f"Event({quote}click" for quote in "\"'`"),
+    *(f"mode:{space}{quote}closed" for space in ("", " ") for quote in "\"'`"),
+    "cancelBubble",
+    "toDataURL",
     "permissionsPolicy",
     "featurePolicy",
 )

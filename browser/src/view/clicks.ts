@@ -1,7 +1,42 @@
-/** Clicks that scripts make, and which the runtime would not come to the end of: browsers would go where the link leads. */
+/** Clicks that the runtime would not come to the end of, or of which it sees no link: browsers would go where that leads. */
 
 /** What is done instead waits for nothing more then. */
 const stop = (event: Event): void => event.stopPropagation();
+
+/** Calls `run` where nobody prevented what the browser would do at the end of `event`, of which `place` is told last. */
+function atEnd(event: Event, place: EventTarget, wanted: () => boolean, run: () => void): void {
+  const finish = (): void => {
+    place.removeEventListener("click", end);
+    if (event.defaultPrevented || !wanted()) return;
+    event.preventDefault();
+    run();
+  };
+  const end = (seen: Event): void => void (seen === event && finish());
+  place.addEventListener("click", end);
+  for (const name of ["stopPropagation", "stopImmediatePropagation"] as const) {
+    const stopped = event[name];
+    event[name] = () => {
+      stopped.call(event);
+      finish();
+    };
+  }
+}
+
+/** Links outside of the document are the runtime's to follow, wherever this one stands. */
+const follow = (link: HTMLElement): void => (link.cloneNode() as HTMLElement).click();
+
+/** What stands in a closed root, nobody outside is told of. */
+function watchClosed(root: ShadowRoot): void {
+  root.addEventListener("click", (event) => {
+    const path = event.composedPath();
+    const inside = path.slice(0, path.indexOf(root)).filter((one) => one instanceof Element);
+    const place = event.composed ? window : root;
+    const link = inside.find((one): one is HTMLElement => one.matches("a[href], area[href]"));
+    const button = inside.find((one): one is HTMLButtonElement => one.matches("button, [type=submit], [type=image]") && /^(submit|image)$/.test((one as HTMLButtonElement).type));
+    if (link) atEnd(event, place, () => true, () => follow(link));
+    else if (button?.form) atEnd(event, place, () => true, () => button.form!.requestSubmit(button));
+  }, true);
+}
 
 export function awaitClicks(): void {
   // Links have one of their own.
@@ -16,4 +51,23 @@ export function awaitClicks(): void {
       return dispatchEvent.call(this, event);
     };
   }
+  const { prototype } = Element;
+  const { attachShadow } = prototype;
+  prototype.attachShadow = function (init) {
+    const root = attachShadow.call(this, init);
+    if (root.mode === "closed") watchClosed(root);
+    return root;
+  };
+  // A link may say where it leads when it is clicked, as for a file that is made then.
+  addEventListener("click", (event) => {
+    const link = event.composedPath().find((one): one is HTMLAnchorElement => one instanceof HTMLAnchorElement);
+    if (link && !link.hasAttribute("href")) atEnd(event, window, () => link.hasAttribute("href"), () => follow(link));
+  }, true);
+  // What the runtime has in the place of that one, it has of this older form, too.
+  Object.defineProperty(Event.prototype, "cancelBubble", {
+    ...Object.getOwnPropertyDescriptor(Event.prototype, "cancelBubble"),
+    set(this: Event, value: unknown) {
+      if (value) this.stopPropagation();
+    },
+  });
 }

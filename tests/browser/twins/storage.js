@@ -113,6 +113,38 @@ twin("storage: clicks of scripts that nobody can cancel, or that go no further",
   }
 });
 
+twin("storage: clicks in closed shadow roots, and those that say where they lead", async (see) => {
+  history.replaceState(null, "", "#");
+  const stage = document.getElementById("stage");
+  const told = [];
+  const holder = stage.appendChild(document.createElement("div"));
+  const root = holder.attachShadow({ mode: "closed" });
+  root.innerHTML = '<a href="/api/status/204"><b>x</b></a><form><button>x</button></form><a href="#closed">x</a><input type="checkbox">';
+  const [link, form, own, box] = root.children;
+  form.onsubmit = ({ submitter }) => (told.push(["submit", submitter?.localName]), false);
+  root.onclick = ({ target }) => void told.push(target.localName);
+  holder.onclick = ({ target }) => void told.push(target.localName);
+  for (const one of [link.firstChild, form.firstChild, box]) one.click();
+  link.onclick = () => false;
+  link.click();
+  see(told, box.checked, holder.shadowRoot, root.mode);
+  own.click();
+  await once(window, "hashchange");
+  see(location.hash);
+  stage.innerHTML = '<a><input type="checkbox"></a><a href="/api/status/204">x</a>';
+  const [late, stopped] = stage.children;
+  late.onclick = ({ target }) => void (target === late && (late.href = "#late"));
+  late.firstChild.click();
+  see(late.firstChild.checked);
+  late.click();
+  await once(window, "hashchange");
+  see(location.hash);
+  stopped.onclick = (event) => void (event.cancelBubble = true, told.push(event.cancelBubble));
+  stopped.click();
+  await new Promise((go) => setTimeout(go, 50));
+  see(told.at(-1));
+});
+
 twin("storage: a listener that is added on the way down is the last", async (see) => {
   const stage = document.getElementById("stage");
   stage.innerHTML = '<a href="/elsewhere">x</a>';
