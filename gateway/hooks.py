@@ -75,8 +75,11 @@ class Hooks:
                 answer = await _call(implementation, request=request, caller=caller)
             except PluginFailed as error:
                 raise Refusal(Reason.PLUGIN_REFUSED, str(error)) from error
+            if isinstance(answer, str):
+                raise Refusal(Reason.PLUGIN_REFUSED, f"{_named(implementation)}: {answer}", words=answer)
             if answer is not None:
-                raise Refusal(Reason.PLUGIN_REFUSED, f"{_named(implementation)}: {answer}", words=str(answer))
+                wrong = f"check_request gives a text or None, not {type(answer).__name__}"
+                raise Refusal(Reason.PLUGIN_REFUSED, f"{_named(implementation)}: {wrong}")
 
     @property
     def hear_records(self) -> bool:
@@ -174,7 +177,7 @@ async def _call(implementation: pluggy.HookImpl, timeout: float | None = TIMEOUT
         if inspect.isawaitable(answer):
             async with asyncio.timeout(timeout):
                 answer = await answer
-    except Exception as error:  # a plugin is foreign code: whatever it raises refuses
+    except (Exception, SystemExit) as error:  # a plugin is foreign code: whatever it raises refuses
         hook = implementation.function.__name__
         log.exception("plugin %s failed in %s", implementation.plugin_name, hook)
         raise PluginFailed(f"plugin {_named(implementation)} failed in {hook}") from error

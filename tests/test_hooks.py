@@ -44,6 +44,15 @@ async def test_a_plugin_that_raises_refuses_and_is_named(tmp_path: Path) -> None
     assert "boom" not in refused.value.detail
 
 
+@pytest.mark.parametrize("answer", ["True", "False", "b'no'", "exit()"])
+async def test_what_is_no_text_refuses_and_is_told_to_nobody(tmp_path: Path, answer: str) -> None:
+    """Only a text is for people; a plugin that leaves takes nothing with it."""
+    odd = plugin(tmp_path, "odd.py", f"from sys import exit\n@hookimpl\ndef check_request(): return {answer}\n")
+    with pytest.raises(Refusal, match=r"odd\.py") as refused:
+        await Hooks([odd], tmp_path).check_request(REQUEST, CALLER)
+    assert answer not in refused.value.words
+
+
 async def test_a_plugin_that_allows_leaves_the_request_alone(tmp_path: Path) -> None:
     """None means no objection."""
     quiet = plugin(tmp_path, "quiet.py", "@hookimpl\nasync def check_request(request, caller): return None\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import logging
 from collections.abc import Mapping
@@ -12,6 +13,10 @@ from msgspec import Struct
 from gateway.credentials import Basic, Fixed, Tokens
 from gateway.errors import Reason, Refusal
 from gateway.model import Headers, Principal
+from gateway.policy.headers import is_field
+
+TIMEOUT: Final = 10.0
+"""Seconds that the plugin of a credential may take, as an authorization server may."""
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +114,11 @@ class OfPlugin:
     async def inject(self, principal: Principal, method: str, url: str) -> Injected:
         """What the plugin says now."""
         try:
-            given = tuple((name.lower(), value) for name, value in await self._tokens.headers(principal, method, url))
+            async with asyncio.timeout(TIMEOUT):
+                fields = await self._tokens.headers(principal, method, url)
+            given = tuple((name.lower(), value) for name, value in fields)
+            if not all(is_field(name, value) for name, value in given):
+                raise ValueError
         except Refusal:
             raise
         except Exception as error:  # noqa: BLE001  a plugin is foreign code: whatever it raises refuses, and may hold a secret

@@ -145,6 +145,11 @@ def filter_request_headers(headers: Headers) -> Headers:
     return without(tuple(kept), nominated) if nominated else tuple(kept)
 
 
+def is_field(name: str, value: str) -> bool:
+    """Whether this can stand in a message (RFC 9110 5.1, 5.5)."""
+    return _TOKEN.fullmatch(name) is not None and _VALUE.fullmatch(value) is not None
+
+
 def without(headers: Headers, names: Collection[str]) -> Headers:
     """`headers` without `names` (lower case), nor their twins with `_` for `-`; for a header that we inject."""
     if not headers:
