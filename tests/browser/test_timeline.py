@@ -29,10 +29,11 @@ async def test_an_entry_that_is_read_stays_in_focus(page: Page, world: World) ->
 
 
 async def test_what_came_of_a_long_address_is_read_in_full(page: Page, world: World) -> None:
-    """The address is cut, its status is not, also where a little is too much."""
+    """The address is cut, its status is not, also where a little is too much, nor is why it was refused."""
     await page.set_viewport_size({"width": 1400, "height": 900})
     frame = await shown(page, world)
-    await frame.locator("body").evaluate("() => fetch(`/api/products?of=${'x'.repeat(22)}`)")
-    words = page.get_by_test_id("record").filter(has_text="xxx").locator(".chip .words")
-    await expect(words).to_have_text("200")
-    assert await words.evaluate("({ scrollWidth, clientWidth }) => scrollWidth - clientWidth") == 0
+    for path, letters, came in (("products", "x" * 22, "200"), ("nothing", "y" * 60, "403 policy-denied")):
+        await frame.locator("body").evaluate(f"() => fetch('/api/{path}?of={letters}')")
+        words = page.get_by_test_id("record").filter(has_text=letters[:3]).locator(".chip .words")
+        await expect(words).to_have_text(came)
+        assert await words.evaluate("({ scrollWidth, clientWidth }) => scrollWidth - clientWidth") == 0

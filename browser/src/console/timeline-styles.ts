@@ -150,6 +150,8 @@ export const timelineStyles = css`
     justify-content: flex-end;
   }
   .head .outcome,
+  .refused .outcome,
+  .failed .outcome,
   [data-kind="approval"] .outcome {
     flex: none;
   }
