@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 from msgspec.structs import replace
 
 from gateway.backends.body import Decoder
-from gateway.backends.fields import coding, head, length_told, received, silence
+from gateway.backends.fields import coding, follows, head, length_told, received, silence
 from gateway.errors import Reason, Refusal
 from gateway.model import Arriving, Outbound, Response
 
@@ -60,6 +60,8 @@ class AsgiBackend:
             length = length_told(start.get("headers", ()))
             answer = head(start["status"], headers, None, self._name, length=length)
             decoder = Decoder(coding(headers), request.response_limit)
+            if follows(request.method, answer.status):
+                decoder.expect(length)
             yield Arriving(answer, self._parts(call, decoder, request.method, silence(answer, request.timeout)))
         finally:
             await call.give_up()

@@ -39,6 +39,11 @@ class Decoder:
         self._stream: zlib._Decompress | None = None
         self._ended = False
 
+    def expect(self, told: int | None) -> None:
+        """The head told how long the body is, before the first of its bytes."""
+        if told is not None and told > self._limit:
+            raise self._too_large()
+
     def feed(self, data: bytes) -> Iterator[bytes]:
         """The body's next bytes, in pieces, from the next ones of the wire."""
         self._read += len(data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from http import HTTPStatus
 from typing import Final
 
 from gateway.errors import Reason, Refusal
@@ -33,6 +34,11 @@ def received(raw: Iterable[tuple[bytes, bytes]], backend: str) -> Headers:
         if name.lower() == b"transfer-encoding" and value.strip(b" \t").lower() != b"chunked":
             raise Refusal(Reason.BACKEND_PROTOCOL, f"backend {backend!r} sent a body in a way that is not chunked")
     return without_framing(tuple((name.decode("ascii").lower(), value.decode("latin-1")) for name, value in fields))
+
+
+def follows(method: str, status: int) -> bool:
+    """Whether the length that a head tells is that of a body behind it (RFC 9110 8.6)."""
+    return method != "HEAD" and status != HTTPStatus.NOT_MODIFIED
 
 
 def length_told(raw: Iterable[tuple[bytes, bytes]]) -> int | None:

@@ -17,7 +17,7 @@ from yarl import URL
 
 from gateway.backends.body import ACCEPT_ENCODING, Body, Decoder
 from gateway.backends.connect import USER_AGENT, Connections, Network, Origin, translated
-from gateway.backends.fields import FRAMING, NAME, coding, head, length_told, received, silence
+from gateway.backends.fields import FRAMING, NAME, coding, follows, head, length_told, received, silence
 from gateway.backends.slices import Slices
 from gateway.backends.wires import Wires
 from gateway.errors import Reason, Refusal
@@ -93,6 +93,8 @@ class HttpBackend:
             length = length_told(answer.raw_headers)
             response = head(answer.status, headers, answer.reason, self._spec.name, length=length)
             decoder = Decoder(coding(headers), request.response_limit)
+            if follows(request.method, answer.status):
+                decoder.expect(length)
             yield Arriving(response, self._parts(answer, decoder, silence(response, request.timeout)))
         finally:
             answer.close()

@@ -85,6 +85,23 @@ async def test_what_breaks_a_stream(backend: HttpBackend, body: bytes, said: Rea
     assert refused.value.reason is said
 
 
+async def test_a_stream_that_is_told_to_be_too_large_never_begins(backend: HttpBackend) -> None:
+    """Its caller gets an answer that says so, as long as it has none; a head alone may tell any length."""
+    long = b"content-length: 2000\r\n\r\n"
+    async with raw_peer(b"HTTP/1.1 200 OK\r\n" + long) as peer:
+        with pytest.raises(Refusal) as refused:
+            async with backend.stream(Outbound("GET", peer.url(), response_limit=1000)):
+                pass
+        async with backend.stream(Outbound("HEAD", peer.url(), response_limit=1000)) as arriving:
+            assert arriving.head.length == 2000
+    assert refused.value.reason is Reason.RESPONSE_TOO_LARGE
+    async with (
+        raw_peer(b"HTTP/1.1 304 Not Modified\r\n" + long) as peer,
+        backend.stream(Outbound("GET", peer.url(), response_limit=1000)) as arriving,
+    ):
+        assert arriving.head.status == 304
+
+
 async def test_a_stream_that_falls_silent(backend: HttpBackend) -> None:
     """The timeout holds for each wait between two parts."""
 
