@@ -104,6 +104,10 @@ class Apps(Mapping[str, Running]):
         """The same by the hosts of their sites, beside `others`."""
         return _Hosts(self, others, take)
 
+    def ruled(self, app: str, path: str) -> bool:
+        """Whether a rule of an app begins as `path` does."""
+        return app in self._now and self._now[app].config.policy.routes.begins(path)
+
     def largest_request(self, app: str | None) -> int:
         """Bytes of the largest body that the policy of `app` takes now, or that of any; 0 where there is none."""
         apps = self._now.values() if app is None else [self._now[app]] if app in self._now else []

@@ -121,6 +121,7 @@ class Serving:
             self._exchange,
             patience=self._config.approvals.timeout,
             largest=lambda: max(BODY, self._apps.largest_request(app.id)),
+            ruled=lambda path: self._apps.ruled(app.id, path),
         )
         sandbox_url = self._sandbox.url(origins.console, resource.meta)
         return packed, site, AppCard(app.id, app.title, origins.app(app.id), resource.uri, sandbox_url)

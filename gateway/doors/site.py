@@ -33,11 +33,19 @@ PAGE_POLICY = "frame-ancestors 'none'"
 class SiteDoor:
     """The site of one app. `source` is its folder, or one HTML file; a call may wait `patience` seconds.
 
-    `largest` tells how many bytes a body may have now: what is larger is not even read.
+    `largest` tells how many bytes a body may have now: what is larger is not even read. `ruled` tells of a path whether
+    a rule begins as it does: other paths are the page's own router's, and a browser that loads one gets the page.
     """
 
     def __init__(
-        self, app: str, source: Path, exchange: Exchange, *, patience: float, largest: Callable[[], int]
+        self,
+        app: str,
+        source: Path,
+        exchange: Exchange,
+        *,
+        patience: float,
+        largest: Callable[[], int],
+        ruled: Callable[[str], bool],
     ) -> None:
         self._app = app
         self._folder = (source if source.is_dir() else source.parent).resolve()
@@ -46,6 +54,7 @@ class SiteDoor:
         self._exchange = exchange
         self._patience = patience
         self._largest = largest
+        self._ruled = ruled
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """The aiohttp handler, for every method and path."""
@@ -53,7 +62,7 @@ class SiteDoor:
         if refusal is not None:
             return refusal
         if request.method in ("GET", "HEAD"):
-            file = self._file(request.path)
+            file = self._file(request.path) or self._routed(request)
             if file is not None:
                 return _served(file)
         if request.path == "/favicon.ico":  # browsers ask every site for one, whatever its pages say
@@ -80,6 +89,13 @@ class SiteDoor:
             response = outcome
         answer = web.Response(status=response.status, body=response.body or None, reason=response.reason_phrase or None)
         return _headed(answer, response)
+
+    def _routed(self, request: web.Request) -> Path | None:
+        """The app's page, where a person goes to a path of its router: by a reload, a bookmark or a link."""
+        to_a_page = (request.headers.get("sec-fetch-mode"), request.headers.get("sec-fetch-dest"))
+        if to_a_page != ("navigate", "document") or "." in request.path.rpartition("/")[2] or self._ruled(request.path):
+            return None
+        return self._file("/")
 
     def _file(self, path: str) -> Path | None:
         """The file of the app that `path` names, if there is one; never one outside its folder, or a hidden one."""

@@ -65,6 +65,11 @@ class Routes:
         """All routes that match the path, whatever their method and backend, in the order of the file."""
         return sorted(self._matching(path), key=_place)
 
+    def begins(self, path: str) -> bool:
+        """Whether a route begins as `path` does: with the same first segment, or with any."""
+        root = self._root
+        return root.parameter is not None or bool(root.rests) or paths.folded(path.split("/")[1]) in root.literals
+
     def nearest(self, path: str) -> Route | None:
         """A route that shares as many first segments with the path as any."""
         branch = self._root

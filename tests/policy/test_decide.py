@@ -379,3 +379,13 @@ def _matches(template: str, path: str) -> bool:
     return len(wanted) == len(given_) and all(
         bool(segment) if part.startswith("{") else part == segment for part, segment in zip(wanted, given_, strict=True)
     )
+
+
+def test_which_paths_a_rule_begins_as() -> None:
+    """The same first segment, or any."""
+    paths = ("/api", "/api/x", "/apis", "/pets", "/pets/api", "/")
+    assert [POLICY.routes.begins(path) for path in paths] == [True, True, False, False, False, False]
+    for path in ("/**", "/{any}/x"):
+        routes = f'routes: [{{path: "{path}", deny: "no"}}]'
+        rest = parse_policy(f"version: 1\nbackends: {{b: {{url: http://b.test}}}}\n{routes}\n", "policy.yaml")
+        assert rest.routes.begins("/pets")
