@@ -164,6 +164,8 @@ def _done(texts: dict[Path, str], found: Found, app: str, port: int) -> str:
         if found.paths
         else "The app's files name no path to read (fetch('/…') and its like): the policy opens nothing yet."
     )
+    if found.tools:
+        lines.append(f"Tools of the page that a model may call: {', '.join(found.tools)}.")
     lines += [f"Not looked through (too large, or not UTF-8): {path}" for path in found.unread]
     lines += ["Next:", "  webmcp-gateway serve", f"  and open http://localhost:{port}"]
     return "\n".join(lines)

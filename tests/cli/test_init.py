@@ -79,8 +79,9 @@ def test_the_same_path_with_another_name_for_its_hole_is_written_once(folder: Pa
 
 def test_the_tools_that_the_files_register_are_listed(folder: Path) -> None:
     """A model sees the page's tools at once; what they fetch is held by the routes."""
-    run("init", "shop/web", "--backend", "http://127.0.0.1:3000")
+    result = run("init", "shop/web", "--backend", "http://127.0.0.1:3000")
     assert list(load_policy(Path("policies/shop.yaml")).tools) == ["get_cart"]
+    assert "Tools of the page that a model may call: get_cart." in result.output
 
 
 def test_what_names_no_path_opens_nothing(folder: Path) -> None:

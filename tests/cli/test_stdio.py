@@ -126,6 +126,13 @@ async def test_errors_of_the_gateway_come_through(served: Served) -> None:
     assert {one["id"]: one["error"]["code"] for one in said} == {1: -32601, 2: -32602}
 
 
+async def test_an_error_that_names_no_call_is_the_answer_of_the_call(served: Served) -> None:
+    """One line, with what the gateway says: here a client of the older protocols has not begun a session."""
+    async with piped("--url", served.url) as pipe:
+        (answer,) = await asked(pipe, b'{"jsonrpc": "2.0", "id": 7, "method": "tools/list"}')
+    assert (answer["id"], answer["error"]["message"]) == (7, "Bad Request: Missing session ID")
+
+
 async def test_an_id_in_flight_is_not_taken_twice(served: Served) -> None:
     """The second call is refused, the first one goes on."""
     slow = call(7, "tools/call", name="http_request", arguments={"url": "/held", "_view": "proof"})

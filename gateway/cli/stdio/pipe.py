@@ -152,7 +152,8 @@ class Pipe:
 
     async def _answered(self, message: Message, id: Id, answer: aiohttp.ClientResponse) -> None:
         answered = False
-        async for text in _messages(answer):
+        async for said in _messages(answer):
+            text = said if answer.status < 400 else _about(said, id)
             if message["method"] == "initialize":
                 self._session.opened(answer.headers.get("mcp-session-id", ""), text)
             answered = answered or answer.status < 400 or _answers(text, id)
@@ -285,6 +286,12 @@ def _is_message(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return isinstance(message, dict) and message.get("jsonrpc") == "2.0"
+
+
+def _about(text: str, id: Id) -> str:
+    """An error that names no call is that of the one that was asked."""
+    message = json.loads(text)
+    return json.dumps({**message, "id": id}) if "error" in message and message.get("id") is None else text
 
 
 def _answers(text: str, id: Id) -> bool:
