@@ -1,5 +1,6 @@
 """A folder of a normal web app becomes one HTML file, with the view runtime first in its head."""
 
+from gateway.apps.own_files import INDEX as INDEX
 from gateway.apps.own_files import media_type as media_type
 from gateway.apps.own_files import own_file as own_file
 from gateway.apps.own_files import own_files as own_files

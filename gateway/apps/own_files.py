@@ -15,6 +15,9 @@ from gateway.model import Response
 MAX_FILES: Final = 20_000
 """Files of one app; a folder with more is not what a bundler wrote."""
 
+INDEX: Final = "index.html"
+"""The page of a folder, which is at the folder's own address, too."""
+
 _SAFE: Final = "/-._~!$&'()*+,=:@"
 
 
@@ -29,9 +32,10 @@ def own_files(source: Path) -> Mapping[str, Path]:
         for name in names:
             path = Path(os.path.realpath(Path(folder) / name))
             if not name.startswith(".") and path.is_relative_to(root) and path.is_file() and len(found) < MAX_FILES:
-                found["/" + quote((Path(folder) / name).relative_to(root).as_posix(), safe=_SAFE)] = path
-    if "/index.html" in found:
-        found["/"] = found["/index.html"]
+                url = "/" + quote((Path(folder) / name).relative_to(root).as_posix(), safe=_SAFE)
+                found[url] = path
+                if name == INDEX:
+                    found[url.removesuffix(INDEX)] = path
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from gateway.apps.elements import Packing
-from gateway.apps.own_files import own_files
+from gateway.apps.own_files import INDEX, own_files
 from gateway.apps.places import LARGEST, Splice, splice
 from gateway.errors import DocumentError
 
@@ -19,6 +19,8 @@ PAGES: Final = "webmcp-gateway-pages"
 """The id of the element in which they stand, by their paths."""
 
 _NAMED = re.compile(r"""(?<![^\s"'`/\\?#=()<>,;])[^\s"'`/\\?#=()<>,;]+\.html?\b""")
+
+_LED_TO = re.compile(r"""\b(?:href|action)\s*=\s*["']?([^\s"'>?#]+)""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,11 @@ class Others:
         """The element that holds them, each as `change` makes it; nothing where there are none."""
         if not self.pages:
             return ""
-        texts = dict.fromkeys(self.own, "") | {path: change(made.whole()) for path, made in self.pages.items()}
+        texts: dict[str, str | list[str]] = dict.fromkeys(self.own, "")
+        for path, made in self.pages.items():
+            # That of a folder stands at the folder's address; two others name that one.
+            at = path.removesuffix(INDEX) if path.endswith(f"/{INDEX}") else path
+            texts |= {at.rstrip("/"): [at], path: [at], at: change(made.whole())}
         text = json.dumps(texts, ensure_ascii=False, separators=(",", ":")).replace("<", r"\u003c")
         return f'<script type="application/json" id="{PAGES}">{text}</script>'
 
@@ -58,25 +64,33 @@ def others(source: Path, main: Made, make: Callable[[Path], Made]) -> Others:
     One that cannot be packed is left out, and a note of `main` says why.
     """
     files = own_files(source)
-    index = files.get("/index.html")
+    index = files.get(f"/{INDEX}")
     left = {path for path in files.values() if path.suffix.lower() in (".html", ".htm") and path != index}
     found: dict[str, Made] = {}
     size, waiting = len(main.text), [main]
     while waiting and left:
-        named = {unquote(name) for name in _NAMED.findall(waiting.pop().text)}
-        for path in sorted(path for path in left if path.name in named):
+        is_named = _names_in(waiting.pop().text)
+        for path in sorted(filter(is_named, left)):
             left.remove(path)
+            name = path.relative_to(source.resolve()).as_posix()
             try:
                 made = make(path)
             except DocumentError as error:
-                main.packing.notes.append(f"its page {path.name} is left out: {error.problems[0]}")
+                main.packing.notes.append(f"its page {name} is left out: {error.problems[0]}")
                 continue
             size += len(made.text)
             if size > LARGEST or made.packing.base != main.packing.base:
                 why = "with it, the app has more than 64 MiB" if size > LARGEST else "it has another <base>"
-                main.packing.notes.append(f"its page {path.name} is left out: {why}")
+                main.packing.notes.append(f"its page {name} is left out: {why}")
                 continue
             found[main.packing.url(path)] = made
             waiting.append(made)
-    own = () if index is None else (main.packing.url(index).removesuffix("index.html"), main.packing.url(index))
+    own = () if index is None else (main.packing.url(index).removesuffix(INDEX), main.packing.url(index))
     return Others(found, own)
+
+
+def _names_in(text: str) -> Callable[[Path], bool]:
+    """Whether the name of a page stands in `text`; that of a folder leads to the folder's page."""
+    names = {unquote(name) for name in _NAMED.findall(text)}
+    folders = {unquote(led.rstrip("/").rpartition("/")[2]) for led in _LED_TO.findall(text)}
+    return lambda page: page.name in names or (page.name == INDEX and page.parent.name in folders)

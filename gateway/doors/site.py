@@ -11,8 +11,9 @@ from typing import TypeVar
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from msgspec.structs import replace
+from yarl import URL
 
-from gateway.apps import media_type
+from gateway.apps import INDEX, media_type
 from gateway.doors.allowed import lacking
 from gateway.doors.answers import SECURE, refused
 from gateway.doors.bodies import whole
@@ -49,7 +50,7 @@ class SiteDoor:
     ) -> None:
         self._app = app
         self._folder = (source if source.is_dir() else source.parent).resolve()
-        self._index = "index.html" if source.is_dir() else source.name
+        self._index = INDEX if source.is_dir() else source.name
         self._only = None if source.is_dir() else source.resolve()
         self._exchange = exchange
         self._patience = patience
@@ -62,7 +63,10 @@ class SiteDoor:
         if refusal is not None:
             return refusal
         if request.method in ("GET", "HEAD"):
-            file = self._file(request.path) or self._routed(request)
+            file = self._file(request.path)
+            if file is None and self._file(f"{request.path}/") is not None:  # its page names things from within
+                raise web.HTTPMovedPermanently(_with_slash(request.rel_url), headers=SECURE)
+            file = file or self._routed(request)
             if file is not None:
                 return _served(file)
         if request.path == "/favicon.ico":  # browsers ask every site for one, whatever its pages say
@@ -100,6 +104,8 @@ class SiteDoor:
     def _file(self, path: str) -> Path | None:
         """The file of the app that `path` names, if there is one; never one outside its folder, or a hidden one."""
         relative = path.lstrip("/") or self._index
+        if relative.endswith("/"):
+            relative += INDEX
         if any(part.startswith(".") for part in relative.split("/")) or "\\" in relative or "\0" in relative:
             return None
         named = self._folder / relative
@@ -120,6 +126,11 @@ class _File(web.FileResponse):
         # Once the handler has gone, nobody asks for its end.
         sent.add_done_callback(lambda _: sent.cancelled() or sent.exception())
         return await asyncio.shield(sent)
+
+
+def _with_slash(url: URL) -> URL:
+    """From `url` to the same with a slash behind its path."""
+    return URL(f"./{url.raw_name}/{'?' if url.raw_query_string else ''}{url.raw_query_string}", encoded=True)
 
 
 def _served(file: Path) -> web.FileResponse:

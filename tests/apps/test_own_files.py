@@ -18,7 +18,7 @@ PAGE = "<!doctype html><img src=data:,>"
 def test_the_files_by_their_urls(tmp_path: Path) -> None:
     """As a server of the folder would give them; nothing hidden, and nothing of elsewhere."""
     folder = write(tmp_path / "app", index__html=PAGE, img_of_a__png=b"png")
-    for name in ("a b.txt", "ä.txt", ".env", ".git/config", "x%2fy.txt"):
+    for name in ("a b.txt", "ä.txt", ".env", ".git/config", "x%2fy.txt", "a b/index.html"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("", "utf-8")
     (tmp_path / "secret.txt").write_text("", "utf-8")
@@ -27,6 +27,8 @@ def test_the_files_by_their_urls(tmp_path: Path) -> None:
         "/",
         "/%C3%A4.txt",
         "/a%20b.txt",
+        "/a%20b/",
+        "/a%20b/index.html",
         "/img/a.png",
         "/index.html",
         "/x%252fy.txt",

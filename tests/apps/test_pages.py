@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from gateway.apps import pack
 from gateway.apps.location import ASKS
@@ -15,7 +16,7 @@ from tests.apps.packing import RUNTIME, write
 PARTS = {ASKS: ["/*location*/"], PAGES: ["/*location*/", "/*pages*/"], WAITS: ["/*late*/"]}
 
 
-def kept(html: str) -> dict[str, str]:
+def kept(html: str) -> dict[str, Any]:
     """The other pages by their paths."""
     found = re.search(rf'<script type="application/json" id="{PAGES}">(.*?)</script>', html)
     return json.loads(found[1]) if found else {}
@@ -56,6 +57,24 @@ def test_a_name_is_found_between_what_is_none(tmp_path: Path) -> None:
     )
     app = pack(tmp_path, app="cart", title="Cart", runtime=RUNTIME, parts=PARTS)
     assert [*kept(app.html)][2:] == ["/a.html", "/b.html", "/c.html"]
+
+
+def test_a_link_to_a_folder_names_its_page(tmp_path: Path) -> None:
+    """As static sites have them, with a slash behind it or without; of another folder nothing."""
+    write(
+        tmp_path,
+        index__html="<a href=/about/>About</a><a href='docs/deep?x'>Deep</a><a href=about/>About</a>",
+        about_of_index__html="<a href=../>Home</a>",
+        docs_of_index__html="<p>nobody leads there",
+    )
+    (tmp_path / "docs" / "deep").mkdir()
+    (tmp_path / "docs" / "deep" / "index.html").write_text("<img src=none.png>", "utf-8")
+    app = pack(tmp_path, app="cart", title="Cart", runtime=RUNTIME, parts=PARTS)
+    found = kept(app.html)
+    assert [*found][2:] == ["/about", "/about/index.html", "/about/"]
+    assert [found["/about"], found["/about/index.html"]] == [["/about/"], ["/about/"]]
+    assert "Home" in found["/about/"]
+    assert any("its page docs/deep/index.html is left out" in note for note in app.notes)
 
 
 def test_scripts_of_other_pages_wait_with_those_of_the_first(tmp_path: Path) -> None:

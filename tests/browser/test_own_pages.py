@@ -94,6 +94,23 @@ async def test_pages_lead_to_each_other(page: Page, tmp_path: Path) -> None:
     assert [step[4] for step in native].count("About!") == 2
 
 
+async def test_the_page_of_a_folder_is_at_its_address(page: Page, tmp_path: Path) -> None:
+    """With a slash behind it and without; what it names is relative to the folder."""
+    script = "<script>document.title = location.pathname</script>"
+    links = "<a href=news>News</a><a href=/news/>All news</a>"
+    write(tmp_path, index__html=f"<!doctype html><title>Home</title>{script}{links}")
+    write(tmp_path, news_of_index__html=f"<!doctype html><title>News</title>{script}<a href=../>Home</a>")
+    async with host_server() as url:
+        await page.goto(url)
+        host = Host(page)
+        await host.in_our_host()
+        frame = await host.show(packed(tmp_path, (tmp_path / "index.html").read_text("utf-8")))
+        for name, title in (("News", "/news/"), ("Home", "/"), ("All news", "/news/")):
+            await frame.get_by_text(name, exact=True).click()
+            await frame.wait_for_function("title => document.title === title", arg=title)
+            assert await frame.get_by_text("Home" if name != "Home" else "News", exact=True).count() == 1
+
+
 async def test_a_page_that_a_host_wrote_stays(page: Page, tmp_path: Path) -> None:
     """It cannot be loaded anew there: the console says of a link that it leads to another page."""
     write(tmp_path, index__html=INDEX, about__html=ABOUT, docs_of_found__html=FOUND, site__js="const whole = 0")

@@ -20,7 +20,7 @@ function put(html: string): void {
 }
 
 function start(scope: Scope, kept: Element): void {
-  const pages = new Map(Object.entries(JSON.parse(kept.textContent!) as { [path: string]: string }));
+  const pages = new Map(Object.entries(JSON.parse(kept.textContent!) as { [path: string]: string | [at: string] }));
   kept.remove();
   const own = scope[OWN](location);
   scope.webmcpGatewayGo = (url) => {
@@ -44,8 +44,13 @@ function start(scope: Scope, kept: Element): void {
   prototype.submit = function () {
     if (!goes(this, null)) submit.call(this);
   };
-  const html = pages.get(own.pathname);
-  if (html) put(html);
+  const { pathname, search, hash } = own;
+  const page = pages.get(pathname);
+  // That of a folder stands at the folder's address, to which browsers are led where its slash is left out.
+  const [at] = Array.isArray(page) ? page : [pathname];
+  if (at === `${pathname}/`) history.replaceState(history.state, "", at + search + hash);
+  const html = pages.get(at);
+  if (html) put(html as string);
 }
 
 const kept = document.getElementById(PAGES);
