@@ -66,10 +66,12 @@ class Guard:
 
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-            answer = await guarded(request, handler)
-            if request.content.exception() is not None:  # the body is not coded as it says: nothing behind it is read
-                request.content.feed_eof()  # else aiohttp reads on, and takes what that raises for an error of ours
-                answer.force_close()
+            try:
+                answer = await guarded(request, handler)
+            except web.HTTPException as raised:
+                _end_unreadable(request, raised)
+                raise
+            _end_unreadable(request, answer)
             return answer
 
         async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -153,6 +155,13 @@ class Guard:
         if fetch_site is None and origin is None and not needs_no_mark and not _is_client(request):
             return f"A client that is no browser says so with the header `{CLIENT_HEADER}: 1`."
         return None
+
+
+def _end_unreadable(request: web.Request, answer: web.StreamResponse) -> None:
+    """Where the body is not coded as it says, nothing behind it is read."""
+    if request.content.exception() is not None:
+        request.content.feed_eof()  # else aiohttp reads on, and takes what that raises for an error of ours
+        answer.force_close()
 
 
 def _misframed(request: web.Request) -> web.Response | None:

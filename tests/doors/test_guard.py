@@ -129,12 +129,15 @@ async def test_paths_of_other_sites_open_nothing_on_the_apps(world: World, path:
     assert await status(world, "GET", world.site + path, {"origin": "http://evil.example"}) == 403
 
 
-@pytest.mark.parametrize(("path", "status"), [("/mcp", 400), ("/mcp/cart", 400), ("/nowhere", 403)])
+@pytest.mark.parametrize(
+    ("path", "status", "more"),
+    [("/mcp", 400, {}), ("/mcp/cart", 400, {}), ("/nowhere", 403, {}), ("/nowhere", 404, CLIENT)],
+)
 async def test_a_body_that_is_not_coded_as_it_says_is_refused(
-    world: World, caplog: pytest.LogCaptureFixture, path: str, status: int
+    world: World, caplog: pytest.LogCaptureFixture, path: str, status: int, more: dict[str, str]
 ) -> None:
     """It is the client's mistake, not the gateway's; nothing that comes behind it is read."""
-    headers = {"content-encoding": "gzip", "accept": "application/json, text/event-stream", **JSON}
+    headers = {"content-encoding": "gzip", "accept": "application/json, text/event-stream", **JSON, **more}
     async with world.client() as client:
         async with client.post(world.url + path, data=b"no gzip", headers=headers) as answer:
             assert (answer.status, answer.headers.get("connection")) == (status, "close")
