@@ -64,7 +64,7 @@ class SiteDoor:
             return refusal
         if request.method in ("GET", "HEAD"):
             file = self._file(request.path)
-            if file is None and self._file(f"{request.path}/") is not None:  # its page names things from within
+            if file is None and self._is_folder(request):  # its page names things from within
                 raise web.HTTPMovedPermanently(_with_slash(request.rel_url), headers=SECURE)
             file = file or self._routed(request)
             if file is not None:
@@ -93,6 +93,12 @@ class SiteDoor:
             response = outcome
         answer = web.Response(status=response.status, body=response.body or None, reason=response.reason_phrase or None)
         return _headed(answer, response)
+
+    def _is_folder(self, request: web.Request) -> bool:
+        """Whether the path lacks the slash behind the folder of a page; what scripts ask the API for is none."""
+        if request.headers.get("sec-fetch-mode") != "navigate" and self._ruled(request.path):
+            return False
+        return self._file(f"{request.path}/") is not None
 
     def _routed(self, request: web.Request) -> Path | None:
         """The app's page, where a person goes to a path of its router: by a reload, a bookmark or a link."""

@@ -15,6 +15,7 @@ from tests.apps.packing import write
 from tests.world import running
 
 TO_A_PAGE = {"sec-fetch-site": "none", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+SCRIPT = {"sec-fetch-site": "same-origin", "sec-fetch-mode": "cors", "sec-fetch-dest": "empty"}
 
 
 async def test_a_browser_that_leaves_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,12 +45,11 @@ async def test_a_browser_that_leaves_is_no_error(tmp_path: Path, monkeypatch: py
 
 async def test_a_path_of_the_router_that_is_loaded_is_the_page(tmp_path: Path) -> None:
     """By a person, where no rule begins as it does, and no file is named; scripts are held to the policy."""
-    script = {"sec-fetch-site": "same-origin", "sec-fetch-mode": "cors", "sec-fetch-dest": "empty"}
     asked = [
         ("/products/7", TO_A_PAGE),
         ("/nothing.js", TO_A_PAGE),
         ("/api/nothing", TO_A_PAGE),
-        ("/products/7", script),
+        ("/products/7", SCRIPT),
     ]
     async with running(tmp_path) as world, world.client() as client:
         async with client.get(world.site, headers=TO_A_PAGE) as page:
@@ -64,15 +64,18 @@ async def test_a_path_of_the_router_that_is_loaded_is_the_page(tmp_path: Path) -
 async def test_a_folder_is_at_its_address(tmp_path: Path) -> None:
     """By its page; without a slash the browser is led there, so that what the page names is relative to it."""
     pages = write(tmp_path / "web", index__html="first", a_of_b_of_index__html="second", a_of_c__txt="third")
+    write(pages, api_of_index__html="fourth")
     async with running(tmp_path, source=pages) as world, world.client() as client:
 
-        async def asked(path: str) -> tuple[int, str]:
+        async def asked(path: str, headers: dict[str, str] = TO_A_PAGE) -> tuple[int, str]:
             url = URL(f"{world.site}{path}", encoded=True)
-            async with client.get(url, headers=TO_A_PAGE, allow_redirects=False) as answer:
+            async with client.get(url, headers=headers, allow_redirects=False) as answer:
                 return answer.status, answer.headers.get("location") or (await answer.text())[:6]
 
         assert await asked("/a/b/") == (200, "second")
         assert await asked("/a/b?x=%2f&y") == (301, "./b/?x=%2f&y")
+        assert [(await asked(path, SCRIPT))[0] for path in ("/a/b", "/api")] == [301, 403]
+        assert await asked("/api") == (301, "./api/")
         assert [(await asked(path))[1] for path in ("/a", "/a/", "/a/c.txt/", "/a/b/index.html/", "/none")] == [
             "first"
         ] * 5
