@@ -26,13 +26,13 @@ STORM = 100
 """Changes that the upstream tells of in one go."""
 
 
-async def begun(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
-    """The head of a stream, and its first event, which says that changes are told of."""
+async def begun(request: web.Request, message: dict[str, Any], times: int = 1) -> web.StreamResponse:
+    """The head of a stream, and its first event, which says so many times that changes are told of."""
     stream = web.StreamResponse(headers={"content-type": "text/event-stream"})
     await stream.prepare(request)
     params = {"notifications": message["params"]["notifications"], "_meta": {SUBSCRIPTION: message["id"]}}
     told = {"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": params}
-    await stream.write(f"id: 1\nretry: 50\ndata: {json.dumps(told)}\n\n".encode())
+    await stream.write(f"id: 1\nretry: 50\ndata: {json.dumps(told)}\n\n".encode() * times)
     return stream
 
 
@@ -106,11 +106,11 @@ async def test_nothing_is_listened_to_for_nobody(
 
 
 async def test_a_storm_of_changes_is_told_as_few(tmp_path: Path) -> None:
-    """Each client would ask for the list at each; the last of them is told, too."""
+    """Each client would ask for the list at each; the last of them is told, too, and no word twice ends it."""
     heard: list[str] = []
 
     async def listen(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
-        stream = await begun(request, message)
+        stream = await begun(request, message, times=2)
         told = {"jsonrpc": "2.0", "params": {"_meta": {SUBSCRIPTION: message["id"]}}}
         for kind, count in (("resources", STORM), ("prompts", 1)):
             changed = {**told, "method": f"notifications/{kind}/list_changed"}

@@ -289,8 +289,10 @@ class Feed:
         def hear(method: str, params: Message) -> None:
             nonlocal covered
             if method == ACKNOWLEDGED:
-                covered = self._covered = _Covered(session, uris, uris & _acknowledged(params))
-                begun()
+                first, told = covered is None, uris & _acknowledged(params)
+                covered = self._covered = _Covered(session, uris, told)
+                if first:
+                    begun()
             else:
                 self.heard(method, {key: value for key, value in params.items() if key != "_meta"})
 
