@@ -132,7 +132,7 @@ def made(
         found = factory(name, options)
     except ValueError as error:
         raise StartError(f"{what}: {error}") from error
-    except Exception as error:  # a plugin is foreign code: whatever it raises stops the start, or the reload
+    except (Exception, SystemExit) as error:  # foreign code: whatever it raises stops the start, or the reload
         raise StartError(f"{what}: its plugin failed: {error!r}") from error
     if missing := [method for method in methods if not callable(getattr(found, method, None))]:
         raise StartError(f"{what}: its plugin made {type(found).__name__}, which has no method {missing[0]}")

@@ -1,6 +1,7 @@
 """Plugins are loaded by name, called in order and awaited; any failure refuses."""
 
 import asyncio
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -85,6 +86,7 @@ def test_a_plugin_that_cannot_be_loaded_stops_the_start(tmp_path: Path, name: st
     ("factory", "said"),
     [
         (lambda name, options: options["folder"], r"backend 'b': its plugin failed: KeyError\('folder'\)"),
+        (lambda name, options: sys.exit(name), r"backend 'b': its plugin failed: SystemExit\('b'\)"),
         (lambda name, options: None, "backend 'b': its plugin made NoneType, which has no method send"),
     ],
 )
@@ -173,7 +175,6 @@ async def test_who_is_cancelled_as_a_plugin_answers_ends(tmp_path: Path, turns: 
 
 HEARS = """
 import asyncio
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 @hookimpl

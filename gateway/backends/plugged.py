@@ -42,7 +42,7 @@ class _Plugged:
         """A plugin that fails at its end keeps nobody else from theirs."""
         try:
             await self._backend.close()
-        except Exception:  # a plugin is foreign code, and all there is to do is to say so
+        except (Exception, SystemExit):  # a plugin is foreign code, and all there is to do is to say so
             log.exception("backend %r: its plugin failed in close", self._name)
 
     def _head(self, given: object, request: Outbound) -> tuple[Response, Decoder]:

@@ -121,7 +121,7 @@ class OfPlugin:
                 raise ValueError
         except Refusal:
             raise
-        except Exception as error:  # noqa: BLE001  a plugin is foreign code: whatever it raises refuses, and may hold a secret
+        except (Exception, SystemExit) as error:  # noqa: BLE001  foreign code: whatever it raises refuses, and may hold a secret
             log.error("the plugin of credential %s failed: %s", self._name, type(error).__name__)
             raise Refusal(Reason.CREDENTIAL_FAILED, f"credential {self._name!r}: its plugin failed") from None
         secrets = tuple(text for _, value in given for text in {value, value.split(" ", 1)[-1]})

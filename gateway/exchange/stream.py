@@ -49,7 +49,10 @@ class Stream:
         except asyncio.CancelledError:
             await self.aclose()
             raise
-        except Exception as error:  # a backend may be a plugin's: whatever it raises ends this stream alone
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # a backend may be a plugin's: whatever it raises ends this stream alone
             log.exception("the stream of %s failed", self.id)
             fault = failed()
             await self._end(fault.status, fault.reason, fault.detail)

@@ -221,7 +221,7 @@ class Streams:
                 await opened.put(part)
         except Refusal as refusal:
             opened.failure = refusal
-        except Exception:  # a backend may be a plugin's: whatever it raises ends this stream alone
+        except (Exception, SystemExit):  # a backend may be a plugin's: whatever it raises ends this stream alone
             log.exception("a stream failed")
             opened.failure = failed()
         finally:
@@ -251,7 +251,7 @@ class Streams:
 async def _closed(stream: Stream) -> None:
     try:
         await stream.aclose()
-    except Exception:  # a plugin's backend again: nobody waits for this answer any more
+    except (Exception, SystemExit):  # a plugin's backend again: nobody waits for this answer any more
         log.exception("a stream did not close well")
 
 

@@ -12,7 +12,7 @@ from gateway.model import LOCAL, Headers
 
 
 class Plugin:
-    """Gives `fields`, or nothing for ever where they are a text."""
+    """Gives `fields`, or nothing for ever where they are a text; where they are a type, leaves."""
 
     def __init__(self, fields: Any) -> None:
         self._fields = fields
@@ -21,12 +21,15 @@ class Plugin:
         """What was given."""
         if isinstance(self._fields, str):
             await asyncio.Event().wait()
+        if isinstance(self._fields, type):
+            raise self._fields
         fields: Headers = self._fields
         return fields
 
 
 @pytest.mark.parametrize(
-    "fields", ["never", None, {"x-key": "secret"}, (("x-key", 5),), (("x-key", "a\r\nhost: b"),), (("x key", "a"),)]
+    "fields",
+    ["never", SystemExit, None, {"x-key": "secret"}, (("x-key", 5),), (("x-key", "a\r\nhost: b"),), (("x key", "a"),)],
 )
 async def test_what_is_no_field_fails(fields: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """The caller hears the name of the credential and nothing of what it gave."""
