@@ -5,13 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from gateway.mcp.upstreams.conversation import (
-    MAX_REPLIES,
-    Conversation,
-    Message,
-    Receive,
-    is_answer,
-)
+from gateway.mcp.upstreams.conversation import MAX_REPLIES, Conversation, Message, Receive, is_answer
 from gateway.mcp.upstreams.flood import ASKED, MESSAGES
 from gateway.mcp.upstreams.telling import LARGEST_CHANGE
 
@@ -55,7 +49,9 @@ async def test_of_a_large_change_is_told_what_changed() -> None:
     async with Conversation(Deaf(), patience=1, most=1, heard=lambda _, said: told.append(said)) as conversation:
         for size in (LARGEST_CHANGE, LARGEST_CHANGE + 1):
             conversation.receive({"jsonrpc": "2.0", "method": method, "params": params}, None, size)
-    assert told == [params, {"uri": "a://b"}]
+        listed = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": {"more": 1}}
+        conversation.receive(listed, None, LARGEST_CHANGE + 1)
+    assert told == [params, {"uri": "a://b"}, {}]
 
 
 class Asking(Deaf):

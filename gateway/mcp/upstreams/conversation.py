@@ -316,7 +316,7 @@ class Conversation:
         elif method == "notifications/message":
             call = self._only()
         if size > LARGEST_CHANGE and method.endswith(CHANGES):
-            params = {"uri": params.get("uri")}
+            params = {"uri": params["uri"]} if "uri" in params else {}
         if call is not None and call.hear is not None:
             call.hear(method, params)
             return
