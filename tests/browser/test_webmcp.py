@@ -172,6 +172,15 @@ async def test_a_form_without_a_script_answers_as_its_backend_did(host: Host, tm
     assert seen[3] == (True, "Failed to fetch")
 
 
+async def test_a_form_that_goes_as_it_is_filled_has_an_answer(host: Host, tmp_path: Path) -> None:
+    """Nobody sends it, so nothing of a backend is waited for."""
+    goes = "<input name=what onchange=this.form.remove()>"
+    form = f"<form toolname=find tooldescription=Finds action=/api/find>{goes}</form>"
+    await opened(host, tmp_path, form)
+    await until_listed(host, "find")
+    assert (await called(host, "find", {"what": "tea"}))["result"]["content"][0]["text"] == "The form was submitted."
+
+
 async def test_forms_that_come_change_and_go_are_followed(host: Host, tmp_path: Path) -> None:
     """Attributes, controls, whole forms; the host is told of each change."""
     frame = await opened(host, tmp_path, FORM)

@@ -105,12 +105,13 @@ async function submit(form: HTMLFormElement, input: Params): Promise<unknown> {
   };
   form.addEventListener("submit", see, { capture: true, once: true });
   form.requestSubmit();
-  // Without `allow-forms` the browser tells nobody.
-  if (!seen) form.dispatchEvent(new SubmitEvent("submit", { bubbles: true, cancelable: true }));
+  const sent = seen;
+  // Without `allow-forms`, or of a form that is gone, the browser tells nobody.
+  if (!sent) form.dispatchEvent(new SubmitEvent("submit", { bubbles: true, cancelable: true }));
   form.removeEventListener("submit", see, true);
   if (answer !== undefined) return await answer;
   // The runtime sends a form of a view that no script of the page took over.
-  if (window.parent === window || !seen || seen.defaultPrevented || form.method === "dialog") return SUBMITTED;
+  if (window.parent === window || !sent || sent.defaultPrevented || form.method === "dialog") return SUBMITTED;
   const given = await new Promise<Response | Error>((resolve) => {
     const responded = ({ detail }: CustomEventInit<Response | Error>): void => resolve(detail instanceof Response ? detail.clone() : detail!);
     form.addEventListener("webmcp-gateway-response", responded, { capture: true, once: true });
