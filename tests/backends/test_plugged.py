@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.backends.plugged import plugged
 from gateway.errors import Reason, Refusal
@@ -81,6 +82,8 @@ async def test_an_answer_is_given_as_of_any_backend() -> None:
     assert await backend.send(REQUEST) == Response(201, (("content-type", "text/plain"),), b"hello")
     assert not isinstance(backend, StreamingBackend)
     await backend.close()
+    head = plugged("b", Plugin(answer(headers=(*fields[:2], ("Content-Length", "30")))))
+    assert (await head.send(replace(REQUEST, method="HEAD"))).status == 200
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,8 @@ async def test_a_stream_that_is_told_to_be_too_large_never_begins(backend: HttpB
                 pass
         async with backend.stream(Outbound("HEAD", peer.url(), response_limit=1000)) as arriving:
             assert arriving.head.length == 2000
+        async with backend.stream(Outbound("GET", peer.url(), response_limit=2000)) as arriving:
+            assert arriving.head.status == 200
     assert refused.value.reason is Reason.RESPONSE_TOO_LARGE
     async with (
         raw_peer(b"HTTP/1.1 304 Not Modified\r\n" + long) as peer,

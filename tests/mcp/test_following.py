@@ -1,7 +1,7 @@
 """What waits for a client that follows an upstream."""
 
 from gateway.mcp.upstreams.feed import KINDS, UPDATED
-from gateway.mcp.upstreams.following import BACKLOG, News
+from gateway.mcp.upstreams.following import BACKLOG, MOST, News
 
 
 async def test_no_change_of_a_list_or_a_resource_is_lost() -> None:
@@ -18,3 +18,17 @@ async def test_no_change_of_a_list_or_a_resource_is_lost() -> None:
     told = [await news.get() for _ in range(BACKLOG + len(uris) + len(KINDS))]
     assert [params["uri"] for method, params in told if method == UPDATED] == uris
     assert [method for method, _ in told[-len(KINDS) :]] == list(KINDS.values())
+
+
+async def test_ever_other_parts_of_a_resource_have_a_limit() -> None:
+    """Those that wait are told of again all the same."""
+    news = News()
+    for number in range(MOST + 1):
+        news.tell(UPDATED, {"uri": f"test://{number}"})
+    news.tell(UPDATED, {"uri": "test://0", "again": True})
+    assert (await news.get())[1] == {"uri": "test://0", "again": True}
+    news.tell(UPDATED, {"uri": "test://last"})
+    assert [params["uri"] for _, params in [await news.get() for _ in range(MOST)]][-2:] == [
+        f"test://{MOST - 1}",
+        "test://last",
+    ]

@@ -219,6 +219,17 @@ async def test_what_is_large_is_not_kept_for_a_client_that_is_gone() -> None:
     """Of what it is told, that is; what is small it hears when it takes its stream up."""
     ending, small = Ending(), {"message": "small"}
     request = Request({"type": "http", ENDING: ending})
+    leaving = asyncio.ensure_future(outlined({"message": LARGE}, request))
+    await asyncio.sleep(0)
     ending.end()
+    assert await leaving is None
     assert await outlined(small, request) is small
     assert await outlined({"message": LARGE}, request) is None
+
+
+async def test_what_was_left_out_is_put_in_once() -> None:
+    """Nothing large is kept for longer than it takes to write it."""
+    request = Request({"type": "http", ENDING: Ending()})
+    part = json.dumps(await outlined({"message": LARGE}, request)).encode()
+    assert json.loads(b"".join(put_in(request.scope, part))) == {"message": LARGE}
+    assert put_in(request.scope, part) == [part]
