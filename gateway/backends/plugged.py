@@ -34,8 +34,7 @@ class _Plugged:
             raise Refusal(Reason.BACKEND_TIMEOUT, f"backend {self._name!r} did not answer in time") from error
         answer, decoder = self._head(given, request)
         body = b"".join(self._decoded(decoder, given.body))
-        if request.method != "HEAD":
-            decoder.close()
+        decoder.close()
         return Response(answer.status, answer.headers, body, reason_phrase=answer.reason_phrase, length=answer.length)
 
     async def close(self) -> None:
