@@ -33,8 +33,8 @@ class AsgiBackend:
 
     def __init__(self, name: str, application: Application) -> None:
         self._name = name
-        self._application = application
-        self._lifespan = _Lifespan(name, application)
+        self._application = _staying(application)
+        self._lifespan = _Lifespan(name, self._application)
 
     async def send(self, request: Outbound) -> Response:
         """The application's answer. Raises `Refusal`: `backend-*`, `response-too-large`."""
@@ -95,6 +95,20 @@ class AsgiBackend:
 
     def _too_slow(self, seconds: float) -> Refusal:
         return Refusal(Reason.BACKEND_TIMEOUT, f"backend {self._name!r} did not answer within {seconds:g} s")
+
+
+def _staying(application: Application) -> Application:
+    """An application that exits ends its own call: the process is the gateway's."""
+
+    async def call(
+        scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
+    ) -> None:
+        try:
+            await application(scope, receive, send)
+        except SystemExit as error:
+            raise RuntimeError(f"it tried to end the process: {error!r}") from error
+
+    return call
 
 
 class _Call:

@@ -52,7 +52,14 @@ async def test_the_length_of_a_body_that_is_left_out() -> None:
     await backend.close()
 
 
-@pytest.mark.parametrize(("path", "reason"), [("/slow", Reason.BACKEND_TIMEOUT), ("/broken", Reason.BACKEND_PROTOCOL)])
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("/slow", Reason.BACKEND_TIMEOUT),
+        ("/broken", Reason.BACKEND_PROTOCOL),
+        ("/leaves", Reason.BACKEND_PROTOCOL),
+    ],
+)
 async def test_what_goes_wrong_is_a_reason(path: str, reason: Reason) -> None:
     """An application that is silent, or fails."""
 
@@ -61,6 +68,8 @@ async def test_what_goes_wrong_is_a_reason(path: str, reason: Reason) -> None:
             raise RuntimeError("unknown")
         if scope["path"] == "/slow":
             await asyncio.Event().wait()
+        if scope["path"] == "/leaves":
+            raise SystemExit
 
     backend = AsgiBackend("shop", application)
     with pytest.raises(Refusal) as refused:
