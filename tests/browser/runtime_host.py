@@ -78,8 +78,12 @@ async def host_server(policy: str = CSP) -> AsyncIterator[str]:
         html = (Path(__file__).parent / "runtime" / "host.html").read_text("utf-8")
         return web.Response(text=html, content_type="text/html", headers={"content-security-policy": policy})
 
+    async def icon(_: web.Request) -> web.Response:
+        return web.Response(status=204)  # browsers ask for one at any moment, and complain where there is none
+
     app = web.Application()
     app.router.add_get("/sub/host.html", page)
+    app.router.add_get("/favicon.ico", icon)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
