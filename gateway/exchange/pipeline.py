@@ -181,10 +181,7 @@ class Exchange:
         except asyncio.CancelledError:
             await record.close(status=STATUS[Reason.CANCELLED], reason=Reason.CANCELLED)
             raise
-        except (
-            Exception,
-            SystemExit,
-        ):  # a backend may be a plugin's: whatever it raises, caller and record get an answer
+        except (Exception, SystemExit):  # a plugin's backend may raise anything: caller and record get an answer
             log.exception("the request %s failed", record.id)
             return await _answered(failed(), record, request.url)
 

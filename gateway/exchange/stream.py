@@ -49,10 +49,7 @@ class Stream:
         except asyncio.CancelledError:
             await self.aclose()
             raise
-        except (
-            Exception,
-            SystemExit,
-        ) as error:  # a backend may be a plugin's: whatever it raises ends this stream alone
+        except (Exception, SystemExit) as error:  # a plugin's backend may raise anything: it ends this stream alone
             log.exception("the stream of %s failed", self.id)
             fault = failed()
             await self._end(fault.status, fault.reason, fault.detail)
