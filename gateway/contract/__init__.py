@@ -3,7 +3,15 @@
 from gateway.contract.arguments import parse_arguments
 from gateway.contract.bodies import Handed, default_type
 from gateway.contract.exact import NotExact, check_depth, exact_json, read_json
-from gateway.contract.results import TEXT_BLOCK_LIMIT, in_base64, problem, result, text_block, whole_characters
+from gateway.contract.results import (
+    TEXT_BLOCK_LIMIT,
+    in_base64,
+    problem,
+    result,
+    text_block,
+    text_of_json,
+    whole_characters,
+)
 from gateway.contract.schemas import INPUT_SCHEMA, OUTPUT_SCHEMA
 
 __all__ = [
@@ -21,5 +29,6 @@ __all__ = [
     "read_json",
     "result",
     "text_block",
+    "text_of_json",
     "whole_characters",
 ]

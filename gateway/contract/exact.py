@@ -41,9 +41,8 @@ def exact_json(text: str, depth: int = MAX_DEPTH) -> Json:
     """The value of `text`, which every reader of JSON understands alike. Raises `NotExact`."""
     if is_bulky(text):
         raise NotExact(why(AT_ONCE))
-    value = _plainly_exact(text)
-    if value is None:
-        value = _closely_read(text)
+    found = plainly_exact(text)
+    value = found[0] if found is not None else _closely_read(text)
     if text.count("[") + text.count("{") > depth:
         check_depth(value, depth)
     if "\\u" in text and _SURROGATE.search(text):
@@ -51,8 +50,8 @@ def exact_json(text: str, depth: int = MAX_DEPTH) -> Json:
     return value
 
 
-def _plainly_exact(text: str) -> Json:
-    """The value of `text` where it is quickly seen to be exact; None where it takes a closer look.
+def plainly_exact(text: str) -> tuple[Json, bytes] | None:
+    """The value of `text`, and it without white space, where it is quickly seen to be exact; else None. Of any depth.
 
     Without backslashes each quotation mark begins or ends a text: where a key was there twice, some are gone.
     """
@@ -64,7 +63,8 @@ def _plainly_exact(text: str) -> Json:
         if b"0000000000000000" in numbers or b"0e" in numbers:
             return None
         value: Json = orjson.loads(raw)
-        return value if orjson.dumps(value).count(b'"') == raw.count(b'"') else None
+        written = orjson.dumps(value)
+        return (value, written) if written.count(b'"') == raw.count(b'"') else None
     except (ValueError, TypeError):
         return None
 

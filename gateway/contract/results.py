@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from gateway.contract.exact import MAX_DEPTH, NotExact, dump, exact_json
+from gateway.compact import DEL, compact, quoted
+from gateway.contract.exact import MAX_DEPTH, NotExact, dump, exact_json, plainly_exact
 from gateway.errors import Reason, Refusal
 from gateway.model import BodyType, Headers, Json, Response
 from gateway.pieces import SIZE, written
@@ -22,6 +23,8 @@ LONGEST_JSON: Final = 24 * 1024 * 1024
 
 _AT_ONCE: Final = 768 * 1024
 """Bytes that are written in base64 in one go, a multiple of three: other threads run in between."""
+
+_BODILESS: Final = frozenset({204, 205, 304})
 
 Body: TypeAlias = Json | bytes
 
@@ -142,6 +145,26 @@ def text_block(content: dict[str, Json], structured_arrives: bool) -> str:
     return text.decode()
 
 
+def text_of_json(response: Response) -> str | None:
+    """The text block of `result` where the body is plain JSON in ASCII, without its values; None where it may be other.
+
+    It is `result` itself, too.
+    """
+    body = response.body
+    around = _around_json(response.headers, response.status, response.reason_phrase, response.redirected)
+    if around is None or response.part is not None or len(body) > TEXT_BLOCK_LIMIT:
+        return None
+    if not body.isascii() or not response.url.isascii():
+        return None
+    said = body.decode("ascii")
+    found = plainly_exact(said) if said.count("[") + said.count("{") <= DEEPEST else None
+    if found is None:
+        return None
+    text = f"{around[0]}{quoted(response.url)}{around[1]}{found[1].decode('ascii')}}}"
+    # Where either is in it, `dump` may have numbers written by another library, and a reader in ASCII escapes.
+    return text if text.isascii() and "null" not in text and DEL not in text else None
+
+
 def problem(refusal: Refusal, record_id: str, url: str) -> Response:
     """What an app gets for a refusal: problem+json (RFC 9457), whose `instance` is the id of the audit record.
 
@@ -185,17 +208,41 @@ def _headers(headers: Headers) -> Mapping[str, str]:
     return joined
 
 
+@recalled
+def _around_json(headers: Headers, status: int, reason: str, redirected: bool) -> tuple[str, str] | None:
+    """What stands before the URL in the result of an answer with JSON, and between it and the JSON; None for others."""
+    joined = _headers(headers)
+    if not 200 <= status <= 599 or status in _BODILESS or not _says_json(_media_type(joined.get("content-type", ""))):
+        return None
+    before: dict[str, Json] = {"status": status, "statusText": _phrase(reason)}
+    after: dict[str, Json] = {
+        "ok": status < 300,
+        "redirected": redirected,
+        "headers": {**joined},
+        "bodyType": str(BodyType.JSON),
+    }
+    return f'{compact(before).decode()[:-1]},"url":', f',{compact(after).decode()[1:-1]},"body":'
+
+
 @lru_cache(maxsize=512)
 def _is_shown(name: str) -> bool:
     return name not in _HIDDEN and _FIELD_NAME.fullmatch(name) is not None
 
 
+def _media_type(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+def _says_json(media_type: str) -> bool:
+    return media_type == "application/json" or media_type.endswith("+json")
+
+
 def _body(response: Response, content_type: str) -> tuple[BodyType, Body]:
     """An empty body is `none`: so is that of HEAD, and nothing is lost in the others."""
-    if not response.body or response.status in (204, 205, 304):
+    if not response.body or response.status in _BODILESS:
         return BodyType.NONE, None
-    media_type = content_type.partition(";")[0].strip().lower()
-    if media_type == "application/json" or media_type.endswith("+json"):
+    media_type = _media_type(content_type)
+    if _says_json(media_type):
         return _json(response.body)
     if media_type == "application/x-www-form-urlencoded":
         return _text(response.body, "utf-8", BodyType.URL_ENCODED)
@@ -219,7 +266,7 @@ def _part(body: bytes, content_type: str) -> tuple[BodyType, Body]:
     """A part of a stream: `text` where the type is one in UTF-8 and the part decodes, else `base64`."""
     if not body:
         return BodyType.NONE, None
-    media_type = content_type.partition(";")[0].strip().lower()
+    media_type = _media_type(content_type)
     match = _CHARSET.search(content_type)
     codec = _CODECS.get(match[1].lower()) if match else "utf-8"
     if codec == "utf-8" and (_is_text(media_type) or _is_json(media_type)):

@@ -18,11 +18,12 @@ from mcp_types import SERVER_INFO_META_KEY
 
 from gateway.backends.slices import Pieces
 from gateway.compact import DEL, compact, compact_ascii, quoted
+from gateway.contract import text_of_json
 from gateway.errors import Reason, Refusal
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.envelope import TOOL, Call, Calls, Fields, Heads
 from gateway.mcp.ports import Client
-from gateway.mcp.results import LONG, content_of, text_of, values_of
+from gateway.mcp.results import LONG, content_of, is_failure, text_of, values_of
 from gateway.model import Json, Principal, Response
 from gateway.pieces import escaped, gathered, written
 from gateway.traces import arriving
@@ -135,6 +136,9 @@ class FastPath:
         return self._spliced(call.id, f"{failed.reason}: {failed.detail}", said, is_error=True), 200
 
     def _answer(self, id: str, response: Response) -> str:
+        text = text_of_json(response)
+        if text is not None:
+            return self._spliced(id, text, text, is_error=is_failure(response))
         values, text, is_error = values_of(response, structured_arrives=False)
         # The text block is the same JSON, where it is not a refusal's words; in ASCII it is the same text too.
         same = text.isascii() and DEL not in text and text.startswith("{")

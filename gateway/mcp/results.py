@@ -70,7 +70,12 @@ def content_of(response: Response, written: Callable[[bytes], Json] = in_base64)
     except Refusal as refusal:
         response = problem(refusal, "", response.url)
         values = result(response)
-    return values, response.header("gateway-reason") in FAILURES
+    return values, is_failure(response)
+
+
+def is_failure(response: Response) -> bool:
+    """Whether a refusal makes the call itself fail, not just its answer."""
+    return response.header("gateway-reason") in FAILURES
 
 
 def of_page(answer: types.CallToolResult) -> types.CallToolResult:

@@ -20,6 +20,7 @@ from gateway.contract import (
     result,
     results,
     text_block,
+    text_of_json,
     whole_characters,
 )
 from gateway.errors import STATUS, WORDS, Reason, Refusal
@@ -314,9 +315,9 @@ JSON_TEXTS = st.recursive(
 @given(JSON_TEXTS)
 def test_what_is_quickly_seen_to_be_exact_is(text: str) -> None:
     """The closer look finds the same value, to the types of its numbers."""
-    quick = exact._plainly_exact(text)
+    quick = exact.plainly_exact(text)
     if quick is not None:
-        assert repr(quick) == repr(exact._closely_read(text))
+        assert repr(quick[0]) == repr(exact._closely_read(text))
 
 
 @pytest.mark.parametrize("others", ["", r',"b":"\u0022\u0022"', r',"b\\":1,"\u0061":3'])
@@ -329,7 +330,8 @@ def test_a_key_that_is_there_twice_is_found_however_texts_are_written(others: st
 def test_a_quick_look_finds_what_is_usual() -> None:
     """Most JSON is, with white space or without."""
     for text in ('{"a": [1, -2.5, "x\'y", null], "b": {"a": true}}', '[{"id":1},{"id":2}]'):
-        assert exact._plainly_exact(text) == json.loads(text)
+        value = json.loads(text)
+        assert exact.plainly_exact(text) == (value, json.dumps(value, separators=(",", ":")).encode())
 
 
 @pytest.mark.parametrize("length", range(20))
@@ -347,3 +349,63 @@ def test_json_that_takes_long_to_read_is_text(more: int) -> None:
     found = result(Response(200, (("content-type", "application/json"),), body, "/"))
     assert found["bodyType"] == ("text" if more else "json")
     assert found["body"] == (body.decode() if more else body.decode()[1:-1])
+
+
+_TEXTS = st.sampled_from(["", "a", "null", "ü", "\x7f", "\x00", '"', "\\", "a/b?c=d", "0.00001", "\ud800"]) | st.text(
+    max_size=8
+)
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False) | st.integers(-(2**60), 2**60) | _TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_TEXTS, inner, max_size=4),
+    max_leaves=12,
+)
+_BODIES = st.builds(
+    lambda value, spaced, escaped: json.dumps(value, indent=spaced, ensure_ascii=escaped).encode("utf-8", "replace"),
+    _VALUES,
+    st.sampled_from([None, 1]),
+    st.booleans(),
+) | st.sampled_from(
+    [b"", b"{", b'{"a":1,"a":2}', b"1e5", b'{"a":0.00001}', b"1" * 20, b"[" * 59 + b"]" * 59, b"[" * 61 + b"]" * 61]
+)
+
+
+@given(
+    _BODIES,
+    st.sampled_from([200, 201, 204, 205, 304, 404, 599]),
+    st.sampled_from(["application/json", "Application/Problem+JSON; charset=x", "text/plain", ""]),
+    _TEXTS,
+    _TEXTS,
+    _TEXTS,
+    st.booleans(),
+)
+def test_the_text_of_json_is_that_of_its_result(
+    body: bytes, status: int, content_type: str, other: str, url: str, reason: str, redirected: bool
+) -> None:
+    """Written without the values or not, it is the same text, which then is the JSON of the result itself."""
+    headers = (("content-type", content_type), ("etag", other))
+    response = Response(status, headers, body, url, redirected, reason)
+    written = text_of_json(response)
+    if written is not None:
+        values = result(response)
+        assert written == text_block(values, structured_arrives=False)
+        assert json.loads(written) == values
+        assert written.isascii()
+
+
+def test_the_text_of_plain_json_is_written_without_its_values() -> None:
+    """What comes nearly always: its text is found by the quick way."""
+    headers = (("content-type", "application/json; charset=utf-8"), ("etag", '"1"'))
+    response = Response(
+        200, headers, b'{"id": 42, "tags": ["a", {"b": [1.5, true]}]}', "/api/items/42", reason_phrase="OK"
+    )
+    assert text_of_json(response) == text_block(result(response), structured_arrives=False)
+    assert text_of_json(response) is not None
+    for other in (
+        b'{"a": null}',
+        b'{"a": "\xc3\xbc"}',
+        b'{"a": 1, "a": 2}',
+        b'{"a": "\\u00fc"}',
+        b"[" * 61 + b"]" * 61,
+    ):
+        assert text_of_json(Response(200, headers, other)) is None
+    assert text_of_json(Response(200, headers, b"1", part=Part("id", last=False))) is None
