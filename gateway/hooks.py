@@ -48,6 +48,8 @@ class Hooks:
             raise StartError(f"plugin {plugin}: {what}; the hooks are listed in gateway/hookspecs.py") from error
         self._checks = self._implementations("check_request")
         self._audits = self._implementations("audit_record")
+        self.hear_records = bool(self._audits)
+        """Whether a plugin is handed records."""
 
     def backend_types(self) -> Mapping[str, BackendFactory]:
         """Every backend type that a plugin registers. Raises `StartError` if two plugins register the same."""
@@ -80,11 +82,6 @@ class Hooks:
             if answer is not None:
                 wrong = f"check_request gives a text or None, not {type(answer).__name__}"
                 raise Refusal(Reason.PLUGIN_REFUSED, f"{_named(implementation)}: {wrong}")
-
-    @property
-    def hear_records(self) -> bool:
-        """Whether a plugin is handed records."""
-        return bool(self._audits)
 
     async def audit_record(self, record: AuditRecord) -> None:
         """Hand a record to every plugin. Raises `Refusal` (`audit-unavailable`) if one fails at an intent."""

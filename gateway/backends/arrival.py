@@ -29,7 +29,7 @@ class Arrival(Generic[T]):
         self._context: Context | None = None
 
     def __await__(self) -> Generator[Any, None, T]:
-        if not self.done():
+        if not self._done:
             self._asyncio_future_blocking = True
             yield self
         return self.result()
@@ -81,7 +81,7 @@ class Arrival(Generic[T]):
 
     def cancel(self, msg: Any = None) -> bool:
         """The task is cancelled, and goes on with that; False where it goes on with something else already."""
-        if self._wake is None or self.done():
+        if self._wake is None or self._done:
             return False
         self.set_exception(asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg))
         return True

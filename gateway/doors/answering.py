@@ -37,7 +37,8 @@ class Answering:
         """What is still to be written, with the answer."""
         if self._begun:
             return b"".join(_chunk(piece) for piece in last_event(text)) + b"0\r\n\r\n"
-        return _written(text.encode(), status, self._last)
+        body = text.encode()
+        return _head(len(body), status, self._last) + body
 
     def pieces(self, answer: list[bytes], status: int) -> Iterator[bytes]:
         """The same of a long answer."""
@@ -56,12 +57,8 @@ class Answering:
         self._alarm = self._alarms.set(self._ping)
 
 
-def _written(body: bytes, status: int, more: bytes) -> bytes:
-    """The answer as aiohttp writes it."""
-    return _head(len(body), status, more) + body
-
-
 def _head(length: int, status: int, more: bytes) -> bytes:
+    """The head of an answer as aiohttp writes it."""
     start = _START % (status, _REASONS[status])
     return b"%bContent-Length: %d\r\nDate: %b\r\n%b%b" % (start, length, _date(), more, _SERVER)
 

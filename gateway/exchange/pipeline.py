@@ -188,7 +188,7 @@ class Exchange:
     async def _limit(self, leg: Leg, caller: Caller, record: Record, held: AsyncExitStack | None) -> Leg:
         """The leg as it may go; without a place among the streams its answer comes whole, if it has an end at all."""
         record.report(*await self._limiter.take(leg.obligations, caller))
-        if leg.streams and held is not None:
+        if held is not None and leg.streams:
             try:
                 held.enter_context(self._streams.place(caller))
             except Refusal:

@@ -6,7 +6,6 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import nullcontext
 from enum import StrEnum
 from typing import Final, Protocol
 
@@ -30,8 +29,6 @@ class OnFailure(StrEnum):
     REFUSE = "refuse"
     CONTINUE = "continue"
 
-
-_NOTHING: Final = nullcontext()
 
 CONSEQUENCES: Final = {
     OnFailure.REFUSE_UNSAFE: "what changes something is refused, the rest goes on unrecorded",
@@ -137,8 +134,11 @@ class Record:
         if self._recording:
             self.span.note({f"gateway.{name}": self.fields.get(name) for name in TRACED} | {"gateway.record": self.id})
             self.span.end(failed=status >= 500)
-        # A scope of anyio that ended the exchange would end each step of this too: plugins would not hear of it.
-        with CancelScope(shield=True) if reason is Reason.CANCELLED else _NOTHING:
+        if reason is Reason.CANCELLED:
+            # A scope of anyio that ended the exchange would end each step of this too: plugins would not hear of it.
+            with CancelScope(shield=True):
+                await self._recorder.write(self, "outcome")
+        else:
             await self._recorder.write(self, "outcome")
 
 
@@ -164,11 +164,8 @@ class Recorder:
         self._journal = journal
         self._hooks = hooks
         self._on_failure = on_failure
-
-    @property
-    def tells_all(self) -> bool:
+        self.tells_all = on_failure is OnFailure.REFUSE or hooks.hear_records
         """Whether every intent is written: where none may be missing, or a plugin is told of it."""
-        return self._on_failure is OnFailure.REFUSE or self._hooks.hear_records
 
     def start(
         self, kind: str, caller: Caller, *, safe: bool, came: Trace | None = None, after: str | None = None
@@ -201,7 +198,8 @@ class Recorder:
             line = self._journal.append(said)
             await self._journal.synced()
             self.measure.line(record.kind, phase)
-            self._works()
+            if self._failing:
+                self._works()
         except OSError as error:
             line = self._journal.redacted(said)
             refuses = phase == "intent" and binding and self._refuses(record.safe)
@@ -212,10 +210,9 @@ class Recorder:
             await self._hooks.audit_record(line)
 
     def _works(self) -> None:
-        if self._failing:
-            self._failing = False
-            log.warning("the record can be written again")
-            self._tell(None)
+        self._failing = False
+        log.warning("the record can be written again")
+        self._tell(None)
 
     def _fails(self, record: Record, error: OSError, consequence: str) -> None:
         log.error("the record of %s cannot be written (%s): %s", record.id, consequence, error)
