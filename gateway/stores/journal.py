@@ -28,7 +28,7 @@ from gateway.stores.followers import Follower
 from gateway.stores.heads import EVERY, Key, new_key
 from gateway.stores.lines import LINE_START, NO_HASH, SALT_BYTES, Line, chained, raw_lines_backwards, read_line
 from gateway.stores.redaction import Redaction
-from gateway.stores.segments import all_segments, closed_path, closed_segments, lines_backwards, start_of
+from gateway.stores.segments import closed_path, closed_segments, lines_backwards, start_of
 
 NOTE = "note"
 """The phase of lines in which a journal speaks of itself; `intent` and `outcome` are of exchanges and tool calls."""
@@ -395,15 +395,3 @@ def _open_alone(path: Path) -> int:
         os.close(descriptor)
         raise
     return descriptor
-
-
-def read(path: Path) -> Iterator[Line]:
-    """The lines of a whole journal, oldest first. Raises ValueError at one that is damaged, naming its number."""
-    for segment in all_segments(path):
-        with segment.path.open("rb") as file:
-            for number, raw in enumerate(file, 1):
-                if raw.endswith(b"\n"):
-                    try:
-                        yield read_line(raw[:-1])
-                    except ValueError as error:
-                        raise ValueError(f"{segment.path}:{number}: the line {error}") from error

@@ -18,9 +18,10 @@ import pytest
 
 from gateway.errors import StartError
 from gateway.model import AuditRecord, Json
-from gateway.stores.journal import NOTE, UNKNOWN, Journal, read
+from gateway.stores.journal import NOTE, UNKNOWN, Journal
 from gateway.stores.lines import write_line
 from gateway.stores.verify import verify
+from tests.stores.journals import read
 
 
 def record(id: str, phase: str = "outcome", **fields: Json) -> AuditRecord:
@@ -286,8 +287,8 @@ async def test_altered_line(path: Path) -> None:
     lines = await filled(path)
     path.write_bytes(b"".join([*lines[:2], lines[2].replace(b"cart", b"tart"), *lines[3:]]))
     assert verify(path)[0] == "journal.jsonl:3 was altered: its values are others than were written"
-    with pytest.raises(ValueError, match=":3:"):
-        list(read(path))
+    with pytest.raises(ValueError, match="its values are others"):
+        read(path)
 
 
 @pytest.mark.parametrize("number", range(8))

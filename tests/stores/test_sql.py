@@ -19,9 +19,10 @@ from gateway.model import AuditRecord, Json
 from gateway.stores import filler
 from gateway.stores.copying import BATCH
 from gateway.stores.filler import Filler
-from gateway.stores.journal import UNKNOWN, Journal, read
+from gateway.stores.journal import UNKNOWN, Journal
 from gateway.stores.records import Filter, Records
 from gateway.stores.sql import Database
+from tests.stores.journals import read
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,11 @@
+"""Journals as tests look at them."""
+
+from pathlib import Path
+
+from gateway.stores.lines import Line, read_line
+from gateway.stores.segments import lines_from
+
+
+def read(path: Path) -> list[Line]:
+    """The lines of a whole journal, oldest first. Raises ValueError at one that is damaged."""
+    return [read_line(raw) for _, raw in lines_from(path)]
