@@ -14,6 +14,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 NODE = "v24."
 BUILT = (
+    "alone/alone.js",
     "console/index.html",
     "events/events.js",
     "forms/forms.js",

@@ -9,23 +9,23 @@ const INTERNAL = [
   "absolute", "acknowledge", "activated", "active", "activity", "addresses", "answered", "appTools", "ask", "attach", "began", "begin", "begun", "blobs",
   "bulk", "calls", "can", "cancelled", "carries", "changed", "definition", "definitions", "departs", "dispatch", "envelope", "eventMessage",
   "eventOrigin", "eventPorts", "eventSource", "failed", "filled", "first", "flying", "fromHost", "fromPage", "gesture", "gestures", "giveWay", "handshake", "host",
-  "http", "hurry", "isMember", "isOpen", "keep", "kind", "later", "launched", "listen", "model", "notice", "notify", "offered", "offline", "onChange",
-  "onProgress", "opened", "own", "ownProperty", "page", "pageHasTools", "pageInitialized", "pageInitializes", "pageSpeaks", "pageTools", "post",
-  "postToParent", "prefix", "progressed", "proof", "random", "receive", "registry", "relay", "remote", "renew", "renewed", "reported", "reports",
-  "requests", "reset", "rest", "room", "save", "seen", "settle", "settled", "speaks", "stop", "styled", "take", "taken", "tell", "toHost", "toPage", "unwritten", "update",
+  "http", "hurry", "ifClosed", "isMember", "isOpen", "keep", "kind", "later", "launched", "left", "listen", "model", "notice", "notify", "offered", "offline", "onChange",
+  "onProgress", "opened", "ours", "own", "ownProperty", "page", "pageHasTools", "pageInitialized", "pageInitializes", "pageSpeaks", "pageTools", "post",
+  "postToParent", "prefix", "progressed", "proof", "random", "read", "ready", "receive", "registry", "relay", "remote", "renew", "renewed", "reported", "reports",
+  "requests", "reset", "rest", "room", "save", "seen", "settle", "settled", "speaks", "stop", "styled", "take", "taken", "tell", "timeout", "toHost", "toPage", "unwritten", "update",
   "watch", "why", "wire", "withdrew",
 ];
 
-/** The runtime is in every view, and each byte counts: two minifiers see more than one, in turns; Vite's own has the last. */
-async function smallest(code: string): Promise<string> {
+/** The runtime and its parts are in every view, and each byte counts: two minifiers see more than one, in turns; Vite's own has the last. To ask for what is not `internal` may do something. */
+async function smallest(code: string, internal?: string[]): Promise<string> {
   const again = async (given: string, properties: boolean | object): Promise<string> =>
     (await minify(given, {
       ecma: 2020,
-      compress: { passes: 3, inline: 1, negate_iife: false, hoist_funs: true, unsafe_proto: true, keep_fargs: false, unsafe_arrows: true, pure_getters: true },
+      compress: { passes: 3, inline: 1, negate_iife: false, hoist_funs: true, unsafe_proto: true, keep_fargs: false, unsafe_arrows: true, pure_getters: !!internal },
       mangle: { properties },
     })).code!;
   const { code: first } = minifySync("runtime.js", code, { compress: { target: "es2022" } });
-  return again(await again(first, false), { builtins: true, regex: new RegExp(`^(${INTERNAL.join("|")})$`) });
+  return again(await again(first, false), internal ? { builtins: true, regex: new RegExp(`^(${internal.join("|")})$`) } : false);
 }
 
 /** A script without imports and exports, that stands after the runtime. */
@@ -35,6 +35,7 @@ const part = (entry: string, name: string): UserConfig => ({
     target: "es2022",
     lib: { entry: `src/view/${entry}.ts`, formats: ["iife"], name: "webmcpGatewayPart", fileName: () => `${name}.js` },
   },
+  plugins: [{ name: "minify", renderChunk: (code) => smallest(code) }],
 });
 
 const bundles: Record<string, UserConfig> = {
@@ -47,12 +48,12 @@ const bundles: Record<string, UserConfig> = {
       rolldownOptions: { checks: { pluginTimings: false } }, // two minifiers take their time, and are meant to
     },
     plugins: [
-      { name: "minify", renderChunk: smallest },
+      { name: "minify", renderChunk: (code) => smallest(code, INTERNAL) },
       {
         name: "tight-css",
         transform: (code, id) =>
           id.endsWith("/notice-style.ts")
-            ? code.replace(/`\n[^`]*`/, (css) => css.replace(/\s+/g, " ").replace(/;? ([{}]) | ?([,;{}]) |(:) /g, "$1$2$3").replace(/;}/g, "}"))
+            ? code.replace(/`\n[^`]*`/, (css) => css.replace(/\s+/g, " ").replace(/;? ([{}]) | ?([,;{}]) |(:) | ([!+]) ?/g, "$1$2$3$4").replace(/;}/g, "}"))
             : undefined,
       },
     ],
@@ -81,6 +82,8 @@ const bundles: Record<string, UserConfig> = {
   shims: part("shims-part", "shims"),
   /** or the rules of style sheets; */
   sheets: part("sheets-part", "sheets"),
+  /** for pages whose pictures and sheets are the backend's, where they are in no host, */
+  alone: part("alone-part", "alone"),
   /** for pages with scripts of the backend, */
   late: part("late-part", "late"),
   /** and for apps that keep their storage on the gateway. */

@@ -76,7 +76,7 @@ PARTS = {
     **dict.fromkeys(_MAKES_CODE, ("code/code.js",)),
     **dict.fromkeys(("alert(", "confirm(", "prompt("), ("dialogs/dialogs.js",)),
     WAITS: ("late/late.js",),
-    HELD: ("seldom/seldom.js",),
+    HELD: ("alone/alone.js",),
     ASKS: ("location/location.js",),
     PAGES: ("location/location.js", "pages/pages.js"),
 }

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.apps import pack
+from gateway.apps import PARTS, pack
 from gateway.apps.waiting import WAITS
 from gateway.errors import DocumentError
 from gateway.model import Resource
@@ -137,6 +137,14 @@ def test_a_part_is_added_once_and_to_all_pages_with_scripts_of_the_backend(tmp_p
     ]
     assert f"<script>{RUNTIME};sheets();more()</script>" in html[0]
     assert f"<script>{RUNTIME};sheets();more();events();start()</script>" in html[1]
+
+
+def test_a_picture_of_the_backend_takes_a_small_part_alone(tmp_path: Path) -> None:
+    """That shows it where the page is in no host."""
+    write(tmp_path, index__html="<!doctype html><img src=/api/x.png>")
+    parts = {word: [f"part('{name}')" for name in names] for word, names in PARTS.items()}
+    html = pack(tmp_path, app="cart", title="", runtime=RUNTIME, parts=parts, routed=lambda _: True).html
+    assert re.findall(r"part\('(\w+)/", html) == ["alone"]
 
 
 def test_scripts_that_no_browser_can_read(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ export function createCalls({ handshake, proof, activity, gestures, requests, pe
     const { _view: _, _initiator: __, _gesture: ___, ...own } = args;
     const full = await proven(own);
     // Our own host attests gestures itself.
-    const gesture = host?.bridge ? undefined : cause.gesture();
+    const gesture = host?.ours ? undefined : cause.gesture();
     return {
       ...full,
       ...((cause.model || activity.active()) && { _initiator: "model" }),
@@ -195,7 +195,7 @@ export function createCalls({ handshake, proof, activity, gestures, requests, pe
     },
     tool: (name, args) => call(name, name === STORAGE ? proven(args) : Promise.resolve(args)),
     flying,
-    bulk: async () => !!(await handshake.host())?.bridge,
+    bulk: async () => !!(await handshake.host())?.ours,
     stream,
     fromPage: (message) => void depart(message),
     cancelled(id) {

@@ -33,7 +33,7 @@ test("alone it initializes once, and says initialized", async () => {
   handshake.begin();
   expect(asked).toEqual([{ appInfo: { name: "cart", title: "Cart", version: "1" }, appCapabilities: { tools: { listChanged: true } }, protocolVersion: "2026-01-26" }]);
   answer?.(result);
-  expect(await handshake.host()).toEqual({ capabilities: { serverTools: {} }, bridge: true });
+  expect(await handshake.host()).toEqual({ capabilities: { serverTools: {} }, ours: true });
   expect(toHost).toEqual([{ ...initialized, params: {} }]);
 });
 
@@ -45,7 +45,7 @@ test("it goes along with the page's own initialize, and adds the tools to it", a
   handshake.observe({ jsonrpc: "2.0", id: 0, result });
   expect(handshake.isOpen()).toBe(false);
   handshake.pageInitialized(initialized);
-  expect(await handshake.host()).toMatchObject({ bridge: true });
+  expect(await handshake.host()).toMatchObject({ ours: true });
   expect(toHost[1]).toEqual(initialized);
   expect([handshake.pageSpeaks(), handshake.pageHasTools()]).toEqual([1, false]);
 });
@@ -72,5 +72,5 @@ test("five seconds of silence mean that there is no host; a late answer makes on
   expect(await handshake.host()).toBeUndefined();
   answer?.(result);
   await moment();
-  expect(await handshake.host()).toMatchObject({ bridge: true });
+  expect(await handshake.host()).toMatchObject({ ours: true });
 });

@@ -6,7 +6,7 @@ import { answer, isObject, notification, objectOf, type Answer, type Id, type Me
 export interface Host {
   capabilities: Params;
   /** The host is ours: its socket is the proof, and it forwards the webmcp channel to the gateway. */
-  bridge: boolean;
+  ours: boolean;
 }
 
 export interface Handshake {
@@ -51,8 +51,8 @@ const WITHDRAWN = 30000;
 const ONCE = /^ui\/notifications\/(tool-(input|result|cancelled)|host-context-changed)$/;
 
 function readHost(result: Params): Host {
-  const ours = objectOf(objectOf(result["hostContext"])["webmcp-gateway"]);
-  return { capabilities: objectOf(result["hostCapabilities"]), bridge: ours["bridge"] === true };
+  const { bridge } = objectOf(objectOf(result["hostContext"])["webmcp-gateway"]);
+  return { capabilities: objectOf(result["hostCapabilities"]), ours: bridge === true };
 }
 
 function withTools(capabilities: unknown): Params {

@@ -96,13 +96,13 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
     app: config.app,
     send: wire.toHost,
     // Only our own host leads to the gateway, which enforces the rules of tools and knows of its calls.
-    offered: (tool) => host?.bridge === true || proof.offered(tool.definition.name),
-    began: () => (host?.bridge ? () => undefined : activity.begin()),
+    offered: (tool) => host?.ours === true || proof.offered(tool.definition.name),
+    began: () => (host?.ours ? () => undefined : activity.begin()),
     first: () => relay.changed(),
   });
   const mirror = native && mirrorNatively(registry, native, proof.offered, activity.begin);
   function past(): void {
-    if (host && !host.bridge) appTools.changed();
+    if (host && !host.ours) appTools.changed();
     mirror?.();
     relay.changed();
   }
@@ -148,9 +148,9 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
 
   handshake.opened((found) => {
     host = found;
-    proof.start(found.bridge, !!found.capabilities["serverTools"]);
+    proof.start(found.ours, !!found.capabilities["serverTools"]);
     envelope.ready();
-    if (!found.bridge && found.capabilities["serverTools"]) later(() => void proof.settled().then(relay.start), OTHERS_FIRST);
+    if (!found.ours && found.capabilities["serverTools"]) later(() => void proof.settled().then(relay.start), OTHERS_FIRST);
     if (!handshake.pageSpeaks()) watchSize((size) => requests.notify("ui/notifications/size-changed", size));
   });
   void parsed().then(() => later(handshake.begin, PAGE_FIRST));

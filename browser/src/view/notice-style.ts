@@ -12,9 +12,8 @@ const STYLE = `
 b, span { display: block; }
 span { font-size: 13px; opacity: .75; }
 b, .address { font-weight: 600; opacity: 1; user-select: all; }
-button { min-height: 34px; padding: 0 14px; border: 0; border-radius: 12px; background: light-dark(#4050d8, #8c9aff); color: Canvas;
+button { min-height: 34px; padding: 0 13px; border: 1px solid #0000; border-radius: 12px; background: light-dark(#4050d8, #8c9aff); color: Canvas;
   font: inherit; font-weight: 600; cursor: pointer; }
-@media (forced-colors: active) { button { border: 1px solid; } }
 @media print { :host { display: none !important; } }
 `;
 

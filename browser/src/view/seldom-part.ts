@@ -1,6 +1,5 @@
 /** What few pages name: a script of its own, after the runtime, of which it needs `fetch`, `Request` and `URL` alone. */
 
-import { restorePage } from "./alone";
 import { createBeacon } from "./beacon";
 import { awaitClicks } from "./clicks";
 import { tellDeclared } from "./declared-roots";
@@ -20,4 +19,4 @@ if (window.parent !== window) {
   tellDeclared();
   for (const { prototype } of [Element, ShadowRoot]) writeAsWritten(prototype, "getHTML");
   writeAsWritten(XMLSerializer.prototype, "serializeToString");
-} else restorePage();
+}

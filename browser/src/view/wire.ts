@@ -3,7 +3,7 @@
 import { REAL, type Natives } from "./natives";
 
 /** What `fromHost` gives for a message that the page must not see. */
-export const SWALLOWED = Symbol("swallowed");
+export const SWALLOWED = Symbol();
 
 export interface Wire {
   toHost(message: unknown): void;
