@@ -4,6 +4,7 @@
  */
 
 import { attempt } from "./attempt";
+import { ANSWERS, type Answers } from "./forms";
 import type { Params } from "./json-rpc";
 
 type Control = HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement;
@@ -90,33 +91,42 @@ async function read(given: Response | Error): Promise<unknown> {
   return (/json/i.test(type) && attempt(() => JSON.parse(told) as unknown)) || told || SUBMITTED;
 }
 
-async function submit(form: HTMLFormElement, input: Params): Promise<unknown> {
+/** What is told of the event of a form that a call submits, before any listener of the page could stop it. */
+const submitting = new WeakMap<EventTarget, (event: Event) => void>();
+const see = (event: Event): void => submitting.get(event.target!)?.(event);
+
+async function submit(form: Answers, input: Params): Promise<unknown> {
   for (const [name, all] of controls(form)) if (input[name] !== undefined && input[name] !== null) fill(all, input[name]);
   if (!form.noValidate && !form.reportValidity()) {
     const wrong = [...form.elements].find((control) => !(control as HTMLInputElement).validity?.valid) as HTMLInputElement;
     throw new Error(`${wrong.name}: ${wrong.validationMessage}`);
   }
-  let seen: Event | undefined;
+  let seen = false;
   let answer: unknown;
-  const see = (event: Event): void => {
-    seen = event;
+  let answered: Promise<Response | Error> | undefined;
+  const mark = (event: Event): void => {
+    if (seen) return;
+    seen = true;
     // Defined, as browsers with WebMCP of their own have getters there.
     Object.defineProperties(event, { agentInvoked: { value: true }, respondWith: { value: (given: unknown) => void (answer = given) } });
   };
-  form.addEventListener("submit", see, { capture: true, once: true });
-  form.requestSubmit();
-  const sent = seen;
-  // Without `allow-forms`, or of a form that is gone, the browser tells nobody.
-  if (!sent) form.dispatchEvent(new SubmitEvent("submit", { bubbles: true, cancelable: true }));
-  form.removeEventListener("submit", see, true);
-  if (answer !== undefined) return await answer;
+  submitting.set(form, mark);
   // The runtime sends a form of a view that no script of the page took over.
-  if (window.parent === window || !sent || sent.defaultPrevented || form.method === "dialog") return SUBMITTED;
-  const given = await new Promise<Response | Error>((resolve) => {
-    const responded = ({ detail }: CustomEventInit<Response | Error>): void => resolve(detail instanceof Response ? detail.clone() : detail!);
-    form.addEventListener("webmcp-gateway-response", responded, { capture: true, once: true });
-  });
-  return read(given);
+  form[ANSWERS] = (given) => (answered = given.then((one) => (one instanceof Response ? one.clone() : one)));
+  try {
+    form.requestSubmit();
+    if (!seen) {
+      // Without `allow-forms`, or of a form that is gone, the browser tells nobody.
+      const event = new SubmitEvent("submit", { bubbles: true, cancelable: true });
+      mark(event);
+      form.dispatchEvent(event);
+    }
+  } finally {
+    submitting.delete(form);
+    delete form[ANSWERS];
+  }
+  if (answer !== undefined) return await answer;
+  return answered ? read(await answered) : SUBMITTED;
 }
 
 // Browsers with WebMCP of their own have these on the event.
@@ -183,6 +193,7 @@ function watchForms(context: () => Context | undefined): (root: Document | Shado
     queueMicrotask(renew);
   });
   return (root) => {
+    (root === document ? window : root).addEventListener("submit", see, true);
     roots.push(new WeakRef(root));
     observer.observe(root, { subtree: true, childList: true, attributes: true });
     renew();

@@ -12,6 +12,10 @@ interface Ends {
   failed(what: string, name: string, why: unknown): void;
 }
 
+/** Under this a form has what is told at once of the answer that comes: a tool waits for it, and no listener of the page stands before that. */
+export const ANSWERS = Symbol.for("webmcp-gateway-response");
+export type Answers = HTMLFormElement & { [ANSWERS]?: ((answer: Promise<Response | Error>) => void) | undefined };
+
 const NO_TEXT = /^(button|checkbox|color|file|hidden|image|radio|range|reset|submit)$/;
 
 function takesText(element: unknown): element is HTMLInputElement {
@@ -33,15 +37,20 @@ function bodyOf(data: FormData, type: string): BodyInit {
 export function watchForms({ fetch, resolve, later, failed }: Ends): void {
   const { prototype } = HTMLFormElement;
 
-  async function send(form: HTMLFormElement, submitter: Submitter | null): Promise<void> {
+  async function send(form: Answers, submitter: Submitter | null): Promise<void> {
     const said = (name: string): string => submitter?.getAttribute(`form${name}`) ?? form.getAttribute(name) ?? "";
     const method = said("method").toLowerCase();
     if (method === "dialog") return form.closest("dialog")?.close(submitter?.value ?? "");
-    const data = new FormData(form, submitter);
-    const url = new URL(resolve(said("action")));
-    const body = bodyOf(data, said("enctype").toLowerCase());
-    if (method !== "post") url.search = await new Response(bodyOf(data, "")).text();
-    const given = await fetch(url, method === "post" ? { method, body } : {}).catch((error: unknown) => error as Error & Partial<Response>);
+    const ask = async (): Promise<Response> => {
+      const data = new FormData(form, submitter);
+      const url = new URL(resolve(said("action")));
+      const body = bodyOf(data, said("enctype").toLowerCase());
+      if (method !== "post") url.search = await new Response(bodyOf(data, "")).text();
+      return fetch(url, method === "post" ? { method, body } : {});
+    };
+    const answer = ask().catch((error: unknown) => error as Error & Partial<Response>);
+    form[ANSWERS]?.(answer);
+    const given = await answer;
     // What a browser would show in place of the page, or why there is nothing. A form whose page does not listen has done its work.
     form.dispatchEvent(new CustomEvent("webmcp-gateway-response", { bubbles: true, detail: given }));
     // Where it was not the backend that refused, no page has words for it.

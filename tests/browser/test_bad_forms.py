@@ -1,0 +1,70 @@
+"""Forms that are tools, of pages that stand in their own way: each call has an answer, and is handled once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Page
+
+from tests.browser.runtime_host import Host, host_server
+from tests.browser.test_webmcp import called, opened, until_listed
+
+NAMES = ["hasty", "held", "lost", "named", "shady", "stopped"]
+
+PAGE = """<!doctype html><script>
+  window.handled = [];
+  for (const place of [window, document]) {
+    place.addEventListener("webmcp-gateway-response", (event) => event.stopImmediatePropagation(), true);
+    place.addEventListener("submit", (event) => {
+      const { id } = event.target;
+      if (id === "stopped") event.stopImmediatePropagation();
+      if (id !== "held" && id !== "hasty") return;
+      event.preventDefault();
+      event.stopImmediatePropagation();
+      handled.push(id);
+      if (id === "hasty") event.target.submit();
+      else event.respondWith("held by " + event.agentInvoked);
+    }, true);
+  }
+</script>
+<form id=held toolname=held tooldescription=d></form>
+<form id=hasty toolname=hasty tooldescription=d action=/api/hasty></form>
+<form id=stopped toolname=stopped tooldescription=d action=/api/stopped></form>
+<form id=lost toolname=lost tooldescription=d action=http://[></form>
+<form id=named toolname=named tooldescription=d action=/api/named><input name=submit><input name=method></form>
+<div id=place></div><script>
+  place.attachShadow({ mode: "closed" }).innerHTML = "<form toolname=shady tooldescription=d action=/api/shady></form>";
+</script>"""
+
+
+@pytest.fixture
+async def host(page: Page) -> AsyncIterator[Host]:
+    """A plain host on a real server, whose answers say what was asked."""
+    async with host_server() as url:
+        await page.goto(url)
+        made = Host(page)
+        await made.answers("return { bodyType: 'text', body: args.url };")
+        yield made
+
+
+async def test_each_call_is_answered_and_handled_once(host: Host, tmp_path: Path) -> None:
+    """Whatever listener of the page stops an event, sends the form by itself, or names a place that is none."""
+    frame = await opened(host, tmp_path, PAGE, NAMES)
+    await until_listed(host, *NAMES)
+
+    async def said(name: str) -> tuple[Any, str]:
+        result = (await called(host, name))["result"]
+        return result.get("isError"), result["content"][0]["text"]
+
+    assert await said("held") == (None, "held by true")
+    assert await said("hasty") == (None, "/api/hasty")
+    assert await said("stopped") == (None, "/api/stopped")
+    assert await said("shady") == (None, "/api/shady")
+    failed, words = await said("lost")
+    assert failed
+    assert "Invalid URL" in words
+    assert await said("named") == (None, "/api/named?submit=&method=")
+    assert await frame.evaluate("handled") == ["held", "hasty"]
