@@ -51,12 +51,14 @@ test("aborting the signal removes the tool; an aborted one never registers", asy
   await expect(context.registerTool(tool(), { signal: controller.signal })).rejects.toMatchObject({ name: "AbortError" });
 });
 
-test("toolchange tells of changes, once for those of a moment", async () => {
+test("toolchange tells of changes, once for those of a moment, and later than all that waits by then", async () => {
   let events = 0;
   context.addEventListener("toolchange", () => events++);
   void context.registerTool(tool());
   void context.registerTool(tool({ name: "two" }));
   await Promise.resolve();
+  expect(events).toBe(0);
+  await new Promise((go) => setTimeout(go));
   expect(events).toBe(1);
 });
 

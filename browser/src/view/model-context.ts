@@ -139,7 +139,8 @@ export function createModelContext(registry: Registry, scope: Scope): EventTarge
   defineHandlers(ModelContext.prototype, ["toolchange"]);
   defineClass(ModelContext, "ModelContext");
   const target = new ModelContext();
-  registry.onChange(coalesced(() => target.dispatchEvent(new Event("toolchange"))));
+  // In a task of its own, as of browsers: a listener that registers tools would never end a turn of the event loop.
+  registry.onChange(coalesced(() => target.dispatchEvent(new Event("toolchange")), setTimeout));
   return target;
 }
 
