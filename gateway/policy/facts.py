@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 from urllib.parse import unquote_to_bytes
 
 from gateway.model import Caller, CanonicalRequest
+from gateway.policy.bodies import MAX_NUMBER
 from gateway.policy.templates import Template
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -42,6 +43,8 @@ Finder: TypeAlias = Callable[[Source], object]
 
 ABSENT: Final = Missing("is not there")
 _TWIN: Final = Missing("is there under another name too, which differs in case", odd=True)
+_TWINS: Final = Missing("has a key in two forms that differ only in case", odd=True)
+_HUGE: Final = Missing("is, or has, a number beyond 2^53: send it as a text", odd=True)
 _ONE: Final = "name one of {known}"
 _PRINCIPAL: Final = ("id", "roles", "claims")
 _REQUEST: Final = ("method", "path", "query", "headers", "body")
@@ -114,8 +117,10 @@ def repeated(path: Path) -> bool:
     return len(path) == 3 and path[:2] in (("request", "query"), ("request", "headers"))
 
 
-def finder(path: Path, *, scalar: bool = False) -> Finder:
-    """What finds the fact `path`; `scalar` asks for the only value of a query parameter or header."""
+def finder(path: Path, *, scalar: bool = False, whole: bool = True) -> Finder:
+    """What finds the fact `path`; `scalar` asks for the only value of a query parameter or header, `whole` for more of
+    an argument than that it is there.
+    """
     match path:
         case ("request", "method"):
             return lambda source: _request(source).method
@@ -146,15 +151,15 @@ def finder(path: Path, *, scalar: bool = False) -> Finder:
         case ("link",):
             return lambda source: source.link
         case ("arguments", *rest):
-            return lambda source: descend(source.arguments, tuple(rest))
+            return lambda source: _argument(source.arguments, tuple(rest), whole=whole)
         case _:
             raise ValueError(f"{shown(path)} names nothing")
 
 
 def presence(path: Path) -> Finder:
     """What finds whether the fact `path` is there; `Missing` where that around it is not, which is an error in CEL."""
-    around = finder(path[:-1]) if len(path) > 2 else None
-    inner = finder(path)
+    around = finder(path[:-1], whole=False) if len(path) > 2 else None
+    inner = finder(path, whole=False)
 
     def find(source: Source) -> object:
         outer = around(source) if around is not None else {}
@@ -170,7 +175,7 @@ def presence(path: Path) -> Finder:
 
 def membership(path: Path) -> Finder:
     """What finds whether the last part of `path` is a key of the object around it, or a member of the list there."""
-    around, name = finder(path[:-1]), path[-1]
+    around, name = finder(path[:-1], whole=False), path[-1]
 
     def find(source: Source) -> object:
         outer = around(source)
@@ -191,12 +196,33 @@ def descend(value: object, path: Path) -> object:
             if not isinstance(value, Mapping):
                 return ABSENT
             if part not in value:
-                return _TWIN if any(key.casefold() == part.casefold() for key in value) else ABSENT
+                return _TWIN if _has_twin(value, part) else ABSENT
             value = value[part]
         else:
             if not isinstance(value, list) or not part < len(value):
                 return ABSENT
             value = value[part]
+    return value
+
+
+def _argument(value: object, path: Path, *, whole: bool) -> object:
+    """As `descend`, for what was not read as strictly as bodies are: `Missing` where servers differ on what it says."""
+    for part in path:
+        if isinstance(part, str) and isinstance(value, Mapping) and _has_twin(value, part):
+            return _TWIN
+        value = descend(value, (part,))
+        if isinstance(value, Missing):
+            return value
+    below: list[object] = [value] if whole else []
+    for one in below:  # which grows
+        if isinstance(one, Mapping):
+            if len({key.casefold() for key in one}) != len(one):
+                return _TWINS
+            below += one.values()
+        elif isinstance(one, list):
+            below += one
+        elif isinstance(one, int | float) and abs(one) > MAX_NUMBER:
+            return _HUGE
     return value
 
 
@@ -228,8 +254,12 @@ def _twins(found: Mapping[str, list[str]], name: str | None) -> Missing | None:
     """Servers differ on names that differ only in case."""
     if name is None:
         return _TWIN if len({key.casefold() for key in found}) != len(found) else None
+    return _TWIN if _has_twin(found, name) else None
+
+
+def _has_twin(found: Mapping[str, object], name: str) -> bool:
     meant = name.casefold()
-    return _TWIN if any(key != name and key.casefold() == meant for key in found) else None
+    return any(key != name and key.casefold() == meant for key in found)
 
 
 def _query(query: str) -> Mapping[str, list[str]] | Missing:

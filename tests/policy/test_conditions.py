@@ -168,6 +168,24 @@ def test_tools() -> None:
     condition = parse_condition('arguments.count <= 3 && tool == "add" && initiator == "page"', TOOL)
     assert condition.failure(Source(CALLER, tool="add", arguments={"count": 3})) is None
     assert condition.failure(Source(CALLER, tool="add", arguments={"count": 4})) is not None
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"buy": {"count": 1, "Count": 9}},
+        {"buy": {"count": 1}, "BUY": {}},
+        {"buy": {"count": 1, "more": [{"a": 1, "A": 1}]}},
+        {"buy": {"count": 1, "more": [2**53 + 1]}},
+        {"buy": {"count": -(2**60)}},
+        {"buy": {"count": 1, "\u017fum": 1, "sum": 1}},
+    ],
+)
+def test_what_servers_read_in_two_ways_is_no_argument(arguments: dict[str, object]) -> None:
+    """A server that takes keys in any case, or rounds numbers, would be sent what the condition did not see."""
+    condition = parse_condition('arguments.buy.count <= 3 && arguments.buy != {} && "buy" in arguments', TOOL)
+    assert condition.failure(Source(CALLER, tool="add", arguments={"buy": {"count": 1}, "Other": 2**60})) is None
+    assert condition.failure(Source(CALLER, tool="add", arguments=arguments)) is not None
     with pytest.raises(ValueError, match="request is unknown here"):
         parse_condition("request.method == 'GET'", TOOL)
 
