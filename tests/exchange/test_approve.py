@@ -48,11 +48,11 @@ def test_what_a_person_types_begins_with_no_dash(approvals: Approvals) -> None:
 
 
 def test_an_approved_call_is_dispatched_once(approvals: Approvals) -> None:
-    """A second dispatch of the same yes is refused."""
+    """A second dispatch of the same yes is refused, and hears why."""
     call = parked(approvals)
     assert approvals.answer(call.question.id, True, "ann") is State.APPROVED
     approvals.take(call, ASK.digest, ASK.policy_version)
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(Refusal, match="another just like it took it") as refused:
         approvals.take(call, ASK.digest, ASK.policy_version)
     assert reason(refused) is Reason.APPROVAL_EXPIRED
 
@@ -71,7 +71,7 @@ def test_a_yes_holds_for_what_was_shown_only(approvals: Approvals, digest: str, 
     with pytest.raises(Refusal) as refused:
         approvals.take(call, digest, version)
     assert reason(refused) is Reason.APPROVAL_EXPIRED
-    with pytest.raises(Refusal):
+    with pytest.raises(Refusal, match="the call, or its policy, is another"):
         approvals.take(call, ASK.digest, ASK.policy_version)
 
 
