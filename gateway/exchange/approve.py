@@ -223,9 +223,12 @@ class Approvals:
             case State.DECLINED:
                 raise Refusal(Reason.APPROVAL_DECLINED, "A person declined this call.")
             case State.DISPATCHED:
-                raise Refusal(Reason.APPROVAL_EXPIRED, "The approval was for one call, and another just like it took it.")
+                raise Refusal(Reason.APPROVAL_EXPIRED, "The approval was for one call: another just like it took it.")
             case State.VOID:
-                raise Refusal(Reason.APPROVAL_EXPIRED, "What was asked about this call ended: the call, or its policy, is another.")
+                raise Refusal(
+                    Reason.APPROVAL_EXPIRED,
+                    "The question ended: the call, or its policy, is another.",
+                )
             case State.OPEN | State.EXPIRED:
                 raise Refusal(Reason.APPROVAL_EXPIRED, "Nobody approved this call in time.")
         expires = parked.caller.principal.expires

@@ -7,11 +7,21 @@ import secrets
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
-from mcp.server.auth.middleware.bearer_auth import AuthorizationContext
-from mcp.server.streamable_http import EventCallback, EventMessage, EventStore, StreamableHTTPServerTransport
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext, authorization_context
+from mcp.server.streamable_http import (
+    GET_STREAM_KEY,
+    LAST_EVENT_ID_HEADER,
+    MCP_SESSION_ID_HEADER,
+    EventCallback,
+    EventMessage,
+    EventStore,
+    StreamableHTTPServerTransport,
+)
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp_types import INTERNAL_ERROR, JSONRPCMessage
+from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, JSONRPCMessage
+from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
@@ -28,6 +38,9 @@ SESSION_BYTES = 512 * 1024
 ALL_BYTES = 64 * 1024 * 1024
 """Bytes of the events of all sessions of one mount."""
 
+
+STANDING: Final = "."
+"""What the ids of a session's standing stream begin with: it may begin anew where others cannot go on."""
 
 PER_PRINCIPAL = 1000
 """Sessions that one principal may have on a mount where nothing is said: nobody takes the room of all others."""
@@ -63,7 +76,7 @@ class SessionEvents(EventStore):
 
     async def store_event(self, stream_id: str, message: JSONRPCMessage | None) -> str:
         """Keep an event, and give it an id that nobody else can guess."""
-        id = secrets.token_urlsafe(12)
+        id = (STANDING if stream_id == GET_STREAM_KEY else "") + secrets.token_urlsafe(12)
         written = message.model_dump_json(by_alias=True, exclude_none=True) if message is not None else ""
         size = 64 + len(written) + (self._largest if MARK in written else 0)
         self._events[id] = _Event(stream_id, message, size)
@@ -73,6 +86,10 @@ class SessionEvents(EventStore):
         ):
             self._count(-self._events.popitem(last=False)[1].size)
         return id
+
+    def has(self, id: str) -> bool:
+        """Whether the stream of this event can be taken up after it."""
+        return id in self._events
 
     async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
         """Send what came after that event on its stream; None where it is not known here (any more)."""
@@ -97,24 +114,45 @@ class Sessions(StreamableHTTPSessionManager):
     def __init__(self, *arguments: Any, each: int = PER_PRINCIPAL, **options: Any) -> None:
         self._room = Room()
         self._each = each
+        self._made = SessionEvents(self._room)
+        self._events = WeakValueDictionary[str, SessionEvents]()
         super().__init__(*arguments, **options)
 
     @property
     def event_store(self) -> EventStore:
         """A new one: the SDK reads this once for each session."""
-        return SessionEvents(self._room)
+        self._made = SessionEvents(self._room)
+        return self._made
 
     @event_store.setter
     def event_store(self, _: EventStore | None) -> None:
         """The SDK sets what it was given: nothing."""
 
     async def _handle_stateful_request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not self._can_go_on(scope):
+            error = {"code": INVALID_REQUEST, "message": _GONE}
+            await JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 400)(scope, receive, send)
+            return
         try:
             await super()._handle_stateful_request(scope, receive, send)
         except _Full as full:
             log.warning("no new session at %s: %s", scope["path"], full)
             error = {"code": INTERNAL_ERROR, "message": f"Too many open sessions: {full}. {_REMEDY}"}
             await JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 503)(scope, receive, send)
+
+    def _can_go_on(self, scope: Scope) -> bool:
+        """Whether a stream can be taken up where this request says, if it does; a standing one begins anew otherwise.
+
+        To an empty stream, which is what the SDK gives, clients come back for ever.
+        """
+        fields, user = Headers(scope=scope), scope.get("user")
+        session, last = fields.get(MCP_SESSION_ID_HEADER, ""), fields.get(LAST_EVENT_ID_HEADER)
+        requestor = authorization_context(user) if isinstance(user, AuthenticatedUser) else None
+        events = self._events.get(session) if requestor == self._session_owners.get(session) else None
+        if scope["method"] != "GET" or not last or events is None or events.has(last):
+            return True
+        scope["headers"] = [field for field in scope["headers"] if field[0] != LAST_EVENT_ID_HEADER.encode()]
+        return last.startswith(STANDING)
 
     def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport:
         """A new session. Raises `_Full` where there are too many, or too many of who asks for it."""
@@ -123,10 +161,13 @@ class Sessions(StreamableHTTPSessionManager):
         admitted = super()._admit_session(requestor)
         if admitted is None:
             raise _Full(f"all callers together have {self.max_sessions} here, as many as `mcp.sessions` says")
+        self._events[str(admitted.mcp_session_id)] = self._made
         return admitted
 
 
 _REMEDY: Final = "End one that is not needed (DELETE), or wait until one that is idle has ended."
+
+_GONE: Final = "What came after this `Last-Event-ID` is not kept any more: the stream cannot be taken up. Ask anew."
 
 
 class _Full(Exception):

@@ -15,7 +15,7 @@ from mcp.server.streamable_http import EventMessage
 from mcp_types import JSONRPCNotification
 
 from gateway.mcp import spliced
-from gateway.mcp.resume import Room, SessionEvents
+from gateway.mcp.resume import STANDING, Room, SessionEvents
 from gateway.mcp.spliced import MARK
 from gateway.model import LOCAL
 from tests.mcp.fakes import ADD
@@ -148,6 +148,24 @@ async def test_a_stream_is_taken_up_where_it_broke(served: Served) -> None:
         async with http.get(served.url, headers={**others, "last-event-id": first["id"]}) as stream:
             served.face.drain()
             assert first["id"].encode() not in await stream.read()
+
+
+async def test_a_stream_that_cannot_be_taken_up_is_refused_or_begins_anew(served: Served) -> None:
+    """To an empty one clients would come back for ever; who has no such session learns nothing of it."""
+    async with aiohttp.ClientSession() as http:
+        mine = await opened(http, served.url)
+        async with http.get(served.url, headers={**mine, "last-event-id": "gone"}) as stream:
+            assert stream.status == 400
+            assert "cannot be taken up" in (await stream.json())["error"]["message"]
+        async with http.get(served.url, headers={**mine, "last-event-id": "gone", "x-user": "i|c|other"}) as stream:
+            assert stream.status == 404
+        async with http.get(served.url, headers={**mine, "last-event-id": f"{STANDING}gone"}) as stream:
+            assert stream.status == 200
+            served.views.offer(LOCAL, ADD)
+            one: dict[str, str] = {}
+            while "list_changed" not in one.get("data", ""):
+                one = await event(stream)
+            assert one["id"].startswith(STANDING)
 
 
 def note(number: int, size: int = 0) -> JSONRPCNotification:
