@@ -4,8 +4,8 @@ export function unlessAborted<Value>(value: Promise<Value>, signal?: AbortSignal
   if (!signal) return value;
   return new Promise((resolve, reject) => {
     const abort = (): void => reject(signal.reason);
-    if (signal.aborted) return abort();
     signal.addEventListener("abort", abort, { once: true });
     value.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort));
+    if (signal.aborted) abort();
   });
 }

@@ -114,8 +114,8 @@ export function createCalls({ handshake, proof, activity, gestures, requests, pe
     };
   }
 
-  async function hostFor(signal?: AbortSignal): Promise<Host> {
-    const found = await unlessAborted(handshake.host(), signal);
+  async function knownHost(): Promise<Host> {
+    const found = await handshake.host();
     if (!found) throw new NoHost("no MCP Apps host answered");
     if (!handshake.can("serverTools")) throw new NoHost(NO_CALLS);
     return found;
@@ -164,7 +164,7 @@ export function createCalls({ handshake, proof, activity, gestures, requests, pe
   return {
     async http(args, signal, onProgress) {
       const cause = causeNow();
-      const host = await hostFor(signal);
+      const host = await knownHost();
       const send = async (): Promise<Params> => {
         const full = await provenRequest(args, cause, host);
         flying.add(full);

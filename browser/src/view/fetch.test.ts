@@ -163,6 +163,18 @@ test("an abort before, during and while reading rejects with its reason", async 
   await expect(response.text()).rejects.toBe("late");
 });
 
+test("an abort ends what waits for a body that never ends, or for an answer that nobody gives", async () => {
+  for (const wait of ["body", "answer"]) {
+    const controller = new AbortController();
+    give = () => new Promise(() => undefined);
+    const body = wait === "body" ? new ReadableStream() : "x";
+    const running = fetch("/x", { method: "POST", body, duplex: "half", signal: controller.signal } as RequestInit);
+    setTimeout(() => controller.abort(wait), 5);
+    await expect(running).rejects.toBe(wait);
+    expect(asked.length).toBe(wait === "body" ? 0 : 1);
+  }
+});
+
 test("redirects: manual shows nothing but the fact, error rejects", async () => {
   give = () => ok({ status: 302, headers: { location: "/y" } });
   const response = await fetch("/x", { redirect: "manual" });

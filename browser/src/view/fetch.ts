@@ -1,5 +1,6 @@
 /** `fetch` over `http_request`: what the page sees is what the browser's own would have shown it. */
 
+import { unlessAborted } from "./abort";
 import type { Addresses } from "./addresses";
 import { readArguments } from "./arguments";
 import { attempt } from "./attempt";
@@ -109,7 +110,7 @@ export function createFetch({ addresses, calls, offline, Request, blobs, digest,
   const replacement = async (...given: [RequestInfo | URL, RequestInit?]): Promise<Response> => {
     const request = new Request(...given);
     try {
-      return await run(request, (given as unknown[])[2] as Progress);
+      return await unlessAborted(run(request, (given as unknown[])[2] as Progress), request.signal);
     } catch (error) {
       if (request.signal.aborted) throw request.signal.reason;
       throw new TypeError("Failed to fetch", { cause: error });
