@@ -151,21 +151,25 @@ async def test_a_stock_host_calls_app_tools(host: Host, tmp_path: Path) -> None:
 
 
 async def test_app_tools_wait_for_attach(host: Host, tmp_path: Path) -> None:
-    """Before the gateway said which tools are free, none is offered."""
+    """Before the gateway said which tools are free, none is offered; a call that is cancelled meanwhile never runs."""
     await host.attaches("add")
     await host.run(
         "() => { const attach = host.tools.webmcp_attach;"
         " host.tools.webmcp_attach = () => new Promise((resolve) => { host.attach = () => resolve(attach()); }); }"
     )
-    await host.show(packed(tmp_path, TOOLS))
+    frame = await host.show(packed(tmp_path, TOOLS))
     await host.until("!!host.attach")
-    await host.run("() => { host.ask(1, 'tools/list').then((answer) => { host.listed = answer; }); }")
+    await host.run(
+        "() => { host.ask(0, 'tools/call', { name: 'add' }); host.notify('notifications/cancelled', { requestId: 0 });"
+        " host.ask(1, 'tools/list').then((answer) => { host.listed = answer; }); }"
+    )
     await host.settled()
     await host.page.wait_for_timeout(200)  # for what must not come
     assert await host.run("() => host.listed ?? null") is None
     await host.run("() => host.attach()")
     listed = await host.until("host.listed")
     assert [tool["name"] for tool in listed["result"]["tools"]] == ["add"]
+    assert await frame.evaluate("runs") == []
 
 
 @pytest.mark.parametrize("lost", ["no server tools", "no such method"])

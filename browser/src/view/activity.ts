@@ -4,7 +4,7 @@
 const GRACE = 2000;
 
 export interface Activity {
-  /** Marks the start of a call; the function it gives marks the end. */
+  /** Marks the start of a call; the function it gives marks the end, and is called once. */
   begin(): () => void;
   active(): boolean;
 }
@@ -15,10 +15,7 @@ export function createActivity(now: () => number): Activity {
   return {
     begin() {
       running += 1;
-      let open = true;
       return () => {
-        if (!open) return;
-        open = false;
         running -= 1;
         until = now() + GRACE;
       };

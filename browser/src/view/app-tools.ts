@@ -29,6 +29,8 @@ interface Ends {
 export function createAppTools(registry: Registry, { send, offered, settled, first, began }: Ends): AppTools {
   let told = 0;
   let taken = false;
+  /** What waits for it. */
+  const waiting = new Set<unknown>();
   const may = (tool: Tool): boolean => offered(tool.definition.name);
   const tools = createToolChannel(registry, { send, offered: may, began });
 
@@ -39,11 +41,14 @@ export function createAppTools(registry: Registry, { send, offered, settled, fir
         taken = true;
         first();
       }
-      void settled().then(() =>
-        message.method === "tools/call" ? tools.call(message) : send(answer(message.id, { tools: tools.definitions() })),
-      );
+      waiting.add(message.id);
+      void settled().then(() => {
+        if (!waiting.delete(message.id)) return;
+        if (message.method === "tools/call") tools.call(message);
+        else send(answer(message.id, { tools: tools.definitions() }));
+      });
     },
-    cancel: tools.cancel,
+    cancel: (id, reason) => waiting.delete(id) || tools.cancel(id, reason),
     left: tools.left,
     changed() {
       const count = tools.definitions().length;

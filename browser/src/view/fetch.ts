@@ -13,7 +13,7 @@ import { answerOf } from "./results";
 
 /** To a gateway at the end of a bridge: the bytes of an answer may come beside it, and parts of a stream before it. */
 const BESIDE = { _bytes: true };
-const REDIRECTS = [301, 302, 303, 307, 308];
+const REDIRECT = /30[12378]/;
 
 /** Told how far the body is, where the host tells that: a third argument, by the part for `XMLHttpRequest`. */
 type Progress = (params: Params) => void;
@@ -83,14 +83,14 @@ export function createFetch({ addresses, calls, offline, Request, blobs, digest,
     if (method !== "GET") throw "only GET";
     const headers = new Headers({ "content-type": blob.type });
     if (url.startsWith("blob:")) headers.set("content-length", String(blob.size));
-    return shown(new Response(blob, { statusText: "OK", headers }), { url, redirected: false, type: "basic" });
+    return shown(new Response(blob, { statusText: "OK", headers }), { url, type: "basic" });
   }
 
   async function remote(request: Request, url: string, onProgress?: Progress): Promise<Response> {
     const answer = await ask(request, url, onProgress);
     explain(answer, request.method, url);
     const refused = reasonOf(answer) === "redirect-denied";
-    const redirects = REDIRECTS.includes(answer.status);
+    const redirects = REDIRECT.test(String(answer.status));
     if (request.redirect === "error" && (redirects || refused)) throw "redirect";
     if (request.redirect === "manual" && redirects) return opaqueRedirect(request.url);
     if (!(await intact(answer.body ?? new Uint8Array(), request.integrity, digest))) throw "integrity";

@@ -22,7 +22,7 @@ export function withRanges(fetch: typeof globalThis.fetch): typeof globalThis.fe
     const [start, end] = partOf(range, blob.size);
     const headers = { "content-type": blob.type, "content-length": `${end - start}`, "content-range": `bytes ${start}-${end - 1}/${blob.size}` };
     const part = new Response(blob.slice(start, end), { status: 206, statusText: "OK", headers });
-    return shown(part, { url, redirected: false, type: "basic" });
+    return shown(part, { url, type: "basic" });
   };
   return Object.defineProperties(replacement, { name: { value: "fetch" }, length: { value: 1 } });
 }

@@ -105,7 +105,7 @@ function stream(first: Answer, parts: Parts | undefined, signal: AbortSignal | u
 
 interface Shown {
   url: string;
-  redirected: boolean;
+  redirected?: boolean;
   type: ResponseType;
   signal?: AbortSignal | undefined;
 }
@@ -157,5 +157,5 @@ export function createResponse(answer: Answer, url: string, signal?: AbortSignal
 
 /** What `redirect: "manual"` gives for a redirect: nothing but the fact. */
 export function opaqueRedirect(url: string): Response {
-  return shown(Response.error(), { url, redirected: false, type: "opaqueredirect" });
+  return shown(Response.error(), { url, type: "opaqueredirect" });
 }
