@@ -16,7 +16,9 @@ from mcp import MCPError
 from mcp import types as mcp
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
 
+from gateway.errors import Reason, Refusal
 from gateway.model import ViewTool
+from gateway.mux import IN_FLIGHT_LIMIT
 from gateway.traces import current
 from gateway.views.reading import Listing, result_of
 
@@ -30,6 +32,9 @@ LIST_PAUSE = 1.0
 """Seconds between two listings of a page's tools."""
 
 LIST_PAGES = 5
+
+MOST_CALLS = IN_FLIGHT_LIMIT - 1
+"""Calls of one page that may be under way: it can still be asked what its tools are, without which its session ends."""
 
 log = logging.getLogger(__name__)
 
@@ -66,12 +71,16 @@ class PageSession:
     async def call(
         self, tool: ViewTool, arguments: Mapping[str, Any], started: Callable[[], None]
     ) -> mcp.CallToolResult:
-        """Run a tool of the page; `started` is called before. Raises `MCPError` (also when the page closes).
+        """Run a tool of the page; `started` is called before.
+
+        Raises `MCPError` (also when the page closes), and `Refusal` where too many calls are under way.
 
         Cancelling this call cancels it in the page. The result is not checked against the page's own output schema.
         """
         if not self._ready:
             raise MCPError(mcp.CONNECTION_CLOSED, "The page is not ready.")
+        if len(self._asked) >= MOST_CALLS:
+            raise Refusal(Reason.RATE_LIMITED, f"{MOST_CALLS} calls of this view are under way already.")
         started()
         params: JsonObject = {"name": tool.page_name, "arguments": dict(arguments)}
         if trace := current():

@@ -11,7 +11,9 @@ import pytest
 from mcp import MCPError
 from mcp import types as mcp
 
+from gateway.errors import Refusal
 from gateway.model import ViewTool
+from gateway.mux import IN_FLIGHT_LIMIT
 from gateway.traces import arriving
 from gateway.views import session as sessions
 from gateway.views.reading import MOST_LISTED, ROOM
@@ -191,6 +193,22 @@ async def test_a_call_that_is_given_up_is_told_to_the_page_which_may_answer_late
         assert page.session.receive({"jsonrpc": "2.0", "id": id, "result": text("late")})
         page.says["tools/call"] = text("added")
         assert (await page.call()).content == [mcp.TextContent(type="text", text="added")]
+
+
+async def test_so_many_calls_are_under_way_that_the_page_can_tell_of_its_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more is refused, and has not run. The mux has the last word: for a question too many a session would end."""
+    monkeypatch.setattr(sessions, "LIST_PAUSE", 0.0)
+    async with open_(Page(**{"tools/call": lambda _: None})) as page, asyncio.TaskGroup() as tasks:
+        calls = [tasks.create_task(page.call()) for _ in range(sessions.MOST_CALLS)]
+        await until(lambda: len([1 for message in page.heard if message["method"] == "tools/call"]) == len(calls))
+        with pytest.raises(Refusal, match="under way already"):
+            await page.call()
+        page.says["tools/list"] = {"tools": []}
+        assert page.session.receive({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        await until(lambda: len(page.listed) > 1)
+        for call in calls:
+            call.cancel()
+    assert sessions.MOST_CALLS < IN_FLIGHT_LIMIT
 
 
 async def test_a_session_that_ends_ends_its_calls() -> None:
