@@ -44,7 +44,7 @@ export function createAddresses(app: string, base: string, documentBase: string,
     resolve: (input) => own(input) ?? rebased(new URL(input, home)).href,
     wire(address) {
       const url = new URL(address);
-      return url.origin === home.origin ? url.pathname + url.search : url.href.slice(0, url.href.length - url.hash.length);
+      return url.origin === home.origin ? url.pathname + url.search : url.href.replace(/#.*/s, "");
     },
     absolute: (url) => new URL(url, home).href,
   };

@@ -10,7 +10,7 @@ interface Body {
 }
 
 const JSON_TYPE = /^application\/json$|\+json$/;
-const TEXT_TYPE = /^text\/|^application\/(xml|javascript)$|^application\/.+\+xml$/;
+const TEXT_TYPE = /^text\/|^application\/(xml|javascript|.+\+xml)$/;
 const OTHER_CHARSET = /charset\s*=\s*"?(?!utf-?8\b)/i;
 
 function asText(bytes: Uint8Array): string | undefined {

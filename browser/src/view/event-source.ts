@@ -1,6 +1,6 @@
 /** `EventSource` over `fetch`: the lines of the stream, and connecting again (HTML, 9.2). */
 
-import { defineClass, defineHandlers } from "./handlers";
+import { defineClass, defineConstants, defineHandler } from "./handlers";
 
 const RETRY = 3000;
 
@@ -101,7 +101,8 @@ export function createEventSource({ fetch, resolve, later }: Ends): typeof Event
       }
     }
   }
-  defineHandlers(EventSource.prototype, ["open", "message", "error"]);
-  defineClass(EventSource, "EventSource", "CONNECTING", "OPEN", "CLOSED");
+  for (const type of ["open", "message", "error"]) defineHandler(EventSource.prototype, type);
+  defineClass(EventSource, "EventSource");
+  defineConstants(EventSource, "CONNECTING", "OPEN", "CLOSED");
   return EventSource as unknown as typeof globalThis.EventSource;
 }

@@ -3,36 +3,38 @@
 type Handler = ((this: EventTarget, event: Event) => unknown) | null;
 
 /** A handler keeps its place among the listeners until it is set to null. */
-export function defineHandlers(prototype: EventTarget, types: readonly string[]): void {
-  for (const type of types) {
-    const handlers = new WeakMap<EventTarget, { now: Handler; handleEvent(event: Event): void }>();
-    Object.defineProperty(prototype, `on${type}`, {
-      configurable: true,
-      enumerable: true,
-      get(this: EventTarget) {
-        return handlers.get(this)?.now ?? null;
-      },
-      set(this: EventTarget, value: unknown) {
-        const now = typeof value === "function" ? (value as Handler) : null;
-        const held = handlers.get(this);
-        if (held && now) held.now = now;
-        else if (held) {
-          handlers.delete(this);
-          this.removeEventListener(type, held);
-        } else if (now) {
-          const made = { now, handleEvent: (event: Event) => made.now.call(this, event) };
-          handlers.set(this, made);
-          this.addEventListener(type, made);
-        }
-      },
-    });
-  }
+export function defineHandler(prototype: EventTarget, type: string): void {
+  const handlers = new WeakMap<EventTarget, { now: Handler; handleEvent(event: Event): void }>();
+  Object.defineProperty(prototype, `on${type}`, {
+    configurable: true,
+    enumerable: true,
+    get(this: EventTarget) {
+      return handlers.get(this)?.now ?? null;
+    },
+    set(this: EventTarget, value: unknown) {
+      const now = typeof value === "function" ? (value as Handler) : null;
+      const held = handlers.get(this);
+      if (held && now) held.now = now;
+      else if (held) {
+        handlers.delete(this);
+        this.removeEventListener(type, held);
+      } else if (now) {
+        const made = { now, handleEvent: (event: Event) => made.now.call(this, event) };
+        handlers.set(this, made);
+        this.addEventListener(type, made);
+      }
+    },
+  });
 }
 
-/** The name of a class as scripts see it, and its constants as WebIDL puts them: on the class and on its instances. */
-export function defineClass(of: { prototype: object }, className: string, ...names: string[]): void {
+/** The name of a class as scripts see it. */
+export function defineClass(of: { prototype: object }, className: string): void {
   Object.defineProperty(of, "name", { value: className });
   Object.defineProperty(of.prototype, Symbol.toStringTag, { value: className, configurable: true });
+}
+
+/** Its constants as WebIDL puts them: on the class and on its instances. */
+export function defineConstants(of: { prototype: object }, ...names: string[]): void {
   names.forEach((name, value) => {
     for (const owner of [of, of.prototype]) Object.defineProperty(owner, name, { value, enumerable: true });
   });

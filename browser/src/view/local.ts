@@ -14,7 +14,7 @@ export function readDataUrl(url: string): Blob {
   const comma = url.indexOf(",");
   if (comma < 0) throw "no comma";
   const head = url.slice("data:".length, comma).trim();
-  const raw = bytesOf(url.slice(comma + 1).replace(/#.*$/s, ""));
+  const raw = bytesOf(url.slice(comma + 1).replace(/#.*/s, ""));
   const base64 = /; *base64$/i.exec(head);
   const type = (base64 ? head.slice(0, base64.index) : head) || "text/plain;charset=US-ASCII";
   const bytes = base64 ? fromBase64(new TextDecoder().decode(raw)) : raw;
@@ -34,7 +34,7 @@ export function watchBlobs(url: typeof URL): Blobs {
     blobs.delete(made);
     revokeObjectURL.call(url, made);
   };
-  return (made) => blobs.get(made.replace(/#.*$/s, ""));
+  return (made) => blobs.get(made.replace(/#.*/s, ""));
 }
 
 /** The blob that a local `url` stands for; undefined where it is not local. Throws where it stands for nothing. */

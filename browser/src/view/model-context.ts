@@ -1,7 +1,7 @@
 /** `document.modelContext` as WebMCP specifies it, with the names of earlier drafts that pages still use. */
 
 import { coalesced } from "./coalesced";
-import { defineClass, defineHandlers } from "./handlers";
+import { defineClass, defineHandler } from "./handlers";
 import { isObject, type Params } from "./json-rpc";
 import { execute, type Definition, type Execute, type Registry, type Tool } from "./registry";
 
@@ -136,7 +136,7 @@ export function createModelContext(registry: Registry, scope: Scope): EventTarge
       provided = [];
     }
   }
-  defineHandlers(ModelContext.prototype, ["toolchange"]);
+  defineHandler(ModelContext.prototype, "toolchange");
   defineClass(ModelContext, "ModelContext");
   const target = new ModelContext();
   // In a task of its own, as of browsers: a listener that registers tools would never end a turn of the event loop.

@@ -150,7 +150,7 @@ export function installShims(): void {
         if (!(error instanceof DOMException) || error.name !== "SecurityError") throw error;
         // Of the URL only its fragment can be shown: the document has no address of its own.
         const [, path = "", hash = ""] = /^([^#]*)(.*)$/s.exec(String(url)) ?? [];
-        native.call(this, state, unused, location.href.replace(/#.*$/s, "") + hash);
+        native.call(this, state, unused, location.href.replace(/#.*/s, "") + hash);
         if (path && !told) {
           told = true;
           console.warn(`webmcp-gateway: ${name} shows no ${path} in location, of which a view has the fragment alone: take a hash or memory router`);

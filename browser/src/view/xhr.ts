@@ -2,11 +2,11 @@
 
 import { attempt } from "./attempt";
 import { sizeOf } from "./beacon";
-import { defineClass, defineHandlers } from "./handlers";
+import { defineClass, defineConstants, defineHandler } from "./handlers";
 
 /** `XMLHttpRequestEventTarget` */
 export class Progressing extends EventTarget {}
-defineHandlers(Progressing.prototype, ["loadstart", "progress", "abort", "error", "load", "timeout", "loadend"]);
+for (const type of ["loadstart", "progress", "abort", "error", "load", "timeout", "loadend"]) defineHandler(Progressing.prototype, type);
 defineClass(Progressing, "XMLHttpRequestEventTarget");
 /** Whether anybody listened when it was sent says whether there are events of an upload (3.5.6, "upload listener flag"). */
 const heard = new WeakSet<EventTarget>();
@@ -302,9 +302,10 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
       return (this.#made ??= make()) as Value;
     }
   }
-  defineHandlers(XMLHttpRequest.prototype, ["readystatechange"]);
+  defineHandler(XMLHttpRequest.prototype, "readystatechange");
   // As those of browsers are: what stands before others (ajax-hook) looks for them so.
   for (const name of Object.getOwnPropertyNames(XMLHttpRequest.prototype).slice(1)) Object.defineProperty(XMLHttpRequest.prototype, name, { enumerable: true });
-  defineClass(XMLHttpRequest, "XMLHttpRequest", "UNSENT", "OPENED", "HEADERS_RECEIVED", "LOADING", "DONE");
+  defineClass(XMLHttpRequest, "XMLHttpRequest");
+  defineConstants(XMLHttpRequest, "UNSENT", "OPENED", "HEADERS_RECEIVED", "LOADING", "DONE");
   return XMLHttpRequest as unknown as typeof globalThis.XMLHttpRequest;
 }
