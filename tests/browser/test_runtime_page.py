@@ -21,6 +21,7 @@ PAGE = """<!doctype html><html><body>
 <a id="stopped" href="https://stopped.example/">stopped</a>
 <a id="hash" href="#below">hash</a><p id="below">below</p>
 <script>
+  // What is saved as a file comes of URL.createObjectURL.
   document.getElementById("taken").addEventListener("click", (event) => event.preventDefault());
   document.getElementById("stopped").addEventListener("click", (event) => event.stopPropagation());
 </script></body></html>"""

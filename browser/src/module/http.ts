@@ -3,7 +3,7 @@
 import { createAddresses } from "../view/addresses";
 import { NoHost, type Calls } from "../view/calls";
 import { createFetch } from "../view/fetch";
-import { watchBlobs } from "../view/local";
+import { watchBlobs } from "../view/blobs";
 import { createNotice } from "../view/notice";
 import { settle, type Ends as PendingEnds } from "../view/pending";
 import { OUT_OF_REACH, problem } from "../view/problem";
@@ -127,6 +127,7 @@ function createCarrier(app: McpApp, options: Omit<McpFetchOptions, "shouldInterc
   const hasHost = options.isMcpApp ?? (() => !!(app.getHostCapabilities?.() as Values | undefined)?.["serverTools"]);
   const calls = createCalls(app, options);
 
+  watchBlobs(URL);
   const carried = createFetch({
     addresses,
     calls: {
@@ -135,7 +136,6 @@ function createCarrier(app: McpApp, options: Omit<McpFetchOptions, "shouldInterc
     },
     offline: async () => problem(503, "no-host", OUT_OF_REACH),
     Request: Rebased,
-    blobs: watchBlobs(URL),
     digest: window.crypto.subtle?.digest.bind(window.crypto.subtle),
     warn: (line) => console.warn(`webmcp-gateway: ${line}`),
   });

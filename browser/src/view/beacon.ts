@@ -1,4 +1,4 @@
-/** `navigator.sendBeacon` over `fetch` (Beacon, 3.1). */
+/** `navigator.sendBeacon` over `fetch` (Beacon, 3.1), and how much `keepalive` may send. */
 
 const LARGEST = 64 * 1024;
 
@@ -20,4 +20,24 @@ export function createBeacon(fetch: typeof globalThis.fetch, resolve: (url: stri
     fetch(url, { method: "POST", body: body as BodyInit, credentials: "include" }).catch(() => undefined);
     return true;
   };
+}
+
+/** Refuses what browsers do of requests with `keepalive`: bodies of more than 64 KiB, of all that are under way together (Fetch, 4.7). */
+export function withKeepalive(fetch: typeof globalThis.fetch): typeof globalThis.fetch {
+  let flying = 0;
+  const replacement = async (...given: [RequestInfo | URL, RequestInit?]): Promise<Response> => {
+    const [input, init] = given;
+    const of = input instanceof Request ? input : undefined;
+    if (!(init?.keepalive ?? of?.keepalive)) return fetch(...given);
+    const { body } = init ?? {};
+    const size = body instanceof ReadableStream ? Infinity : of && !body ? (await of.clone().blob()).size : sizeOf(body);
+    if (flying + size > LARGEST) throw new TypeError("Failed to fetch", { cause: "keepalive" });
+    flying += size;
+    try {
+      return await fetch(...given);
+    } finally {
+      flying -= size;
+    }
+  };
+  return Object.defineProperties(replacement, { name: { value: "fetch" }, length: { value: 1 } });
 }

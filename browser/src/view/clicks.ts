@@ -1,40 +1,44 @@
-/** Clicks that the runtime would not come to the end of, or of which it sees no link: browsers would go where that leads. */
+/** Clicks that the runtime would not come to the end of, or of which it sees nothing: browsers would go where that leads. */
+
+import { watchStops } from "./default";
 
 /** What is done instead waits for nothing more then. */
 const stop = (event: Event): void => event.stopPropagation();
 
 /** Calls `run` where nobody prevented what the browser would do at the end of `event`, of which `place` is told last. */
-function atEnd(event: Event, place: EventTarget, wanted: () => boolean, run: () => void): void {
+function atEnd(event: Event, place: EventTarget, ends: ReturnType<typeof watchStops>, run: () => void): void {
   const finish = (): void => {
+    ends.delete(event);
     place.removeEventListener("click", end);
-    if (event.defaultPrevented || !wanted()) return;
+    if (event.defaultPrevented) return;
     event.preventDefault();
     run();
   };
   const end = (seen: Event): void => void (seen === event && finish());
   place.addEventListener("click", end);
-  for (const name of ["stopPropagation", "stopImmediatePropagation"] as const) {
-    const stopped = event[name];
-    event[name] = () => {
-      stopped.call(event);
-      finish();
-    };
-  }
+  ends.set(event, finish);
 }
 
 /** Links outside of the document are the runtime's to follow, wherever this one stands. */
 const follow = (link: HTMLElement): void => (link.cloneNode() as HTMLElement).click();
 
 /** What stands in a closed root, nobody outside is told of. */
-function watchClosed(root: ShadowRoot): void {
+function watchClosed(root: ShadowRoot, ends: ReturnType<typeof watchStops>): void {
   root.addEventListener("click", (event) => {
     const path = event.composedPath();
     const inside = path.slice(0, path.indexOf(root)).filter((one) => one instanceof Element);
     const place = event.composed ? window : root;
     const link = inside.find((one): one is HTMLElement => one.matches("a[href], area[href]"));
     const button = inside.find((one): one is HTMLButtonElement => one.matches("button, [type=submit], [type=image]") && /^(submit|image)$/.test((one as HTMLButtonElement).type));
-    if (link) atEnd(event, place, () => true, () => follow(link));
-    else if (button?.form) atEnd(event, place, () => true, () => button.form!.requestSubmit(button));
+    if (link) atEnd(event, place, ends, () => follow(link));
+    else if (button?.form && event instanceof MouseEvent) atEnd(event, place, ends, () => button.form!.requestSubmit(button));
+  }, true);
+  // One that the browser sends all the same.
+  root.addEventListener("submit", (event) => {
+    if (!event.isTrusted) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    (event.target as HTMLFormElement).requestSubmit((event as SubmitEvent).submitter);
   }, true);
 }
 
@@ -51,18 +55,14 @@ export function awaitClicks(): void {
       return dispatchEvent.call(this, event);
     };
   }
+  const ends = watchStops();
   const { prototype } = Element;
   const { attachShadow } = prototype;
   prototype.attachShadow = function (init) {
     const root = attachShadow.call(this, init);
-    if (root.mode === "closed") watchClosed(root);
+    if (root.mode === "closed") watchClosed(root, ends);
     return root;
   };
-  // A link may say where it leads when it is clicked, as for a file that is made then.
-  addEventListener("click", (event) => {
-    const link = event.composedPath().find((one): one is HTMLAnchorElement => one instanceof HTMLAnchorElement);
-    if (link && !link.hasAttribute("href")) atEnd(event, window, () => link.hasAttribute("href"), () => follow(link));
-  }, true);
   // What the runtime has in the place of that one, it has of this older form, too.
   Object.defineProperty(Event.prototype, "cancelBubble", {
     ...Object.getOwnPropertyDescriptor(Event.prototype, "cancelBubble"),

@@ -2,30 +2,45 @@
 
 export type Later = (run: () => void, milliseconds: number) => unknown;
 
-/** Calls `run` once `event`, which is on its way down, has been everywhere and nobody prevented its default. */
-export function insteadOfDefault(event: Event, later: Later, run: () => void): void {
-  const { type } = event;
-  const prevent = event.preventDefault.bind(event);
-  const end = (seen: Event): void => {
-    if (seen !== event) return;
-    removeEventListener(type, end);
-    if (event.defaultPrevented) return;
-    prevent();
-    run();
-  };
-  // The last of all listeners, where it comes that far; some are added on the way down to be that (Turbo's).
-  document.addEventListener(type, () => addEventListener(type, end), { capture: true, once: true });
+/** What is done in place of that, by the path of the event; nothing where the browser does what may be. `stopped` tells that others may hear of it yet. */
+export type Find = (path: EventTarget[], event: Event, stopped?: boolean) => (() => void) | false | null | undefined;
+
+/** What is called once an event goes no further, by the event. */
+export function watchStops(): WeakMap<Event, () => void> {
+  const ends = new WeakMap<Event, () => void>();
   for (const stop of ["stopPropagation", "stopImmediatePropagation"] as const) {
-    event[stop] = () => {
-      Event.prototype[stop].call(event);
-      removeEventListener(type, end);
-      if (event.defaultPrevented) return;
-      // Others may hear of it here, and still prevent what the browser must not do in any case.
-      let prevented = false;
-      prevent();
-      event.preventDefault = () => void (prevented = true);
-      Object.defineProperty(event, "defaultPrevented", { configurable: true, get: () => prevented });
-      later(() => prevented || run(), 0);
+    const native = Event.prototype[stop];
+    Event.prototype[stop] = function () {
+      native.call(this);
+      ends.get(this)?.();
     };
   }
+  return ends;
+}
+
+/** Each `find` is asked once an event of its type has been everywhere, and nobody prevented its default. */
+export function createDefaults(later: Later): (type: string, find: Find) => void {
+  const ends = watchStops();
+  return (type, find) => addEventListener(type, (event) => {
+    const path = event.composedPath();
+    const found = (stopped?: boolean): (() => void) | undefined => (!event.defaultPrevented && find(path, event, stopped)) || undefined;
+    const taken = (stopped?: boolean): (() => void) | undefined => {
+      ends.delete(event);
+      removeEventListener(type, end);
+      const run = found(stopped);
+      if (run) event.preventDefault();
+      return run;
+    };
+    const end = (seen: Event): unknown => seen === event && taken()?.();
+    // The last of all listeners, where it comes that far; some are added on the way down to be that (Turbo's).
+    document.addEventListener(type, () => addEventListener(type, end), { capture: true, once: true });
+    ends.set(event, () => {
+      if (!taken(true)) return;
+      // Others may hear of it here, and still prevent what the browser must not do in any case.
+      let prevented = false;
+      event.preventDefault = () => void (prevented = true);
+      Object.defineProperty(event, "defaultPrevented", { configurable: true, get: () => prevented });
+      later(() => found()?.(), 0);
+    });
+  }, true);
 }

@@ -1,6 +1,7 @@
 /** Elements that name a file of the backend, in the page and on their way into it, get that file; the page reads what it wrote. */
 
 import { attempt } from "./attempt";
+import { CANDIDATE, chosen, seen } from "./candidates";
 import { modulesRun } from "./modules";
 import type { Files } from "./page-files";
 import { written } from "./written";
@@ -37,33 +38,14 @@ const SELECTOR = PLACES.map(([name]) => name).join() + ",[style],style";
 const OURS = "#webmcp-gateway:";
 /** A picture of nothing, for which browsers show no sign that one is missing, and a file that is not there. */
 const NOTHING = "data:image/svg+xml,<svg%20xmlns='http://www.w3.org/2000/svg'%20width='0'/>" + OURS, MISSING = "data:,x";
-/** How far from what is seen browsers load lazy pictures. */
-const NEAR = "1250px";
-const CANDIDATE = /(?<=(?:^|,)\s*)([^\s,]\S*[^\s,])(\s+[\d.]+[wx][\s\dh]*)?(?=,|\s*$)/g;
-
-/** What the page wrote where `value` stands; undefined where that attribute is ours alone. */
-function seen(value: string | null): string | null | undefined {
-  const [, ours] = /#webmcp-gateway:(\S*)/.exec(value ?? "") ?? [];
-  return ours === undefined ? value : ours ? decodeURI(ours) : undefined;
-}
 
 const isSource = ({ localName }: Element, attribute: string): boolean => localName + attribute === "sourcesrc";
-const isLazy = (element: Element): boolean => (element as HTMLImageElement).loading === "lazy";
+/** Over when a lazy picture is near to what is seen, or is lazy no more, as a part of the runtime tells. */
+const near = (element: Element): Promise<void> | undefined => (window as { webmcpGatewayNear?: (element: Element) => Promise<void> | undefined }).webmcpGatewayNear?.(element);
 
 /** Where the file gets in: the browser prefers that attribute, so that the other may say what the page wrote. */
 const slotOf = ({ localName }: Element, attribute: string): string =>
   localName + attribute === "imgsrc" ? "srcset" : attribute.replace("xlink:", "");
-
-/**
- * The one of a `srcset` that the screen asks for; all where that depends on widths. Browsers take the densest of those
- * that are `data:` URLs, whatever the screen.
- */
-function chosen(found: RegExpMatchArray[]): RegExpMatchArray[] {
-  const density = ([, , size = "1"]: RegExpMatchArray): number => parseFloat(size);
-  if (found.some(([, , size]) => size?.endsWith("w"))) return found;
-  found.sort((one, other) => density(one) - density(other));
-  return [found.find((one) => density(one) >= devicePixelRatio) ?? found.at(-1)!];
-}
 
 export function watchElements(files: Files, resolve: (url: string) => string): void {
   const { setAttribute, getAttribute, removeAttribute, attachShadow } = Element.prototype;
@@ -73,19 +55,6 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
   const nowhere = document.implementation.createHTMLDocument().head;
   let queue: Promise<unknown> = Promise.resolve();
   let count = 0;
-  /** What lazy pictures do once they are near to what is seen. */
-  const lazy = new WeakMap<Element, () => void>();
-  const near = new IntersectionObserver(
-    (seen) => seen.forEach(({ isIntersecting, target }) => isIntersecting && hasten(target)),
-    { root: document, rootMargin: NEAR },
-  );
-
-  function hasten(element: Element): void {
-    near.unobserve(element);
-    lazy.get(element)?.();
-    lazy.delete(element);
-  }
-
   const noted = (element: Element, attribute: string): Named | undefined => named.get(element)?.[attribute];
 
   /** What the page named that the element does not say itself. */
@@ -98,9 +67,10 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
   const valueOf = (element: Element, attribute: string): string | null | undefined =>
     held(element, attribute) ?? seen(getAttribute.call(element, attribute));
 
-  /** Whether a file of `element` is still to come; scripts and sheets never come to the element itself. */
+  /** Whether a file of `element`, or of the picture around it, is still to come; scripts and sheets never come to the element itself. */
   const pending = (element: Element): boolean =>
-    Object.entries(named.get(element) ?? {}).some(([attribute, { filled, kind }]) => !filled && kind === kindOf(element, attribute));
+    [element, ...element.closest("picture")?.children ?? []].some((one) =>
+      Object.entries(named.get(one) ?? {}).some(([attribute, { filled, kind }]) => !filled && kind === kindOf(one, attribute)));
 
   function kindOf(element: Element, attribute: string): Kind | undefined {
     const kind = NAMING[`${element.localName} ${attribute}`];
@@ -170,12 +140,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
       const ours = slot === attribute ? OURS + encodeURI(url) : `#${count++}${OURS}`;
       // What the page sets beside it counts, too.
       if (inside) await undefined;
-      if (isLazy(element)) {
-        await new Promise<void>((go) => {
-          lazy.set(element, go);
-          near.observe(element);
-        });
-      }
+      await near(element);
       if (kind === "data") value = (await files.data(url).catch(() => MISSING)) + ours;
       else if (kind === "set") {
         const found = chosen([...url.matchAll(CANDIDATE)]);
@@ -225,7 +190,8 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     if (kind === "script" && before?.begun) return !write?.();
     const now: Named = { url, kind, unwritten: inside && slot === attribute && !!write, failed: false };
     named.set(element, { ...named.get(element), [attribute]: now });
-    if (inside && !before) for (const type of ["load", "error"]) element.addEventListener(type, hush, true);
+    const heard = element.closest("picture")?.querySelector("img") ?? element;
+    if (inside && !before) for (const type of ["load", "error"]) heard.addEventListener(type, hush, true);
     if (slot !== attribute && !before) setAttribute.call(element, slot, NOTHING);
     if (kind === "script" && write) {
       // The browser itself must not run it.
@@ -266,7 +232,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
       if (before.kind !== kindOf(element, attribute)) take(element, attribute, value) || forget(element, attribute);
       else begin(element, attribute, before);
     }
-    if (!isLazy(element)) hasten(element);
+    void near(element);
     follow(element);
     const style = element.localName === "style" ? element : element.getAttributeNode("style");
     const css = style?.textContent;
@@ -323,7 +289,10 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
         return read(this, () => get.call(this));
       },
       set(this: Element, value: unknown) {
-        if (write) set(this, property, value, () => write.call(this, value));
+        if (!write) return;
+        set(this, property, value, () => write.call(this, value));
+        // Before the browser tries what stands in it, also where nobody sees it come.
+        if (property === "innerHTML" && this.ownerDocument === document) adoptAll(this);
       },
     });
   }
@@ -337,13 +306,6 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
   define(HTMLLinkElement.prototype, "type", (_, get) => seen(get() as string) ?? "");
   define(HTMLLinkElement.prototype, "sheet", (link, get) => sheets.get(link)?.sheet ?? get());
   define(Image.prototype, "complete", (picture, get) => !pending(picture) && get());
-  for (const owner of [Image, HTMLMediaElement]) {
-    define(owner.prototype, "currentSrc", (element, get) => {
-      const url = seen(get() as string);
-      return url === undefined ? (element as HTMLImageElement).src : !url ? get() : resolve(/\s/.test(url) ? chosen([...url.matchAll(CANDIDATE)])[0]![1]! : url);
-    });
-  }
-  define(Attr.prototype, "value", (_, get) => seen(get() as string) ?? "");
   for (const owner of [Element.prototype, ShadowRoot.prototype]) {
     for (const property of ["innerHTML", "outerHTML"]) define(owner, property, (_, get) => written(get() as string));
   }
@@ -358,6 +320,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     if (source) source.failed = type === "error";
   }
   addEventListener("error", hush, true);
+  const adoptAll = (root: ParentNode): void => root.querySelectorAll(SELECTOR).forEach((one) => adopt(one));
   const within = (node: Node): Element[] => (node instanceof Element ? [node, ...node.querySelectorAll(SELECTOR)] : []);
   const observer = new MutationObserver((records) => {
     for (const { type, target, addedNodes, removedNodes } of records) {
@@ -381,7 +344,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
   Element.prototype.attachShadow = function (init: ShadowRootInit & { declared?: ShadowRoot }) {
     const root = init.declared ?? attachShadow.call(this, init);
     observe(root);
-    for (const one of root.querySelectorAll(SELECTOR)) adopt(one);
+    adoptAll(root);
     return root;
   };
 }

@@ -3,12 +3,12 @@ import { createAddresses } from "./addresses";
 import { NoHost, type Calls } from "./calls";
 import { createFetch } from "./fetch";
 import type { Params } from "./json-rpc";
-import { watchBlobs } from "./local";
+import { watchBlobs } from "./blobs";
 import { rebasedRequest } from "./request";
 
 const addresses = createAddresses("cart", "/", "about:srcdoc", { href: "about:srcdoc", origin: "null", pathname: "srcdoc", protocol: "about:" });
 const Rebased = rebasedRequest(Request, addresses.resolve);
-const blobs = watchBlobs(URL);
+watchBlobs(URL);
 
 let asked: Params[];
 let warned: string[];
@@ -30,7 +30,7 @@ const calls = {
   },
 } as Partial<Calls> as Calls;
 const fetch = createFetch({
-  addresses, calls, offline: async ({ url }) => ok({ url, status: 503, headers: { "gateway-reason": "no-host" } }), Request: Rebased, blobs, digest: crypto.subtle.digest.bind(crypto.subtle), warn: (line) => warned.push(line),
+  addresses, calls, offline: async ({ url }) => ok({ url, status: 503, headers: { "gateway-reason": "no-host" } }), Request: Rebased, digest: crypto.subtle.digest.bind(crypto.subtle), warn: (line) => warned.push(line),
 });
 const ok = (more: Params = {}) => ({ status: 200, statusText: "OK", headers: {}, bodyType: "none", url: "/x", redirected: false, ok: true, ...more });
 
@@ -192,7 +192,7 @@ test("integrity is verified", async () => {
 test("data: and blob: URLs are read without the host", async () => {
   expect(await (await fetch("data:text/plain;charset=utf-8;base64,aMOk#x")).text()).toBe("hä");
   const plain = await fetch("data:,a%20b");
-  expect([await plain.text(), plain.headers.get("content-type"), plain.url]).toEqual(["a b", "text/plain;charset=us-ascii", "data:,a%20b"]);
+  expect([await plain.text(), plain.headers.get("content-type"), plain.url]).toEqual(["a b", "text/plain;charset=US-ASCII", "data:,a%20b"]);
   const url = URL.createObjectURL(new Blob(["inside"], { type: "text/x" }));
   expect(await (await fetch(url)).text()).toBe("inside");
   URL.revokeObjectURL(url);

@@ -7,7 +7,7 @@ import { attempt } from "./attempt";
 import { NoHost, type Calls } from "./calls";
 import { intact } from "./integrity";
 import { objectOf, type Params } from "./json-rpc";
-import { readLocal } from "./local";
+import { readLocal, type Local } from "./local";
 import { createResponse, opaqueRedirect, shown, readAnswer, type Answer, type Parts } from "./response";
 import { answerOf } from "./results";
 
@@ -24,7 +24,6 @@ interface Ends {
   /** The answer to a request that nobody carries, as the values of a result. */
   offline(args: Params): Promise<Params>;
   Request: typeof Request;
-  blobs(url: string): Blob | undefined;
   digest?: (algorithm: string, bytes: BufferSource) => Promise<ArrayBuffer>;
   warn(line: string): void;
 }
@@ -50,7 +49,7 @@ function answered(result: Params): Answer {
   return readAnswer(answerOf(result));
 }
 
-export function createFetch({ addresses, calls, offline, Request, blobs, digest, warn }: Ends): typeof fetch {
+export function createFetch({ addresses, calls, offline, Request, digest, warn }: Ends): typeof fetch {
   function explain(answer: Answer, method: string, url: string): void {
     const reason = reasonOf(answer);
     if (!reason) return;
@@ -79,11 +78,13 @@ export function createFetch({ addresses, calls, offline, Request, blobs, digest,
     cancel: (id) => void calls.stream({ id, cancel: true }).catch(() => undefined),
   };
 
-  function local({ method, url }: Request, blob: Blob): Response {
-    if (method !== "GET") throw "only GET";
-    const headers = new Headers({ "content-type": blob.type });
-    if (url.startsWith("blob:")) headers.set("content-length", String(blob.size));
-    return shown(new Response(blob, { statusText: "OK", headers }), { url, type: "basic" });
+  function local(method: string, url: string, [body, type]: Local): Response {
+    const headers = new Headers({ "content-type": type });
+    if (body instanceof Blob) {
+      if (method !== "GET") throw "only GET";
+      headers.set("content-length", String(body.size));
+    }
+    return shown(new Response(method === "HEAD" ? "" : body, { statusText: "OK", headers }), { url, type: "basic" });
   }
 
   async function remote(request: Request, url: string, onProgress?: Progress): Promise<Response> {
@@ -100,8 +101,9 @@ export function createFetch({ addresses, calls, offline, Request, blobs, digest,
   async function run(request: Request, onProgress?: Progress): Promise<Response> {
     request.signal.throwIfAborted();
     const address = addresses.resolve(request.url);
-    const blob = readLocal(address, blobs);
-    if (blob) return local(request, blob);
+    const plain = address.replace(/#.*/s, "");
+    const found = readLocal(plain);
+    if (found) return local(request.method, plain, found);
     if (!/^https?:/.test(address)) throw `not HTTP: ${address}`;
     return remote(request, addresses.wire(address), onProgress);
   }

@@ -1,13 +1,14 @@
 /** Forms are submitted through `fetch` (HTML, 4.10.21.3): a view has no permission to, or would be gone with its answer. */
 
-import { insteadOfDefault, type Later } from "./default";
+import type { Find } from "./default";
 
 type Submitter = HTMLButtonElement | HTMLInputElement;
 
 interface Ends {
   fetch: typeof fetch;
   resolve(url: string): string;
-  later: Later;
+  /** Asks, at the end of an event of a type, what is done in place of what the browser would. */
+  instead(type: string, find: Find): void;
   /** Tells the person that it failed, and a developer why. */
   failed(what: string, name: string, why: unknown): void;
 }
@@ -16,14 +17,16 @@ interface Ends {
 export const ANSWERS = Symbol.for("webmcp-gateway-response");
 export type Answers = HTMLFormElement & { [ANSWERS]?: ((answer: Promise<Response | Error>) => void) | undefined };
 
-const NO_TEXT = /^(button|checkbox|color|file|hidden|image|radio|range|reset|submit)$/;
-
-function takesText(element: unknown): element is HTMLInputElement {
-  return element instanceof HTMLInputElement && !NO_TEXT.test(element.type);
+function typed(types: RegExp, one: unknown): boolean {
+  return one instanceof Element && one.matches("button,input") && types.test((one as Submitter).type);
 }
 
-function submits(element: unknown): element is Submitter {
-  return (element instanceof HTMLButtonElement || element instanceof HTMLInputElement) && /^(submit|image)$/.test(element.type);
+function takesText(one: unknown): one is HTMLInputElement {
+  return typed(/^(email|number|password|search|tel|text|url)$/, one);
+}
+
+function submits(one: unknown): one is Submitter {
+  return typed(/^(submit|image)$/, one);
 }
 
 function bodyOf(data: FormData, type: string): BodyInit {
@@ -34,13 +37,18 @@ function bodyOf(data: FormData, type: string): BodyInit {
   return new Blob(pairs.map(([name, value]) => `${name}=${value}\r\n`), { type });
 }
 
-export function watchForms({ fetch, resolve, later, failed }: Ends): void {
+/** Gives what a click on an element submits. */
+export function watchForms({ fetch, resolve, instead, failed }: Ends) {
   const { prototype } = HTMLFormElement;
 
+  /** That is told of, and whose listeners cannot submit it again. */
+  let busy: HTMLFormElement | undefined;
+
   async function send(form: Answers, submitter: Submitter | null): Promise<void> {
+    if (!form.isConnected) return;
     const said = (name: string): string => submitter?.getAttribute(`form${name}`) ?? form.getAttribute(name) ?? "";
     const method = said("method").toLowerCase();
-    if (method === "dialog") return form.closest("dialog")?.close(submitter?.value ?? "");
+    if (method === "dialog") return form.closest("dialog")?.close(submitter ? submitter.getAttribute("value") ?? undefined : "");
     const ask = async (): Promise<Response> => {
       const data = new FormData(form, submitter);
       const url = new URL(resolve(said("action")));
@@ -58,21 +66,25 @@ export function watchForms({ fetch, resolve, later, failed }: Ends): void {
   }
 
   function submit(form: HTMLFormElement, submitter: Submitter | null): void {
-    if (!form.isConnected || (!(form.noValidate || submitter?.formNoValidate) && !form.reportValidity())) return;
-    if (form.dispatchEvent(new SubmitEvent("submit", { bubbles: true, cancelable: true, submitter }))) void send(form, submitter);
+    if (busy === form || !form.isConnected) return;
+    busy = form;
+    const goes = (form.noValidate || submitter?.formNoValidate || form.reportValidity())
+      && form.dispatchEvent(new SubmitEvent("submit", { bubbles: true, cancelable: true, submitter }));
+    busy = undefined;
+    if (goes) void send(form, submitter);
   }
 
-  addEventListener("click", (event) => {
-    const target = event.composedPath().find(submits);
-    const form = target?.form;
-    if (form && !target.disabled) insteadOfDefault(event, later, () => submit(form, target));
-  }, true);
-  addEventListener("keydown", (event) => {
-    const [target] = event.composedPath();
-    if (event.key !== "Enter" || event.isComposing || !takesText(target)) return;
+  instead("keypress", ([target], event) => {
+    if ((event as KeyboardEvent).key !== "Enter" || !takesText(target)) return undefined;
     const { form } = target;
-    if (!form || [...form.elements].some(submits) || [...form.elements].filter(takesText).length > 1) return;
-    insteadOfDefault(event, later, () => submit(form, null));
+    return form && ![...form.elements].some((one) => submits(one) || (one !== target && takesText(one))) && (() => submit(form, null));
+  });
+  // One that the browser sends, as it may in some frames, at a click that nobody saw to its end.
+  addEventListener("submit", (event) => {
+    if (!event.isTrusted) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    submit(event.target as HTMLFormElement, event.submitter as Submitter);
   }, true);
   prototype.requestSubmit = function (submitter = null) {
     if (submitter && !submits(submitter)) throw new TypeError("submitter");
@@ -82,4 +94,5 @@ export function watchForms({ fetch, resolve, later, failed }: Ends): void {
   prototype.submit = function () {
     void send(this, null);
   };
+  return (one: Element, event: Event) => submits(one) && one.form && !one.matches(":disabled") && event instanceof MouseEvent && (() => submit(one.form!, one));
 }

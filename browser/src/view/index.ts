@@ -1,11 +1,13 @@
 /** The view runtime: single owner of the page's connection to its host. */
 
+import { activated } from "./activation";
 import { createActivity } from "./activity";
 import { createAddresses } from "./addresses";
 import { createAppTools } from "./app-tools";
 import { toBase64Url } from "./base64";
 import { createCalls, NO_CALLS, NoHost } from "./calls";
 import { readConfig, type Config } from "./config";
+import { createDefaults } from "./default";
 import { createEnvelope } from "./envelope";
 import { watchElements } from "./elements";
 import { createFetch } from "./fetch";
@@ -14,7 +16,6 @@ import { createGestures } from "./gesture";
 import { createHandshake, type Host } from "./handshake";
 import type { Params } from "./json-rpc";
 import { watchLinks } from "./links";
-import { watchBlobs } from "./local";
 import { createModelContext, installModelContext } from "./model-context";
 import { mirrorNatively, type NativeContext } from "./native-mirror";
 import { takeNatives, type Natives } from "./natives";
@@ -179,7 +180,7 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   const addresses = createAddresses(config.app, config.base, document.baseURI, location);
   window.URL = rebasedUrl(URL, addresses.own);
   window.Request = rebasedRequest(natives.Request, addresses.resolve);
-  const fetch = createFetch({ ...natives, addresses, calls, offline: tiers.answer, Request: window.Request, blobs: watchBlobs(URL) });
+  const fetch = createFetch({ ...natives, addresses, calls, offline: tiers.answer, Request: window.Request });
   const { resolve } = addresses;
   const failed = (what: string, name: string, why: unknown): void => {
     warn(`${name}: ${why}`);
@@ -188,8 +189,8 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   const page = { ...natives, fetch, resolve, open, failed, save: (params: Params) => done("downloadFile", "ui/download-file", params) };
   window.fetch = fetch;
   watchElements(createFiles(fetch, resolve), resolve);
-  watchForms(page);
-  watchLinks(page);
+  const instead = createDefaults(later);
+  instead("click", activated(watchForms({ ...page, instead }), watchLinks(page)));
   return createUi(wire, { appTools, calls, envelope, handshake, pageTools, proof, relay, reports, requests });
 }
 

@@ -2,7 +2,6 @@
 
 import { attempt } from "./attempt";
 import { dataUrlOf } from "./base64";
-import { insteadOfDefault, type Later } from "./default";
 import type { Params } from "./json-rpc";
 
 interface Ends {
@@ -14,7 +13,6 @@ interface Ends {
   save(params: Params): Promise<boolean>;
   /** Tells the person that it failed, and a developer why. */
   failed(what: string, name: string, why: unknown): void;
-  later: Later;
 }
 
 const UNOPENED = "Link not opened";
@@ -25,7 +23,8 @@ function nameIn(header: string | null): string | undefined {
   return coded ? decodeURIComponent(coded) : plain;
 }
 
-export function watchLinks({ fetch, resolve, open, save, failed, later }: Ends): void {
+/** Gives what a click on an element leads to. */
+export function watchLinks({ fetch, resolve, open, save, failed }: Ends) {
   const { prototype } = HTMLAnchorElement;
   const { click, dispatchEvent } = prototype;
 
@@ -62,22 +61,17 @@ export function watchLinks({ fetch, resolve, open, save, failed, later }: Ends):
   const hrefOf = (link: Element): string | null => link.getAttribute("href") ?? link.getAttribute("xlink:href");
 
   /** Also one of a picture: of an image map, or in an SVG. */
-  function linkOf(event: Event): Element | undefined {
-    return event.composedPath().find((one): one is Element => one instanceof Element && /^a(rea)?$/.test(one.localName) && !/^\s*javascript:/i.test(hrefOf(one) ?? "javascript:"));
-  }
+  const isLink = (one: Element): boolean => one.matches("a,area") && !/^\s*javascript:/i.test(`${hrefOf(one)}`);
 
   function go(link: Element): void {
-    const href = hrefOf(link)!;
-    const hash = /#.*/s.exec(href)?.[0];
+    const href = hrefOf(link);
+    if (href === null) return;
+    const hash = /#.*/s.exec(href.trim())?.[0];
     if (!hash || !attempt(() => resolve(href) === resolve(hash))) void follow(link, href);
     else if (location.hash !== hash) location.hash = hash;
     else document.getElementById(hash.slice(1))?.scrollIntoView();
   }
 
-  addEventListener("click", (event) => {
-    const link = linkOf(event);
-    if (link) insteadOfDefault(event, later, () => go(link));
-  }, true);
   // Links outside of the document are how pages save files.
   prototype.click = function () {
     if (this.isConnected) click.call(this);
@@ -85,7 +79,7 @@ export function watchLinks({ fetch, resolve, open, save, failed, later }: Ends):
   };
   prototype.dispatchEvent = function (event) {
     const end = (): void => {
-      if (event.defaultPrevented || !linkOf(event)) return;
+      if (event.defaultPrevented || !isLink(this)) return;
       event.preventDefault();
       go(this);
     };
@@ -96,4 +90,6 @@ export function watchLinks({ fetch, resolve, open, save, failed, later }: Ends):
     if (url) leave(resolve(String(url))).catch((error: unknown) => failed(UNOPENED, String(url), error));
     return null;
   };
+  // One may say where it leads when others hear of the click, as for a file that is made then.
+  return (one: Element, stopped?: boolean) => isLink(one) && (stopped || hrefOf(one) !== null) && (() => go(one));
 }

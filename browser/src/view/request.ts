@@ -13,7 +13,7 @@ function rebased<Class extends typeof Request | typeof URL>(native: Class, const
 
 export function rebasedRequest(native: typeof Request, resolve: (url: string) => string): typeof Request {
   return rebased(native, (given, make) => {
-    if (given.length && !(given[0] instanceof native)) given[0] = resolve(String(given[0]));
+    if (given.length && !(given[0] instanceof native)) given[0] = resolve(`${given[0] ?? `./${given[0]}`}`);
     return make(...given);
   });
 }

@@ -1,19 +1,24 @@
 /** What few pages name: a script of its own, after the runtime, of which it needs `fetch`, `Request` and `URL` alone. */
 
-import { createBeacon } from "./beacon";
+import { createBeacon, withKeepalive } from "./beacon";
+import { watchBlobs, withRanges } from "./blobs";
 import { awaitClicks } from "./clicks";
 import { tellDeclared } from "./declared-roots";
-import { withRanges } from "./ranges";
+import { awaitNear, tellWritten } from "./pictures";
 import { allowTools, awaitPictures, soundsOf, withParse } from "./statics";
 import { writeAsWritten } from "./written";
 
 if (window.parent !== window) {
   const { fetch, Request } = window;
-  Navigator.prototype.sendBeacon = createBeacon(fetch, (url) => new Request(url).url);
-  window.fetch = withRanges(fetch);
+  const resolve = (url: string): string => new Request(url).url;
+  Navigator.prototype.sendBeacon = createBeacon(fetch, resolve);
+  watchBlobs(URL);
+  window.fetch = withKeepalive(withRanges(fetch));
   window.Audio = soundsOf(Audio);
   withParse(URL);
   awaitPictures();
+  awaitNear();
+  tellWritten(resolve);
   allowTools();
   awaitClicks();
   tellDeclared();

@@ -100,6 +100,23 @@ async function painted(element) {
   return true;
 }
 
+twin("element: pictures that nobody sees come tell of no error before", async (see) => {
+  const stage = document.getElementById("stage");
+  const holder = document.createElement("div");
+  const told = [];
+  const watch = (name, picture) => {
+    for (const type of ["load", "error"]) picture.addEventListener(type, () => told.push([name, type, picture.naturalWidth]));
+    return picture;
+  };
+  holder.innerHTML = '<img src="/api/pixel.png?hidden"><img srcset="/api/pixel.png?hidden 1x"><picture><source srcset="/api/pixel.png?hidden 1x"><img></picture>';
+  for (const [name, picture] of holder.querySelectorAll("img").entries()) watch(name, picture);
+  stage.innerHTML = '<picture><source srcset="/api/pixel.png?of-source"><img></picture><picture><source srcset="/api/pixel.png?of-source"><img src="/api/pixel.png?of-img"></picture><picture><source srcset="/api/status/404"><img></picture>';
+  for (const [name, picture] of stage.querySelectorAll("img").entries()) watch(`shown ${name}`, picture);
+  const inert = new DOMParser().parseFromString('<img src="/api/pixel.png?inert">', "text/html");
+  watch("inert", inert.querySelector("img"));
+  see(await holds(() => told.length >= 6), told.sort(), [...holder.querySelectorAll("img"), ...stage.querySelectorAll("img")].map(({ complete }) => complete));
+});
+
 twin("element: in pieces that come later", async (see) => {
   const stage = document.getElementById("stage");
   stage.insertAdjacentHTML("beforeend", '<picture><source srcset="/api/pixel.png?s 1x"><img id="p" src="/api/status/404"></picture>');

@@ -122,6 +122,30 @@ twin("fetch: data: and blob:", async (see) => {
   see(await failure(fetch(url)), await (await fetch("data:text/plain;base64,aMOk")).text(), await (await fetch("data:,a%20b")).text());
 });
 
+twin("fetch: data: URLs of every kind", async (see) => {
+  for (const url of ["data:,a", "data:text/html,x?#y", "data:text/plain;base64,aGk=#y", "data:;base64,####", "data:text", "data:a b,c", "data:;charset=UTF-8,%C3%BC", "data:text/plain; charset=x ; base64 ,a%20Gk"]) {
+    for (const init of [{}, { method: "HEAD" }, { method: "POST", body: "x" }, { mode: "no-cors" }]) {
+      const response = await fetch(url, init).catch(({ name }) => void see(url, name));
+      if (response) see(init, response.status, response.statusText, response.type, response.url, [...response.headers], response.body === null, await response.text());
+    }
+  }
+  const url = URL.createObjectURL(new Blob(["b"]));
+  see((await fetch(`${url}#y`)).url === url, await failure(fetch(url, { method: "HEAD" })));
+});
+
+twin("fetch: what is no URL", async (see) => {
+  for (const input of [null, undefined, Symbol("x"), "/api/./json", " /api/json\n", new String("/api/json"), { toString: () => "/api/json" }]) {
+    see(String(input), await fetch(input).then(({ url, ok }) => [url, ok], ({ name }) => name));
+  }
+});
+
+twin("fetch: keepalive, and how much it may send", async (see) => {
+  const sent = (body, more) => fetch("/api/status/201", { method: "POST", keepalive: true, body, ...more }).then(({ status }) => status, ({ name }) => name);
+  for (const body of ["x".repeat(65536), "x".repeat(65537), new Blob([new Uint8Array(65537)]), new URLSearchParams({ a: "x".repeat(65536) })]) see(await sent(body));
+  see(await sent(new Blob(["x"]).stream(), { duplex: "half" }), await sent(undefined, { method: "GET" }));
+  see(await failure(fetch(new Request("/api/status/201", { method: "POST", keepalive: true, body: "x".repeat(65537) }))));
+});
+
 twin("fetch: bytes of another charset", async (see) => {
   see([...new Uint8Array(await (await fetch("/api/latin1")).arrayBuffer())], await (await fetch("/api/latin1")).text());
 });

@@ -96,6 +96,47 @@ twin("form: a dialog", async (see) => {
   dialog.querySelector("form").requestSubmit();
   await once(dialog, "close");
   see(dialog.open, dialog.returnValue);
+  dialog.show();
+  dialog.returnValue = "before";
+  dialog.querySelector("button").removeAttribute("value");
+  dialog.querySelector("button").click();
+  await once(dialog, "close");
+  see(dialog.open, dialog.returnValue);
+});
+
+twin("form: clicks that are told of in every way, and what listeners make of the button", async (see) => {
+  const stop = ({ prototype } = Event) => [prototype.stopPropagation, prototype.stopImmediatePropagation];
+  const ways = {
+    stopped: (button, form) => form.addEventListener("click", (event) => (event.stopImmediatePropagation(), event.stopPropagation())),
+    "stopped by the class": (button, form) => stop().map((how) => form.addEventListener("click", (event) => how.call(event))),
+    "stopped, then prevented": (button) => (button.onclick = (event) => (event.stopPropagation(), event.preventDefault())),
+    "made a submit button": (button) => ((button.type = "button"), (button.onclick = () => void (button.type = "submit"))),
+    "made another": (button) => (button.onclick = () => void (button.type = "button")),
+    "put into the form": (button, form) => (form.after(button), (button.onclick = () => void form.append(button))),
+    "made the form's": (button, form) => ((form.id = `f${Math.random()}`), form.after(button), (button.onclick = () => void button.setAttribute("form", form.id))),
+    "taken out": (button) => (button.onclick = () => void button.remove()),
+    "turned off": (button) => (button.onclick = () => void (button.disabled = true)),
+    "off with its fields": (button, form) => ((form.innerHTML = "<fieldset disabled></fieldset>"), form.firstChild.append(button)),
+    "a checkbox before": (button, form) => ((form.innerHTML = '<input type="checkbox" name="b">'), (form.firstChild.onclick = ({ target }) => void (target.type = "submit"))),
+    "submitted again by who hears of it": (button, form) => form.addEventListener("submit", () => form.requestSubmit(button)),
+    "sent by who hears that a field is wrong": (button, form) => ((form.elements.a.required = true), (form.elements.a.value = ""), (form.elements.a.oninvalid = () => form.requestSubmit())),
+    "gone": (button, form) => form.remove(),
+  };
+  const told = Object.entries(ways).map(([name, way]) => {
+    const stage = document.getElementById("stage");
+    const form = stage.appendChild(document.createElement("form"));
+    form.innerHTML = '<input name="a" value="1"><button name="b">go</button>';
+    const button = form.querySelector("button");
+    const log = [name];
+    for (const type of ["click", "submit", "invalid"]) form.addEventListener(type, (event) => log.push([type, event.submitter?.name]));
+    way(button, form);
+    form.addEventListener("submit", (event) => event.preventDefault());
+    (form.querySelector("button") ?? (button.isConnected ? button : form.firstChild)).dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true }));
+    if (!form.isConnected) form.submit();
+    return log;
+  });
+  await new Promise((go) => setTimeout(go, 50));
+  for (const log of told) see(log);
 });
 
 twin("form: the person's keys and clicks", async (see) => {
@@ -118,9 +159,10 @@ twin("form: the person's keys and clicks", async (see) => {
 
 twin("form: Enter where there is no button, or one that is off", async (see) => {
   for (const fields of ['<input id="a" name="a">', '<input id="a" name="a"><input name="b">', '<input id="a" name="a"><input name="c" type="checkbox">', '<input id="a" name="a"><button disabled>go</button>',
-    '<input id="a" name="a"><button type="button">go</button>', '<input id="a" name="a" type="search"><input type="hidden" name="h" value="2">']) {
+    '<input id="a" name="a"><button type="button">go</button>', '<input id="a" name="a" type="search"><input type="hidden" name="h" value="2">', '<input id="a" type="date">', '<input id="a" onkeypress="return false">']) {
     const form = await formed(`<form action="/api/echo" target="sink">${fields}</form>`);
     form.addEventListener("submit", (event) => (event.preventDefault(), see("submit", event.submitter)));
+    for (const type of ["keydown", "keypress"]) form.addEventListener(type, () => see(type));
     await act("#a", "Enter");
     see(fields);
   }

@@ -103,8 +103,8 @@ twin("storage: clicks of scripts that nobody can cancel, or that go no further",
       const told = [];
       for (const one of [stage, stage.firstChild]) one.onclick = ({ currentTarget }) => void told.push(currentTarget.localName);
       stage.lastChild.onsubmit = () => (told.push("submit"), false);
-      // Of an event that is not the mouse's no button takes notice.
-      for (const one of stage.querySelectorAll(make() instanceof MouseEvent ? "a, button" : "a")) one.dispatchEvent(make());
+      // Of an event that is not the mouse's a link takes notice, and no button.
+      for (const one of stage.querySelectorAll("a, button")) one.dispatchEvent(make());
       const alone = Object.assign(document.createElement("a"), { href: "/api/status/204", onclick: () => void told.push("alone") });
       alone.dispatchEvent(make());
       await new Promise((go) => setTimeout(go, 50));
@@ -143,6 +143,34 @@ twin("storage: clicks in closed shadow roots, and those that say where they lead
   stopped.click();
   await new Promise((go) => setTimeout(go, 50));
   see(told.at(-1));
+});
+
+twin("storage: links that a click makes, changes or takes away", async (see) => {
+  const stage = document.getElementById("stage");
+  const ways = {
+    "<a>x</a>": (event, link) => (event.stopPropagation(), (link.href = "#late")),
+    '<a href="#no"><i>x</i></a>': (_, link) => link.removeAttribute("href"),
+    '<a href="#no"> x</a>': (_, link) => (link.href = " #other "),
+    '<a href="#gone">x</a>': (_, link) => link.remove(),
+    '<a href="#stopped">x</a>': (event) => Event.prototype.stopPropagation.call(event),
+    '<a href="#never">x</a>': (event) => (event.stopImmediatePropagation(), event.preventDefault()),
+    '<a href="#in"><input type="checkbox"></a>': () => 0,
+    '<a href="#in"><input type="file" disabled></a>': () => 0,
+    '<a href="#in"><input type="reset"></a>': () => 0,
+    '<form><a href="#in"><button type="button">x</button></a></form>': () => 0,
+    '<a href="#in"><svg><a><text>x</text></a></svg></a>': () => 0,
+  };
+  for (const [html, way] of Object.entries(ways)) {
+    history.replaceState(null, "", "#");
+    stage.innerHTML = html;
+    const link = stage.querySelector("a");
+    link.onclick = (event) => void way(event, link);
+    let inner = link;
+    while (inner.firstElementChild) inner = inner.firstElementChild;
+    inner.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true }));
+    await new Promise((go) => setTimeout(go, 20));
+    see(html, location.hash, inner.checked);
+  }
 });
 
 twin("storage: a listener that is added on the way down is the last", async (see) => {

@@ -1,6 +1,22 @@
-/** Parts of `blob:` URLs, which the runtime's `fetch` gives whole (Fetch, 4.3 "scheme fetch"). */
+/** `blob:` URLs for the runtime's `fetch`, and parts of them, which that gives whole (Fetch, 4.3 "scheme fetch"). */
 
 import { shown } from "./response";
+
+/** Remembers the blob behind each URL that the page makes, until it revokes it, and tells it to the runtime. */
+export function watchBlobs(url: typeof URL): void {
+  const blobs = new Map<string, Blob>();
+  const { createObjectURL, revokeObjectURL } = url;
+  url.createObjectURL = (object) => {
+    const made = createObjectURL.call(url, object);
+    if (object instanceof Blob) blobs.set(made, object);
+    return made;
+  };
+  url.revokeObjectURL = (made) => {
+    blobs.delete(made);
+    revokeObjectURL.call(url, made);
+  };
+  Object.assign(globalThis, { webmcpGatewayBlob: (made: string) => blobs.get(made) });
+}
 
 /** Where the bytes begin that `range` names of so many, and where they end (Fetch, 2.2.2, "single range"). Throws where it names none. */
 function partOf(range: string, size: number): [start: number, end: number] {
