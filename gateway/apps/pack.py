@@ -57,6 +57,7 @@ _SELDOM = (
     "currentSrc",
     *(".attributes", "getAttributeNode", "getNamedItem"),
     *('"lazy"', "'lazy'", "`lazy`", "=lazy"),
+    *(f"{before}{refresh}" for refresh in ("refresh", "Refresh", "REFRESH") for before in "\"'`="),
     "toDataURL",
     "permissionsPolicy",
     "featurePolicy",

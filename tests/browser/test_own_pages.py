@@ -111,6 +111,21 @@ async def test_the_page_of_a_folder_is_at_its_address(page: Page, tmp_path: Path
             assert await frame.get_by_text("Home" if name != "Home" else "News", exact=True).count() == 1
 
 
+async def test_a_page_that_refreshes_itself_leads_to_another(page: Page, tmp_path: Path) -> None:
+    """As many first pages do that are nothing else; where the host wrote the page it stays, and the console says so."""
+    refresh = '<!doctype html><title>First</title><meta http-equiv="refresh" content="0; url={0}">'
+    write(tmp_path, index__html=refresh.format("about.html"), about__html="<!doctype html><title>About</title>")
+    async with host_server() as url:
+        await page.goto(url)
+        host = Host(page)
+        await host.in_our_host()
+        frame = await host.show(packed(tmp_path, refresh.format("about.html")))
+        await frame.wait_for_function("() => document.title === 'About'")
+        async with page.expect_console_message(lambda message: "would not come back" in message.text):
+            await page.evaluate(WRITE, packed(tmp_path / "alone", refresh.format("/")))
+        assert await page.frames[-1].title() == "First"
+
+
 async def test_a_page_that_a_host_wrote_stays(page: Page, tmp_path: Path) -> None:
     """It cannot be loaded anew there: the console says of a link that it leads to another page."""
     write(tmp_path, index__html=INDEX, about__html=ABOUT, docs_of_found__html=FOUND, site__js="const whole = 0")

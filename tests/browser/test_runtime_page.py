@@ -177,6 +177,29 @@ async def test_a_view_stays_at_its_page(host: Host, tmp_path: Path) -> None:
     await frame.wait_for_function("() => location.href === 'about:srcdoc#below'")
 
 
+REFRESHING = """<!doctype html><html><head><meta http-equiv="Refresh" content="0; URL='https://elsewhere.example/'">
+<script>document.write('<meta http-equiv=refresh content="0;https://elsewhere.example/written">');</script></head><body><p>page
+<script>window.name += "x"; if (window.name === "x") {
+  const added = document.createElement("meta");
+  added.setAttribute("http-equiv", "refresh");
+  document.head.append(added);
+  setTimeout(() => added.content = "0; url=https://elsewhere.example/added", 100);
+  const later = document.createElement("template");
+  later.innerHTML = '<p><meta http-equiv="refresh" content=".1 , url = /"></p>';
+  setTimeout(() => document.body.append(later.content), 200);
+  window.still = true;
+}</script></body></html>"""
+
+
+async def test_a_refresh_goes_where_a_link_does(host: Host, tmp_path: Path) -> None:
+    """Elsewhere by the host, to the page itself by loading it anew; the frame is the app's as before."""
+    frame = await shown(host, tmp_path, REFRESHING)
+    await host.until("host.of('ui/open-link').length > 4")
+    urls = [params["url"].removeprefix("https://elsewhere.example/") for params in await asked(host, "ui/open-link")]
+    assert (sorted(urls[:3]), sorted(urls[3:])) == (["", "added", "written"], ["", "written"])
+    assert await frame.evaluate("[window.name, window.still ?? null, location.href]") == ["xx", None, "about:srcdoc"]
+
+
 async def test_a_web_socket_says_why_it_fails(host: Host, tmp_path: Path) -> None:
     """It fails as the browser's own does."""
     frame = await shown(host, tmp_path, f"{PAGE}<script>WebSocket</script>")

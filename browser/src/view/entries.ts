@@ -28,6 +28,12 @@ const stateIn = (state: unknown): unknown => (isKept(state) ? state.state : stat
 
 export const withoutFragment = (url: string): string => url.replace(/#.*/s, "");
 
+/** Whether a host wrote the page into the document of `frame`, which has the host's address, and cannot be loaded anew. */
+export function isWritten(frame: Location): boolean {
+  const [loaded] = performance.getEntriesByType("navigation");
+  return !!loaded && withoutFragment(loaded.name) !== withoutFragment(frame.href);
+}
+
 /** `url` with the fragment that `other` has. */
 export const withFragmentOf = (other: string, url: string): string => withoutFragment(url) + other.slice(withoutFragment(other).length);
 

@@ -2,7 +2,7 @@
 
 import { askLater } from "./asking";
 import { attempt } from "./attempt";
-import { keepEntries, withoutFragment } from "./entries";
+import { isWritten, keepEntries } from "./entries";
 import { OWN, PAGES } from "./own";
 import { tellAddresses, tellOrigin } from "./own-addresses";
 import { createLocation } from "./own-location";
@@ -49,9 +49,7 @@ function start(home: URL): (value: unknown) => unknown {
   const first = home.href;
   const base = (): string => (declared === undefined ? entries.here() : new URL(declared, entries.here()).href);
   const resolve = (url: string): URL => new URL(url, base());
-  // What a host wrote into a document has the host's address there, and cannot be loaded anew.
-  const [loaded] = performance.getEntriesByType("navigation");
-  const stays = loaded && withoutFragment(loaded.name) !== withoutFragment(frame.href);
+  const stays = isWritten(frame);
   if (stays) document.getElementById(PAGES)?.remove();
   const pages = Object.keys(JSON.parse(document.getElementById(PAGES)?.textContent ?? "{}") as object);
   const entries = keepEntries(frame, first, pages, resolve, (url) => {

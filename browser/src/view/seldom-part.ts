@@ -5,6 +5,7 @@ import { watchBlobs, withRanges } from "./blobs";
 import { awaitClicks } from "./clicks";
 import { tellDeclared } from "./declared-roots";
 import { awaitNear, tellWritten } from "./pictures";
+import { watchRefreshes } from "./refresh";
 import { allowTools, awaitPictures, soundsOf, withParse } from "./statics";
 import { writeAsWritten } from "./written";
 
@@ -21,6 +22,7 @@ if (window.parent !== window) {
   tellWritten(resolve);
   allowTools();
   awaitClicks();
+  watchRefreshes();
   tellDeclared();
   for (const { prototype } of [Element, ShadowRoot]) writeAsWritten(prototype, "getHTML");
   writeAsWritten(XMLSerializer.prototype, "serializeToString");
