@@ -111,8 +111,12 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
       // The browser's own request says what a method is, and how it is written.
       const known = attempt(() => ({ at: resolve(String(url)), by: new Request("data:,", { method }).method }));
       if (!known) refuse("SyntaxError", `${method} ${url}`);
-      if (!async && (this.#timeout || this.#type)) refuse("InvalidAccessError");
       this.#end();
+      if (!async && (this.#timeout || this.#type)) {
+        // As Chromium has it.
+        this.#state = 0;
+        refuse("InvalidAccessError");
+      }
       this.#url = known.at;
       this.#method = known.by;
       this.#async = async;

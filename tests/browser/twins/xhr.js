@@ -249,6 +249,23 @@ twin("xhr: what it may not have while it runs", async (see) => {
   see(xhr.readyState, xhr.status, await failure(() => (xhr.withCredentials = true)));
 });
 
+twin("xhr: opened to wait, and with a name and a password", async (see) => {
+  for (const set of [(xhr) => (xhr.responseType = "json"), (xhr) => (xhr.timeout = 5)]) {
+    const xhr = new XMLHttpRequest();
+    see(await failure(() => set(xhr)), await failure(() => xhr.open("GET", "/api/echo", false)), xhr.readyState);
+    xhr.open("GET", "/api/echo");
+    see(await failure(() => xhr.open("GET", "/api/echo", false)), xhr.readyState, xhr.responseType, xhr.timeout, await failure(() => xhr.send()));
+  }
+  const { href } = new URL("/api/echo?a@b", location.href);
+  for (const [url, ...given] of [["/api/echo", "user", "word"], ["/api/echo", null, null], [href.replace("//", "//user:w%40rd@")], [href.replace("//", "//user@"), "other"]]) {
+    const xhr = new XMLHttpRequest();
+    xhr.open("POST", url, true, ...given);
+    xhr.send();
+    await once(xhr, "loadend");
+    see(xhr.responseURL, JSON.parse(xhr.responseText));
+  }
+});
+
 twin("xhr: a listener that ends it, or opens it anew", async (see) => {
   const ends = { abort: (xhr) => xhr.abort(), open: (xhr) => xhr.open("GET", "/api/text"), again: (xhr) => (xhr.open("GET", "/api/text"), xhr.send()), type: (xhr) => (xhr.responseType = "none") };
   for (const [where, ...how] of [["loadstart 1", "abort", "open", "again"], ["upload loadstart 1", "abort", "open"], ["upload progress 1", "abort"], ["upload load 1", "abort"], ["readystatechange 3", "abort", "open"],
