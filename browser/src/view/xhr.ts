@@ -222,9 +222,9 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
         const control = this.#control;
         this.#uploaded = total;
         if (total) tell(this.#upload, "progress", total, total);
-        // A listener may have aborted it, and others then heard of that instead.
-        if (this.#control !== control) return;
-        this.#uploading = 0;
+        // A listener may have aborted it, and others then heard of that instead; of one that was opened anew they hear its end.
+        if (!this.#control && !this.#uploading) return;
+        if (this.#control === control) this.#uploading = 0;
         if (total) tell(this.#upload, "load loadend", total, total);
       } else if (loaded > this.#uploaded) {
         this.#uploaded = loaded;

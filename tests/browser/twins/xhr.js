@@ -268,7 +268,7 @@ twin("xhr: opened to wait, and with a name and a password", async (see) => {
 
 twin("xhr: a listener that ends it, or opens it anew", async (see) => {
   const ends = { abort: (xhr) => xhr.abort(), open: (xhr) => xhr.open("GET", "/api/text"), again: (xhr) => (xhr.open("GET", "/api/text"), xhr.send()), type: (xhr) => (xhr.responseType = "none") };
-  for (const [where, ...how] of [["loadstart 1", "abort", "open", "again"], ["upload loadstart 1", "abort", "open"], ["upload progress 1", "abort"], ["upload load 1", "abort"], ["readystatechange 3", "abort", "open"],
+  for (const [where, ...how] of [["loadstart 1", "abort", "open", "again"], ["upload loadstart 1", "abort", "open"], ["upload progress 1", "abort", "open", "again"], ["upload load 1", "abort", "open"], ["readystatechange 3", "abort", "open"],
     ["progress 3", "abort", "open"], ["readystatechange 4", "abort", "type"], ["load 4", "abort", "open", "again", "type"], ["loadend 4", "abort", "again"]]) {
     for (const name of how) {
       const xhr = new XMLHttpRequest();
