@@ -53,6 +53,7 @@ _SELDOM = (
     *(f"Event({quote}click" for quote in "\"'`"),
     *(f"mode:{space}{quote}closed" for space in ("", " ") for quote in "\"'`"),
     "cancelBubble",
+    *("Propagation(); return false", "Propagation();return false", "Propagation(),!1"),
     "keepalive",
     "currentSrc",
     *(".attributes", "getAttributeNode", "getNamedItem"),

@@ -42,7 +42,29 @@ function watchClosed(root: ShadowRoot, ends: ReturnType<typeof watchStops>): voi
   }, true);
 }
 
+type Handler = NonNullable<HTMLElement["onclick"]>;
+
+/** Of a click that goes no further the runtime has prevented the default: that a handler gives false then, nobody but this sees. */
+function hearHandlers(): void {
+  const hearing = new WeakSet<Handler>();
+  addEventListener("click", (event) => {
+    for (const one of event.composedPath() as HTMLElement[]) {
+      const { onclick } = one;
+      if (!onclick || hearing.has(onclick)) continue;
+      const hears: Handler = (seen) => {
+        const given: unknown = onclick.call(one, seen);
+        if (given === false) seen.preventDefault();
+        return given;
+      };
+      hearing.add(hears);
+      one.onclick = hears;
+      setTimeout(() => one.onclick === hears && (one.onclick = onclick));
+    }
+  }, true);
+}
+
 export function awaitClicks(): void {
+  hearHandlers();
   // Links have one of their own.
   for (const { prototype } of [EventTarget, HTMLAnchorElement]) {
     const { dispatchEvent } = prototype;

@@ -110,6 +110,8 @@ twin("form: clicks that are told of in every way, and what listeners make of the
     stopped: (button, form) => form.addEventListener("click", (event) => (event.stopImmediatePropagation(), event.stopPropagation())),
     "stopped by the class": (button, form) => stop().map((how) => form.addEventListener("click", (event) => how.call(event))),
     "stopped, then prevented": (button) => (button.onclick = (event) => (event.stopPropagation(), event.preventDefault())),
+    "stopped, and false given": (button) => button.setAttribute("onclick", "event.stopPropagation(); return false"),
+    "stopped, and something given": (button) => (button.onclick = (event) => (event.stopPropagation(), 0)),
     "made a submit button": (button) => ((button.type = "button"), (button.onclick = () => void (button.type = "submit"))),
     "made another": (button) => (button.onclick = () => void (button.type = "button")),
     "put into the form": (button, form) => (form.after(button), (button.onclick = () => void form.append(button))),

@@ -154,6 +154,7 @@ twin("storage: links that a click makes, changes or takes away", async (see) => 
     '<a href="#gone">x</a>': (_, link) => link.remove(),
     '<a href="#stopped">x</a>': (event) => Event.prototype.stopPropagation.call(event),
     '<a href="#never">x</a>': (event) => (event.stopImmediatePropagation(), event.preventDefault()),
+    '<a href="#false">x</a>': (event) => (event.stopPropagation(), false),
     '<a href="#in"><input type="checkbox"></a>': () => 0,
     '<a href="#in"><input type="file" disabled></a>': () => 0,
     '<a href="#in"><input type="reset"></a>': () => 0,
@@ -164,12 +165,13 @@ twin("storage: links that a click makes, changes or takes away", async (see) => 
     history.replaceState(null, "", "#");
     stage.innerHTML = html;
     const link = stage.querySelector("a");
-    link.onclick = (event) => void way(event, link);
+    const handler = (event) => (way(event, link) === false ? false : undefined);
+    link.onclick = handler;
     let inner = link;
     while (inner.firstElementChild) inner = inner.firstElementChild;
     inner.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true }));
     await new Promise((go) => setTimeout(go, 20));
-    see(html, location.hash, inner.checked);
+    see(html, location.hash, inner.checked, link.onclick === handler);
   }
 });
 
