@@ -52,7 +52,7 @@ _SELDOM = (
     *("MouseEvent(", "PointerEvent(", "initEvent(", "initMouseEvent("),
     *(f"Event({quote}click" for quote in "\"'`"),
     *(f"mode:{space}{quote}closed" for space in ("", " ") for quote in "\"'`"),
-    "cancelBubble",
+    *("cancelBubble", "returnValue"),
     *("Propagation(); return false", "Propagation();return false", "Propagation(),!1"),
     "keepalive",
     "currentSrc",

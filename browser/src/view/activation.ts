@@ -3,7 +3,7 @@
 import type { Find } from "./default";
 
 /** These have their own use of a click, and the link around them none. */
-const OWN = "input:is([type=checkbox],[type=radio],[type=file]:enabled)";
+const OWN = "input:is([type=checkbox],[type=radio],[type=file]:enabled,[type=color]:enabled)";
 
 /** The first in the path of a click that is a button or a link counts, as `submission` and `link` say. */
 export function activated(submission: (one: Element, event: Event) => ReturnType<Find>, link: (one: Element, stopped?: boolean) => ReturnType<Find>): Find {

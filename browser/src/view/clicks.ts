@@ -85,11 +85,13 @@ export function awaitClicks(): void {
     if (root.mode === "closed") watchClosed(root, ends);
     return root;
   };
-  // What the runtime has in the place of that one, it has of this older form, too.
-  Object.defineProperty(Event.prototype, "cancelBubble", {
-    ...Object.getOwnPropertyDescriptor(Event.prototype, "cancelBubble"),
-    set(this: Event, value: unknown) {
-      if (value) this.stopPropagation();
-    },
-  });
+  // What the runtime has in the place of these methods, it has of their older forms, too.
+  for (const [name, wanted, method] of [["cancelBubble", true, "stopPropagation"], ["returnValue", false, "preventDefault"]] as const) {
+    Object.defineProperty(Event.prototype, name, {
+      ...Object.getOwnPropertyDescriptor(Event.prototype, name),
+      set(this: Event, value: unknown) {
+        if (!!value === wanted) this[method]();
+      },
+    });
+  }
 }

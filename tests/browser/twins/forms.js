@@ -111,6 +111,7 @@ twin("form: clicks that are told of in every way, and what listeners make of the
     "stopped by the class": (button, form) => stop().map((how) => form.addEventListener("click", (event) => how.call(event))),
     "stopped, then prevented": (button) => (button.onclick = (event) => (event.stopPropagation(), event.preventDefault())),
     "stopped, and false given": (button) => button.setAttribute("onclick", "event.stopPropagation(); return false"),
+    "stopped and prevented in the older way": (button) => (button.onclick = (event) => ((event.cancelBubble = true), (event.returnValue = false), undefined)),
     "stopped, and something given": (button) => (button.onclick = (event) => (event.stopPropagation(), 0)),
     "made a submit button": (button) => ((button.type = "button"), (button.onclick = () => void (button.type = "submit"))),
     "made another": (button) => (button.onclick = () => void (button.type = "button")),

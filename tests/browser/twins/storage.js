@@ -156,6 +156,7 @@ twin("storage: links that a click makes, changes or takes away", async (see) => 
     '<a href="#never">x</a>': (event) => (event.stopImmediatePropagation(), event.preventDefault()),
     '<a href="#false">x</a>': (event) => (event.stopPropagation(), false),
     '<a href="#in"><input type="checkbox"></a>': () => 0,
+    '<a href="#in"><input type="color"></a>': () => 0,
     '<a href="#in"><input type="file" disabled></a>': () => 0,
     '<a href="#in"><input type="reset"></a>': () => 0,
     '<form><a href="#in"><button type="button">x</button></a></form>': () => 0,
