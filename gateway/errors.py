@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 
 class Reason(StrEnum):
@@ -153,6 +154,10 @@ class Unidentified(GatewayError):
         super().__init__(detail)
 
 
+LONGEST: Final = 4000
+"""Characters of what is told with a refusal, whoever words it."""
+
+
 class Refusal(GatewayError):
     """An exchange or a tool call that ends here: told to its caller as `problem+json` with `gateway-reason`.
 
@@ -170,9 +175,9 @@ class Refusal(GatewayError):
         words: str | None = None,
     ) -> None:
         self.reason = reason
-        self.words = words or WORDS[reason]
+        self.words = (words or WORDS[reason])[:LONGEST]
         self.connect_url = connect_url
-        self.detail = detail
+        self.detail = detail = detail[:LONGEST]
         self.headers = tuple(headers)
         self.status = status or STATUS[reason]
         super().__init__(f"{reason}: {detail}")

@@ -7,7 +7,8 @@ import importlib
 import importlib.util
 import inspect
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path, PurePath
 from types import ModuleType
 from typing import Any, TypeVar
@@ -159,6 +160,18 @@ class PluginApprover:
         """A plugin learns of it by being cancelled."""
 
 
+@contextmanager
+def foreign() -> Iterator[None]:
+    """Code of a plugin: a cancellation that it raises where nobody cancels is a failure like others, `RuntimeError`."""
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise RuntimeError("it was cancelled by itself") from error
+
+
 def _named(implementation: pluggy.HookImpl) -> str:
     """What apps may read of it: not in which folder it lies."""
     return PurePath(implementation.plugin_name).name
@@ -170,10 +183,11 @@ async def _call(implementation: pluggy.HookImpl, timeout: float | None = TIMEOUT
     # Plugins hear of a cancelled exchange too: what counts is whether it is cancelled while one of them is at work.
     before = task.cancelling() if task is not None else 0
     try:
-        answer = implementation.function(**taken)
-        if inspect.isawaitable(answer):
-            async with asyncio.timeout(timeout):
-                answer = await answer
+        with foreign():
+            answer = implementation.function(**taken)
+            if inspect.isawaitable(answer):
+                async with asyncio.timeout(timeout):
+                    answer = await answer
     except (Exception, SystemExit) as error:  # a plugin is foreign code: whatever it raises refuses
         hook = implementation.function.__name__
         log.exception("plugin %s failed in %s", implementation.plugin_name, hook)

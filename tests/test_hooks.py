@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from gateway.errors import Reason, Refusal, StartError
+from gateway.errors import LONGEST, Reason, Refusal, StartError
 from gateway.exchange.record import OnFailure, Recorder
 from gateway.hooks import Hooks, made
 from gateway.model import LOCAL, AuditRecord, BodyType, Caller, CanonicalRequest, Door, Initiator
@@ -37,9 +37,10 @@ async def test_first_refusal_wins_in_the_order_of_the_configuration(tmp_path: Pa
         await Hooks([two, one], tmp_path).check_request(REQUEST, CALLER)
 
 
-async def test_a_plugin_that_raises_refuses_and_is_named(tmp_path: Path) -> None:
-    """An error in a hook is a refusal, never a pass."""
-    broken = plugin(tmp_path, "broken.py", "@hookimpl\ndef check_request(caller): raise RuntimeError('boom')\n")
+@pytest.mark.parametrize("error", ["RuntimeError('boom')", "__import__('asyncio').CancelledError('boom')"])
+async def test_a_plugin_that_raises_refuses_and_is_named(tmp_path: Path, error: str) -> None:
+    """An error in a hook is a refusal, never a pass, and one that it cancels by itself no end of who asked."""
+    broken = plugin(tmp_path, "broken.py", f"@hookimpl\ndef check_request(caller): raise {error}\n")
     with pytest.raises(Refusal, match=r"broken\.py failed in check_request") as refused:
         await Hooks([broken], tmp_path).check_request(REQUEST, CALLER)
     assert "boom" not in refused.value.detail
@@ -52,6 +53,14 @@ async def test_what_is_no_text_refuses_and_is_told_to_nobody(tmp_path: Path, ans
     with pytest.raises(Refusal, match=r"odd\.py") as refused:
         await Hooks([odd], tmp_path).check_request(REQUEST, CALLER)
     assert answer not in refused.value.words
+
+
+async def test_what_a_plugin_refuses_with_is_bounded(tmp_path: Path) -> None:
+    """It stands in the answer, the record and the log."""
+    name = plugin(tmp_path, "talks.py", "@hookimpl\ndef check_request(): return 'no ' * 10**6\n")
+    with pytest.raises(Refusal, match=r"talks\.py: no no") as refused:
+        await Hooks([name], tmp_path).check_request(REQUEST, CALLER)
+    assert {len(refused.value.detail), len(refused.value.words)} == {LONGEST}
 
 
 async def test_a_plugin_that_allows_leaves_the_request_alone(tmp_path: Path) -> None:

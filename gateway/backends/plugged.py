@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from gateway.backends.body import Decoder
 from gateway.backends.fields import coding, head, length_told, received, silence
 from gateway.errors import Reason, Refusal
+from gateway.hooks import foreign
 from gateway.model import Arriving, Backend, Outbound, Response, StreamingBackend
 
 log = logging.getLogger(__name__)
@@ -28,8 +29,9 @@ class _Plugged:
     async def send(self, request: Outbound) -> Response:
         """The plugin's answer. Raises `Refusal`: `backend-*`, `response-too-large`."""
         try:
-            async with asyncio.timeout(request.timeout):
-                given = await self._backend.send(request)
+            with foreign():
+                async with asyncio.timeout(request.timeout):
+                    given = await self._backend.send(request)
         except TimeoutError as error:
             raise Refusal(Reason.BACKEND_TIMEOUT, f"backend {self._name!r} did not answer in time") from error
         answer, decoder = self._head(given, request)
@@ -40,7 +42,8 @@ class _Plugged:
     async def close(self) -> None:
         """A plugin that fails at its end keeps nobody else from theirs."""
         try:
-            await self._backend.close()
+            with foreign():
+                await self._backend.close()
         except (Exception, SystemExit):  # a plugin is foreign code, and all there is to do is to say so
             log.exception("backend %r: its plugin failed in close", self._name)
 
@@ -80,15 +83,17 @@ class _Streaming(_Plugged):
     @asynccontextmanager
     async def stream(self, request: Outbound) -> AsyncIterator[Arriving]:
         """The plugin's answer while it arrives; who asks bounds the wait for the head."""
-        async with self._streaming.stream(request) as arriving:
-            answer, decoder = self._head(arriving.head, request)
-            yield Arriving(answer, self._parts(arriving.parts, decoder, silence(answer, request.timeout)))
+        with foreign():
+            async with self._streaming.stream(request) as arriving:
+                answer, decoder = self._head(arriving.head, request)
+                yield Arriving(answer, self._parts(arriving.parts, decoder, silence(answer, request.timeout)))
 
     async def _parts(self, parts: AsyncIterator[bytes], decoder: Decoder, seconds: float) -> AsyncIterator[bytes]:
         try:
             while True:
-                async with asyncio.timeout(seconds):
-                    part = await anext(parts, None)
+                with foreign():
+                    async with asyncio.timeout(seconds):
+                        part = await anext(parts, None)
                 if part is None:
                     decoder.close()
                     return

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from gateway.credentials import Basic, Fixed, Tokens
 from gateway.errors import Reason, Refusal
+from gateway.hooks import foreign
 from gateway.model import Headers, Principal
 from gateway.policy.headers import is_field
 
@@ -114,8 +115,9 @@ class OfPlugin:
     async def inject(self, principal: Principal, method: str, url: str) -> Injected:
         """What the plugin says now."""
         try:
-            async with asyncio.timeout(TIMEOUT):
-                fields = await self._tokens.headers(principal, method, url)
+            with foreign():
+                async with asyncio.timeout(TIMEOUT):
+                    fields = await self._tokens.headers(principal, method, url)
             given = tuple((name.lower(), value) for name, value in fields)
             if not all(is_field(name, value) for name, value in given):
                 raise ValueError

@@ -26,6 +26,8 @@ class Plugin:
         """What was given; nothing where that is None."""
         if self._answer is None:
             await asyncio.Event().wait()
+        if self._answer is asyncio.CancelledError:
+            raise asyncio.CancelledError
         answer: Response = self._answer
         return answer
 
@@ -35,7 +37,7 @@ class Plugin:
 
 
 class Streaming(Plugin):
-    """Gives its body byte by byte, and then nothing for ever where it ends with a full stop."""
+    """Gives its body byte by byte; `!` cancels it, and after a full stop at the end comes nothing for ever."""
 
     @asynccontextmanager
     async def stream(self, request: Outbound) -> AsyncIterator[Arriving]:
@@ -44,6 +46,8 @@ class Streaming(Plugin):
 
     async def _parts(self) -> AsyncIterator[bytes]:
         for byte in self._answer.body:
+            if byte == ord("!"):
+                raise asyncio.CancelledError
             yield bytes([byte])
         if self._answer.body.endswith(b"."):
             await asyncio.Event().wait()
@@ -73,6 +77,22 @@ async def test_what_is_no_answer_is_refused(given: object, reason: Reason) -> No
     with pytest.raises(Refusal) as refused:
         await plugged("b", Plugin(given)).send(REQUEST)
     assert refused.value.reason is reason
+
+
+async def test_a_backend_that_is_cancelled_by_itself_fails() -> None:
+    """Nobody gave up the request: who asked gets an answer, and keeps the connection."""
+    with pytest.raises(RuntimeError, match="cancelled by itself"):
+        await plugged("b", Plugin(asyncio.CancelledError)).send(REQUEST)
+    backend = plugged("b", Streaming(answer(body=b"!")))
+    assert isinstance(backend, StreamingBackend)
+    async with backend.stream(REQUEST) as arriving:
+        with pytest.raises(RuntimeError, match="cancelled by itself"):
+            _ = [part async for part in arriving.parts]
+    asked = asyncio.create_task(plugged("b", Plugin(None)).send(replace(REQUEST, timeout=60)))
+    await asyncio.sleep(0)
+    asked.cancel()
+    await asyncio.wait({asked})
+    assert asked.cancelled()
 
 
 async def test_an_answer_is_given_as_of_any_backend() -> None:

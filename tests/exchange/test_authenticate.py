@@ -29,7 +29,16 @@ class Plugin:
 
 @pytest.mark.parametrize(
     "fields",
-    ["never", SystemExit, None, {"x-key": "secret"}, (("x-key", 5),), (("x-key", "a\r\nhost: b"),), (("x key", "a"),)],
+    [
+        "never",
+        SystemExit,
+        asyncio.CancelledError,
+        None,
+        {"x-key": "secret"},
+        (("x-key", 5),),
+        (("x-key", "a\r\nhost: b"),),
+        (("x key", "a"),),
+    ],
 )
 async def test_what_is_no_field_fails(fields: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """The caller hears the name of the credential and nothing of what it gave."""
