@@ -93,6 +93,25 @@ async def test_answers_that_say_nothing(host: Host, tmp_path: Path) -> None:
     assert await frame.evaluate(asked) == ["TypeError"] * 6
 
 
+async def test_a_host_that_tells_of_progress_what_is_no_part(host: Host, tmp_path: Path) -> None:
+    """As of any other call: the stream comes to its end, and no error is left in the page."""
+    errors = complaints(host.page)
+    await host.answers("return { bodyType: 'text', body: 'one ', stream: 's1' };")
+    parts: tuple[Any, ...] = (1, {})
+    told: list[Any] = [{}, {"_meta": None}, {"_meta": {}}, *({"_meta": {"webmcp-gateway/part": one}} for one in parts)]
+    await host.run(
+        "(told) => { const answers = host.tools.http_request; host.tools.http_stream = async (args, id) => {"
+        " for (const params of told)"
+        " host.notify('notifications/progress', { progressToken: id, progress: 1, ...params });"
+        " const { structuredContent } = await answers(args);"
+        " return { content: [], structuredContent: { ...structuredContent, body: 'two', stream: undefined } }; }; }",
+        told,
+    )
+    frame = await shown(host, tmp_path)
+    assert await frame.evaluate(ASKED, "/a") == "one two"
+    assert errors == []
+
+
 async def test_a_page_that_wraps_fetch(host: Host, tmp_path: Path) -> None:
     """Its wrapper is asked first, and XMLHttpRequest goes its own way, as in a browser."""
     page = """<!doctype html><p>XMLHttpRequest</p><script>

@@ -1,5 +1,6 @@
 /** The runtime's own requests to the host, told from the page's by their ids. */
 
+import { attempt } from "./attempt";
 import { notification, PeerError, request, type Answer, type Message, type Params } from "./json-rpc";
 
 export interface Options<Value> {
@@ -84,7 +85,8 @@ export function createRequests({ prefix, post, later, cancel }: Ends): Requests 
     },
     progressed(params) {
       const tell = waiting[params?.["progressToken"] as string]?.onProgress;
-      tell?.(params as Params);
+      // Hosts may tell of any call what no part of an answer is.
+      if (tell) attempt(() => tell(params as Params));
       return !!tell;
     },
   };
