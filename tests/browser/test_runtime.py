@@ -120,11 +120,11 @@ async def test_responses_look_like_the_browsers(host: Host, tmp_path: Path) -> N
 
 async def test_data_and_blob_urls_need_no_host(host: Host, tmp_path: Path) -> None:
     """The content policy lets the browser's own fetch read neither."""
-    frame = await shown(host, tmp_path)
+    page = "<!doctype html><script>const made = (text) => URL.createObjectURL(new Blob([text]));</script>"
+    frame = await shown(host, tmp_path, page)
     texts = await frame.evaluate(
         """async () => {
-          const blob = URL.createObjectURL(new Blob(["inside"]));
-          const urls = [blob, "data:text/plain;base64,aGk=", "data:,a%20b"];
+          const urls = [made("inside"), "data:text/plain;base64,aGk=", "data:,a%20b"];
           return Promise.all(urls.map(async (url) => (await fetch(url)).text()));
         }"""
     )
