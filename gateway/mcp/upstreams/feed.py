@@ -7,12 +7,13 @@ import logging
 import math
 import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Final
+from weakref import WeakValueDictionary
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
@@ -60,7 +61,6 @@ class _Resource:
 
     followers: int = 0
     asked: bool = False
-    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 @dataclass(eq=False, frozen=True, slots=True)
@@ -83,6 +83,7 @@ class Feed:
         self._listening: asyncio.Task[None] | None = None
         self._covered: _Covered | None = None
         self._changing = asyncio.Lock()
+        self._busy = WeakValueDictionary[str, asyncio.Lock]()
         self._told: dict[str, float] = {}
         self._due: set[str] = set()
 
@@ -103,20 +104,31 @@ class Feed:
 
         Those are among its `uris` then. Raises `MCPError` where all are refused, `UpstreamLost`, `Refusal`.
         """
-        new = set(uris) - follower.uris
-        if len(new | self._uris.keys()) > MAX_URIS:
-            raise MCPError(-32603, "Too many resources of this upstream are followed already.")
-        follower.uris |= new
-        for uri in new:
-            self._uris.setdefault(uri, _Resource()).followers += 1
-        try:
-            refused = await self._have_told(link, new)
-        except BaseException:  # cancelled too: nobody follows them then
-            self._leave(follower, *new)
-            raise
-        self._leave(follower, *refused)
-        if refused and follower.uris.isdisjoint(uris):
-            raise next(iter(refused.values()))
+        async with self._alone(*uris):
+            if follower not in self.followers:
+                return  # it was removed meanwhile
+            new = set(uris) - follower.uris
+            if len(new | self._uris.keys()) > MAX_URIS:
+                raise MCPError(-32603, "Too many resources of this upstream are followed already.")
+            follower.uris |= new
+            for uri in new:
+                self._uris.setdefault(uri, _Resource()).followers += 1
+            try:
+                refused = await self._have_told(link, new)
+            except BaseException:  # cancelled too: nobody follows them then
+                self._leave(follower, *new)
+                raise
+            self._leave(follower, *refused)
+            if refused and follower.uris.isdisjoint(uris):
+                raise next(iter(refused.values()))
+
+    @asynccontextmanager
+    async def _alone(self, *uris: str) -> AsyncIterator[None]:
+        """Nobody else follows or leaves these resources meanwhile: what is asked of the upstream keeps its order."""
+        async with AsyncExitStack() as stack:
+            for uri in sorted(set(uris)):
+                await stack.enter_async_context(self._busy.setdefault(uri, asyncio.Lock()))
+            yield
 
     async def _have_told(self, link: Link, uris: set[str]) -> dict[str, MCPError]:
         """Ask the upstream to tell of resources; those that it refuses, and why."""
@@ -138,27 +150,25 @@ class Feed:
     async def _subscribe(self, session: Session, uri: str) -> None:
         """Ask an upstream of the handshake, once for all; where the first was refused, or left, the next asks."""
         resource = self._uris.get(uri)
-        if resource is None:
-            return
-        async with resource.asking:
-            if not resource.asked:
-                await _ask(session, "resources/subscribe", {"uri": uri})
-                resource.asked = True
+        if resource is not None and not resource.asked:
+            await _ask(session, "resources/subscribe", {"uri": uri})
+            resource.asked = True
 
     async def unsubscribe(self, link: Link, follower: Follower, *uris: str) -> None:
         """It no longer hears of the resources `uris`."""
-        left = self._leave(follower, *uris)
-        session, unfollowed = link.now, left - self._uris.keys()
-        if not unfollowed or session is None:
-            return
-        if session.terms.modern:
-            await self.listen(session)
-            return
-        for uri in unfollowed:
-            try:
-                await _ask(session, "resources/unsubscribe", {"uri": uri})
-            except (MCPError, UpstreamLost, TimeoutError) as error:
-                log.debug("a resource was not unsubscribed: %s", error)
+        async with self._alone(*uris):
+            left = self._leave(follower, *uris)
+            session, unfollowed = link.now, left - self._uris.keys()
+            if not unfollowed or session is None:
+                return
+            if session.terms.modern:
+                await self.listen(session)
+                return
+            for uri in unfollowed:
+                try:
+                    await _ask(session, "resources/unsubscribe", {"uri": uri})
+                except (MCPError, UpstreamLost, TimeoutError) as error:
+                    log.debug("a resource was not unsubscribed: %s", error)
 
     def heard(self, method: str, params: Message) -> None:
         """Pass on what the upstream told."""
@@ -218,7 +228,7 @@ class Feed:
 
     def _covers(self, session: Session) -> bool:
         covered = self._covered
-        return covered is not None and covered.session is session and covered.uris == covered.told == self._uris.keys()
+        return covered is not None and covered.session is session and covered.told == self._uris.keys()
 
     async def restore(self, session: Session, *, again: bool) -> None:
         """A new connection stands: follow on it what was followed before, and say that everything may have changed."""
@@ -240,12 +250,16 @@ class Feed:
 
     async def _subscribe_again(self, session: Session) -> None:
         """What it refuses now leaves the rest as it was."""
-        for uri, resource in list(self._uris.items()):
-            try:
-                await _ask(session, "resources/subscribe", {"uri": uri})
-            except MCPError as error:
-                resource.asked = False
-                log.warning("a resource could not be followed again: %s", error)
+        for uri in list(self._uris):
+            async with self._alone(uri):
+                resource = self._uris.get(uri)
+                if resource is None:
+                    continue  # nobody follows it any more
+                try:
+                    await _ask(session, "resources/subscribe", {"uri": uri})
+                except MCPError as error:
+                    resource.asked = False
+                    log.warning("a resource could not be followed again: %s", error)
 
     def _missed(self) -> None:
         """Nobody listened for a while: everything may have changed."""
