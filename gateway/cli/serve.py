@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import importlib
 import logging
 import os
 import signal
 import sys
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -20,7 +18,7 @@ from aiohttp import web
 import gateway
 from gateway.app import GATE, RELOAD, build_app
 from gateway.callers.nouns import TokenAuth
-from gateway.cli import descriptors, lock, logs, stopping
+from gateway.cli import descriptors, lock, logs, loops, stopping
 from gateway.cli.options import config_option
 from gateway.cli.token.link import login_link
 from gateway.config import Config, Reading, load_config, read_config
@@ -53,7 +51,8 @@ def run(path: Path, log_format: str | None = None, *, verbose: bool, live: bool 
     logs.set_up(log_format or config.log, verbose)
     if (few := descriptors.raised()) is not None:
         log.warning(few)
-    with lock.held(config.path) as tell, asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    factory = loops.loop_factory(busy_poll=config.server.busy_poll)
+    with lock.held(config.path) as tell, asyncio.Runner(loop_factory=factory) as runner:
         runner.run(_serve(config, partial(read_config, path, os.environ), live, tell))
 
 
@@ -116,13 +115,6 @@ def _tune() -> None:
     gc.freeze()
     # and small: young objects are looked at when there are 4,000, a pause of 4 ms
     gc.set_threshold(4000, 250, 100)
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    if find_spec("uvloop") is None:  # the extra `speed`
-        return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
-    return factory
 
 
 def _ready(config: Config) -> str:

@@ -282,6 +282,7 @@ def _server(section: Section) -> Server:
         port=port,
         public_url=addresses.origin(section, "public_url", _default("server.public_url", port)),
         trusted_proxies=blocks(section, "trusted_proxies"),
+        busy_poll=section.flag("busy_poll", True),
         origins=Origins(
             console=addresses.origin(origins, "console", _default("server.origins.console", port)),
             apps=addresses.app_origin(origins, "apps", _default("server.origins.apps", port)),

@@ -53,6 +53,7 @@ class Server:
     public_url: str
     origins: Origins
     trusted_proxies: Blocks = ()
+    busy_poll: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,11 @@ SETTINGS: Final = (
     Setting("server.origins.apps", "http://{app}.localhost:PORT", "The origin of each app as an ordinary web site."),
     Setting("server.origins.sandbox", "http://sandbox.localhost:PORT", "The origin of the sandbox proxy of views."),
     Setting("server.trusted_proxies", "[]", "Addresses and CIDRs whose Forwarded and X-Forwarded-For are believed."),
+    Setting(
+        "server.busy_poll",
+        "true",
+        "Look for 0.2 ms for what comes next before sleeping, as long as that finds it; false if CPU time is scarce.",
+    ),
     Setting("auth", "[none]", "How callers prove who they are; the first entry that matches counts."),
     Setting(
         "auth[].type",
