@@ -8,7 +8,6 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from importlib.util import find_spec
 from typing import TypeAlias
 
 import gateway
@@ -88,7 +87,6 @@ def machine() -> Machine:
         "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else "unknown",
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        "event loop": "uvloop" if find_spec("uvloop") else "asyncio",
         "gateway": gateway.__version__,
         **{name: version(name) for name in ("aiohttp", "mcp", "uvicorn", "httpx2")},
     }

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 from collections.abc import Callable
-from importlib.util import find_spec
 from selectors import DefaultSelector, SelectorKey
 from time import perf_counter
 from typing import Final
@@ -18,10 +16,7 @@ SLEPT: Final = 1024
 
 
 def loop_factory(*, busy_poll: bool) -> Callable[[], asyncio.AbstractEventLoop]:
-    """What makes the loop: uvloop's where the extra `speed` is there, else asyncio's with `busy_poll` or without."""
-    if find_spec("uvloop") is not None:
-        made: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
-        return made
+    """What makes the loop: asyncio's, with `busy_poll` or without."""
     return (lambda: asyncio.SelectorEventLoop(BusyPoll())) if busy_poll else asyncio.new_event_loop
 
 

@@ -106,9 +106,8 @@ def test_what_is_there_ends_the_look(
 
 
 @pytest.mark.parametrize("busy_poll", [True, False])
-async def test_the_loop_does_what_loops_do(monkeypatch: pytest.MonkeyPatch, busy_poll: bool) -> None:
+async def test_the_loop_does_what_loops_do(busy_poll: bool) -> None:
     """Timers, processes, threads and connections, with and without."""
-    monkeypatch.setattr(loops, "find_spec", lambda _: None)
 
     async def work() -> tuple[bytes, str]:
         process = await asyncio.create_subprocess_exec("echo", "said", stdout=asyncio.subprocess.PIPE)
