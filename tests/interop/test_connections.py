@@ -20,6 +20,7 @@ from mcp.client.session import ClientRequestContext
 from mcp.server import Server as McpServer
 from pydantic import FileUrl
 
+from gateway.errors import Reason, Refusal
 from gateway.mcp.upstreams import link
 from gateway.mcp.upstreams.conversation import Carrier, Message, Receive, UpstreamLost
 from gateway.mcp.upstreams.link import Link
@@ -57,8 +58,14 @@ async def nothing(_: link.Session) -> None:
     """Has to be done before a connection is used."""
 
 
-async def test_an_upstream_that_fails_is_left_alone_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From half a second to half a minute, as long as somebody wants it."""
+NOBODY = UpstreamLost.refused(Refusal(Reason.BACKEND_UNREACHABLE, "nobody is there"))
+
+
+@pytest.mark.parametrize(("lost", "longest"), [(UpstreamLost("it fails"), 30), (NOBODY, 5)])
+async def test_an_upstream_that_fails_is_left_alone_longer_each_time(
+    monkeypatch: pytest.MonkeyPatch, lost: UpstreamLost, longest: int
+) -> None:
+    """From half a second to half a minute, as long as somebody wants it; it is found soon that somebody is there."""
     waits: list[float] = []
     enough = asyncio.Event()
 
@@ -69,7 +76,7 @@ async def test_an_upstream_that_fails_is_left_alone_longer_each_time(monkeypatch
             await asyncio.Event().wait()
 
     def dial() -> Carrier:
-        raise UpstreamLost("nobody is there")
+        raise lost
 
     monkeypatch.setattr(link, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": sleep}))
     one = Link(
@@ -79,7 +86,7 @@ async def test_an_upstream_that_fails_is_left_alone_longer_each_time(monkeypatch
     running = asyncio.ensure_future(one.run())
     await enough.wait()
     running.cancel()
-    assert waits == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+    assert waits == [min(wait, longest) for wait in (0.5, 1, 2, 4, 8, 16, 30, 30, 30)]
 
 
 class Flooding:

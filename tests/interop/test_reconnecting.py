@@ -21,6 +21,7 @@ from gateway.mcp.upstreams.http import RESUMES
 from tests.interop.probe import Probe, text
 from tests.interop.raw import raw
 from tests.interop.serving import gateway, over_http, over_sse, over_websocket
+from tests.world import local_client
 
 MODES = ["legacy", "2026-07-28"]
 OVER: dict[str, Callable[..., AbstractAsyncContextManager[str]]] = {
@@ -128,6 +129,12 @@ async def following(mcp: str, uri: str, mode: str) -> AsyncIterator[tuple[Client
             taking = asyncio.ensure_future(take(aiter(changes)))
             stack.callback(taking.cancel)
         yield client, heard
+
+
+async def metric(mcp: str) -> str:
+    """The metrics of a gateway."""
+    async with local_client() as http, http.get(f"{mcp[:-4]}/metrics") as answer:
+        return await answer.text()
 
 
 async def hears(probe: Probe, heard: asyncio.Queue[str]) -> None:
@@ -278,3 +285,38 @@ async def test_a_client_goes_on_where_a_connection_was_cut(
             name = "plain" if mount else "up_plain"
             assert await called(client, name) == "plain of probe: {}"
         await hears(probe, heard)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("era", MODES)
+async def test_an_upstream_at_a_url_is_known_to_be_gone_and_there_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, era: str, mode: str
+) -> None:
+    """Though no connection stands between two requests of it, and other kinds of clients have not asked since."""
+    monkeypatch.setattr(link, "FIRST_WAIT", 0.05)
+    heard = asyncio.Event()
+
+    async def on_message(message: Any) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            heard.set()
+
+    async def up() -> float:
+        return float((await metric(mcp)).partition('upstream_up{upstream="up"} ')[2].split()[0])
+
+    async with (
+        behind_a_wire(tmp_path, "url", era) as (mcp, _, wire),
+        Client(f"{mcp}/up", mode="legacy", message_handler=on_message),
+        Client(f"{mcp}/up", mode=mode) as client,
+        Client(mcp, mode=mode) as other,
+        asyncio.timeout(60),
+    ):
+        await other.list_tools()
+        assert (await called(client, "plain"), await up()) == ("plain of probe: {}", 1)
+        wire.leave()
+        while await up():
+            assert "The upstream up " in text(await client.call_tool("plain"))
+        heard.clear()
+        await wire.listen()
+        assert await called(client, "plain") == "plain of probe: {}"
+        assert await up()
+        await heard.wait()

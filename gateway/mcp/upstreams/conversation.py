@@ -134,6 +134,7 @@ class Conversation:
         self._tasks = asyncio.TaskGroup()
         self._running: asyncio.Task[None] | None = None
         self.flooded = False
+        self.refusal: Refusal | None = None
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def __aenter__(self) -> Self:
@@ -237,6 +238,7 @@ class Conversation:
 
     def _end(self, why: str, refusal: Refusal | None = None) -> None:
         if not self.ended.done():
+            self.refusal = refusal
             self.ended.set_result(why)
         for call in self._calls.values():
             if not call.answer.done():

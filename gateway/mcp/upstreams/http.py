@@ -54,9 +54,10 @@ class StreamableHttp:
         self._version: str | None = None
         self._receive: Receive | None = None
         self._running = asyncio.Event()
-        self._lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._lost: asyncio.Future[UpstreamLost] = asyncio.get_running_loop().create_future()
         self._standing: asyncio.Event = asyncio.Event()
         self._resuming = 0
+        self._sending = 0
 
     async def run(self, receive: Receive) -> None:
         """Until the session is lost; a server without one answers each request for itself."""
@@ -64,7 +65,7 @@ class StreamableHttp:
         self._running.set()
         standing = asyncio.ensure_future(self._stand())
         try:
-            raise UpstreamLost(await asyncio.shield(self._lost))  # cancelled, it is not lost: `_leave` ends it
+            raise await asyncio.shield(self._lost)  # cancelled, it is not lost: `_leave` ends it
         finally:
             standing.cancel()
             await asyncio.wait({standing})
@@ -76,6 +77,17 @@ class StreamableHttp:
 
     async def send(self, message: Message, headers: Mapping[str, str]) -> None:
         await self._running.wait()
+        self._sending += 1
+        try:
+            await self._sent(message, headers)
+        except UpstreamLost as lost:
+            if _unreachable(lost) and self._sending == 1:  # while others wait for answers, it may be there for them
+                self._lose(lost)
+            raise
+        finally:
+            self._sending -= 1
+
+    async def _sent(self, message: Message, headers: Mapping[str, str]) -> None:
         if (version := headers.get(MCP_PROTOCOL_VERSION_HEADER)) is not None:
             self._version = version
         method = message.get("method")
@@ -117,8 +129,9 @@ class StreamableHttp:
 
     async def _failed(self, answer: Answer, related: int | None) -> None:
         if answer.status == 404 and self._session is not None:
-            self._lose("the upstream ended the session")
-            raise UpstreamLost("the upstream ended the session", unsent=True)
+            ended = UpstreamLost("the upstream ended the session", unsent=True)
+            self._lose(ended)
+            raise ended
         if related is None:
             return
         message: object = None
@@ -178,7 +191,7 @@ class StreamableHttp:
         except Lost:
             return True
         except UpstreamLost as lost:
-            if lost.refusal is None or lost.refusal.reason is not Reason.BACKEND_UNREACHABLE:
+            if not _unreachable(lost):
                 raise
             log.debug("a stream cannot be taken up again yet: %s", lost)
             return True
@@ -190,7 +203,7 @@ class StreamableHttp:
         try:
             return self._receive(message, related, size)
         except UpstreamLost as lost:
-            self._lose(str(lost))
+            self._lose(lost)
             raise
 
     async def _stand(self) -> None:
@@ -203,7 +216,7 @@ class StreamableHttp:
             try:
                 answer = await self._exchange("GET", None, headers, stream)
                 if answer.status == 404:
-                    self._lose("the upstream ended the session")
+                    self._lose(UpstreamLost("the upstream ended the session"))
                     return
                 if answer.status != 200 or answer.kind != EVENTS:
                     return
@@ -213,11 +226,11 @@ class StreamableHttp:
                 failures += 1
             await asyncio.sleep(_wait(stream, failures))
         if failures:
-            self._lose("the upstream is gone")
+            self._lose(UpstreamLost("the upstream is gone"))
 
-    def _lose(self, why: str) -> None:
+    def _lose(self, lost: UpstreamLost) -> None:
         if not self._lost.done():
-            self._lost.set_result(why)
+            self._lost.set_result(lost)
 
     async def _leave(self) -> None:
         """End the session, so that the server need not keep it, and the connections."""
@@ -228,6 +241,11 @@ class StreamableHttp:
                         await self._exchange("DELETE", None, {}, Stream(None))
         finally:
             self._requests.close()
+
+
+def _unreachable(lost: UpstreamLost) -> bool:
+    """Whether there is nobody at the address of the upstream."""
+    return lost.refusal is not None and lost.refusal.reason is Reason.BACKEND_UNREACHABLE
 
 
 def _wait(stream: Stream, failures: int) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ log = logging.getLogger(__name__)
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 30.0
 """Seconds between two attempts to reach an upstream that fails: the first, doubled each time, up to the longest."""
+
+GONE_WAIT = 5.0
+"""The longest where nobody is at its address: it costs little to find out."""
 
 OPENING = 30.0
 """Seconds that a call waits for the connection; one that takes longer to be made is there for later calls."""
@@ -53,6 +57,8 @@ class Link:
 
     `heard` takes what the upstream says on no one's account, `prepare` each new connection before anybody is given it,
     `renewed` after that. While `wanted` says so a connection that broke is made again at once, else when it is needed.
+    `made` is when the last connection was made, `gone` when it was found that nobody is at its address, by the clock of
+    `time.monotonic`.
     """
 
     def __init__(
@@ -75,6 +81,8 @@ class Link:
         self.problem: str | None = None
         self.used = 0.0
         self.attempts = 0
+        self.made = -math.inf
+        self.gone = -math.inf
         self._dial = dial
         self._capabilities = capabilities
         self._modern = modern
@@ -145,7 +153,10 @@ class Link:
             failures = 0 if steady else failures + 1
             self.problem = why
             resting = not steady and not self._waits_for_a_person
-            wait = min(FIRST_WAIT * 2 ** min(failures - 1, 10), LONGEST_WAIT) if resting else 0.0
+            gone = self._refused is not None and self._refused.reason is Reason.BACKEND_UNREACHABLE
+            longest = GONE_WAIT if gone else LONGEST_WAIT
+            wait = min(FIRST_WAIT * 2 ** min(failures - 1, 10), longest) if resting else 0.0
+            self.gone = time.monotonic() if gone else -math.inf
             self.state, self._again = State.FAILED, time.monotonic() + wait
             log.warning("upstream %s: %s", self.name, why)
             if self._coming is not None and not self._coming.done():
@@ -165,12 +176,12 @@ class Link:
                 session = Session(conversation, terms)
                 await self._prepare(session)
                 self._session = session
-                self.state, self.problem = State.READY, None
+                self.state, self.problem, self.made, self.gone = State.READY, None, time.monotonic(), -math.inf
                 if self._coming is not None and not self._coming.done():
                     self._coming.set_result(session)
                 self._renewed(session)
                 why = await asyncio.shield(conversation.ended)
-                self._flooded = conversation.flooded
+                self._refused, self._flooded = conversation.refusal, conversation.flooded
                 return why
         except UpstreamLost as lost:
             self._refused = lost.refusal
@@ -189,11 +200,16 @@ class Link:
         return self._refused is not None and self._refused.reason is Reason.CREDENTIAL_NEEDED
 
     def _unavailable(self, why: str | None) -> Refusal:
-        refused = self._refused
-        if refused is not None and self._waits_for_a_person:
-            return Refusal(refused.reason, refused.detail, connect_url=refused.connect_url)
-        reason = refused.reason if refused is not None else Reason.BACKEND_UNAVAILABLE
-        return unreachable(self.name, str(why), reason)
+        if self._refused is None:
+            return unreachable(self.name, str(why))
+        return named(self.name, self._refused, why)
+
+
+def named(name: str, refused: Refusal, why: str | None = None) -> Refusal:
+    """A refusal of the connection to the upstream of this name; `why` is more than it says itself."""
+    if refused.reason is Reason.CREDENTIAL_NEEDED:
+        return Refusal(refused.reason, refused.detail, connect_url=refused.connect_url)
+    return unreachable(name, why or refused.detail, refused.reason)
 
 
 def unreachable(name: str, why: str, reason: Reason = Reason.BACKEND_UNAVAILABLE) -> Refusal:

@@ -19,7 +19,7 @@ from gateway.mcp.upstreams import eras, shapes
 from gateway.mcp.upstreams.client import UpstreamClient
 from gateway.mcp.upstreams.conversation import Asker, Message, UpstreamLost, noted
 from gateway.mcp.upstreams.handshake import envelope, headers
-from gateway.mcp.upstreams.link import Session
+from gateway.mcp.upstreams.link import Session, named
 from gateway.mcp.upstreams.mirrors import Mirrors
 from gateway.mcp.upstreams.upstream import Upstream
 
@@ -108,7 +108,7 @@ class Relay:
                 result = await self._forward(client, method, params)
         except UpstreamLost as lost:
             if lost.refusal is not None:
-                raise lost.refusal from lost
+                raise named(self._upstream.spec.name, lost.refusal) from lost
             raise Refusal(
                 Reason.BACKEND_UNAVAILABLE, f"The upstream {self._upstream.spec.name} gave no answer: {lost}."
             ) from lost

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -95,8 +96,11 @@ class Upstream:
     def state(self) -> tuple[State, str | None]:
         """How it stands, and what is wrong."""
         links = [joined.link for joined in self._links.values()]
+        gone = max((link.gone for link in links), default=-math.inf)
         for state in (State.READY, State.CONNECTING, State.FAILED):
-            found = next((link for link in links if link.state is state), None)
+            # One that has not been asked since nobody was found there stands only as far as it knows.
+            known = [link for link in links if state is not State.READY or max(link.used, link.made) > gone]
+            found = next((link for link in known if link.state is state), None)
             if found is not None:
                 return state, found.trouble
         return State.IDLE, None
