@@ -12,7 +12,8 @@ export function activated(submission: (one: Element, event: Event) => ReturnType
       // A shadow root is none.
       if (!(one instanceof Element)) continue;
       if (one.matches(OWN)) return undefined;
-      const run = submission(one, event) || link(one, stopped);
+      // As browsers do: with the middle button, too.
+      const run = submission(one, event) || ((event as MouseEvent).button !== 2 && link(one, stopped));
       if (run) return run;
     }
     return undefined;

@@ -17,9 +17,10 @@ export function toBase64(bytes: Uint8Array): string {
   return btoa(text);
 }
 
-export function toBase64Url(bytes: Uint8Array): string {
-  return toBase64(bytes).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
-}
+/** Base64 text in the URL alphabet, without padding. */
+export const inUrl = (text: string): string => text.replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
+
+export const toBase64Url = (bytes: Uint8Array): string => inUrl(toBase64(bytes));
 
 /** Takes both alphabets, with or without padding. Throws a `DOMException` where `text` is neither. */
 export function fromBase64(text: string): Uint8Array<ArrayBuffer> {

@@ -33,7 +33,7 @@ const FILES = "img src,audio src,video src,source src,track src,input src,video 
   + "body background,table background,td background,th background";
 for (const place of FILES.split(",")) NAMING[place] = "data";
 const PLACES = Object.keys(NAMING).map((place) => place.split(" ") as [string, string]);
-const SELECTOR = PLACES.map(([name]) => name).join() + ",[style],style";
+const SELECTOR = PLACES.map(([name]) => name).join() + ",[style],style,meta";
 /** Behind each value of ours: what the page wrote there, or nothing where the page has no such attribute. */
 const OURS = "#webmcp-gateway:";
 /** A picture of nothing, for which browsers show no sign that one is missing, and a file that is not there. */
@@ -215,6 +215,8 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
 
   /** What the parser or the page has written already. */
   function adopt(element: Element, failed = false): void {
+    // Whatever comes of the element, the browser would go, and the view be gone; a part of the runtime goes there as by a link.
+    if (/refresh/i.test((element as HTMLMetaElement).httpEquiv)) void loaded.then(() => stop());
     for (const [name, attribute] of PLACES) {
       if (name !== element.localName) continue;
       const before = noted(element, attribute);
@@ -320,6 +322,8 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     if (source) source.failed = type === "error";
   }
   addEventListener("error", hush, true);
+  // Before, no browser refreshes, and a stop would end its parsing.
+  const loaded = new Promise((go) => addEventListener("load", go, true));
   const adoptAll = (root: ParentNode): void => root.querySelectorAll(SELECTOR).forEach((one) => adopt(one));
   const within = (node: Node): Element[] => (node instanceof Element ? [node, ...node.querySelectorAll(SELECTOR)] : []);
   const observer = new MutationObserver((records) => {
@@ -338,7 +342,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     }
   });
   const observe = (root: Node): void =>
-    observer.observe(root, { subtree: true, childList: true, attributes: true, attributeFilter: ["src", "srcset", "href", "poster", "background", "style", "rel", "media", "disabled", "loading"] });
+    observer.observe(root, { subtree: true, childList: true, attributes: true, attributeFilter: "src,srcset,href,poster,background,style,rel,media,disabled,loading,content,http-equiv".split(",") });
   observe(document);
   // One that HTML declares is there already, as a part of the runtime tells.
   Element.prototype.attachShadow = function (init: ShadowRootInit & { declared?: ShadowRoot }) {

@@ -94,5 +94,5 @@ export function watchForms({ fetch, resolve, instead, failed }: Ends) {
   prototype.submit = function () {
     void send(this, null);
   };
-  return (one: Element, event: Event) => submits(one) && one.form && !one.matches(":disabled") && event instanceof MouseEvent && (() => submit(one.form!, one));
+  return (one: Element, event: Event) => submits(one) && one.form && !one.matches(":disabled") && (event as MouseEvent).button === 0 && (() => submit(one.form!, one));
 }

@@ -55,7 +55,7 @@ function readHost(result: Params): Host {
   return { capabilities: objectOf(result["hostCapabilities"]), ours: bridge === true };
 }
 
-function withTools(capabilities: unknown): Params {
+function withTools(capabilities?: unknown): Params {
   const given = objectOf(capabilities);
   return { ...given, tools: { ...objectOf(given["tools"]), listChanged: true } };
 }
@@ -63,7 +63,7 @@ function withTools(capabilities: unknown): Params {
 export function createHandshake({ app, title, toHost, toPage, ask, later }: Ends): Handshake {
   const answered = Promise.withResolvers<Params>();
   const opened = Promise.withResolvers<Host>();
-  const silence = new Promise<undefined>((over) => later(() => over(undefined), SILENCE));
+  const silence = new Promise<undefined>((over) => later(over as () => void, SILENCE));
   const kept: Notification[] = [];
   let state: "idle" | "asked" | "answered" | "open" = "idle";
   let pageAsked: Id | undefined;
@@ -107,7 +107,7 @@ export function createHandshake({ app, title, toHost, toPage, ask, later }: Ends
     begin() {
       if (state !== "idle") return;
       state = "asked";
-      const params = { appInfo: { name: app, title, version: "1" }, appCapabilities: withTools(undefined), protocolVersion: PROTOCOL };
+      const params = { appInfo: { name: app, title, version: "1" }, appCapabilities: withTools(), protocolVersion: PROTOCOL };
       ask("ui/initialize", params).then(
         (result) => {
           take(result);

@@ -111,7 +111,7 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
 
   /** False where the host cannot do it, or does not. */
   const done = async (capability: string, method: string, params: Params): Promise<boolean> =>
-    !!host?.capabilities[capability] && requests.send(method, params).then((result) => !result["isError"], () => false);
+    handshake.can(capability) && requests.send(method, params).then((result) => !result["isError"], () => false);
   const open = (url: string): Promise<boolean> => done("openLinks", "ui/open-link", { url });
   const notice = createNotice(open);
   let hideNews: (() => void) | undefined;
@@ -149,9 +149,9 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
 
   handshake.opened((found) => {
     host = found;
-    proof.start(found.ours, !!found.capabilities["serverTools"]);
+    proof.start(found.ours, handshake.can("serverTools"));
     envelope.ready();
-    if (!found.ours && found.capabilities["serverTools"]) later(() => void proof.settled().then(relay.start), OTHERS_FIRST);
+    if (!found.ours && handshake.can("serverTools")) later(() => void proof.settled().then(relay.start), OTHERS_FIRST);
     if (!handshake.pageSpeaks()) watchSize((size) => requests.notify("ui/notifications/size-changed", size));
   });
   void parsed().then(() => later(handshake.begin, PAGE_FIRST));
@@ -188,9 +188,12 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   };
   const page = { ...natives, fetch, resolve, open, failed, save: (params: Params) => done("downloadFile", "ui/download-file", params) };
   window.fetch = fetch;
+  // It knows the frame's entries, leads out of it, and in opaque frames hears of nothing: who asks for it goes by the history where it is not there.
+  Reflect.deleteProperty(window, "navigation");
   watchElements(createFiles(fetch, resolve), resolve);
   const instead = createDefaults(later);
-  instead("click", activated(watchForms({ ...page, instead }), watchLinks(page)));
+  const lead = activated(watchForms({ ...page, instead }), watchLinks(page));
+  for (const type of ["click", "auxclick"]) instead(type, lead);
   return createUi(wire, { appTools, calls, envelope, handshake, pageTools, proof, relay, reports, requests });
 }
 
@@ -203,7 +206,7 @@ function start(): void {
     installModelContext(native ?? createModelContext(registry, window));
     return;
   }
-  const natives = takeNatives(window);
+  const natives = takeNatives();
   const config = readConfig(document);
   installModelContext(createModelContext(registry, window));
   openWire(window, natives, (wire) => connect(wire, natives, config, registry, native));

@@ -1,6 +1,6 @@
 /** Subresource integrity: whether bytes are what `fetch(…, {integrity})` says. */
 
-import { fromBase64 } from "./base64";
+import { inUrl, toBase64Url } from "./base64";
 
 type Digest = (algorithm: string, bytes: BufferSource) => Promise<ArrayBuffer>;
 
@@ -10,10 +10,6 @@ export async function intact(bytes: Uint8Array<ArrayBuffer>, metadata: string, d
   const strongest = Math.max(...known.map(([, size]) => Number(size)));
   if (!known.length) return true;
   if (!digest) return false;
-  const actual = new Uint8Array(await digest(`SHA-${strongest}`, bytes));
-  return known.some(([, size, expected = ""]) => {
-    if (Number(size) !== strongest) return false;
-    const wanted = fromBase64(expected);
-    return wanted.length === actual.length && wanted.every((byte, index) => byte === actual[index]);
-  });
+  const actual = toBase64Url(new Uint8Array(await digest(`SHA-${strongest}`, bytes)));
+  return known.some(([, size, expected = ""]) => Number(size) === strongest && inUrl(expected) === actual);
 }

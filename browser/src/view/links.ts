@@ -58,7 +58,8 @@ export function watchLinks({ fetch, resolve, open, save, failed }: Ends) {
     }
   }
 
-  const hrefOf = (link: Element): string | null => link.getAttribute("href") ?? link.getAttribute("xlink:href");
+  /** One of an SVG may have it by an animation alone. */
+  const hrefOf = (link: Element): string | null => link.getAttribute("href") ?? link.getAttribute("xlink:href") ?? ((link as SVGAElement).href.animVal || null);
 
   /** Also one of a picture: of an image map, or in an SVG. */
   const isLink = (one: Element): boolean => one.matches("a,area") && !/^\s*javascript:/i.test(`${hrefOf(one)}`);

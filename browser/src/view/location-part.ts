@@ -58,8 +58,6 @@ function start(home: URL): (value: unknown) => unknown {
   tellAddresses(entries.here, base);
   tellOrigin(home.origin);
   askLater();
-  // It knows the frame's entries, and in opaque frames hears of nothing: who asks for it goes by the history where it is not there.
-  Reflect.deleteProperty(window, "navigation");
   if (declared !== undefined) putBase(declared);
   const enter = stays ? stay : entries.enter;
   return ownOf(frame, createLocation(frame, { ...entries, enter }, resolve, leave));

@@ -16,19 +16,13 @@ export function mirrorNatively(
 ): () => void {
   const mirrored = new Map<Tool, AbortController>();
 
-  async function run(tool: Tool, input: Params, client?: { signal?: AbortSignal }): Promise<unknown> {
-    const ended = began();
-    try {
-      return await call(tool, input, client?.signal);
-    } finally {
-      ended();
-    }
-  }
-
   async function add(tool: Tool): Promise<void> {
     const controller = new AbortController();
     mirrored.set(tool, controller);
-    const execute = (input: Params, client?: { signal?: AbortSignal }): Promise<unknown> => run(tool, input, client);
+    const execute = (input: Params, client?: { signal?: AbortSignal }): Promise<unknown> => {
+      const ended = began();
+      return call(tool, input, client?.signal).finally(ended);
+    };
     try {
       await native.registerTool({ ...tool.definition, execute }, { signal: controller.signal });
     } catch {

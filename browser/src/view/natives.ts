@@ -6,8 +6,6 @@ import { uncurried } from "./uncurried";
 /** Under this key the parent that a page is shown has the real one. */
 export const REAL = Symbol.for("webmcp-gateway");
 
-type Scope = Window & typeof globalThis;
-
 export type Natives = ReturnType<typeof takeNatives>;
 
 function getter<Owner extends object, Key extends keyof Owner & string>(owner: Owner, key: Key): (self: Owner) => Owner[Key] {
@@ -27,51 +25,51 @@ function takeCrypto(subtle: SubtleCrypto | undefined) {
 }
 
 /** What only the person can cause: `seen` is told when, on the clock of `performance.now`. */
-function watchGestures(scope: Scope, seen: (at: number) => void): void {
-  const timeStamp = getter(scope.Event.prototype, "timeStamp");
+function watchGestures(seen: (at: number) => void): void {
+  const timeStamp = getter(Event.prototype, "timeStamp");
   const see = (event: Event): void => {
     // The browser's own word, of each event: no script can redefine it.
     if (event.isTrusted) seen(timeStamp(event));
   };
-  for (const type of ["pointerdown", "keydown", "click"]) scope.addEventListener(type, see, { capture: true, passive: true });
+  for (const type of ["pointerdown", "keydown", "click"]) addEventListener(type, see, { capture: true, passive: true });
 }
 
 /** Whether the browser counts the page as activated by the person; never where it does not say. */
-function takeActivation(scope: Scope): () => boolean {
-  const activation: UserActivation | undefined = scope.navigator.userActivation;
+function takeActivation(): () => boolean {
+  const activation: UserActivation | undefined = navigator.userActivation;
   if (!activation) return () => false;
-  const isActive = getter(scope.UserActivation.prototype, "isActive");
+  const isActive = getter(UserActivation.prototype, "isActive");
   return () => isActive(activation);
 }
 
 /** Everything that handles a secret or decides who speaks goes through these. */
-export function takeNatives(scope: Scope) {
+export function takeNatives() {
   // A host that writes another page into this window: the one before left its own parent here.
-  const parent: Window = attempt(() => Reflect.get(scope.parent, REAL) as Window) ?? scope.parent;
-  const event = scope.MessageEvent.prototype;
+  const parent: Window = attempt(() => Reflect.get(window.parent, REAL) as Window) ?? window.parent;
+  const event = MessageEvent.prototype;
   return {
     parent,
     postToParent: (message: unknown, ...rest: unknown[]) =>
       (parent.postMessage as (message: unknown, ...rest: unknown[]) => void)(message, ...rest),
     // Looked up when it is called: one host wraps it, and delivers through its wrapper alone.
-    listen: (listener: (event: MessageEvent) => void) => scope.addEventListener("message", listener, true),
-    dispatch: uncurried(scope.EventTarget.prototype.dispatchEvent),
-    stop: uncurried(scope.Event.prototype.stopImmediatePropagation),
+    listen: (listener: (event: MessageEvent) => void) => addEventListener("message", listener, true),
+    dispatch: uncurried(EventTarget.prototype.dispatchEvent),
+    stop: uncurried(Event.prototype.stopImmediatePropagation),
     eventMessage: getter(event, "data"),
     eventSource: getter(event, "source"),
     eventOrigin: getter(event, "origin"),
     eventPorts: getter(event, "ports"),
     ownProperty: Object.getOwnPropertyDescriptor,
     isMember: uncurried(WeakSet.prototype.has as (this: WeakSet<object>, value: object) => boolean),
-    MessageEvent: scope.MessageEvent,
-    Request: scope.Request,
-    ...takeCrypto(scope.crypto?.subtle),
-    now: scope.performance.now.bind(scope.performance),
-    activated: takeActivation(scope),
-    watch: (seen: (at: number) => void) => watchGestures(scope, seen),
-    later: (run: () => void, milliseconds: number) => scope.setTimeout(run, milliseconds),
-    cancel: (timer: number | undefined) => scope.clearTimeout(timer),
-    warn: (line: string) => scope.console.warn(`webmcp-gateway: ${line}`),
-    random: () => scope.crypto.getRandomValues(new Uint8Array(9)),
+    MessageEvent,
+    Request,
+    ...takeCrypto(crypto.subtle),
+    now: performance.now.bind(performance),
+    activated: takeActivation(),
+    watch: watchGestures,
+    later: (run: () => void, milliseconds: number) => setTimeout(run, milliseconds),
+    cancel: (timer: number | undefined) => clearTimeout(timer),
+    warn: (line: string) => console.warn(`webmcp-gateway: ${line}`),
+    random: () => crypto.getRandomValues(new Uint8Array(9)),
   };
 }

@@ -1,4 +1,4 @@
-/** `<meta http-equiv=refresh>`, which would take the frame away: the page goes there as by a link. */
+/** `<meta http-equiv=refresh>`, which the runtime stops: the page goes there as by a link. */
 
 import { attempt } from "./attempt";
 import { isWritten, withoutFragment } from "./entries";
@@ -36,7 +36,7 @@ async function go(url: string): Promise<void> {
 }
 
 export function watchRefreshes(): void {
-  // Before, no browser refreshes, and a stop would end its parsing.
+  // Before, no browser refreshes.
   const loaded = new Promise<void>((done) => {
     if (document.readyState === "complete") done();
     addEventListener("load", ({ isTrusted }) => isTrusted && done(), true);
@@ -50,11 +50,7 @@ export function watchRefreshes(): void {
     const [, seconds = "", ...urls] = REFRESH.exec(content) ?? [];
     if (!seconds) return;
     const url = urls.find((text) => text !== undefined) ?? "";
-    void loaded.then(() => {
-      // Whatever comes of the element, the browser would go.
-      window.stop();
-      setTimeout(go, Math.min(parseInt(seconds) * 1000 || 0, LONGEST), url.trim());
-    });
+    void loaded.then(() => setTimeout(go, Math.min(parseInt(seconds) * 1000 || 0, LONGEST), url.trim()));
   }
 
   new MutationObserver((records) => {

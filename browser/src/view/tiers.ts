@@ -54,7 +54,7 @@ export function showTier(tier: Tier, previous?: Tier): void {
  * `{version: 1, responses: {"<path?query>": {status, headers, body, bodyType}}, tools: ["<name>"]}`.
  */
 export function readSnapshot(): Params {
-  const written: unknown = attempt(() => JSON.parse(document.getElementById("webmcp-gateway-snapshot")?.textContent ?? ""));
+  const written: unknown = attempt(() => JSON.parse(document.getElementById("webmcp-gateway-snapshot")!.textContent!));
   const snapshot = objectOf(written);
   return snapshot["version"] === 1 ? snapshot : {};
 }
