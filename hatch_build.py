@@ -22,6 +22,7 @@ BUILT = (
     "location/location.js",
     "pack/bundle.mjs",
     "pack/location.mjs",
+    "rewritten/rewritten.js",
     "sandbox/proxy.html",
     "seldom/seldom.js",
     "sheets/sheets.js",

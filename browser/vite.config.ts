@@ -84,6 +84,8 @@ const bundles: Record<string, UserConfig> = {
   sheets: part("sheets-part", "sheets"),
   /** for pages whose pictures and sheets are the backend's, where they are in no host, */
   alone: part("alone-part", "alone"),
+  /** for pages that write their document anew, */
+  rewritten: part("rewritten-part", "rewritten"),
   /** for pages with scripts of the backend, */
   late: part("late-part", "late"),
   /** and for apps that keep their storage on the gateway. */

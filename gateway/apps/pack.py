@@ -67,8 +67,10 @@ _MAKES_CODE = (
     *("new Function", "return Function(", "=Function(", "= Function(", "eval(", "eval)(", ").constructor"),
     *(f"{timer}({quote}" for timer in ("setTimeout", "setInterval") for quote in "\"'`"),
 )
+_WRITES = ".write("
 _FORMS = "FormData"
 PARTS = {
+    **dict.fromkeys((_WRITES, ".writeln(", "document.open", ".open()"), ("rewritten/rewritten.js",)),
     **dict.fromkeys((_FORMS, "multipart/form-data"), ("files/files.js",)),
     # Before the one that tells of shadow roots which HTML declares.
     "toolname": ("forms/forms.js",),
@@ -201,7 +203,7 @@ def pack(
 
 def with_parts(runtime: str, asked: Iterable[str], parts: Mapping[str, Collection[str]]) -> str:
     """The runtime with those of `parts` that are `asked` for: behind it, but for what it builds on itself."""
-    wanted, first = dict.fromkeys(asked), parts.get(_FORMS, ())
+    wanted, first = dict.fromkeys(asked), [*parts.get(_WRITES, ()), *parts.get(_FORMS, ())]
     behind = [script for script in wanted if script not in first]
     return ";".join([*(script for script in first if script in wanted), runtime, *behind])
 

@@ -8,6 +8,7 @@ import pytest
 from playwright.async_api import Frame, Page, expect
 
 from tests.browser.runtime_host import Host, host_server, noticed, shown
+from tests.browser.test_runtime_tools import CLIENT, ask
 
 PAGE = """<!doctype html><html><body>
 <a id="out" href="https://elsewhere.example/x">out</a>
@@ -20,6 +21,8 @@ PAGE = """<!doctype html><html><body>
 <a id="taken" href="/routed">routed</a>
 <a id="stopped" href="https://stopped.example/">stopped</a>
 <a id="hash" href="#below">hash</a><p id="below">below</p>
+<svg width="99" height="9"><a id="moved">
+  <set attributeName="href" to="https://moved.example/"/><rect width="99" height="9"/></a></svg>
 <script>
   // What is saved as a file comes of URL.createObjectURL.
   document.getElementById("taken").addEventListener("click", (event) => event.preventDefault());
@@ -54,13 +57,15 @@ async def click(frame: Frame, id: str) -> None:
 
 
 async def test_links_that_lead_outside_are_opened_by_the_host(host: Host, tmp_path: Path) -> None:
-    """Other origins, letters, telephones, new windows, and clicks stopped on their way; what its router takes stays."""
+    """Other origins, letters, new windows, clicks stopped or of the middle button; what its router takes stays."""
     await host.answers(REPORT)
     frame = await shown(host, tmp_path, PAGE)
-    for id in ("out", "mail", "call", "blank", "stopped", "taken"):
+    for id in ("out", "mail", "call", "blank", "stopped", "taken", "moved"):
         await click(frame, id)
+    await frame.locator("#out").click(button="right")
+    await frame.locator("#blank").click(button="middle")
     assert await frame.evaluate("() => window.open('/popup')") is None
-    await host.until("host.of('ui/open-link').length > 5")
+    await host.until("host.of('ui/open-link').length > 7")
     urls = [params["url"] for params in await asked(host, "ui/open-link")]
     assert urls == [
         "https://elsewhere.example/x",
@@ -68,6 +73,8 @@ async def test_links_that_lead_outside_are_opened_by_the_host(host: Host, tmp_pa
         "tel:+4312345",
         "https://cart.invalid/help",
         "https://stopped.example/",
+        "https://moved.example/",
+        "https://cart.invalid/help",
         "https://cart.invalid/popup",
     ]
     assert frame.url == "about:srcdoc"
@@ -198,6 +205,54 @@ async def test_a_refresh_goes_where_a_link_does(host: Host, tmp_path: Path) -> N
     urls = [params["url"].removeprefix("https://elsewhere.example/") for params in await asked(host, "ui/open-link")]
     assert (sorted(urls[:3]), sorted(urls[3:])) == (["", "added", "written"], ["", "written"])
     assert await frame.evaluate("[window.name, window.still ?? null, location.href]") == ["xx", None, "about:srcdoc"]
+
+
+UNNAMED = """() => {
+  const meta = (equiv) => Object.assign(document.createElement("meta"), { content: "0; url=/gone", httpEquiv: equiv });
+  document.head.append(meta("refresh"));
+  document.body.insertAdjacentHTML("beforeend", `<b>${meta("Refresh").outerHTML}</b>`);
+  const later = meta("");
+  document.head.append(later);
+  return new Promise((done) => setTimeout(() => {
+    later.httpEquiv = "refresh";
+    setTimeout(() => done([window.here, "navigation" in window]), 100);
+  }));
+}"""
+
+
+async def test_a_refresh_that_no_word_of_the_page_tells_of_is_nothing(host: Host, tmp_path: Path) -> None:
+    """It may come in HTML of the backend: the view stays, and the browser's own `navigation` leads nowhere, either."""
+    frame = await shown(host, tmp_path, "<p>page<script>window.here = 1</script>")
+    assert await frame.evaluate(UNNAMED) == [1, False]
+    assert await frame.evaluate("location.href") == "about:srcdoc"
+
+
+REWRITTEN = """<!doctype html><html><body><script>
+document.modelContext.registerTool({ name: "add", description: "adds", execute: () => document.title });
+function rewrite(open) {
+  if (open) document.open();
+  document.write("<!doctype html><title>new</title><a href='https://elsewhere.example/'>link</a>");
+  document.write("<form action='/sent'><button>go</button></form><script>");
+  document.write("fetch('/api/a').then(async (response) => window.asked = await response.text())</" + "script>");
+  document.close();
+}</script></body></html>"""
+
+
+@pytest.mark.parametrize("way", ["() => rewrite(true)", "() => rewrite()"])
+async def test_a_page_may_write_its_document_anew(host: Host, tmp_path: Path, way: str) -> None:
+    """By `open` or without it: links, forms, requests and tools are the runtime's as before."""
+    await host.answers("return { bodyType: 'text', body: args.url };")
+    frame = await shown(host, tmp_path, REWRITTEN)
+    await frame.wait_for_function("() => document.documentElement.dataset.tier === 'full'")
+    await frame.evaluate(way)
+    await frame.wait_for_function("() => window.asked === '/api/a' && document.documentElement.dataset.tier === 'full'")
+    await frame.locator("a").click()
+    await frame.locator("button").click()
+    await host.until("host.calls('http_request').length > 1")
+    assert await asked(host, "ui/open-link") == [{"url": "https://elsewhere.example/"}]
+    await ask(host, 1, "initialize", CLIENT)
+    answer = await ask(host, 2, "tools/call", {"name": "add"})
+    assert (answer["result"]["content"][0]["text"], frame.url) == ("new", "about:srcdoc")
 
 
 async def test_a_web_socket_says_why_it_fails(host: Host, tmp_path: Path) -> None:

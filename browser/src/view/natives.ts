@@ -67,7 +67,7 @@ export function takeNatives() {
     now: performance.now.bind(performance),
     activated: takeActivation(),
     watch: watchGestures,
-    later: (run: () => void, milliseconds: number) => setTimeout(run, milliseconds),
+    later: (run: () => void, milliseconds: number) => window.setTimeout(run, milliseconds),
     cancel: (timer: number | undefined) => clearTimeout(timer),
     warn: (line: string) => console.warn(`webmcp-gateway: ${line}`),
     random: () => crypto.getRandomValues(new Uint8Array(9)),
