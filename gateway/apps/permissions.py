@@ -6,15 +6,23 @@ import re
 from collections.abc import Collection
 from typing import Final
 
+from gateway.apps.words import match_of
 from gateway.model import Json
 
 PERMISSIONS: Final = {
-    "camera": ("camera", re.compile(r"\bgetUserMedia\b")),
-    "microphone": ("microphone", re.compile(r"\bgetUserMedia\b")),
-    "geolocation": ("geolocation", re.compile(r"\bgeolocation\s*\.\s*(getCurrentPosition|watchPosition)\b")),
-    "clipboard-write": ("clipboardWrite", re.compile(r"\bclipboard\s*\??\.\s*write(Text)?\b")),
+    "camera": ("camera", "getUserMedia", re.compile(r"\bgetUserMedia\b")),
+    "microphone": ("microphone", "getUserMedia", re.compile(r"\bgetUserMedia\b")),
+    "geolocation": (
+        "geolocation",
+        "geolocation",
+        re.compile(r"\bgeolocation\s*\.\s*(getCurrentPosition|watchPosition)\b"),
+    ),
+    "clipboard-write": ("clipboardWrite", "clipboard", re.compile(r"\bclipboard\s*\??\.\s*write(Text)?\b")),
 }
-"""By the name of the permissions policy: what MCP Apps call it (2026-01-26, `_meta.ui.permissions`), and its use."""
+"""
+By the name of the permissions policy: what MCP Apps call it (2026-01-26, `_meta.ui.permissions`), and its use with the
+word with which that begins.
+"""
 
 
 def granted(page: str, allowed: Collection[str]) -> dict[str, Json]:
@@ -29,4 +37,4 @@ def notes(page: str, allowed: Collection[str]) -> list[str]:
 
 
 def _used(page: str) -> list[str]:
-    return [name for name, (_, use) in PERMISSIONS.items() if use.search(page)]
+    return [name for name, (_, word, use) in PERMISSIONS.items() if match_of(page, use, word)]

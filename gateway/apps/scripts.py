@@ -9,6 +9,7 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from gateway.apps.places import Text
+from gateway.apps.words import match_of, matches
 from gateway.errors import Problem
 
 _BEFORE_EXPRESSION = frozenset(
@@ -122,18 +123,20 @@ def _expects_expression(previous: Token | None, after_head: bool) -> bool:
 
 
 _BLOCKED = {
-    re.compile(r"\bnew\s+(?:Shared)?Worker\s*\("): "starts a worker, which hosts block",
-    re.compile(r"\bWebAssembly\s*\.\s*(?:compile|instantiate|Module)"): "compiles WebAssembly, which hosts block",
+    ("new", re.compile(r"\bnew\s+(?:Shared)?Worker\s*\(")): "starts a worker, which hosts block",
+    ("WebAssembly", re.compile(r"\bWebAssembly\s*\.\s*(?:compile|instantiate|Module)")): (
+        "compiles WebAssembly, which hosts block"
+    ),
 }
-"""What hosts let no page do, by how it is written."""
+"""What hosts let no page do, by how it is written, and with which word that begins."""
 _LATE = {
-    re.compile(r"(?<![\w$.])import\s*\(\s*(?:/\*.*?\*/\s*)?(?![\s\"'`/)])", re.DOTALL): (
+    ("import", re.compile(r"(?<![\w$.])import\s*\(\s*(?:/\*.*?\*/\s*)?(?![\s\"'`/)])", re.DOTALL)): (
         "imports what is only known when it runs, which fails where that is a file: a packed page has no other"
     ),
 }
 """The same where the page names no files for that."""
 _LEAVING = {
-    re.compile(r"""\blocation\s*(?:(?:\.\s*href\s*)?=|\.\s*(?:assign|replace)\s*\()\s*["'`]#"""): (
+    ("location", re.compile(r"""\blocation\s*(?:(?:\.\s*href\s*)?=|\.\s*(?:assign|replace)\s*\()\s*["'`]#""")): (
         "goes to a fragment by an address, which leads out of a view: set location.hash"
     ),
 }
@@ -167,7 +170,7 @@ def named_imports(code: str) -> list[tuple[Token, Token]]:
 
 def _statements(code: str, words: re.Pattern[str]) -> Iterator[list[Token]]:
     """The tokens of `code` without comments, from semicolon to semicolon, up to the last of what `words` finds."""
-    last = max((found.start() for found in words.finditer(code)), default=-1)
+    last = max((found.start() for found in matches(code, words, "import", "from", "new")), default=-1)
     found: list[Token] = []
     for token in tokens(code) if last >= 0 else ():
         if token.kind is not Kind.COMMENT:
@@ -257,7 +260,7 @@ def blocked_problems(text: Text, code: str, *, asking: bool, finding: bool) -> l
     `asking` says that it asks for `location` in the end, `finding` that it finds the files that the page names.
     """
     patterns = _BLOCKED | ({} if finding else _LATE) | ({} if asking else _LEAVING)
-    found = [(pattern.search(code), words) for pattern, words in patterns.items()]
+    found = [(match_of(code, pattern, word), words) for (word, pattern), words in patterns.items()]
     return [text.problem(match.start(), words) for match, words in found if match is not None]
 
 

@@ -37,6 +37,7 @@ const READS = {
   "function f({ location: a } = window) {}": `function f({ location: a } = ${OWN}(window)) {}`,
   "window.location = '/a'": `${OWN}(window).location = '/a'`,
   "location = '/a'": `${OWN}(location).href = '/a'`,
+  "function f() { return l\\u006fcation.href } location": `function f() { return ${OWN}(l\\u006fcation).href } ${OWN}(location)`,
   "(location) = ((location)) = '/a'": `(${OWN}(location).href) = ((${OWN}(location).href)) = '/a'`,
   "location += '#a', location &&= '/b'": `${OWN}(location).href += '#a', ${OWN}(location).href &&= '/b'`,
   "b = location ??= a, (location ||= a).href": `b = ${OWN}(location ??= a), (${OWN}(location ||= a)).href`,

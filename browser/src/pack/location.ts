@@ -36,22 +36,37 @@ interface Scope {
   declares: boolean;
 }
 
+/** Whether a node may name one of these two: a word may also be written with escapes. */
+function speaking(code: string): (node: Node) => boolean {
+  const places = Array.from(code.matchAll(new RegExp(`${NAME}|${SPEAKS}|\\\\`, "g")), ({ index }) => index);
+  return ({ start, end }) => {
+    let [from, to] = [0, places.length];
+    while (from < to) {
+      const middle = (from + to) >> 1;
+      if (places[middle]! < start) from = middle + 1;
+      else to = middle;
+    }
+    return places[from]! < end;
+  };
+}
+
 /** What acorn's types keep to themselves. */
 type Making = new (...given: unknown[]) => { input: string; finishNode(node: Any, type: string): Any };
 
 /** Keeps nothing of the blocks in which none of those words stands: in large scripts, of most. */
 const Reader = Parser.extend((Made) => {
   class Sparing extends (Made as unknown as Making) {
-    readonly #words = new RegExp(`${NAME}|${SPEAKS}`, "g");
-    #last = -1;
-    #next = this.#words.exec(this.input)?.index;
+    readonly #speaks = speaking(this.input);
 
     override finishNode(node: Any, type: string): Any {
       const made = super.finishNode(node, type);
-      for (; this.#next !== undefined && this.#next < made.end; this.#next = this.#words.exec(this.input)?.index) this.#last = this.#next;
-      if (type === "BlockStatement" && this.#last < made.start) made["body"] = [];
+      if (type === "BlockStatement" && !this.#speaks(made)) made["body"] = [];
       return made;
     }
+
+    // What is wrong with a regular expression is the browser's to say.
+    validateRegExpFlags(): void {}
+    validateRegExpPattern(): void {}
   }
   return Sparing as unknown as typeof Parser;
 });
@@ -182,7 +197,7 @@ function insertionsOf(program: Any, code: string): Insertion[] {
     },
     ImportDeclaration: (node, scope) => (node["specifiers"] as Any[]).forEach(({ local }) => spare(local, scope)),
   };
-  for (const [node, scope] of nodesOf(program)) {
+  for (const [node, scope] of nodesOf(program, speaking(code))) {
     if (/^Class/.test(node.type)) spare(node["id"], scope);
     if (isFunction(node)) {
       spare(node["id"], scope.outer);
@@ -200,12 +215,12 @@ function insertionsOf(program: Any, code: string): Insertion[] {
 }
 
 /** Each node that may hold a read, those around it first, and what it is in: a function is in its own. */
-function* nodesOf(program: Any): Generator<[Any, Scope]> {
+function* nodesOf(program: Any, speaks: (node: Node) => boolean): Generator<[Any, Scope]> {
   const waiting: [unknown, Scope][] = [[program, { declares: false }]];
   for (let next = waiting.pop(); next; next = waiting.pop()) {
     const [node, outer] = next;
     if (Array.isArray(node)) for (const one of node) waiting.push([one, outer]);
-    else if (isNode(node)) {
+    else if (isNode(node) && speaks(node)) {
       const block = BLOCK.test(node.type);
       const scope = block || HOLDER.test(node.type) ? { outer, block, declares: false } : outer;
       yield [node, scope];
