@@ -86,7 +86,7 @@ class Forwarder:
         each question to a person that the call leads to; such a client waits until the question is over.
         """
         try:
-            target, tool = self._find(principal, name, app, view)
+            target, tool = await self._found(principal, name, app, view)
         except Refusal as refusal:
             return failed(refusal)
         taint = target.taint.cause(self._views.now())
@@ -288,6 +288,19 @@ class Forwarder:
         return Visit(
             question.id, self._approval_url + question.id, question.message, typed=question.evidence != UNPROVEN
         )
+
+    async def _found(
+        self, principal: Principal, name: str, app: str | None, handle: str | None
+    ) -> tuple[View, ViewTool]:
+        """Where it is none that is known, a page may have told of it, and not been asked yet what it is."""
+        try:
+            return self._find(principal, name, app, handle)
+        except Refusal:
+            views = [view for view in self._views.of(principal, app) if handle in (None, view.id)]
+            asked = [view.calls.catch_up() for view in views if view.calls is not None]
+            if not any(await asyncio.gather(*asked)):
+                raise
+            return self._find(principal, name, app, handle)
 
     def _find(self, principal: Principal, name: str, app: str | None, handle: str | None) -> tuple[View, ViewTool]:
         if handle is not None:

@@ -115,6 +115,14 @@ class Relay:
         finally:
             self._end(id)
 
+    async def catch_up(self) -> bool:
+        """Take in at once the list that waits for its time; False where none does."""
+        if self._listing is None:
+            return False
+        self._listing.cancel()
+        self._list_now()
+        return True
+
     def patience(self) -> float:
         """Seconds for which it makes sense to wait for the view: 0 once it has been quiet for too long."""
         return QUIET if self._poll is not None else max(0.0, self._seen + QUIET - self._loop.time())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
@@ -31,6 +32,9 @@ READY = 60.0
 LIST_PAUSE = 1.0
 """Seconds between two listings of a page's tools."""
 
+CATCH_UP = 5.0
+"""Seconds that a model's call waits for the page to say whether it has a tool of that name now."""
+
 LIST_PAGES = 5
 
 MOST_CALLS = IN_FLIGHT_LIMIT - 1
@@ -50,6 +54,7 @@ class PageSession:
         self._send = send
         self._on_tools = on_tools
         self._changed = asyncio.Event()
+        self._looking = asyncio.Lock()
         self._ids = count()
         self._asked: dict[int, asyncio.Future[JsonObject]] = {}
         self._unsaid: asyncio.Queue[JsonObject] = asyncio.Queue(QUEUE)
@@ -87,6 +92,17 @@ class PageSession:
             params["_meta"] = dict(trace.headers())
         return result_of(await self._ask("tools/call", params))
 
+    async def catch_up(self) -> bool:
+        """Ask the page at once what its tools are, if it told of a change; False where it did not, or does not say."""
+        if not (self._ready and (self._changed.is_set() or self._looking.locked())):
+            return False
+        with suppress(MCPError, TimeoutError):
+            async with asyncio.timeout(CATCH_UP), self._looking:
+                if self._changed.is_set():
+                    await self._look()
+                return True
+        return False
+
     async def run(self) -> None:
         """Keep the session until cancelled. A page that breaks the protocol ends only this."""
         try:
@@ -110,20 +126,25 @@ class PageSession:
         async with asyncio.timeout(READY):
             await self._greet()
         self._ready = True
-        await self._look()
+        async with self._looking:
+            await self._look()
         while True:  # a page registers its tools when it likes: the first change is asked for at once
             await self._changed.wait()
-            self._changed.clear()
-            await self._look()
+            async with self._looking:
+                await self._look()
             await asyncio.sleep(LIST_PAUSE)
 
     async def _look(self) -> None:
+        self._changed.clear()
+        tools: list[mcp.Tool] | None = None
         try:
-            async with asyncio.timeout(READY):
-                tools = await self._list_tools()
-        except TimeoutError:  # it may sleep, or the question got lost: those that are known stay until it answers
-            self._changed.set()
-        else:
+            with suppress(TimeoutError):  # it may sleep, or the question got lost
+                async with asyncio.timeout(READY):
+                    tools = await self._list_tools()
+        finally:
+            if tools is None:  # those that are known stay until it answers
+                self._changed.set()
+        if tools is not None:
             self._on_tools(tools)
 
     async def _greet(self) -> None:

@@ -66,6 +66,10 @@ class PageCalls(Protocol):
         """Run a tool of the page; `started` is called once it may begin. Raises `MCPError` and `Refusal`."""
         ...
 
+    async def catch_up(self) -> bool:
+        """Take in at once what the page told of its tools, which has its time else; False where that is nothing."""
+        ...
+
 
 @dataclass(slots=True, eq=False)
 class View:

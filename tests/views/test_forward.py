@@ -13,7 +13,7 @@ from mcp_types import CallToolResult, TextContent
 from gateway.exchange.approve import Ask
 from gateway.model import LOCAL, Door, Initiator, Principal
 from gateway.policy import Per, Policy, Quota, Report, Window, parse_policy
-from gateway.views import forward
+from gateway.views import forward, session
 from gateway.views.view import AppRules, View
 from tests.views.pages import JsonObject, Page, connect, text, until
 from tests.views.rooms import Rooms, rooms
@@ -89,6 +89,28 @@ async def test_the_pages_function_runs_and_answers(house: House) -> None:
     (outcome,) = house.outcomes()
     assert (outcome["kind"], outcome["tool"], outcome["arguments"]) == ("tool", "add", {"item_id": "tea"})
     assert house.views.caller_of(house.view, Door.BRIDGE).initiator is Initiator.MODEL
+
+
+async def test_a_tool_that_its_page_registered_just_now_runs(house: House) -> None:
+    """It is asked for its list once a second, and at once where calls wait for that."""
+    run = house.page.tools["add"][1]
+    house.page.drop("add")
+    await until(lambda: len(house.view.tools) == 4)
+    house.page.register("add", run)
+    results = await asyncio.gather(*(house.call("cart_add") for _ in range(2)))
+    assert [said(result) for result in results] == ["add done"] * 2
+
+
+async def test_who_calls_a_tool_of_a_silent_page_does_not_wait_for_it(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may sleep: the model is told that there is no such tool."""
+    monkeypatch.setattr(session, "CATCH_UP", 0.05)
+    house.page.drop("add")
+    await until(lambda: len(house.view.tools) == 4)
+    house.page.say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+    house.page.view = None
+    assert "Open its app" in said(await house.call("cart_add"))
 
 
 @pytest.mark.parametrize(

@@ -372,6 +372,16 @@ async def test_a_tool_that_changed_before_it_was_taken_does_not_run(
     assert (await house.view.poll(0)).events == ()
 
 
+async def test_a_tool_that_was_told_within_a_second_runs(house: House) -> None:
+    """Its list has its time, and at once where a call waits for it."""
+    view = attached(house.views)
+    view.offer("clear")
+    view.offer("clear", "add")
+    calling = house.call("add", view=view.id)
+    view.answer((await view.next()).call)
+    assert said(await calling) == "done"
+
+
 async def test_a_tool_that_asks_a_person_does_so_before_the_view_hears_of_it(house: House) -> None:
     """The rules of a tool hold by relay as over the bridge."""
     calling = house.call("cart_clear")
