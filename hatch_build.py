@@ -18,6 +18,7 @@ BUILT = (
     "console/index.html",
     "events/events.js",
     "forms/forms.js",
+    "integrity/integrity.js",
     "late/late.js",
     "location/location.js",
     "pack/bundle.mjs",

@@ -11,8 +11,8 @@ const INTERNAL = [
   "eventOrigin", "eventPorts", "eventSource", "failed", "filled", "first", "flying", "fromHost", "fromPage", "gesture", "gestures", "giveWay", "handshake", "host",
   "http", "hurry", "ifClosed", "instead", "isMember", "isOpen", "keep", "kind", "later", "launched", "left", "listen", "model", "notice", "notify", "offered", "offline", "onChange",
   "onProgress", "opened", "ours", "own", "ownProperty", "page", "pageHasTools", "pageInitialized", "pageInitializes", "pageSpeaks", "pageTools", "post",
-  "postToParent", "prefix", "progressed", "proof", "random", "read", "ready", "receive", "registry", "relay", "remote", "renew", "renewed", "reported", "reports",
-  "requests", "reset", "rest", "room", "save", "seen", "settle", "settled", "speaks", "stop", "styled", "take", "taken", "tell", "timeout", "toHost", "toPage", "unwritten", "update",
+  "postToParent", "prefix", "progressed", "proof", "read", "ready", "receive", "registry", "relay", "remote", "renew", "renewed", "reported", "reports",
+  "requests", "reset", "rest", "room", "save", "seen", "send", "settle", "settled", "speaks", "stop", "styled", "take", "taken", "tell", "timeout", "toHost", "toPage", "unwritten", "update",
   "watch", "why", "wire", "withdrew",
 ];
 
@@ -66,6 +66,8 @@ const bundles: Record<string, UserConfig> = {
   seldom: part("seldom-part", "seldom"),
   /** forms with files, */
   files: part("form-data-part", "files"),
+  /** files with a digest, */
+  integrity: part("integrity-part", "integrity"),
   /** `XMLHttpRequest`, */
   xhr: part("xhr-part", "xhr"),
   /** `WebSocket`, */

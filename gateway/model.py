@@ -236,8 +236,8 @@ _SAYINGS: Final = frozenset({"text/event-stream", "application/x-ndjson", "appli
 class Response(Struct, frozen=True):
     """An answer: of a backend, or made by the gateway. It is whole but where `part` says otherwise.
 
-    `url` is relative to the app. `length` is what the head says of a body that is still to come, or that an
-    answer to HEAD leaves out, in bytes.
+    `url` is relative to the app. `length` is what the head says of a body that is still to come, that an
+    answer to HEAD leaves out, or that is empty, in bytes.
     """
 
     status: int

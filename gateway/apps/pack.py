@@ -76,6 +76,7 @@ PARTS = {
     "toolname": ("forms/forms.js",),
     **dict.fromkeys(_SELDOM, ("seldom/seldom.js",)),
     "EventSource": ("events/events.js",),
+    "integrity": ("integrity/integrity.js",),
     "XMLHttpRequest": ("xhr/xhr.js",),
     "WebSocket": ("sockets/sockets.js",),
     **dict.fromkeys(("CSSStyleSheet", "cssRules", "insertRule", "@import", "stylesheet"), ("sheets/sheets.js",)),

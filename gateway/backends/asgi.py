@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 from msgspec.structs import replace
 
 from gateway.backends.body import Decoder
-from gateway.backends.fields import coding, follows, head, length_told, received, silence
+from gateway.backends.fields import coding, follows, head, length_kept, length_told, received, silence
 from gateway.errors import Reason, Refusal
 from gateway.model import Arriving, Outbound, Response
 
@@ -41,9 +41,7 @@ class AsgiBackend:
         try:
             async with asyncio.timeout(request.timeout), self.stream(request) as arriving:
                 body = b"".join([part async for part in arriving.parts])
-                return replace(
-                    arriving.head, body=body, length=arriving.head.length if request.method == "HEAD" else None
-                )
+                return replace(arriving.head, body=body, length=length_kept(request.method, arriving.head.length))
         except TimeoutError as error:
             raise self._too_slow(request.timeout) from error
 

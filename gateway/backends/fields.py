@@ -58,6 +58,11 @@ def length_told(raw: Iterable[tuple[bytes, bytes]]) -> int | None:
     return int(lengths[0]) if len(lengths) == 1 and _LENGTH.match(lengths[0]) else None
 
 
+def length_kept(method: str, told: int | None) -> int | None:
+    """What stays of it beside a whole body: what HEAD leaves out, and that there is nothing."""
+    return told if method == "HEAD" or told == 0 else None
+
+
 def without_framing(headers: Headers) -> Headers:
     """The fields that do not belong to the connection alone, by their own or the message's word."""
     named = [value for name, value in headers if name == "connection"]

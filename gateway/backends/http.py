@@ -17,7 +17,7 @@ from yarl import URL
 
 from gateway.backends.body import ACCEPT_ENCODING, Body, Decoder
 from gateway.backends.connect import USER_AGENT, Connections, Network, Origin, translated
-from gateway.backends.fields import FRAMING, NAME, coding, follows, head, length_told, received, silence
+from gateway.backends.fields import FRAMING, NAME, coding, follows, head, length_kept, length_told, received, silence
 from gateway.backends.slices import Slices
 from gateway.backends.wires import Wires
 from gateway.errors import Reason, Refusal
@@ -75,7 +75,7 @@ class HttpBackend:
         except TimeoutError as error:
             raise self._late(request.timeout) from error
         found = read.head
-        length = found.length if request.method == "HEAD" and found.coding is None else None
+        length = length_kept(request.method, found.length if found.coding is None else None)
         return head(found.status, found.shown, found.reason, self._spec.name, read.body(), length)
 
     async def close(self) -> None:
@@ -103,7 +103,8 @@ class HttpBackend:
         answer = await self._asked(request)
         try:
             headers = received(answer.raw_headers, self._spec.name)
-            response = head(answer.status, headers, answer.reason, self._spec.name)
+            length = length_kept(request.method, length_told(answer.raw_headers))
+            response = head(answer.status, headers, answer.reason, self._spec.name, length=length)
             body = Body(coding(headers), request.response_limit)
             async with self._unbroken():
                 async for chunk in answer.content.iter_any():

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from gateway.backends.body import Decoder
-from gateway.backends.fields import coding, head, length_told, received, silence
+from gateway.backends.fields import coding, head, length_kept, length_told, received, silence
 from gateway.errors import Reason, Refusal
 from gateway.hooks import foreign
 from gateway.model import Arriving, Backend, Outbound, Response, StreamingBackend
@@ -56,7 +56,7 @@ class _Plugged:
         raw = tuple(self._raw(given.headers))
         headers = received(raw, self._name)
         told = given.length if given.length is not None else length_told(raw)
-        length = told if request.method == "HEAD" else None
+        length = length_kept(request.method, told)
         answer = head(given.status, headers, given.reason_phrase, self._name, length=length)
         return answer, Decoder(coding(headers), request.response_limit)
 

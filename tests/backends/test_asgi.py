@@ -43,12 +43,13 @@ async def test_a_request_arrives_as_it_was_decided_on() -> None:
 
 
 async def test_the_length_of_a_body_that_is_left_out() -> None:
-    """Of HEAD alone, and of a body that is not coded."""
-    routes = [Route("/plain", lambda _: PlainTextResponse("four")), Route("/packed", packed)]
+    """Of HEAD alone, and of a body that is not coded, and that one is empty."""
+    routes = [Route(f"/{text}", lambda _, text=text: PlainTextResponse(text)) for text in ("four", "")]
+    routes.append(Route("/packed", packed))
     backend = AsgiBackend("shop", Starlette(routes=routes))
-    asked = (("HEAD", "/plain"), ("GET", "/plain"), ("HEAD", "/packed"))
+    asked = (("HEAD", "/four"), ("GET", "/four"), ("HEAD", "/packed"), ("GET", "/"))
     answers = [await backend.send(Outbound(method, URL + path)) for method, path in asked]
-    assert [answer.length for answer in answers] == [4, None, None]
+    assert [answer.length for answer in answers] == [4, None, None, 0]
     await backend.close()
 
 

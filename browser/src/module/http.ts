@@ -4,6 +4,7 @@ import { createAddresses } from "../view/addresses";
 import { NoHost, type Calls } from "../view/calls";
 import { createFetch } from "../view/fetch";
 import { watchBlobs } from "../view/blobs";
+import { tellIntact } from "../view/integrity";
 import { createNotice } from "../view/notice";
 import { settle, type Ends as PendingEnds } from "../view/pending";
 import { OUT_OF_REACH, problem } from "../view/problem";
@@ -128,6 +129,7 @@ function createCarrier(app: McpApp, options: Omit<McpFetchOptions, "shouldInterc
   const calls = createCalls(app, options);
 
   watchBlobs(URL);
+  tellIntact();
   const carried = createFetch({
     addresses,
     calls: {
@@ -136,7 +138,6 @@ function createCarrier(app: McpApp, options: Omit<McpFetchOptions, "shouldInterc
     },
     offline: async () => problem(503, "no-host", OUT_OF_REACH),
     Request: Rebased,
-    digest: window.crypto.subtle?.digest.bind(window.crypto.subtle),
     warn: (line) => console.warn(`webmcp-gateway: ${line}`),
   });
 

@@ -3,6 +3,7 @@
 import "../view/index";
 import "../view/event-source-part";
 import "../view/form-tools";
+import "../view/integrity-part";
 import "../view/seldom-part";
 import "../view/sheets-part";
 import "../view/shims-part";

@@ -2,20 +2,26 @@
 
 import type { Find } from "./default";
 
-/** These have their own use of a click, and the link around them none. */
-const OWN = "input:is([type=checkbox],[type=radio],[type=file]:enabled,[type=color]:enabled)";
+type Leads = (() => void) | false | null | undefined;
 
-/** The first in the path of a click that is a button or a link counts, as `submission` and `link` say. */
-export function activated(submission: (one: Element, event: Event) => ReturnType<Find>, link: (one: Element, stopped?: boolean) => ReturnType<Find>): Find {
+/** These have their own use of a click, and the link around them none. */
+const OWN = "[type=checkbox],[type=radio],[type=file]:enabled,[type=color]:enabled";
+
+/** The link that is clicked itself comes first, then the buttons around what is clicked, then labels and other links, from the inside. */
+export function activated(submission: (one: Element) => Leads, link: (one: Element, stopped?: boolean) => Leads): Find {
   return (path, event, stopped) => {
-    for (const one of path) {
-      // A shadow root is none.
-      if (!(one instanceof Element)) continue;
-      if (one.matches(OWN)) return undefined;
-      // As browsers do: with the middle button, too.
-      const run = submission(one, event) || ((event as MouseEvent).button !== 2 && link(one, stopped));
-      if (run) return run;
-    }
-    return undefined;
+    if (!(event instanceof MouseEvent)) return undefined;
+    // A shadow root is none.
+    const all = (event.bubbles ? path : path.slice(0, 1)).filter((one) => one instanceof Element);
+    const first = (find: (one: Element) => Leads): Leads => all.map(find).find(Boolean);
+    // As browsers do: with the middle button, too.
+    const leads = (one: Element): Leads => event.button < 2 && link(one, stopped);
+    if (event.type === "auxclick") return first(leads);
+    const [target] = all as [Element];
+    if (target.matches(OWN)) return undefined;
+    return leads(target) || first(submission) || first((one) => {
+      const { control } = one as HTMLLabelElement;
+      return control && !("labels" in target) && !all.includes(control) && first(leads) ? () => control.click() : leads(one);
+    });
   };
 }

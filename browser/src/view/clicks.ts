@@ -1,6 +1,7 @@
 /** Clicks that the runtime would not come to the end of, or of which it sees nothing: browsers would go where that leads. */
 
 import { watchStops } from "./default";
+import { wrap } from "./wrapped";
 
 /** What is done instead waits for nothing more then. */
 const stop = (event: Event): void => event.stopPropagation();
@@ -65,18 +66,15 @@ function hearHandlers(): void {
 
 export function awaitClicks(): void {
   hearHandlers();
-  // Links have one of their own.
-  for (const { prototype } of [EventTarget, HTMLAnchorElement]) {
-    const { dispatchEvent } = prototype;
-    prototype.dispatchEvent = function (event) {
-      if (event instanceof Event && event.type === "click") {
-        if (!event.cancelable) event.initEvent("click", event.bubbles, true);
-        // The last place that it comes to is this.
-        if (!event.bubbles) this.addEventListener("click", stop, { once: true });
-      }
-      return dispatchEvent.call(this, event);
-    };
-  }
+  wrap<EventTarget>(EventTarget.prototype, "dispatchEvent", (native, place, [event]) => {
+    if (!(event instanceof Event && event.type === "click")) return native();
+    if (!event.cancelable) event.initEvent("click", event.bubbles, true);
+    // The last place that it comes to is this.
+    if (!event.bubbles) place.addEventListener("click", stop, { once: true });
+    native();
+    // What the browser says is that the runtime prevented it.
+    return !event.defaultPrevented;
+  });
   const ends = watchStops();
   const { prototype } = Element;
   const { attachShadow } = prototype;
@@ -87,8 +85,12 @@ export function awaitClicks(): void {
   };
   // What the runtime has in the place of these methods, it has of their older forms, too.
   for (const [name, wanted, method] of [["cancelBubble", true, "stopPropagation"], ["returnValue", false, "preventDefault"]] as const) {
+    const { get, ...native } = Object.getOwnPropertyDescriptor(Event.prototype, name)!;
     Object.defineProperty(Event.prototype, name, {
-      ...Object.getOwnPropertyDescriptor(Event.prototype, name),
+      ...native,
+      get(this: Event) {
+        return wanted ? get!.call(this) : !this.defaultPrevented;
+      },
       set(this: Event, value: unknown) {
         if (!!value === wanted) this[method]();
       },

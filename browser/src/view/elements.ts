@@ -4,6 +4,7 @@ import { attempt } from "./attempt";
 import { CANDIDATE, chosen, seen } from "./candidates";
 import { modulesRun } from "./modules";
 import type { Files } from "./page-files";
+import { wrap } from "./wrapped";
 import { written } from "./written";
 
 type Kind = "data" | "set" | "script" | "sheet" | "ahead";
@@ -48,7 +49,7 @@ const slotOf = ({ localName }: Element, attribute: string): string =>
   localName + attribute === "imgsrc" ? "srcset" : attribute.replace("xlink:", "");
 
 export function watchElements(files: Files, resolve: (url: string) => string): void {
-  const { setAttribute, getAttribute, removeAttribute, attachShadow } = Element.prototype;
+  const { setAttribute, getAttribute, removeAttribute } = Element.prototype;
   const named = new WeakMap<Element, { [attribute: string]: Named }>();
   const sheets = new WeakMap<Element, HTMLStyleElement>();
   /** A script that began to run there has begun for all documents. */
@@ -270,15 +271,13 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     hasAttribute: (element, attribute, native) =>
       held(element, attribute) !== undefined || (native() && seen(getAttribute.call(element, attribute)) !== undefined),
   };
-  const prototype = Element.prototype as unknown as { [method: string]: (...given: unknown[]) => unknown };
   for (const [method, make] of Object.entries(methods)) {
     for (const name of [method, `${method}NS`]) {
-      const native = prototype[name]!;
-      prototype[name] = function (this: Element, ...given) {
+      wrap<Element>(Element.prototype, name, (native, element, given) => {
         const [first, second] = given.map(String) as [string, string];
         const attribute = name === method ? first.toLowerCase() : (/xlink/.test(first) ? "xlink:" : "") + second.replace(/.*:/, "");
-        return make(this, attribute, () => native.apply(this, given), given[name === method ? 1 : 2]);
-      };
+        return make(element, attribute, native, given[name === method ? 1 : 2]);
+      });
     }
   }
   /** `read` is told the element and the browser's own getter. */
@@ -345,10 +344,10 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     observer.observe(root, { subtree: true, childList: true, attributes: true, attributeFilter: "src,srcset,href,poster,background,style,rel,media,disabled,loading,content,http-equiv".split(",") });
   observe(document);
   // One that HTML declares is there already, as a part of the runtime tells.
-  Element.prototype.attachShadow = function (init: ShadowRootInit & { declared?: ShadowRoot }) {
-    const root = init.declared ?? attachShadow.call(this, init);
+  wrap(Element.prototype, "attachShadow", (native, _, [init]) => {
+    const root = (init as { declared?: ShadowRoot }).declared ?? (native() as ShadowRoot);
     observe(root);
     adoptAll(root);
     return root;
-  };
+  });
 }

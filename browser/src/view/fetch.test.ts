@@ -2,6 +2,7 @@ import { beforeEach, expect, test, vi } from "vitest";
 import { createAddresses } from "./addresses";
 import { NoHost, type Calls } from "./calls";
 import { createFetch } from "./fetch";
+import { tellIntact } from "./integrity";
 import type { Params } from "./json-rpc";
 import { watchBlobs } from "./blobs";
 import { rebasedRequest } from "./request";
@@ -30,7 +31,7 @@ const calls = {
   },
 } as Partial<Calls> as Calls;
 const fetch = createFetch({
-  addresses, calls, offline: async ({ url }) => ok({ url, status: 503, headers: { "gateway-reason": "no-host" } }), Request: Rebased, digest: crypto.subtle.digest.bind(crypto.subtle), warn: (line) => warned.push(line),
+  addresses, calls, offline: async ({ url }) => ok({ url, status: 503, headers: { "gateway-reason": "no-host" } }), Request: Rebased, warn: (line) => warned.push(line),
 });
 const ok = (more: Params = {}) => ({ status: 200, statusText: "OK", headers: {}, bodyType: "none", url: "/x", redirected: false, ok: true, ...more });
 
@@ -183,6 +184,7 @@ test("redirects: manual shows nothing but the fact, error rejects", async () => 
 });
 
 test("integrity is verified", async () => {
+  tellIntact();
   give = () => ok({ bodyType: "text", body: "hello" });
   const right = "sha256-LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ=";
   expect(await (await fetch("/x", { integrity: right })).text()).toBe("hello");

@@ -5,7 +5,6 @@ import type { Addresses } from "./addresses";
 import { readArguments } from "./arguments";
 import { attempt } from "./attempt";
 import { NoHost, type Calls } from "./calls";
-import { intact } from "./integrity";
 import { objectOf, type Params } from "./json-rpc";
 import { readLocal, type Local } from "./local";
 import { createResponse, opaqueRedirect, shown, readAnswer, type Answer, type Parts } from "./response";
@@ -24,7 +23,6 @@ interface Ends {
   /** The answer to a request that nobody carries, as the values of a result. */
   offline(args: Params): Promise<Params>;
   Request: typeof Request;
-  digest?: (algorithm: string, bytes: BufferSource) => Promise<ArrayBuffer>;
   warn(line: string): void;
 }
 
@@ -49,7 +47,7 @@ function answered(result: Params): Answer {
   return readAnswer(answerOf(result));
 }
 
-export function createFetch({ addresses, calls, offline, Request, digest, warn }: Ends): typeof fetch {
+export function createFetch({ addresses, calls, offline, Request, warn }: Ends): typeof fetch {
   function explain(answer: Answer, method: string, url: string): void {
     const reason = reasonOf(answer);
     if (!reason) return;
@@ -61,8 +59,7 @@ export function createFetch({ addresses, calls, offline, Request, digest, warn }
   async function ask(request: Request, url: string, onProgress?: Progress): Promise<Answer> {
     const args = await readArguments(request, url, calls.bulk);
     try {
-      // Nobody could verify the parts of a body before it is whole.
-      return answered(await calls.http(request.integrity ? args : { ...args, stream: true, ...BESIDE }, request.signal, onProgress));
+      return answered(await calls.http({ ...args, stream: true, ...BESIDE }, request.signal, onProgress));
     } catch (error) {
       if (!(error instanceof NoHost)) throw error;
       return { ...readAnswer(await offline(args)), why: error.message };
@@ -94,7 +91,6 @@ export function createFetch({ addresses, calls, offline, Request, digest, warn }
     const redirects = REDIRECT.test(String(answer.status));
     if (request.redirect === "error" && (redirects || refused)) throw "redirect";
     if (request.redirect === "manual" && redirects) return opaqueRedirect(request.url);
-    if (!(await intact(answer.body ?? new Uint8Array(), request.integrity, digest))) throw "integrity";
     return createResponse(answer, addresses.absolute(answer.url || url), request.signal, parts);
   }
 
@@ -108,11 +104,20 @@ export function createFetch({ addresses, calls, offline, Request, digest, warn }
     return remote(request, addresses.wire(address), onProgress);
   }
 
+  async function verified(request: Request, onProgress?: Progress): Promise<Response> {
+    const response = await run(request, onProgress);
+    const { integrity } = request;
+    // Nobody could verify the parts of a body before it is whole. A part of the runtime can, in pages that name any.
+    const { webmcpGatewayIntact: intact } = globalThis as { webmcpGatewayIntact?: (bytes: ArrayBuffer, metadata: string) => Promise<boolean> };
+    if (integrity && !(await intact?.(await response.clone().arrayBuffer(), integrity))) throw "integrity";
+    return response;
+  }
+
   // Argument errors become rejections, as the function is async.
   const replacement = async (...given: [RequestInfo | URL, RequestInit?]): Promise<Response> => {
     const request = new Request(...given);
     try {
-      return await unlessAborted(run(request, (given as unknown[])[2] as Progress), request.signal);
+      return await unlessAborted(verified(request, (given as unknown[])[2] as Progress), request.signal);
     } catch (error) {
       if (request.signal.aborted) throw request.signal.reason;
       throw new TypeError("Failed to fetch", { cause: error });

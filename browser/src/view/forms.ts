@@ -1,5 +1,6 @@
 /** Forms are submitted through `fetch` (HTML, 4.10.21.3): a view has no permission to, or would be gone with its answer. */
 
+import { attempt } from "./attempt";
 import type { Find } from "./default";
 
 type Submitter = HTMLButtonElement | HTMLInputElement;
@@ -29,19 +30,13 @@ function submits(one: unknown): one is Submitter {
   return typed(/^(submit|image)$/, one);
 }
 
-function bodyOf(data: FormData, type: string): BodyInit {
-  if (type === "multipart/form-data") return data;
-  const text = (value: string): string => value.replace(/\r\n?|\n/g, "\r\n");
-  const pairs = [...data].map(([name, value]) => [text(name), typeof value === "string" ? text(value) : value.name] as [string, string]);
-  if (type !== "text/plain") return new Blob([String(new URLSearchParams(pairs))], { type: "application/x-www-form-urlencoded" });
-  return new Blob(pairs.map(([name, value]) => `${name}=${value}\r\n`), { type });
-}
+const lines = (text: string): string => text.replace(/\r\n?|\n/g, "\r\n");
 
 /** Gives what a click on an element submits. */
 export function watchForms({ fetch, resolve, instead, failed }: Ends) {
   const { prototype } = HTMLFormElement;
 
-  /** That is told of, and whose listeners cannot submit it again. */
+  /** That is told of, itself or its data, and whose listeners cannot submit it again. */
   let busy: HTMLFormElement | undefined;
 
   async function send(form: Answers, submitter: Submitter | null): Promise<void> {
@@ -49,12 +44,22 @@ export function watchForms({ fetch, resolve, instead, failed }: Ends) {
     const said = (name: string): string => submitter?.getAttribute(`form${name}`) ?? form.getAttribute(name) ?? "";
     const method = said("method").toLowerCase();
     if (method === "dialog") return form.closest("dialog")?.close(submitter ? submitter.getAttribute("value") ?? undefined : "");
+    const former = busy;
+    busy = form;
+    // The button may be another's by now, or none.
+    const data = attempt(() => new FormData(form, submitter)) ?? attempt(() => new FormData(form));
+    busy = former;
+    // While its data is told of, it is not sent again.
+    if (!data) return;
     const ask = async (): Promise<Response> => {
-      const data = new FormData(form, submitter);
       const url = new URL(resolve(said("action")));
-      const body = bodyOf(data, said("enctype").toLowerCase());
-      if (method !== "post") url.search = await new Response(bodyOf(data, "")).text();
-      return fetch(url, method === "post" ? { method, body } : {});
+      const type = said("enctype").toLowerCase();
+      const pairs = [...data].map(([name, value]) => [lines(name), typeof value === "string" ? lines(value) : value.name] as [string, string]);
+      const query = String(new URLSearchParams(pairs));
+      const text = type === "text/plain" ? new Blob(pairs.map(([name, value]) => `${name}=${value}\r\n`), { type }) : new Blob([query], { type: "application/x-www-form-urlencoded" });
+      if (method === "post") return fetch(url, { method, body: type === "multipart/form-data" ? data : text });
+      url.search = query;
+      return fetch(url);
     };
     const answer = ask().catch((error: unknown) => error as Error & Partial<Response>);
     form[ANSWERS]?.(answer);
@@ -94,5 +99,5 @@ export function watchForms({ fetch, resolve, instead, failed }: Ends) {
   prototype.submit = function () {
     void send(this, null);
   };
-  return (one: Element, event: Event) => submits(one) && one.form && !one.matches(":disabled") && (event as MouseEvent).button === 0 && (() => submit(one.form!, one));
+  return (one: Element) => submits(one) && one.form && !one.matches(":disabled") && (() => submit(one.form!, one));
 }

@@ -31,6 +31,7 @@ import { createRequests } from "./requests";
 import { watchSize } from "./size";
 import { createTiers, readSnapshot, standalone } from "./tiers";
 import { createUi } from "./ui";
+import { wrap } from "./wrapped";
 import { openWire, type Receivers, type Wire } from "./wire";
 
 /** How long a page may take to initialize by itself once it is parsed, in milliseconds. */
@@ -159,12 +160,10 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   // do so at each message, such as the question whether it is there.
   const listening = new WeakMap<object, number>();
   const watchListeners = (method: "addEventListener" | "removeEventListener", see: (listener: object) => void): void => {
-    const owner = Object.hasOwn(window, method) ? window : EventTarget.prototype;
-    const native = owner[method];
-    owner[method] = function (this: EventTarget, ...given: Parameters<typeof native>) {
-      native.apply(this, given);
+    wrap(Object.hasOwn(window, method) ? window : EventTarget.prototype, method, (native, _, given) => {
+      native();
       if (given[0] === "message") see(Object(given[1]));
-    };
+    });
   };
   watchListeners("addEventListener", (listener) => listening.set(listener, handshake.pageSpeaks()));
   watchListeners("removeEventListener", (listener) => {

@@ -25,9 +25,6 @@ function nameIn(header: string | null): string | undefined {
 
 /** Gives what a click on an element leads to. */
 export function watchLinks({ fetch, resolve, open, save, failed }: Ends) {
-  const { prototype } = HTMLAnchorElement;
-  const { click, dispatchEvent } = prototype;
-
   async function keep(response: Response, given: string | null): Promise<void> {
     // What says that there is no file is none.
     if (!response.ok) throw response.status;
@@ -66,27 +63,14 @@ export function watchLinks({ fetch, resolve, open, save, failed }: Ends) {
 
   function go(link: Element): void {
     const href = hrefOf(link);
-    if (href === null) return;
+    // In what is edited it is a text.
+    if (href === null || (link as HTMLElement).isContentEditable) return;
     const hash = /#.*/s.exec(href.trim())?.[0];
     if (!hash || !attempt(() => resolve(href) === resolve(hash))) void follow(link, href);
     else if (location.hash !== hash) location.hash = hash;
     else document.getElementById(hash.slice(1))?.scrollIntoView();
   }
 
-  // Links outside of the document are how pages save files.
-  prototype.click = function () {
-    if (this.isConnected) click.call(this);
-    else this.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true }));
-  };
-  prototype.dispatchEvent = function (event) {
-    const end = (): void => {
-      if (event.defaultPrevented || !isLink(this)) return;
-      event.preventDefault();
-      go(this);
-    };
-    if (!this.isConnected && event.type === "click") this.addEventListener("click", end, { once: true });
-    return dispatchEvent.call(this, event);
-  };
   window.open = (url) => {
     if (url) leave(resolve(String(url))).catch((error: unknown) => failed(UNOPENED, String(url), error));
     return null;

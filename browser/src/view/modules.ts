@@ -1,11 +1,8 @@
 /** Modules of a page that scripts put there: the browser runs them later, in their order. */
 
-let count = 0;
-
 /** When all have run that got into the page until now, or do before this turn of the event loop ends. */
 export function modulesRun(): Promise<unknown> {
-  // Its own in each script of ours: the runtime and its parts have this each.
-  const name = `webmcp-gateway-${performance.now() + ++count}`;
+  const name = `webmcp-gateway-${Math.random()}`;
   const last = document.createElement("script");
   last.type = "module";
   last.text = `dispatchEvent(new Event("${name}"))`;

@@ -6,9 +6,8 @@ import type { Approval } from "./pending";
 /** Shows `approval`, or other news under its own title, until the function that this gives is called. */
 export type ShowNotice = (approval: Omit<Approval, "id"> & { title?: string }) => () => void;
 
-function element<Name extends keyof HTMLElementTagNameMap>(name: Name, kind: string, ...content: (Node | string)[]): HTMLElementTagNameMap[Name] {
+function element<Name extends keyof HTMLElementTagNameMap>(name: Name, ...content: (Node | string)[]): HTMLElementTagNameMap[Name] {
   const made = document.createElement(name);
-  made.className = kind;
   made.append(...content);
   return made;
 }
@@ -16,7 +15,7 @@ function element<Name extends keyof HTMLElementTagNameMap>(name: Name, kind: str
 /** `open` leads the person to a URL; it gives false where the host cannot. */
 export function createNotice(open: (url: string) => Promise<boolean>): ShowNotice {
   let box: HTMLElement | undefined;
-  const list = element("div", "list");
+  const list = element("section");
 
   function show(): void {
     if (!box) {
@@ -29,19 +28,19 @@ export function createNotice(open: (url: string) => Promise<boolean>): ShowNotic
   }
 
   function review(url: string, words: HTMLElement): HTMLElement {
-    const button = element("button", "", "Review");
+    const button = element("button", "Review");
     button.onclick = async () => {
       if (await open(url)) return;
       // The person has to carry the address over by hand.
-      words.append(element("span", "", "Answer at this address:"), element("span", "address", url));
+      words.append(element("span", "Answer at this address:"), element("b", url));
       button.remove();
     };
     return button;
   }
 
   function row({ message, url, title }: Parameters<ShowNotice>[0]): HTMLElement {
-    const words = element("div", "words", element("b", "", title ?? "Waiting for approval"), element("span", "", message || "A request of this app"));
-    const made = element("div", "row", words, ...(url ? [review(url, words)] : []));
+    const words = element("div", element("b", title ?? "Waiting for approval"), element("span", message || "A request of this app"));
+    const made = element("article", words, ...(url ? [review(url, words)] : []));
     made.role = title ? "status" : "alert";
     return made;
   }

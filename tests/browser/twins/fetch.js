@@ -24,6 +24,7 @@ twin("fetch: methods", async (see) => {
   }
   const head = await fetch("/api/json", { method: "HEAD" });
   see(head.status, head.headers.get("content-length"), head.body === null, await head.text());
+  for (const path of ["empty", "status/205", "status/204"]) see(path, (await fetch(`/api/${path}`)).headers.get("content-length"));
   const empty = await fetch("/api/empty");
   see(empty.body === null, (await empty.body.getReader().read()).done);
 });
@@ -111,7 +112,11 @@ twin("fetch: abort before, during, while reading, after", async (see) => {
 
 twin("fetch: integrity", async (see) => {
   const right = "sha256-" + "LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ=";
-  see(await (await fetch("/api/hello", { integrity: right })).text(), await failure(fetch("/api/hello", { integrity: right.replace("LPJ", "MPJ") })));
+  for (const url of ["/api/hello", "data:,hello", URL.createObjectURL(new Blob(["hello"]))]) {
+    const response = await fetch(url, { integrity: right });
+    see(await response.clone().text(), response.bodyUsed, await response.text(), await failure(fetch(url, { integrity: right.replace("LPJ", "MPJ") })));
+  }
+  see((await fetch("/api/large?size=100000", { integrity: "md5-x" })).status, await failure(fetch("/api/large?size=100000", { integrity: right })));
 });
 
 twin("fetch: data: and blob:", async (see) => {

@@ -112,6 +112,7 @@ twin("form: clicks that are told of in every way, and what listeners make of the
     "stopped, then prevented": (button) => (button.onclick = (event) => (event.stopPropagation(), event.preventDefault())),
     "stopped, and false given": (button) => button.setAttribute("onclick", "event.stopPropagation(); return false"),
     "stopped and prevented in the older way": (button) => (button.onclick = (event) => ((event.cancelBubble = true), (event.returnValue = false), undefined)),
+    "stopped, then prevented by the class": (button) => (button.onclick = (event) => (event.stopPropagation(), Event.prototype.preventDefault.call(event))),
     "stopped, and something given": (button) => (button.onclick = (event) => (event.stopPropagation(), 0)),
     "made a submit button": (button) => ((button.type = "button"), (button.onclick = () => void (button.type = "submit"))),
     "made another": (button) => (button.onclick = () => void (button.type = "button")),
@@ -134,12 +135,41 @@ twin("form: clicks that are told of in every way, and what listeners make of the
     for (const type of ["click", "submit", "invalid"]) form.addEventListener(type, (event) => log.push([type, event.submitter?.name]));
     way(button, form);
     form.addEventListener("submit", (event) => event.preventDefault());
-    (form.querySelector("button") ?? (button.isConnected ? button : form.firstChild)).dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true }));
+    const click = new MouseEvent("click", { bubbles: true, cancelable: true });
+    const went = (form.querySelector("button") ?? (button.isConnected ? button : form.firstChild)).dispatchEvent(click);
+    log.splice(1, 0, went, click.defaultPrevented, click.returnValue, Object.keys(click));
     if (!form.isConnected) form.submit();
     return log;
   });
   await new Promise((go) => setTimeout(go, 50));
   for (const log of told) see(log);
+});
+
+twin("form: a button that is gone once its form is submitted", async (see) => {
+  const ways = {
+    removed: ({ submitter }) => submitter.remove(),
+    replaced: ({ target }) => (target.innerHTML = '<input name="n" value="9">'),
+    "another's": ({ submitter, target }) => target.after(submitter),
+    "of another type": ({ submitter }) => (submitter.type = "button"),
+    off: ({ submitter }) => (submitter.disabled = true),
+  };
+  for (const [name, way] of Object.entries(ways)) {
+    const form = await formed('<form action="/nowhere" target="sink" method="post"><input name="a" value="1"><button name="b" value="2" formaction="/api/sink?by=button">go</button></form>');
+    form.onsubmit = (event) => void way(event);
+    form.querySelector("button").click();
+    const { method, query, body } = await arrived();
+    see(name, method, query, body);
+  }
+});
+
+twin("form: what hears of its data and sends it again", async (see) => {
+  for (const how of ["requestSubmit", "submit"]) {
+    const form = await formed('<form action="/api/sink" target="sink" method="post"><input name="a" value="1"></form>');
+    form.onsubmit = () => see("submit");
+    form.onformdata = () => form[how]();
+    form.requestSubmit();
+    see(how, (await arrived()).body);
+  }
 });
 
 twin("form: the person's keys and clicks", async (see) => {

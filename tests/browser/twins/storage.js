@@ -160,6 +160,12 @@ twin("storage: links that a click makes, changes or takes away", async (see) => 
     '<a href="#in"><input type="file" disabled></a>': () => 0,
     '<a href="#in"><input type="reset"></a>': () => 0,
     '<form><a href="#in"><button type="button">x</button></a></form>': () => 0,
+    '<a href="#in"><label>x<input type="checkbox"></label></a>': () => 0,
+    '<a href="#in"><label>x<b>y</b><select></select></label></a>': () => 0,
+    '<a href="#in"><label>x</label></a>': () => 0,
+    '<label><input type="checkbox"><a href="#in"><i>x</i></a></label>': () => 0,
+    '<form onsubmit="return false"><button><a href="#in"><i>x</i></a></button></form>': () => 0,
+    '<form onsubmit="return false"><button><a href="#in">x</a></button></form>': () => 0,
     '<a href="#in"><svg><a><text>x</text></a></svg></a>': () => 0,
   };
   for (const [html, way] of Object.entries(ways)) {
@@ -170,10 +176,34 @@ twin("storage: links that a click makes, changes or takes away", async (see) => 
     link.onclick = handler;
     let inner = link;
     while (inner.firstElementChild) inner = inner.firstElementChild;
+    if (inner.parentNode.control && inner.control !== inner) inner = inner.parentNode;
     inner.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true }));
     await new Promise((go) => setTimeout(go, 20));
     see(html, location.hash, inner.checked, link.onclick === handler);
   }
+});
+
+twin("storage: clicks that no window hears of, and by other buttons", async (see) => {
+  const clicks = {
+    alone: (link) => link.click(),
+    "of a child": (link) => link.appendChild(document.createElement("i")).click(),
+    "in a box": (link) => (document.createElement("p").append(link), link.dispatchEvent(new MouseEvent("click"))),
+    "prevented above": (link) => ((document.createElement("p").onclick = () => false), (link.onclick = () => false), link.click()),
+    "then in the page": (link) => (link.addEventListener("click", (event) => event.preventDefault(), { once: true }), link.click(), document.getElementById("stage").append(link), link.click()),
+    "no mouse's": (link) => link.dispatchEvent(new Event("click", { cancelable: true })),
+    "by the second button": (link) => document.getElementById("stage").appendChild(link).dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true, button: 2 })),
+    "of a child that does not bubble": (link) => document.getElementById("stage").appendChild(link).appendChild(document.createElement("i")).dispatchEvent(new MouseEvent("click")),
+  };
+  for (const [name, click] of Object.entries(clicks)) {
+    history.replaceState(null, "", "#");
+    click(Object.assign(document.createElement("a"), { href: "#outside" }));
+    await new Promise((go) => setTimeout(go, 20));
+    see(name, location.hash);
+  }
+  document.getElementById("stage").innerHTML = '<p contenteditable><a id="edited" href="#edited">a link</a></p>';
+  await act("#edited", "click");
+  await new Promise((go) => setTimeout(go, 20));
+  see(location.hash);
 });
 
 twin("storage: a listener that is added on the way down is the last", async (see) => {
