@@ -1,7 +1,7 @@
 /** App tools: the page's tools for a host that calls them over ui itself, past the gateway. */
 
 import { answer, type Message, type Request } from "./json-rpc";
-import type { Registry, Tool } from "./registry";
+import type { Registry } from "./registry";
 import { createToolChannel } from "./tool-channel";
 
 export interface AppTools {
@@ -31,8 +31,7 @@ export function createAppTools(registry: Registry, { send, offered, settled, fir
   let taken = false;
   /** What waits for it. */
   const waiting = new Set<unknown>();
-  const may = (tool: Tool): boolean => offered(tool.definition.name);
-  const tools = createToolChannel(registry, { send, offered: may, began });
+  const tools = createToolChannel(registry, { send, offered, began });
 
   return {
     taken: () => taken,

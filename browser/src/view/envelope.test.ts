@@ -23,7 +23,7 @@ beforeEach(() => {
   envelope = createEnvelope(registry, {
     app: "cart",
     send: ({ payload }) => sent.push(payload),
-    offered: (one) => !held.includes(one.definition.name),
+    offered: (name) => !held.includes(name),
     began: () => () => undefined,
     first: () => undefined,
   });
@@ -61,6 +61,16 @@ test("initialize, list and call", async () => {
   ask(3, "tools/call", { name: "a", arguments: { x: 1 } });
   await moment();
   expect(sent.pop()).toMatchObject({ id: 3, result: { structuredContent: { got: 1 } } });
+});
+
+test("of very many tools the first are listed: no host would carry all", () => {
+  open();
+  held.push("t0");
+  for (let count = 0; count < 20_000; count++) registry.add(tool(`t${count}`));
+  sent.length = 0;
+  ask(1, "tools/list");
+  const { tools } = (sent.pop() as { result: { tools: { name: string }[] } }).result;
+  expect([tools.length, tools[0]!.name, tools.at(-1)!.name]).toEqual([200, "t1", "t200"]);
 });
 
 test("what is unknown, held, or comes before initialize is refused", () => {

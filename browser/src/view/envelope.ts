@@ -4,7 +4,7 @@ import {
   answer, failure, INVALID_REQUEST, isMessage, isNotification, isObject, isRequest, METHOD_NOT_FOUND, type Request,
 } from "./json-rpc";
 import { createToolChannel } from "./tool-channel";
-import type { Registry, Tool } from "./registry";
+import type { Registry } from "./registry";
 
 const CHANNEL = "mcp-iframe";
 const LATEST = "2025-11-25";
@@ -31,7 +31,7 @@ interface Ends {
   first(): void;
   app: string;
   send(envelope: { channel: string; type: "mcp"; direction: Direction; payload: unknown }): void;
-  offered(tool: Tool): boolean;
+  offered(tool: string): boolean;
   began(): () => void;
 }
 

@@ -98,7 +98,7 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
     app: config.app,
     send: wire.toHost,
     // Only our own host leads to the gateway, which enforces the rules of tools and knows of its calls.
-    offered: (tool) => host?.ours === true || proof.offered(tool.definition.name),
+    offered: (tool) => host?.ours || proof.offered(tool),
     began: () => (host?.ours ? () => undefined : activity.begin()),
     first: () => relay.changed(),
   });
@@ -143,7 +143,7 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
     ...natives,
     ask: calls.own,
     // What the host calls itself is not offered here, too; what the gateway must guard is offered nowhere else.
-    offered: ({ definition }) => !((appTools.taken() || envelope.taken()) && proof.offered(definition.name)),
+    offered: (tool) => !((appTools.taken() || envelope.taken()) && proof.offered(tool)),
     flying: calls.flying,
     hidden: () => document.hidden,
   });

@@ -3,7 +3,7 @@
 import { Unproven } from "./calls";
 import { coalesced } from "./coalesced";
 import { isObject, request, type Message, type Params } from "./json-rpc";
-import type { Registry, Tool } from "./registry";
+import type { Registry } from "./registry";
 import { answerOf, toolFailure } from "./results";
 import { createToolChannel } from "./tool-channel";
 
@@ -50,7 +50,7 @@ export interface Relay {
 interface Ends {
   /** Calls a tool of the gateway, proven. Rejects with `Unproven` where there is nothing to prove it with. */
   ask(name: string, args: Params, signal?: AbortSignal, timeout?: number): Promise<Params>;
-  offered(tool: Tool): boolean;
+  offered(tool: string): boolean;
   /** The page's own requests that the host has, and has not answered. */
   flying: ReadonlySet<unknown>;
   later(run: () => void, milliseconds: number): number;

@@ -18,11 +18,14 @@ export interface ToolChannel {
   left(): void;
 }
 
+/** The gateway looks at so many, and a list of ever more nobody would carry. */
+const MOST = 200;
 const LEFT = "The page went to another page, or was loaded again. The tool may have run.";
 
 interface Ends {
   send(message: Message): void;
-  offered(tool: Tool): boolean;
+  /** By its name. */
+  offered(tool: string): boolean;
   /** Called when a call starts; what it gives, when that ends. */
   began(): () => void;
 }
@@ -55,18 +58,18 @@ export function createToolChannel(registry: Registry, { send, offered, began }: 
   }
 
   return {
-    definitions: () => registry.all().filter(offered).map((tool) => tool.definition),
+    definitions: () => registry.all().map((tool) => tool.definition).filter(({ name }) => offered(name)).slice(0, MOST),
     call({ id, params }) {
       const name = params?.["name"];
       const tool = registry.get(name as string);
       if (!tool) return send(failure(id, INVALID_PARAMS, `Unknown tool: ${name}`));
-      if (!offered(tool)) return send(failure(id, INVALID_PARAMS, `${name} is called through the gateway alone, if at all`));
+      if (!offered(tool.definition.name)) return send(failure(id, INVALID_PARAMS, `${name} is called through the gateway alone, if at all`));
       if (running.has(id)) return send(failure(id, INVALID_PARAMS, `Call ${id} is running`));
       void run(id, tool, params?.["arguments"]);
     },
     cancel,
     changed: coalesced(() => send(notification("notifications/tools/list_changed"))),
-    reset: () => [...running.keys()].forEach((id) => cancel(id)),
+    reset: () => running.forEach((_, id) => cancel(id)),
     left: () => running.forEach((controller) => controller.abort(new Error(LEFT))),
   };
 }
