@@ -37,6 +37,8 @@ _REFUSED = (
     *_ABSENT,
 )
 _ADDS_SCRIPTS = ('"script"', "'script'", "`script`", "document.write")
+_CLOSED = "attachShadow closed"
+"""Two words: what a variable holds may make a root closed."""
 _SELDOM = (
     "sendBeacon",
     "createObjectURL",
@@ -51,7 +53,7 @@ _SELDOM = (
     "HTMLUnsafe",
     *("MouseEvent(", "PointerEvent(", "initEvent(", "initMouseEvent("),
     *(f"Event({quote}click" for quote in "\"'`"),
-    *(f"mode:{space}{quote}closed" for space in ("", " ") for quote in "\"'`"),
+    _CLOSED,
     *("cancelBubble", "returnValue"),
     *("Propagation(); return false", "Propagation();return false", "Propagation(),!1"),
     "keepalive",
@@ -163,6 +165,8 @@ def pack(
     whole = "\n".join([*(one.whole() for one in made), *([PAGES] if pages else [])])
     if own_location is not None and WORD in whole and any(word in whole for word in _MAKES_CODE):
         whole += ASKS  # as does what is made of a text
+    if all(word in whole for word in _CLOSED.split()):
+        whole += _CLOSED
     # What is named in scripts of the backend cannot be seen here.
     unseen = any(one.scripts.waits for one in packings)
     words = [word for word in parts or {} if word != WAITS and (word in whole or (unseen and word not in UNGUESSED))]

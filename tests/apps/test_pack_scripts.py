@@ -113,6 +113,17 @@ def test_pages_with_declarative_forms_get_the_part_for_them(tmp_path: Path) -> N
     assert [forms in page for page in html] == [True, True, False]
 
 
+def test_pages_that_may_close_shadow_roots_get_the_part_for_them(tmp_path: Path) -> None:
+    """Also where a variable says so."""
+    parts = {word: [f"'{name}'" for name in names] for word, names in PARTS.items()}
+    given = []
+    for kind in ("open", "closed"):
+        page = f"<script>const mode = '{kind}'; p.attachShadow({{ mode }})</script>"
+        write(tmp_path / kind, index__html=page)
+        given.append("seldom.js" in pack(tmp_path / kind, app="cart", title="", runtime=RUNTIME, parts=parts).html)
+    assert given == [False, True]
+
+
 def test_what_the_runtime_builds_on_stands_before_it(tmp_path: Path) -> None:
     """For pages that send forms with files, and those that may; the rest stands behind it."""
     write(tmp_path, index__html="<!doctype html><script>new FormData(); new EventSource('/x')</script>")
