@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Frame, Page, expect
 
-from tests.browser.runtime_host import Host, host_server, noticed, shown
+from tests.browser.runtime_host import Host, host_server, noticed, packed, shown
 from tests.browser.test_runtime_tools import CLIENT, ask
 
 PAGE = """<!doctype html><html><body>
@@ -227,6 +227,12 @@ async def test_a_refresh_that_no_word_of_the_page_tells_of_is_nothing(host: Host
     assert await frame.evaluate("location.href") == "about:srcdoc"
 
 
+WRITE = """(html) => {
+  host.frame ??= document.body.appendChild(document.createElement("iframe"));
+  host.frame.contentDocument.open();
+  host.frame.contentDocument.write(html);
+  host.frame.contentDocument.close();
+}"""
 REWRITTEN = """<!doctype html><html><body><script>
 document.modelContext.registerTool({ name: "add", description: "adds", execute: () => document.title });
 function rewrite(open) {
@@ -253,6 +259,20 @@ async def test_a_page_may_write_its_document_anew(host: Host, tmp_path: Path, wa
     await ask(host, 1, "initialize", CLIENT)
     answer = await ask(host, 2, "tools/call", {"name": "add"})
     assert (answer["result"]["content"][0]["text"], frame.url) == ("new", "about:srcdoc")
+
+
+async def test_a_host_may_write_another_page(host: Host, tmp_path: Path) -> None:
+    """Into the same window: what is kept of the one before does not stand between the next one and the host."""
+    await host.answers("return { bodyType: 'text', body: args.url };")
+    await host.in_our_host()
+    for number in range(2):
+        await host.run(WRITE, packed(tmp_path / str(number), REWRITTEN))
+        frame = host.page.frames[-1]
+        await frame.wait_for_function("() => document.documentElement.dataset.tier === 'full'")
+        await frame.evaluate(
+            "n => { fetch(`/api/${n}`).then(async (response) => (window.asked = await response.text())); }", number
+        )
+        await frame.wait_for_function("n => window.asked === `/api/${n}`", arg=number)
 
 
 async def test_a_web_socket_says_why_it_fails(host: Host, tmp_path: Path) -> None:

@@ -14,6 +14,13 @@ function again(): void {
   for (const [target, given] of kept) add.apply(target, given);
   // What styles of the page go by stood in the document before.
   const { tier } = Reflect.get(window, "webmcpGateway") as { tier?: string };
+  const observer = new MutationObserver(() => {
+    // A host that writes another page: that has a runtime of its own.
+    if (!document.querySelector('meta[name="webmcp-gateway"]')) return;
+    observer.disconnect();
+    for (const [target, given] of kept) remove.apply(target, given);
+  });
+  observer.observe(document, { childList: true, subtree: true });
   addEventListener("DOMContentLoaded", () => Object.assign(document.documentElement.dataset, { tier }), { capture: true, once: true });
 }
 
