@@ -16,7 +16,7 @@ from typing import Final
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from gateway.apps.places import Text
-from gateway.apps.scripts import import_problems
+from gateway.apps.scripts import import_problems, importing
 from gateway.errors import DocumentError, Problem
 
 SECONDS: Final = 60
@@ -40,7 +40,7 @@ class Module:
 
     def needs_linking(self) -> bool:
         """Whether it imports another file, or asks where it lies itself."""
-        return "import.meta" in self.source or bool(import_problems(self.text, self.source))
+        return "import.meta" in self.source or bool(import_problems(self.text, importing(self.source)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def link(
     """
     program = node()
     if program is None:
-        problems = [problem for module in modules for problem in import_problems(module.text, module.source)]
+        problems = [problem for module in modules for problem in import_problems(module.text, importing(module.source))]
         raise DocumentError([Problem(p.file, p.line, p.column, f"imports another file; {_REMEDY}") for p in problems])
     scripts = [_script(module) for module in modules]
     job = {"root": str(root), "base": base, "home": home, "scripts": scripts, "imports": imports, "scopes": scopes}

@@ -12,7 +12,15 @@ from gateway.apps.files import Folder, Reference, is_embedded
 from gateway.apps.markup import Element, Page
 from gateway.apps.modules import Module, link
 from gateway.apps.places import Splice, Text, splice
-from gateway.apps.scripts import Token, blocked_problems, import_problems, late_imports, named_imports, with_source
+from gateway.apps.scripts import (
+    Token,
+    blocked_problems,
+    import_problems,
+    importing,
+    late_imports,
+    named_imports,
+    with_source,
+)
 from gateway.apps.scripts import as_element_text as script_text
 from gateway.apps.styles import as_element_text as style_text
 from gateway.apps.styles import pack_styles
@@ -106,8 +114,9 @@ class PageScripts:
     def _classic_script(self, element: Element, script: Module) -> str:
         """What it says, where each `import()` of a file asks a module that stands behind it."""
         text, code = script.text, script.source
-        found = named_imports(code) if not element.inert else []
-        self.problems += import_problems(text, code, linked={word.start for word, _ in found})
+        statements = importing(code)
+        found = named_imports(statements) if not element.inert else []
+        self.problems += import_problems(text, statements, linked={word.start for word, _ in found})
         self._classic.append(script)
         changes: list[Splice] = []
         for word, name in found:
@@ -121,7 +130,7 @@ class PageScripts:
             # A word comes first: behind a line without a semicolon a parenthesis would call what stands there.
             changes.append(Splice(word.start, word.end, f"Object(()=>{shared}.promise.then(part=>part()))"))
             self._stand_behind(element, script, word, f"{shared}.resolve(()=>import({name.text}))")
-        late = late_imports(code) if self._named and not element.inert else []
+        late = late_imports(statements) if self._named and not element.inert else []
         if late:
             shared = self._shared()
             changes += [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
@@ -148,8 +148,8 @@ _MAY_IMPORT = re.compile(
     re.VERBOSE,
 )
 """Where this is nowhere, nothing is imported, and no worker started."""
-_MAY_CALL = re.compile(r"""(?<!["'`.])\bimport\s*[(/]""")
-"""The same of `import()` alone."""
+_SAYING_SO = frozenset({"import", "from", "Worker", "SharedWorker"})
+"""The same of words."""
 _NAMED_FILE = re.compile(r"""["'`](?!data:|blob:)[^$]*\Z""")
 WORKER_FILE = (
     "starts a worker of another file, which a packed app cannot: build that into the script, in Vite with "
@@ -158,20 +158,18 @@ WORKER_FILE = (
 _REMEDY = 'write <script type="module">, or build the app with a bundler and pack what that wrote'
 
 
-def named_imports(code: str) -> list[tuple[Token, Token]]:
-    """Each `import()` in `code` whose name stands there: its word, and the name."""
-    return [
-        (token, found[index + 2])
-        for found in _statements(code, _MAY_CALL)
-        for index, token in enumerate(found)
-        if _is_named_import(found, index, token)
-    ]
+Statement = list[Token]
 
 
-def _statements(code: str, words: re.Pattern[str]) -> Iterator[list[Token]]:
-    """The tokens of `code` without comments, from semicolon to semicolon, up to the last of what `words` finds."""
-    last = max((found.start() for found in matches(code, words, "import", "from", "new")), default=-1)
-    found: list[Token] = []
+def importing(code: str) -> list[Statement]:
+    """The statements of `code` in which something may be imported, or a worker started; none has comments."""
+    return [found for found in _statements(code) if not _SAYING_SO.isdisjoint(token.text for token in found)]
+
+
+def _statements(code: str) -> Iterator[Statement]:
+    """From semicolon to semicolon, up to the last in which there may be such a thing."""
+    last = max((found.start() for found in matches(code, _MAY_IMPORT, "import", "from", "new")), default=-1)
+    found: Statement = []
     for token in tokens(code) if last >= 0 else ():
         if token.kind is not Kind.COMMENT:
             found.append(token)
@@ -183,6 +181,16 @@ def _statements(code: str, words: re.Pattern[str]) -> Iterator[list[Token]]:
     yield found
 
 
+def named_imports(statements: Iterable[Statement]) -> list[tuple[Token, Token]]:
+    """Each `import()` in them whose name stands there: its word, and the name."""
+    return [
+        (token, found[index + 2])
+        for found in statements
+        for index, token in enumerate(found)
+        if _is_named_import(found, index, token)
+    ]
+
+
 def _is_named_import(found: list[Token], index: int, token: Token) -> bool:
     words = [one.text for one in found[index + 1 : index + 4]] if token.text == "import" else []
     if words[:1] != ["("] or words[2:] not in ([")"], [","]):
@@ -190,14 +198,9 @@ def _is_named_import(found: list[Token], index: int, token: Token) -> bool:
     return words[1][-1] in "\"'`" and not _is_property(found, index)
 
 
-def late_imports(code: str) -> list[Token]:
-    """The word of each `import()` in `code` whose name is only known when it runs."""
-    return [
-        token
-        for found in _statements(code, _MAY_CALL)
-        for index, token in enumerate(found)
-        if _is_late_import(found, index, token)
-    ]
+def late_imports(statements: Iterable[Statement]) -> list[Token]:
+    """The word of each `import()` in them whose name is only known when it runs."""
+    return [token for found in statements for index, token in enumerate(found) if _is_late_import(found, index, token)]
 
 
 def _is_late_import(found: list[Token], index: int, token: Token) -> bool:
@@ -220,14 +223,14 @@ def _is_property(found: list[Token], index: int) -> bool:
     return index > 0 and found[index - 1].text in (".", "?.")
 
 
-def import_problems(text: Text, code: str, *, linked: Collection[int] = ()) -> list[Problem]:
-    """Each import of another file in `code`, or worker of one: one HTML file has no other that it could load.
+def import_problems(text: Text, statements: Iterable[Statement], *, linked: Collection[int] = ()) -> list[Problem]:
+    """Each import of another file in them, or worker of one: one HTML file has no other that it could load.
 
     `linked` are the places of those for which there is something in the page.
     """
     return [
         text.problem(token.start, message)
-        for found in _statements(code, _MAY_IMPORT)
+        for found in statements
         for index, token in enumerate(found[:-1])
         if token.text in ("new", "import", "from") and not _is_property(found, index) and token.start not in linked
         if (message := _import_problem(found, index)) is not None
