@@ -63,6 +63,8 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
     #timer: number | undefined;
     #headers = new Headers();
     #control: AbortController | undefined;
+    /** Whether the upload is told of, until it is over; as Chromium has it, also of a request without a body that fails. */
+    #heard = false;
     #uploading = 0;
     #uploaded = 0;
     #response: Response | undefined;
@@ -105,7 +107,8 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
       return this.#whole(() => this.#object());
     }
 
-    open(method: string, url: string | URL, async = true) {
+    open(method: string, url: string | URL, ...given: unknown[]) {
+      const async = !given.length || !!given[0];
       if (arguments.length < 2) throw new TypeError("2 arguments");
       if (FORBIDDEN.test(method)) refuse("SecurityError", method);
       // The browser's own request says what a method is, and how it is written.
@@ -131,11 +134,13 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
     }
 
     overrideMimeType(mime: string) {
+      if (!arguments.length) throw new TypeError("1 argument");
       if (this.#state > 2) refuse("InvalidStateError");
       this.#mime = MIME.test(mime) ? mime : "application/octet-stream";
     }
 
     getResponseHeader(name: string) {
+      if (!arguments.length) throw new TypeError("1 argument");
       return attempt(() => this.#response?.headers.get(name)) ?? null;
     }
 
@@ -143,10 +148,10 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
       return [...(this.#response?.headers ?? [])].map(([name, value]) => `${name}: ${value}\r\n`).join("");
     }
 
-    send(given?: Document | XMLHttpRequestBodyInit | null) {
+    send(given: Document | XMLHttpRequestBodyInit | null = null) {
       this.#mustBeOpen();
       if (!this.#async) refuse("NetworkError", "synchronous");
-      let body = /^(GET|HEAD)$/.test(this.#method) ? null : given ?? null;
+      let body = /^(GET|HEAD)$/.test(this.#method) ? null : given;
       if (body instanceof Document) {
         const html = body.contentType === "text/html";
         if (!this.#headers.has("content-type")) this.#headers.set("content-type", `${html ? "text/html" : "application/xml"};charset=UTF-8`);
@@ -156,14 +161,15 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
       // As it is sent (XMLHttpRequest, 3.5.6).
       if (type && typeof body === "string") this.#headers.set("content-type", type.replace(/(charset\s*=\s*"?)[^\s;"]*/i, "$1UTF-8"));
       const control = (this.#control = new AbortController());
-      const total = body !== null && heard.has(this.#upload) ? sizeOf(body) : 0;
+      this.#heard = heard.has(this.#upload) && /^(http|blob)/.test(this.#url);
+      const total = this.#heard ? sizeOf(body) : 0;
       this.#sent = true;
       this.#started = Date.now();
       this.#uploading = total;
       this.#uploaded = 0;
       tell(this, "loadstart");
       // A listener may have aborted it, or opened it anew.
-      if (total && this.#control === control) tell(this.#upload, "loadstart", 0, total);
+      if (this.#heard && body !== null && this.#control === control) tell(this.#upload, "loadstart", 0, total);
       if (this.#control !== control) return;
       this.#watch();
       const init: RequestInit = {
@@ -209,7 +215,8 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
     #fail(type: string) {
       this.#enter(4);
       const types = `${type} loadend`;
-      if (this.#uploading) tell(this.#upload, types, this.#uploaded, this.#uploaded && this.#uploading);
+      if (this.#heard) tell(this.#upload, types, this.#uploaded, this.#uploaded && this.#uploading);
+      this.#heard = false;
       this.#uploading = 0;
       tell(this, types);
     }
@@ -224,7 +231,10 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
         if (total) tell(this.#upload, "progress", total, total);
         // A listener may have aborted it, and others then heard of that instead; of one that was opened anew they hear its end.
         if (!this.#control && !this.#uploading) return;
-        if (this.#control === control) this.#uploading = 0;
+        if (this.#control === control) {
+          this.#uploading = 0;
+          this.#heard &&= !total;
+        }
         if (total) tell(this.#upload, "load loadend", total, total);
       } else if (loaded > this.#uploaded) {
         this.#uploaded = loaded;
@@ -273,7 +283,7 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
     }
 
     #text() {
-      const charset = /charset\s*=\s*"?([^\s;"]+)/i.exec(this.#mime || `${this.getResponseHeader("content-type")}`)?.[1];
+      const charset = /charset\s*=\s*"?([^\s;"]+)/i.exec(`${this.#mime};${this.getResponseHeader("content-type")}`)?.[1];
       const decoder = attempt(() => new TextDecoder(charset)) ?? new TextDecoder();
       return this.#chunks.map((chunk) => decoder.decode(chunk, { stream: true })).join("") + decoder.decode();
     }

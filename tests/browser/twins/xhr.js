@@ -290,3 +290,32 @@ twin("xhr: a listener that ends it, or opens it anew", async (see) => {
     }
   }
 });
+
+twin("xhr: the upload of what is empty, has no body, or comes to no end", async (see) => {
+  for (const [method, url, body, then] of [["POST", "/api/echo", ""], ["GET", "/api/slow", undefined, "abort"], ["POST", "/api/slow", "", "abort"], ["GET", "foo:bar"], ["GET", "/api/broken"]]) {
+    const xhr = new XMLHttpRequest();
+    const done = logged(xhr, see, true);
+    xhr.open(method, url);
+    xhr.send(body);
+    if (then) xhr[then]();
+    await done;
+    see(method, url, body, xhr.status);
+  }
+});
+
+twin("xhr: what is not said", async (see) => {
+  const xhr = new XMLHttpRequest();
+  see(await failure(() => xhr.overrideMimeType()), await failure(() => xhr.getResponseHeader()), xhr.send.length, xhr.open.length);
+  for (const async of [undefined, null, 0, 1, ""]) {
+    xhr.open("GET", "/api/latin1", async);
+    see(async, await failure(() => (xhr.timeout = 1000)), await failure(() => (xhr.timeout = 0)));
+  }
+  for (const mime of ["application/json", "text/plain;charset=utf-8", "none"]) {
+    xhr.open("GET", "/api/latin1");
+    xhr.overrideMimeType(mime);
+    const done = once(xhr, "loadend");
+    xhr.send();
+    await done;
+    see(mime, xhr.responseText);
+  }
+});
