@@ -13,7 +13,7 @@ export function activated(submission: (one: Element) => Leads, link: (one: Eleme
     if (!(event instanceof MouseEvent)) return undefined;
     // A shadow root is none.
     const all = (event.bubbles ? path : path.slice(0, 1)).filter((one) => one instanceof Element);
-    const first = (find: (one: Element) => Leads): Leads => all.map(find).find(Boolean);
+    const first = (find: (one: Element) => Leads): Leads => all.map(find).find((run) => run);
     // As browsers do: with the middle button, too.
     const leads = (one: Element): Leads => event.button < 2 && link(one, stopped);
     if (event.type === "auxclick") return first(leads);

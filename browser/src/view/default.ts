@@ -64,7 +64,7 @@ export function createDefaults(later: Later): (type: string, find: Find) => void
     };
     addEventListener(type, hear, true);
     // Links outside of the document are how pages save files.
-    for (const [owner, name] of [[HTMLElement.prototype, "click"], [EventTarget.prototype, "dispatchEvent"]] as const) {
+    for (const [owner, name] of [[EventTarget.prototype, "dispatchEvent"], [HTMLElement.prototype, "click"]] as const) {
       wrap<Node>(owner, name, (native, place) => {
         if (place.isConnected === false) place.getRootNode().addEventListener(type, hear, true);
         return native();

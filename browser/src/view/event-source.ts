@@ -102,6 +102,8 @@ export function createEventSource({ fetch, resolve, later }: Ends): typeof Event
     }
   }
   for (const type of ["open", "message", "error"]) defineHandler(EventSource.prototype, type);
+  // As those of browsers are.
+  for (const name of Object.getOwnPropertyNames(EventSource.prototype).slice(1)) Object.defineProperty(EventSource.prototype, name, { enumerable: true });
   defineClass(EventSource, "EventSource");
   defineConstants(EventSource, "CONNECTING", "OPEN", "CLOSED");
   return EventSource as unknown as typeof globalThis.EventSource;

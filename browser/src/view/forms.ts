@@ -82,7 +82,8 @@ export function watchForms({ fetch, resolve, instead, failed }: Ends) {
   instead("keypress", ([target], event) => {
     if ((event as KeyboardEvent).key !== "Enter" || !takesText(target)) return undefined;
     const { form } = target;
-    return form && ![...form.elements].some((one) => submits(one) || (one !== target && takesText(one))) && (() => submit(form, null));
+    // Pictures are none of its elements.
+    return form && ![...form.querySelectorAll("[type=image]"), ...form.elements].some((one) => submits(one) || (one !== target && takesText(one))) && (() => submit(form, null));
   });
   // One that the browser sends, as it may in some frames, at a click that nobody saw to its end.
   addEventListener("submit", (event) => {

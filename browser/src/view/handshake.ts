@@ -78,8 +78,6 @@ export function createHandshake({ app, title, toHost, toPage, ask, later }: Ends
     if (withdrawn.delete(name)) changed();
   }
 
-  void opened.promise.then((host) => (found = host));
-
   function take(result: Params): void {
     state = "answered";
     answered.resolve(result);
@@ -87,7 +85,7 @@ export function createHandshake({ app, title, toHost, toPage, ask, later }: Ends
 
   function open(): void {
     state = "open";
-    void answered.promise.then((result) => opened.resolve(readHost(result)));
+    void answered.promise.then((result) => opened.resolve((found = readHost(result))));
   }
 
   return {

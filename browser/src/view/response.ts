@@ -24,7 +24,7 @@ export interface Parts {
   cancel(id: string): void;
 }
 
-const NULL_BODY = [101, 204, 205, 304];
+const NULL_BODY = [204, 205, 304];
 const REASON = /^[\t\x20-\x7e\x80-\xff]*$/;
 
 function bytesOf(type: unknown, body: unknown): Uint8Array<ArrayBuffer> {

@@ -192,7 +192,7 @@ twin("form: the person's keys and clicks", async (see) => {
 
 twin("form: Enter where there is no button, or one that is off", async (see) => {
   for (const fields of ['<input id="a" name="a">', '<input id="a" name="a"><input name="b">', '<input id="a" name="a"><input name="c" type="checkbox">', '<input id="a" name="a"><button disabled>go</button>',
-    '<input id="a" name="a"><button type="button">go</button>', '<input id="a" name="a" type="search"><input type="hidden" name="h" value="2">', '<input id="a" type="date">', '<input id="a" onkeypress="return false">']) {
+    '<input id="a" name="a"><button type="button">go</button>', '<input id="a" name="a" type="search"><input type="hidden" name="h" value="2">', '<input id="a" type="date">', '<input id="a" name="a"><input type="image" name="i" alt="go">', '<input id="a" onkeypress="return false">']) {
     const form = await formed(`<form action="/api/echo" target="sink">${fields}</form>`);
     form.addEventListener("submit", (event) => (event.preventDefault(), see("submit", event.submitter)));
     for (const type of ["keydown", "keypress"]) form.addEventListener(type, () => see(type));

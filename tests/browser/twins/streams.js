@@ -100,7 +100,7 @@ twin("events: what ends for good", async (see) => {
   see((await once(nowhere, "error")).type, nowhere.readyState);
   see(await failure(() => new EventSource("http://[")), EventSource.CLOSED, EventSource.prototype.OPEN, EventSource.length);
   const made = new EventSource("/api/status/204", { withCredentials: true });
-  see(Object.keys(made), made.withCredentials, made.url, await failure(() => { "use strict"; made.url = "/other"; }), "url" in EventSource.prototype);
+  see(Object.keys(made), made.withCredentials, made.url, await failure(() => { "use strict"; made.url = "/other"; }), "url" in EventSource.prototype, Object.keys(EventSource.prototype).sort());
   made.close();
 });
 
