@@ -239,16 +239,21 @@ function rewrite(open) {
   if (open) document.open();
   document.write("<!doctype html><title>new</title><a href='https://elsewhere.example/'>link</a>");
   document.write("<form action='/sent'><button>go</button></form><script>");
+  document.write("addEventListener('DOMContentLoaded', () => document.title += document.readyState);");
   document.write("fetch('/api/a').then(async (response) => window.asked = await response.text())</" + "script>");
   document.close();
 }</script></body></html>"""
 
 
-@pytest.mark.parametrize("way", ["() => rewrite(true)", "() => rewrite()"])
-async def test_a_page_may_write_its_document_anew(host: Host, tmp_path: Path, way: str) -> None:
-    """By `open` or without it: links, forms, requests and tools are the runtime's as before."""
-    await host.answers("return { bodyType: 'text', body: args.url };")
-    frame = await shown(host, tmp_path, REWRITTEN)
+@pytest.mark.parametrize(
+    ("way", "late"),
+    [("() => rewrite(true)", ""), ("() => rewrite()", ""), ("() => rewrite()", "<script src=/api/1></script>")],
+)
+async def test_a_page_may_write_its_document_anew(host: Host, tmp_path: Path, way: str, late: str) -> None:
+    """By `open` or without it: links, forms, requests and tools are the runtime's as before, and its events its own."""
+    await host.answers("return { bodyType: 'text', body: args.url === '/api/1' ? 'window.ran = 1' : args.url };")
+    frame = await shown(host, tmp_path, late + REWRITTEN)
+    await frame.wait_for_function("late => document.readyState === 'complete' && (!late || window.ran)", arg=late)
     await frame.wait_for_function("() => document.documentElement.dataset.tier === 'full'")
     await frame.evaluate(way)
     await frame.wait_for_function("() => window.asked === '/api/a' && document.documentElement.dataset.tier === 'full'")
@@ -258,7 +263,10 @@ async def test_a_page_may_write_its_document_anew(host: Host, tmp_path: Path, wa
     assert await asked(host, "ui/open-link") == [{"url": "https://elsewhere.example/"}]
     await ask(host, 1, "initialize", CLIENT)
     answer = await ask(host, 2, "tools/call", {"name": "add"})
-    assert (answer["result"]["content"][0]["text"], frame.url) == ("new", "about:srcdoc")
+    assert (answer["result"]["content"][0]["text"], frame.url) == (
+        "newinteractive",
+        "about:srcdoc",
+    )
 
 
 async def test_a_host_may_write_another_page(host: Host, tmp_path: Path) -> None:

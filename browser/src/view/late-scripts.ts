@@ -38,14 +38,14 @@ export function startScripts(ready: Promise<unknown>): void {
     state = next;
     document.dispatchEvent(new Event("readystatechange"));
   };
-  const parsed = new Promise<void>((go) => {
-    addEventListener("load", ({ isTrusted }) => isTrusted && go(), true);
-    setTimeout(go, PARSED_AT_LAST);
+  const parsed = new Promise<boolean>((go) => {
+    addEventListener("load", ({ isTrusted }) => isTrusted && go(true), true);
+    setTimeout(go, PARSED_AT_LAST, false);
   });
   // The page has nobody who could hear the browser's; it gets others.
-  for (const type of ["DOMContentLoaded", "readystatechange", "load"]) {
-    addEventListener(type, (event) => event.isTrusted && event.stopImmediatePropagation(), true);
-  }
+  const types = ["DOMContentLoaded", "readystatechange", "load"];
+  const hush = (event: Event): void => void (event.isTrusted && event.stopImmediatePropagation());
+  for (const type of types) addEventListener(type, hush, true);
   Object.defineProperty(document, "readyState", { configurable: true, get: () => state });
 
   async function start(): Promise<void> {
@@ -85,6 +85,10 @@ export function startScripts(ready: Promise<unknown>): void {
     document.dispatchEvent(new Event("DOMContentLoaded", { bubbles: true }));
     is("complete");
     dispatchEvent(new Event("load"));
+    if (!(await parsed)) return;
+    // Those of a document that the page writes anew are its own.
+    for (const type of types) removeEventListener(type, hush, true);
+    Reflect.deleteProperty(document, "readyState");
   }
   void start();
 }
