@@ -17,8 +17,8 @@ export function activated(submission: (one: Element) => Leads, link: (one: Eleme
     // As browsers do: with the middle button, too.
     const leads = (one: Element): Leads => event.button < 2 && link(one, stopped);
     if (event.type === "auxclick") return first(leads);
-    const [target] = all as [Element];
-    if (target.matches(OWN)) return undefined;
+    const [target] = all;
+    if (!target || target.matches(OWN)) return undefined;
     return leads(target) || first(submission) || first((one) => {
       const { control } = one as HTMLLabelElement;
       return control && !("labels" in target) && !all.includes(control) && first(leads) ? () => control.click() : leads(one);

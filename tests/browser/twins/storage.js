@@ -184,7 +184,11 @@ twin("storage: links that a click makes, changes or takes away", async (see) => 
 });
 
 twin("storage: clicks that no window hears of, and by other buttons", async (see) => {
+  const told = [];
+  const hear = ({ message }) => told.push(message);
+  addEventListener("error", hear);
   const clicks = {
+    "of what is no element": () => [document, window, document.createTextNode("x")].forEach((one) => one.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true }))),
     alone: (link) => link.click(),
     "of a child": (link) => link.appendChild(document.createElement("i")).click(),
     "in a box": (link) => (document.createElement("p").append(link), link.dispatchEvent(new MouseEvent("click"))),
@@ -200,6 +204,8 @@ twin("storage: clicks that no window hears of, and by other buttons", async (see
     await new Promise((go) => setTimeout(go, 20));
     see(name, location.hash);
   }
+  removeEventListener("error", hear);
+  see(told);
   document.getElementById("stage").innerHTML = '<p contenteditable><a id="edited" href="#edited">a link</a></p>';
   await act("#edited", "click");
   await new Promise((go) => setTimeout(go, 20));
