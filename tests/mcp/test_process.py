@@ -2,7 +2,10 @@
 
 import asyncio
 import logging
+import os
+import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -101,3 +104,44 @@ async def test_who_writes_to_one_that_reads_nothing_more_waits_for_nobody(monkey
     run.cancel()
     await asyncio.gather(run, return_exceptions=True)
     assert set(told) <= {"the process closed its input", "the process is not running"}
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that nobody has waited for yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.parametrize("apart", [False, True])
+async def test_one_that_ended_is_noticed_though_a_child_holds_its_output(
+    apart: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What it wrote is read to the end, and the child is killed unless it made a session of its own."""
+    monkeypatch.setattr("gateway.mcp.upstreams.process.LOOK", 0.05)
+    monkeypatch.setattr("gateway.mcp.upstreams.process.GRACE", 0.2)
+    child = tmp_path / "child"
+    code = f"""if True:
+        import pathlib, subprocess, sys
+        child = subprocess.Popen(["sleep", "60"], start_new_session={apart})
+        pathlib.Path({str(child)!r}).write_text(str(child.pid))
+        for number in range(2000):
+            print('{{"said":', number, '}}')
+        raise SystemExit(3)"""
+    heard: list[object] = []
+
+    def receive(message: object, stream: object, size: int) -> bool:
+        heard.append(message)
+        return True
+
+    async with asyncio.timeout(20):
+        with pytest.raises(UpstreamLost, match="ended with status 3"):
+            await running(code).run(receive)
+    assert heard == [{"said": number} for number in range(2000)]
+    pid = int(child.read_text())
+    if apart:
+        os.kill(pid, signal.SIGKILL)
+    else:
+        while alive(pid):
+            await asyncio.sleep(0.01)

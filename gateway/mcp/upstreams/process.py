@@ -30,6 +30,9 @@ STUCK = 10.0
 GRACE = 2.0
 """Seconds that a process has to end after its input was closed, and again after SIGTERM."""
 
+LOOK = 1.0
+"""Seconds after which it is looked again whether a process still runs."""
+
 CHUNK = 64 * 1024
 
 SAID = 1024
@@ -109,7 +112,7 @@ class Process:
             raise UpstreamLost(f"{self._command[0]} cannot be started: {error.strerror}", unsent=True) from error
         finally:
             self._started.set()
-        listening = asyncio.ensure_future(self._listen(process))
+        listening, watching = asyncio.ensure_future(self._listen(process)), asyncio.ensure_future(_watch(process))
         try:
             await self._read(process, receive)
             await asyncio.wait({listening}, timeout=GRACE)
@@ -118,6 +121,7 @@ class Process:
             raise
         finally:
             listening.cancel()
+            watching.cancel()
             await asyncio.shield(asyncio.ensure_future(_end(process)))
             said = f"; it said: {' / '.join(self._said)}" if self._said else ""
             self._ending = self._ending or f"the process ended with status {process.returncode}{said}"[:1000]
@@ -175,12 +179,32 @@ class Process:
                 log.debug("upstream %s: %s", self._name, text)
 
 
+async def _watch(process: asyncio.subprocess.Process) -> None:
+    """End its output once it has ended, whoever else holds that: what it wrote before is read."""
+    while process.returncode is None:  # noqa: ASYNC110  # `wait` waits for the end of the output, too
+        await asyncio.sleep(LOOK)
+    _kill(process)
+    await asyncio.sleep(GRACE)
+    transport = getattr(process, "_transport", None)
+    output = transport.get_pipe_transport(1) if transport is not None else None
+    if output is not None:
+        output.close()  # it is held by a process with a session of its own
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    """Kill it and what it started, and left behind."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
 async def _end(process: asyncio.subprocess.Process) -> None:
     """Close its input, then ask, then insist: the process and what it started."""
     if process.stdin is not None:
         process.stdin.close()
     dropping = asyncio.ensure_future(_drop(process))  # a process that cannot write does not end by itself
     for number in (None, signal.SIGTERM, signal.SIGKILL):
+        if process.returncode is not None:
+            break
         if number is not None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, number)
@@ -189,8 +213,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
                 await process.wait()
                 break
     dropping.cancel()
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)  # what it started, and left behind
+    _kill(process)
     transport = getattr(process, "_transport", None)  # else a pipe that a grandchild holds stays open
     if transport is not None:
         transport.close()
