@@ -104,3 +104,14 @@ async def test_others_have_their_turn_while_tools_are_looked_at(monkeypatch: pyt
     beside.cancel()
     assert len(taken) == 20
     assert longest == 1
+
+
+async def test_of_two_tools_with_one_name_the_first_counts() -> None:
+    """Two forms of one name would be a change each time that they are listed."""
+    store, told = Store(), list[object]()
+    store.down = False
+    known = Fingerprints("shop", store=store, pinned=lambda _: None, changed=lambda *given: told.append(given))
+    offer = Offer(known, lambda: None)
+    both = {"tools": [tool("add", "one"), tool("get", ""), tool("add", "another")]}
+    assert await offer.take(both) == await offer.take(both) == both["tools"][:2]
+    assert told == []

@@ -30,9 +30,16 @@ APP_SCHEMES = ("ui://", "mcp-app://")
 
 
 def tools_of(listed: object) -> Iterator[Message]:
-    """The tools in a result of `tools/list`; what is no tool is left out, so that one never spoils the list."""
+    """The tools in a result of `tools/list`; what is no tool is left out, so that one never spoils the list.
+
+    So is one with the name of another before it: two forms of one name would be a change at each look.
+    """
     tools = listed.get("tools") if isinstance(listed, dict) else None
-    return (tool for tool in tools if _is_tool(tool)) if isinstance(tools, list) else iter(())
+    names = set[str]()
+    for tool in tools if isinstance(tools, list) else ():
+        if _is_tool(tool) and tool["name"] not in names:
+            names.add(tool["name"])
+            yield tool
 
 
 def rule_of(spec: Upstream, name: str) -> ToolRule | None:
