@@ -63,9 +63,11 @@ class SiteDoor:
         if refusal is not None:
             return refusal
         if request.method in ("GET", "HEAD"):
-            file = self._file(request.path)
-            if file is None and self._is_folder(request):  # its page names things from within
-                raise web.HTTPMovedPermanently(_with_slash(request.rel_url), headers=SECURE)
+            file = None
+            if "%2f" not in request.rel_url.raw_path.lower():  # it parts no folders (RFC 3986 2.2)
+                file = self._file(request.path)
+                if file is None and self._is_folder(request):  # its page names things from within
+                    raise web.HTTPMovedPermanently(_with_slash(request.rel_url), headers=SECURE)
             file = file or self._routed(request)
             if file is not None:
                 return _served(file)
