@@ -192,6 +192,7 @@ class Backend:
         response = web.StreamResponse(headers={"content-length": "100", "content-type": "application/x-ndjson"})
         await response.prepare(request)
         await response.write(b"half")
+        await asyncio.sleep(0.3)  # else the end may come with it, and a browser tells of neither or of both
         if request.transport is not None:
             request.transport.close()
         return response
