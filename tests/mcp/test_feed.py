@@ -79,7 +79,7 @@ def follows(feed: Feed) -> Follower:
     return follower
 
 
-Made = Callable[[bool], tuple[Upstream, Feed]]
+Made = Callable[[bool], tuple[Any, Feed]]
 
 
 @pytest.fixture
@@ -101,11 +101,11 @@ async def test_what_is_asked_of_one_resource_keeps_its_order(made: Made) -> None
     """An upstream that heard the end of it last would tell nobody, whoever follows."""
     upstream, feed = made(False)
     one, other = follows(feed), follows(feed)
-    await feed.subscribe(upstream, one, A)  # type: ignore[arg-type]  # a small one
+    await feed.subscribe(upstream, one, A)
     upstream.go.clear()
-    left = asyncio.ensure_future(feed.unsubscribe(upstream, one, A))  # type: ignore[arg-type]
+    left = asyncio.ensure_future(feed.unsubscribe(upstream, one, A))
     await turns()
-    again = [asyncio.ensure_future(feed.subscribe(upstream, who, A)) for who in (other, one)]  # type: ignore[arg-type]
+    again = [asyncio.ensure_future(feed.subscribe(upstream, who, A)) for who in (other, one)]
     await turns()
     assert upstream.asked == [("subscribe", A), ("unsubscribe", A)]
     upstream.go.set()
@@ -121,7 +121,7 @@ async def test_who_asks_twice_at_once_hears_twice_that_it_is_refused(made: Made,
     upstream.refused.add(A)
     one = follows(feed)
     upstream.go.clear()
-    both = [asyncio.ensure_future(feed.subscribe(upstream, one, A)) for _ in range(2)]  # type: ignore[arg-type]
+    both = [asyncio.ensure_future(feed.subscribe(upstream, one, A)) for _ in range(2)]
     await turns()
     upstream.go.set()
     found = await asyncio.gather(*both, return_exceptions=True)
@@ -134,9 +134,9 @@ async def test_who_is_gone_follows_nothing(made: Made) -> None:
     upstream, feed = made(False)
     one, other = follows(feed), follows(feed)
     upstream.go.clear()
-    asks = [asyncio.ensure_future(feed.subscribe(upstream, who, A)) for who in (one, other)]  # type: ignore[arg-type]
+    asks = [asyncio.ensure_future(feed.subscribe(upstream, who, A)) for who in (one, other)]
     await turns()
-    gone = [asyncio.ensure_future(feed.remove(upstream, who)) for who in (one, other)]  # type: ignore[arg-type]
+    gone = [asyncio.ensure_future(feed.remove(upstream, who)) for who in (one, other)]
     upstream.go.set()
     await asyncio.gather(*asks, *gone)
     assert upstream.asked == [("subscribe", A), ("unsubscribe", A)]
@@ -149,14 +149,14 @@ async def test_a_stream_is_opened_anew_only_for_other_things(made: Made) -> None
     await feed.listen(upstream.now)
     assert upstream.asked == []
     one, other = follows(feed), follows(feed)
-    await feed.subscribe(upstream, one, A)  # type: ignore[arg-type]
-    await feed.subscribe(upstream, other, A)  # type: ignore[arg-type]
+    await feed.subscribe(upstream, one, A)
+    await feed.subscribe(upstream, other, A)
     await feed.listen(upstream.now)
     assert upstream.asked == [("listen", [A])]
-    await feed.subscribe(upstream, other, B)  # type: ignore[arg-type]
+    await feed.subscribe(upstream, other, B)
     await turns()
     assert (upstream.asked[1:], upstream.open) == ([("listen", [A, B])], 1)
-    await feed.unsubscribe(upstream, other, B)  # type: ignore[arg-type]
+    await feed.unsubscribe(upstream, other, B)
     upstream.now = upstream.connected(modern=True)
     await feed.listen(upstream.now)
     await turns()
@@ -167,11 +167,11 @@ async def test_a_stream_that_stands_outlasts_one_that_is_refused(made: Made) -> 
     """Who was told of changes still is, and who asked for more hears why not."""
     upstream, feed = made(True)
     one, other = follows(feed), follows(feed)
-    await feed.subscribe(upstream, one, A)  # type: ignore[arg-type]
+    await feed.subscribe(upstream, one, A)
     first = upstream.streams[0]
     upstream.refused.add(B)
     with pytest.raises(MCPError):
-        await feed.subscribe(upstream, other, B)  # type: ignore[arg-type]
+        await feed.subscribe(upstream, other, B)
     await turns()
     assert (first.done(), upstream.open, other.uris) == (False, 1, set())
     await feed.listen(upstream.now)
@@ -182,7 +182,7 @@ async def test_who_follow_at_once_are_told_on_one_stream(made: Made) -> None:
     """The second waits for the first, which may have been asked for all already."""
     upstream, feed = made(True)
     upstream.go.clear()
-    both = [asyncio.ensure_future(feed.subscribe(upstream, follows(feed), uri)) for uri in (A, B)]  # type: ignore[arg-type]
+    both = [asyncio.ensure_future(feed.subscribe(upstream, follows(feed), uri)) for uri in (A, B)]
     await turns()
     upstream.go.set()
     await asyncio.gather(*both)
@@ -194,13 +194,13 @@ async def test_what_an_upstream_did_not_tell_of_is_asked_for_again(made: Made) -
     upstream, feed = made(True)
     upstream.untold.add(A)
     one, other = follows(feed), follows(feed)
-    await feed.subscribe(upstream, one, A, B)  # type: ignore[arg-type]
+    await feed.subscribe(upstream, one, A, B)
     await feed.listen(upstream.now)
     assert (upstream.asked, one.uris) == ([("listen", [A, B])], {B})
     with pytest.raises(MCPError, match="does not tell"):
-        await feed.subscribe(upstream, other, A)  # type: ignore[arg-type]
+        await feed.subscribe(upstream, other, A)
     upstream.untold.clear()
-    await feed.subscribe(upstream, other, A)  # type: ignore[arg-type]
+    await feed.subscribe(upstream, other, A)
     assert (upstream.asked[1:], other.uris) == ([("listen", [A, B])] * 2, {A})
 
 
@@ -210,7 +210,7 @@ async def test_who_is_refused_a_resource_hears_of_lists(made: Made, monkeypatch:
     upstream, feed = made(True)
     upstream.refused.add(A)
     with pytest.raises(MCPError):
-        await feed.subscribe(upstream, follows(feed), A)  # type: ignore[arg-type]
+        await feed.subscribe(upstream, follows(feed), A)
     async with asyncio.timeout(20):
         while not upstream.open:
             await asyncio.sleep(0.01)
@@ -225,7 +225,7 @@ async def test_a_stream_whose_beginning_is_not_said_is_waited_for_a_while(
     upstream, feed = made(True)
     upstream.silent = True
     one = follows(feed)
-    await feed.subscribe(upstream, one, A)  # type: ignore[arg-type]
+    await feed.subscribe(upstream, one, A)
     assert (upstream.open, one.uris) == (1, {A})
     await feed.listen(upstream.now)
     await turns()

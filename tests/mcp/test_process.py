@@ -135,13 +135,13 @@ async def test_one_that_ended_is_noticed_though_a_child_holds_its_output(
         heard.append(message)
         return True
 
-    async with asyncio.timeout(20):
-        with pytest.raises(UpstreamLost, match="ended with status 3"):
-            await running(code).run(receive)
-    assert heard == [{"said": number} for number in range(2000)]
-    pid = int(child.read_text())
-    if apart:
-        os.kill(pid, signal.SIGKILL)
-    else:
-        while alive(pid):
-            await asyncio.sleep(0.01)
+    try:
+        async with asyncio.timeout(20):
+            with pytest.raises(UpstreamLost, match="ended with status 3"):
+                await running(code).run(receive)
+            while not apart and alive(int(child.read_text())):
+                await asyncio.sleep(0.01)
+        assert heard == [{"said": number} for number in range(2000)]
+    finally:
+        if alive(pid := int(child.read_text())):
+            os.kill(pid, signal.SIGKILL)
