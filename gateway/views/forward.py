@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -42,6 +43,8 @@ OPEN = "Open its app, then try again; list_view_tools names what is offered now.
 
 UNPROVEN = "unproven-view"
 """Evidence of a request whose view has not proved itself: a client's word counts nothing about it."""
+
+log = logging.getLogger(__name__)
 
 Arguments = Mapping[str, Any]
 T = TypeVar("T")
@@ -298,7 +301,11 @@ class Forwarder:
         except Refusal:
             views = [view for view in self._views.of(principal, app) if handle in (None, view.id)]
             asked = [view.calls.catch_up() for view in views if view.calls is not None]
-            if not any(await asyncio.gather(*asked)):
+            told = await asyncio.gather(*asked, return_exceptions=True)
+            for failure in told:
+                if isinstance(failure, BaseException):  # what another page provokes is nothing to this call
+                    log.warning("a page could not be asked for its tools: %r", failure)
+            if True not in told:
                 raise
             return self._find(principal, name, app, handle)
 

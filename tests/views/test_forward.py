@@ -101,6 +101,34 @@ async def test_a_tool_that_its_page_registered_just_now_runs(house: House) -> No
     assert [said(result) for result in results] == ["add done"] * 2
 
 
+class Broken(Page):
+    """A page whose connection may break, so that nothing reaches it any more."""
+
+    broken = False
+
+    async def hear(self, message: JsonObject) -> None:
+        """The gateway speaks."""
+        if self.broken:
+            raise ConnectionResetError
+        await super().hear(message)
+
+
+async def test_a_page_that_cannot_be_asked_is_nothing_to_the_call_of_another(house: House) -> None:
+    """What it raises is for the log."""
+    run, other = house.page.tools["add"][1], Broken()
+    house.views.apps = {**house.views.apps, "notes": AppRules("Notes", POLICY)}
+    other.tools["wait"] = house.page.tools["wait"]
+    view = connect(house.views, LOCAL, other, "notes")
+    await until(lambda: len(view.tools) == 1)
+    other.register("slow", run)
+    house.page.drop("add")
+    await until(lambda: (len(view.tools), len(house.view.tools)) == (2, 4))
+    for page in (other, house.page):
+        page.register("add", run)
+    other.broken = True
+    assert said(await house.call("cart_add")) == "add done"
+
+
 async def test_who_calls_a_tool_of_a_silent_page_does_not_wait_for_it(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
