@@ -101,3 +101,18 @@ async def test_without_a_gesture_nothing_opens(page: Page, context: BrowserConte
     await expect(app.locator("#said")).to_have_text("not opened")
     assert len(context.pages) == 1
     assert outcomes(links, kind="link") == []
+
+
+async def test_a_question_goes_with_its_app(page: Page, links: World) -> None:
+    """Nobody is asked for an app that is closed, and the record has no answer of it."""
+    app = await shown(page, links)
+    await app.locator("#docs").click()
+    await expect(page.get_by_test_id("link-cancel")).to_be_focused()
+    await page.evaluate("location.hash = '#/connections'")
+    await expect(page.get_by_test_id("link-cancel")).to_have_count(0)
+    await expect(page.get_by_test_id("link-refused")).to_have_text("The app was closed.")
+    await page.evaluate("location.hash = ''")
+    await app.locator("#docs").click()
+    await page.get_by_test_id("link-cancel").click()
+    await outcome(links, kind="link")
+    assert len(outcomes(links, kind="link")) == 1

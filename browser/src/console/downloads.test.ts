@@ -5,10 +5,11 @@ import { filesIn, fileSaver } from "./downloads";
 const file = (uri: string, blob = btoa("abc")) => ({ type: "resource" as const, resource: { uri, blob } });
 
 /** An opener whose person answers as told. */
-function saving(answers: boolean[], active = false) {
+function saving(answers: boolean[], active = false, closed = new AbortController().signal) {
   const done: string[] = [];
   const save = fileSaver({
     active: () => active,
+    closed,
     ask: async (message, names) => done.push(`${message} ${names}`) > 0 && answers.shift() === true,
     record: async (files, answered) => void done.push(`${answered ? "yes" : "no"} to ${files.map(({ name, blob }) => `${name} ${blob.size}`)}`),
     refuse: (words) => done.push(words),
@@ -31,11 +32,18 @@ test("after a no an app asks again only with a gesture", async () => {
   expect([await clicked.save([file("file:///a")]), await clicked.save([file("file:///a")])]).toEqual([false, true]);
 });
 
+test("of a question whose app is closed nothing is recorded", async () => {
+  const { done, save } = saving([false], false, AbortSignal.abort());
+  expect(await save([file("file:///a")])).toBe(false);
+  expect(done).toEqual(["Save this file from the app? a (3 B)"]);
+});
+
 test("what cannot be recorded is not saved", async () => {
   const done: string[] = [];
   const save = fileSaver({
     active: () => true,
     ask: async () => true,
+    closed: new AbortController().signal,
     record: () => Promise.reject(new ApiError(503, "the record cannot be written")),
     refuse: (words) => done.push(words),
     save: ({ name }) => done.push(name),

@@ -21,6 +21,8 @@ export interface Saving {
   /** Whether a person has just done something on the page. */
   active(): boolean;
   ask(message: string, names: string): Promise<boolean>;
+  /** Aborts once the app is closed: nobody waits for an answer then. */
+  closed: AbortSignal;
   /** Takes down what the person said, before anything is saved. */
   record(files: SavedFile[], answered: boolean): Promise<void>;
   /** Tell the person why nothing is saved. */
@@ -37,7 +39,9 @@ export function fileSaver(by: Saving): (contents: Contents) => Promise<boolean> 
     if (busy || files.length === 0 || (declined && !by.active())) return false;
     busy = true;
     try {
-      declined = !(await by.ask(question(files), files.map(({ name, blob }) => `${name} (${size(blob.size)})`).join("\n")));
+      const answered = await by.ask(question(files), files.map(({ name, blob }) => `${name} (${size(blob.size)})`).join("\n"));
+      if (by.closed.aborted) return false;
+      declined = !answered;
       await by.record(files, !declined);
       if (!declined) files.forEach(by.save);
       return !declined;

@@ -25,6 +25,8 @@ interface Asked {
   message: string;
   url: string;
   words: Words;
+  /** Aborts once who asks is closed. */
+  closed: AbortSignal;
   answer(open: boolean): void;
 }
 
@@ -117,13 +119,15 @@ export class LinkDialog extends LitElement {
     this.end(false);
   }
 
-  /** Whether the person wants what `url` names; false where another question is open. */
-  async ask(message: string, url: string, words = OPENING): Promise<boolean> {
-    if (this.asked) return false;
+  /** Whether the person wants what `url` names; false where another question is open, or the app is closed before the answer. */
+  async ask(message: string, url: string, closed: AbortSignal, words = OPENING): Promise<boolean> {
+    if (this.asked || closed.aborted) return false;
     uncover();
     this.refusal = this.hint = "";
-    const answer = new Promise<boolean>((resolve) => (this.asked = { message, url, words, answer: resolve }));
+    const answer = new Promise<boolean>((resolve) => (this.asked = { message, url, words, closed, answer: resolve }));
+    closed.addEventListener("abort", this.drop);
     await this.updateComplete;
+    if (!this.asked) return answer;
     this.dialog.showModal();
     this.looking = window.setInterval(() => this.look(), LOOK);
     return answer;
@@ -188,8 +192,14 @@ export class LinkDialog extends LitElement {
     else this.hint = "Answer with the mouse or by touch: a key pressed in passing must not do anything.";
   }
 
+  private readonly drop = (): void => {
+    this.end(false);
+    this.refuse("The app was closed.");
+  };
+
   private end(open: boolean): void {
     const { asked } = this;
+    asked?.closed.removeEventListener("abort", this.drop);
     clearInterval(this.looking);
     this.guard.restart();
     this.asked = undefined;

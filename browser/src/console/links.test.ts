@@ -19,6 +19,7 @@ function opening(told: (LinkDecision | ApiError)[], person: Partial<Opening> = {
     },
     ask: async (...asked) => done.push(["ask", ...asked]) > 0,
     refuse: (words) => done.push(["refuse", words]),
+    closed: new AbortController().signal,
     open: (url) => done.push(["open", url]),
     ...person,
   };
@@ -61,6 +62,12 @@ test("a person who says no is told to the gateway too", async () => {
   const { done, open } = opening([ASK, { decision: "declined" }], { ask: async () => false });
   expect(await open(URL)).toBe(false);
   expect(done.at(-1)).toEqual(["decide", URL, false]);
+});
+
+test("of a question whose app is closed nothing is told to the gateway", async () => {
+  const { done, open } = opening([ASK], { ask: async () => false, closed: AbortSignal.abort() });
+  expect(await open(URL)).toBe(false);
+  expect(done).toEqual([["decide", URL]]);
 });
 
 test("a yes that the gateway does not take opens nothing", async () => {

@@ -8,6 +8,8 @@ export interface Opening {
   active(): boolean;
   decide(url: string, answered?: boolean): Promise<LinkDecision>;
   ask(message: string, url: string): Promise<boolean>;
+  /** Aborts once the app is closed: nobody waits for an answer then. */
+  closed: AbortSignal;
   /** Tell the person why nothing opens. */
   refuse(words: string): void;
   open(url: string): void;
@@ -33,7 +35,11 @@ export function linkOpener(by: Opening): (url: string) => Promise<boolean> {
 
 async function openLink(url: string, by: Opening): Promise<boolean> {
   let told = await by.decide(url);
-  if (told.decision === "ask") told = await by.decide(url, await by.ask(told.message, url));
+  if (told.decision === "ask") {
+    const answered = await by.ask(told.message, url);
+    if (by.closed.aborted) return false;
+    told = await by.decide(url, answered);
+  }
   if (told.decision === "open") by.open(url);
   return told.decision === "open";
 }

@@ -53,11 +53,13 @@ async function show(options: MountOptions, bridge: Bridge, context: MountContext
   container.replaceChildren();
   const dark = matchMedia("(prefers-color-scheme: dark)");
   let current = "";
-  const openOutside = outside(() => current, context);
-  const saveFiles = saver(() => current, context);
+  const closing = new AbortController();
+  const { signal } = closing;
+  const openOutside = outside(() => current, signal, context);
+  const saveFiles = saver(() => current, signal, context);
   const themed = (): void => mounted?.setHostContext(hostContext(dark.matches));
   let mounted: MountedApp | undefined;
-  dark.addEventListener("change", themed);
+  dark.addEventListener("change", themed, { signal });
   try {
     mounted = await mountApp({
       container,
@@ -76,12 +78,12 @@ async function show(options: MountOptions, bridge: Bridge, context: MountContext
       ondownloadfile: ({ contents }) => saveFiles(contents),
       onlog: ({ level, data }) => console.debug(`${app.id} (${level}):`, data),
       onended: ({ text }) => {
-        dark.removeEventListener("change", themed);
+        closing.abort();
         if (mounted && text) options.lost(text);
       },
     });
   } catch (error) {
-    dark.removeEventListener("change", themed);
+    closing.abort();
     throw error;
   }
   const view = mounted;
@@ -90,7 +92,10 @@ async function show(options: MountOptions, bridge: Bridge, context: MountContext
       return view.view;
     },
     reload: () => view.reload(),
-    close: () => void view.close(),
+    close: () => {
+      closing.abort();
+      void view.close();
+    },
   };
 }
 
@@ -111,10 +116,11 @@ function openLink(url: URL, openOutside: (url: string) => Promise<boolean>, cont
   return isApproval;
 }
 
-function saver(view: () => string, { api, links }: MountContext): ReturnType<typeof fileSaver> {
+function saver(view: () => string, closed: AbortSignal, { api, links }: MountContext): ReturnType<typeof fileSaver> {
   return fileSaver({
     active: () => navigator.userActivation.isActive,
-    ask: (message, names) => links.ask(message, names, { does: "Save", then: "It is saved as a download." }),
+    ask: (message, names) => links.ask(message, names, closed, { does: "Save", then: "It is saved as a download." }),
+    closed,
     record: (files, answered) => api.download(view(), files, answered),
     refuse: (words) => links.refuse(words),
     save: ({ name, blob }) => {
@@ -125,11 +131,12 @@ function saver(view: () => string, { api, links }: MountContext): ReturnType<typ
   });
 }
 
-function outside(view: () => string, { api, links }: MountContext): (url: string) => Promise<boolean> {
+function outside(view: () => string, closed: AbortSignal, { api, links }: MountContext): (url: string) => Promise<boolean> {
   return linkOpener({
     active: () => navigator.userActivation.isActive,
     decide: (url, answered) => api.link(view(), url, answered),
-    ask: (message, url) => links.ask(message, url),
+    ask: (message, url) => links.ask(message, url, closed),
+    closed,
     refuse: (words) => links.refuse(words),
     open: (url) => void window.open(url, "_blank", "noopener,noreferrer"),
   });
