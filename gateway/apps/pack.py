@@ -54,6 +54,7 @@ _SELDOM = (
     *("MouseEvent(", "PointerEvent(", "initEvent(", "initMouseEvent("),
     *(f"Event({quote}click" for quote in "\"'`"),
     _CLOSED,
+    "contentWindow",
     *("cancelBubble", "returnValue"),
     *("Propagation(); return false", "Propagation();return false", "Propagation(),!1"),
     "keepalive",

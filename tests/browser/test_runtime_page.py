@@ -283,6 +283,23 @@ async def test_a_host_may_write_another_page(host: Host, tmp_path: Path) -> None
         await frame.wait_for_function("n => window.asked === `/api/${n}`", arg=number)
 
 
+STOPPED = """<!doctype html><html><body><a href="https://elsewhere.example/">link</a><script>
+const { contentWindow } = document.body.appendChild(document.createElement("iframe"));
+document.querySelector("a").onclick = (event) => contentWindow.Event.prototype.stopPropagation.call(event);
+</script></body></html>"""
+
+
+async def test_a_click_may_be_stopped_by_the_method_of_a_frame(host: Host, tmp_path: Path) -> None:
+    """Which a page has where its host writes it into a frame with an origin: the link is still opened by the host."""
+    await host.in_our_host()
+    await host.run(WRITE, packed(tmp_path, STOPPED))
+    frame = next(frame for frame in host.page.frames if frame.parent_frame == host.page.main_frame)
+    await frame.wait_for_function("() => document.documentElement.dataset.tier === 'full'")
+    await frame.locator("a").click()
+    await host.until("host.of('ui/open-link').length")
+    assert await frame.evaluate("document.links.length") == 1
+
+
 async def test_a_web_socket_says_why_it_fails(host: Host, tmp_path: Path) -> None:
     """It fails as the browser's own does."""
     frame = await shown(host, tmp_path, f"{PAGE}<script>WebSocket</script>")

@@ -1,5 +1,6 @@
 /** Clicks that the runtime would not come to the end of, or of which it sees nothing: browsers would go where that leads. */
 
+import { attempt } from "./attempt";
 import { watchStops } from "./default";
 import { wrap } from "./wrapped";
 
@@ -96,4 +97,10 @@ export function awaitClicks(): void {
       },
     });
   }
+  // In frames with an origin a page has those of its own frames, too, which stop its clicks as well.
+  const stops = ["stopPropagation", "stopImmediatePropagation", "cancelBubble"].map((name) => [name, Object.getOwnPropertyDescriptor(Event.prototype, name)!] as const);
+  document.addEventListener("load", ({ target }) => {
+    const other = attempt(() => ((target as HTMLIFrameElement).contentWindow as typeof globalThis | null)?.Event.prototype);
+    if (other) Object.defineProperties(other, Object.fromEntries(stops));
+  }, true);
 }
