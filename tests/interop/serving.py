@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 from aiohttp import web
 from mcp.server import Server as McpServer
 from mcp.server.runner import serve_dual_era_loop
@@ -22,9 +24,12 @@ from mcp_types.jsonrpc import jsonrpc_message_adapter
 from starlette.types import Receive, Scope, Send
 
 from gateway.app import build_app
+from gateway.backends.connect import Connections
 from gateway.config import load_config
+from gateway.exchange.authenticate import Authenticator
 from gateway.mcp.asgi import Ending, serve
 from gateway.mcp.identity import User
+from gateway.mcp.upstreams.upstream import Upstream
 from gateway.model import LOCAL
 from tests.world import Server, bound, served
 
@@ -168,3 +173,23 @@ async def gateway(
         yield f"http://localhost:{door.port}/mcp"
     finally:
         await door.stop()
+
+
+@asynccontextmanager
+async def alone(folder: Path, url: str, more: str) -> AsyncIterator[Upstream]:
+    """The upstream at `url`, with `more` in its configuration, and no gateway around it."""
+    lines = f"upstreams:\n  up: {{url: '{url}', network: private, {more}}}\n"
+    (folder / "gateway.yaml").write_text(lines, "utf-8")
+    async with Connections() as connections, asyncio.TaskGroup() as tasks:
+        made = Upstream(
+            load_config(folder / "gateway.yaml", {}).upstreams["up"],
+            connections=connections,
+            authenticator=Authenticator({}),
+            tasks=tasks,
+            echoed=print,
+            fingerprints=lambda _: pytest.fail("nothing is listed here"),
+        )
+        try:
+            yield made
+        finally:
+            await made.close()

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from gateway.backends.connect import Connections
-from gateway.config import load_config
 from gateway.errors import Reason, Refusal
-from gateway.exchange.authenticate import Authenticator
 from gateway.mcp.upstreams.client import UpstreamClient
 from gateway.mcp.upstreams.feed import Follower
 from gateway.mcp.upstreams.upstream import Joined, Upstream
 from gateway.model import Principal
 from tests.interop.probe import Probe
-from tests.interop.serving import over_http
+from tests.interop.serving import alone, over_http
 
 
 def client(person: str, kind: int) -> UpstreamClient:
@@ -34,24 +30,8 @@ def client(person: str, kind: int) -> UpstreamClient:
 @asynccontextmanager
 async def upstream(folder: Path, most: int) -> AsyncIterator[Upstream]:
     """A probe of the handshake behind so many connections."""
-    async with over_http(Probe().server, only="legacy") as url, Connections() as connections:
-        (folder / "gateway.yaml").write_text(
-            f"upstreams:\n  up: {{url: '{url}', network: private, connections: {most}}}\n", "utf-8"
-        )
-        spec = load_config(folder / "gateway.yaml", {}).upstreams["up"]
-        async with asyncio.TaskGroup() as tasks:
-            made = Upstream(
-                spec,
-                connections=connections,
-                authenticator=Authenticator({}),
-                tasks=tasks,
-                echoed=print,
-                fingerprints=lambda _: pytest.fail("nothing is listed here"),
-            )
-            try:
-                yield made
-            finally:
-                await made.close()
+    async with over_http(Probe().server, only="legacy") as url, alone(folder, url, f"connections: {most}") as made:
+        yield made
 
 
 async def stands(made: Upstream, person: str, kind: int) -> Joined:

@@ -16,11 +16,18 @@ from aiohttp import web
 from mcp import Client
 from mcp.server.subscriptions import ResourceUpdated
 
+from gateway.errors import Refusal
 from gateway.mcp.upstreams import feed, http, http_answer, link
+from gateway.mcp.upstreams.client import UpstreamClient
+from gateway.mcp.upstreams.conversation import UpstreamLost
+from gateway.mcp.upstreams.feed import Follower
 from gateway.mcp.upstreams.http import RESUMES
+from gateway.mcp.upstreams.link import Session, State
+from gateway.mcp.upstreams.upstream import Joined
+from gateway.model import LOCAL
 from tests.interop.probe import Probe, text
 from tests.interop.raw import raw
-from tests.interop.serving import gateway, over_http, over_sse, over_websocket
+from tests.interop.serving import alone, gateway, over_http, over_sse, over_websocket
 from tests.world import local_client
 
 MODES = ["legacy", "2026-07-28"]
@@ -320,3 +327,59 @@ async def test_an_upstream_at_a_url_is_known_to_be_gone_and_there_again(
         assert await called(client, "plain") == "plain of probe: {}"
         assert await up()
         await heard.wait()
+
+
+def kind(name: str) -> UpstreamClient:
+    """A client of the handshake of a kind of its own, which has a connection of its own."""
+    return UpstreamClient(LOCAL, name, "2025-11-25", {"experimental": {name: {}}})
+
+
+async def lost(joined: tuple[Joined, Session]) -> None:
+    """Ask, until nobody is found there."""
+    while joined[0].link.state is State.READY:
+        with pytest.raises(UpstreamLost):
+            await joined[1].conversation.request("tools/list", {})
+        await asyncio.sleep(0.01)
+
+
+async def test_what_stands_is_believed_until_another_connection_finds_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may not have heard; one that was used since then, or was made since then, knows better."""
+    monkeypatch.setattr(link, "FIRST_WAIT", 0.05)
+    one, two, refused = kind("one"), kind("two"), asyncio.Semaphore(0)
+
+    async def no_stream(request: web.Request) -> web.Response | None:
+        if request.method == "GET":  # a server would be heard to go, where the stream of a session stands
+            refused.release()
+            return web.Response(status=405)
+        return None
+
+    async with (
+        over_http(Probe().server, only="legacy", admit=no_stream) as url,
+        wired(url) as (near, wire),
+        alone(tmp_path, near, "connections: 8") as up,
+        asyncio.timeout(60),
+    ):
+
+        def states() -> tuple[State, str | None]:
+            return up.state
+
+        first, second = [await up.session(client) for client in (one, two)]
+        for _ in (first, second):
+            await refused.acquire()
+        assert states() == (State.READY, None)
+        wire.leave()
+        await lost(first)
+        assert (second[0].link.state, states()[0]) == (State.READY, State.FAILED)
+        assert "no connection" in str(states()[1])
+        await up.session(two)
+        assert states() == (State.READY, None)
+        while states()[0] is State.READY:
+            with suppress(Refusal):
+                await up.session(one)
+        second[0].feed.add(Follower(lambda _, __: None))
+        await lost(second)
+        await wire.listen()
+        while states()[0] is not State.READY:
+            await asyncio.sleep(0.01)
