@@ -345,6 +345,9 @@ class Views:
             view.taint = before.inherited(view.used)
         if len(mine) >= self._each:
             self._make_room(mine)
+        for other in mine:
+            if other.app == view.app and other.relay is not None:
+                other.relay.doubt()
         self._views[view.id] = view
         self._changed(view.principal)
         return view

@@ -28,6 +28,9 @@ UNTAKEN = 75.0
 LOST = 10.0
 """Seconds without a poll after which the view's tools are not offered, until it polls again."""
 
+DOUBTED = 5.0
+"""The same where another view of the app came, since a tab may be closed without a word."""
+
 ASLEEP = 90.0
 """The same for a view that said that its tab is hidden."""
 
@@ -90,6 +93,7 @@ class Relay:
         self._closed = False
         self._draining = False
         self._hidden = False
+        self._doubted = False
         self.lost = False
 
     # ── the model's side ─────────────────────────────────────────────────────────────────────────────────────
@@ -165,7 +169,7 @@ class Relay:
         The newest poll counts. What it is told, it is told again until it asks for what comes after that. `hidden` says
         that nobody sees the view: then it may be silent for longer.
         """
-        self._hidden = hidden
+        self._hidden, self._doubted = hidden, False
         self._awake()
         self._release(overtaken=True)
         self._events = [event for event in self._events if event.number > after]
@@ -185,6 +189,13 @@ class Relay:
             call.answer.set_result(result_of(result))
         except MCPError as error:
             _fail(call, error)
+
+    def doubt(self) -> None:
+        """Another view of the app came: this one has to ask soon, but where it runs a call, or may sleep."""
+        if not (self.lost or self._hidden or any(call.taken for call in self._calls.values())):
+            self._doubted = True
+            self._awake()
+            self._release(overtaken=False)
 
     def drain(self) -> None:
         """The gateway stops: no poll waits any longer."""
@@ -262,7 +273,8 @@ class Relay:
     def _awake(self) -> None:
         self.seen()
         self._stop_losing()
-        self._losing = self._loop.call_later(ASLEEP if self._hidden else LOST, self._lose)
+        silence = DOUBTED if self._doubted else ASLEEP if self._hidden else LOST
+        self._losing = self._loop.call_later(silence, self._lose)
         if self.lost:
             self.lost = False
             self.list(self._listed)

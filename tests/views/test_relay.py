@@ -292,6 +292,49 @@ async def test_a_lost_view_does_not_stand_in_the_way_of_another(house: House, mo
     assert said(await calling) == "done"
 
 
+async def test_a_view_that_fell_silent_makes_way_soon_for_one_that_comes(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tab may have been closed without a word, while its poll waits; one that is there asks anew."""
+    monkeypatch.setattr(relay, "DOUBTED", 0.2)
+    silent, there = asyncio.create_task(house.view.poll()), attached(house.views)
+    there.offer("add")
+    polling = asyncio.create_task(there.poll())
+    await asyncio.sleep(0)
+    come = attached(house.views)
+    assert (await silent, await polling) == (Handed(()), Handed(()))
+    polling = asyncio.create_task(there.poll())
+    come.offer("add")
+    asking = asyncio.create_task(come.poll())
+    assert "Several views" in said(await house.call())
+    await until(lambda: not house.views.find(house.view.id, LOCAL).tools)  # type: ignore[union-attr]  # it is open
+    await asyncio.sleep(0.3)
+    assert len([view for view in house.views.live(LOCAL) if view.tools]) == 2
+    house.views.left(LOCAL, None, there.proof())
+    await polling
+    calling = house.call()
+    (event,) = (await asking).events
+    come.answer(event.call)
+    assert said(await calling) == "done"
+
+
+async def test_a_view_that_may_be_silent_is_there_also_where_another_one_comes(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tab is hidden, or it runs a call."""
+    monkeypatch.setattr(relay, "DOUBTED", 0.0)
+    hidden = attached(house.views)
+    hidden.offer("add")
+    await hidden.poll(0, hidden=True)
+    calling = house.call(view=house.view.id)
+    event = await house.view.next()
+    attached(house.views)
+    await asyncio.sleep(0.1)
+    assert len([view for view in house.views.live(LOCAL) if view.tools]) == 2
+    house.view.answer(event.call)
+    assert said(await calling) == "done"
+
+
 async def test_a_reload_ends_what_runs_and_what_waits(house: House) -> None:
     """What was taken may have run, what was not has not; the old page's key is void."""
     launch = house.views.open(LOCAL, "cart").launch.reveal()
