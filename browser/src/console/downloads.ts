@@ -1,5 +1,7 @@
 /** Files that an app wants to give to the person: shown by name and size, and saved only when the person says so. */
 import type { McpUiDownloadFileRequest } from "@modelcontextprotocol/ext-apps/app-bridge";
+import { attempt } from "../view/attempt";
+import { fromBase64 } from "../view/base64";
 import { ApiError } from "./api";
 import { size } from "./format";
 
@@ -64,22 +66,11 @@ export function filesIn(contents: Contents): SavedFile[] {
   const files = contents.slice(0, MOST + 1).map((content) => {
     if (content.type !== "resource") return null;
     const { resource } = content;
-    const data = "text" in resource ? resource.text : bytes(resource.blob);
+    const data = "text" in resource ? resource.text : (attempt(() => fromBase64(resource.blob)) ?? null);
     // Never a type that a browser would show: it is saved, under its name.
     return data === null ? null : { name: nameOf(resource.uri), blob: new Blob([data], { type: "application/octet-stream" }) };
   });
   return files.length > MOST || files.includes(null) ? [] : (files as SavedFile[]);
-}
-
-function bytes(base64: string): Uint8Array<ArrayBuffer> | null {
-  try {
-    const text = atob(base64);
-    const found = new Uint8Array(text.length);
-    for (let at = 0; at < text.length; at++) found[at] = text.charCodeAt(at);
-    return found;
-  } catch {
-    return null;
-  }
 }
 
 /** A name that says what it is: no path, nothing invisible, not hidden. */

@@ -1,9 +1,7 @@
 /** Reading of JSON whose shape is not known. */
-import type { Json, JsonObject } from "./types";
+import type { Json } from "./types";
 
-export function isObject(value: unknown): value is JsonObject {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
+export { isObject } from "../mux";
 
 export function text(value: Json | undefined): string | undefined {
   return typeof value === "string" && value !== "" ? value : undefined;

@@ -1,4 +1,5 @@
 /** Header values of MCP's Streamable HTTP, 2026-07-28: names and marked arguments mirrored as headers. */
+import { toBase64 } from "../view/base64";
 import { isObject } from "./json";
 import type { Json, JsonObject } from "./types";
 
@@ -6,8 +7,7 @@ import type { Json, JsonObject } from "./types";
 export function headerValue(value: string): string {
   const plain = /^[\x20-\x7e]*$/.test(value) && value === value.trim() && !/^=\?base64\?.*\?=$/.test(value);
   if (plain) return value;
-  const bytes = new TextEncoder().encode(value);
-  return `=?base64?${btoa(String.fromCharCode(...bytes))}?=`;
+  return `=?base64?${toBase64(new TextEncoder().encode(value))}?=`;
 }
 
 /** `Mcp-Param-*` for the arguments whose property in `schema` has `x-mcp-header`. */

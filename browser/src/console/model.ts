@@ -31,7 +31,7 @@ export interface ModelClient {
 }
 
 /** A JSON-RPC error, or an answer that is none. */
-export class ModelError extends Error {
+class ModelError extends Error {
   readonly code: number;
 
   constructor(code: number, message: string, options?: ErrorOptions) {

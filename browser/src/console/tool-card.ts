@@ -277,7 +277,7 @@ export class ToolCard extends LitElement {
 }
 
 /** The text of a result; its structured content where it has no text. */
-export function resultText(result: ToolResult): string {
+function resultText(result: ToolResult): string {
   const text = result.texts.map(pretty).join("\n\n");
   return text || (result.structured === undefined ? "(nothing)" : JSON.stringify(result.structured, null, 2));
 }

@@ -1,7 +1,7 @@
 /** The nouns of the console: what the gateway's REST interface and event stream say, as types. */
+import type { JsonObject } from "../mux";
 
-export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
-export type JsonObject = { [key: string]: Json };
+export type { Json, JsonObject } from "../mux";
 
 export type Initiator = "person" | "page" | "model";
 export type Answer = "approve" | "decline";

@@ -4,7 +4,7 @@ import { BridgeError, BridgeView, type ViewEvents, type Wire } from "./bridge-vi
 import { gatewayHttp, sparing, type GatewayHttp } from "./gateway-http";
 import { Outbox } from "./outbox";
 
-export const SUBPROTOCOL = "webmcp-gateway.v1";
+const SUBPROTOCOL = "webmcp-gateway.v1";
 
 /** Milliseconds after which a connection counts as good, and the next attempt is made at once. */
 const STABLE = 5000;

@@ -1,5 +1,6 @@
 /** The bridge's HTTP calls: a ticket before it opens, and bodies too large for a frame, as JSON or as bytes. */
 import { byteLength } from "../mux";
+import { toBase64Url } from "../view/base64";
 import { createGate } from "../view/gate";
 
 /** Bodies that pages send at a time: browsers have six connections for all, and what a model waits for needs one too. */
@@ -93,6 +94,5 @@ export function sparing(http: GatewayHttp): GatewayHttp {
 
 /** 22 characters of base64url, unguessable. */
 export function randomId(): string {
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
-  return btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+  return toBase64Url(crypto.getRandomValues(new Uint8Array(16)));
 }

@@ -182,7 +182,7 @@ class UiTransport implements Transport {
  * About how many characters of text a message holds; looks at no more than 10,000 values of it. A `Blob` is but a name:
  * how many bytes are under way is for the bridge to bound.
  */
-export function weigh(data: unknown): number {
+function weigh(data: unknown): number {
   let characters = 0;
   const left: unknown[] = [data];
   for (let looked = 0; left.length > 0 && looked < 10_000; looked++) {

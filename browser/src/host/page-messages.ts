@@ -1,5 +1,5 @@
 /** What a message of the sandbox proxy is: the page's ui protocol, its webmcp envelope, or the proxy's own word. */
-import { MuxError, readMessage, type JsonObject } from "../mux";
+import { isObject, MuxError, readMessage, type JsonObject } from "../mux";
 
 export type PageMessage =
   /** Bare JSON-RPC of MCP Apps. */
@@ -18,7 +18,7 @@ const GARBAGE: PageMessage = { kind: "garbage" };
 
 /** Sort a message of the proxy's window. The proxy lets no `ui/notifications/sandbox-…` of its page through. */
 export function sortPageMessage(data: unknown): PageMessage {
-  if (!isPlainObject(data)) return GARBAGE;
+  if (!isObject(data)) return GARBAGE;
   return data["channel"] === "mcp-iframe" ? sortEnvelope(data) : sortUi(data);
 }
 
@@ -46,7 +46,7 @@ function sortUi(data: JsonObject): PageMessage {
 
 function sortGesture(data: JsonObject): PageMessage {
   const params = data["params"];
-  const age = isPlainObject(params) ? params["age"] : null;
+  const age = isObject(params) ? params["age"] : null;
   if (typeof age !== "number" || !(age >= 0)) return GARBAGE;
   return { kind: "gesture", age: Math.min(Math.ceil(age), 5000) };
 }
@@ -59,8 +59,4 @@ function isJsonRpc(value: unknown): value is JsonObject {
     if (error instanceof MuxError) return false;
     throw error;
   }
-}
-
-function isPlainObject(value: unknown): value is JsonObject {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }

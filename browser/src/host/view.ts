@@ -7,6 +7,7 @@ import type {
   McpUiSizeChangedNotification,
 } from "@modelcontextprotocol/ext-apps/app-bridge";
 import type { JsonObject } from "../mux";
+import { fromBase64 } from "../view/base64";
 import type { BridgeView, ViewEvents } from "./bridge-view";
 import { answerPage, type PersonAnswers } from "./answers";
 import { allowOf } from "./sandbox/rules";
@@ -352,14 +353,10 @@ async function readPage(open: BridgeView): Promise<Page> {
   const result = await open.call("resources/read", { uri: open.resource });
   const contents = Array.isArray(result["contents"]) ? result["contents"] : [];
   const content = contents[0] as { text?: unknown; blob?: unknown; _meta?: { ui?: McpUiResourceMeta } } | undefined;
-  const html = typeof content?.blob === "string" ? fromBase64(content.blob) : content?.text;
+  const html = typeof content?.blob === "string" ? new TextDecoder().decode(fromBase64(content.blob)) : content?.text;
   if (typeof html !== "string") throw new TypeError(`${open.resource} is no text`);
   const said = (result["_meta"] as { [SHOWN]?: Partial<Page> & { ui?: McpUiResourceMeta } } | undefined)?.[SHOWN];
   return { html, meta: said?.ui ?? content?._meta?.ui ?? {}, sandbox: said?.sandbox ?? null, tool: said?.tool ?? null };
-}
-
-function fromBase64(text: string): string {
-  return new TextDecoder().decode(Uint8Array.from(atob(text), (character) => character.charCodeAt(0)));
 }
 
 /** What this host really does; a page leaves the rest alone. */

@@ -8,5 +8,5 @@ export { failure, idOf, readMessage } from "./jsonrpc";
 export type { Id, MessageKind } from "./jsonrpc";
 export { IN_FLIGHT_LIMIT } from "./rules";
 export type { Role } from "./rules";
-export { byteLength } from "./text";
+export { byteLength, isObject } from "./text";
 export type { Json, JsonObject } from "./text";

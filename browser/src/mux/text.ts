@@ -5,7 +5,7 @@ export type Json = { [name: string]: Json } | Json[] | string | number | boolean
 export type JsonObject = { [name: string]: Json };
 
 /** How many arrays and objects may stand inside each other, the outermost counted. */
-export const DEPTH_LIMIT = 64;
+const DEPTH_LIMIT = 64;
 
 /** The value of `text`. Throws MuxError `bad-json`. */
 export function parse(text: string): Json {

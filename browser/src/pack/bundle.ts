@@ -56,7 +56,7 @@ const NO_UTF_8 = "this is not UTF-8, as a packed page is: save the file so";
 
 class Unpackable extends Error {}
 
-export async function bundle(job: Job): Promise<Bundled> {
+async function bundle(job: Job): Promise<Bundled> {
   const root = realpathSync(job.root);
   const bundled: Bundled = { codes: [], styles: [], problems: [] };
   const shown = (file: string): string => relative(root, file).split(sep).join("/");

@@ -33,7 +33,7 @@ async function parts(bytes: Uint8Array<ArrayBuffer>, type: string): Promise<Body
 }
 
 /** The body in the form whose decoding gives exactly `bytes`; multipart is rebuilt by the gateway from its parts. */
-export async function encodeBody(bytes: Uint8Array<ArrayBuffer>, type: string): Promise<Body> {
+async function encodeBody(bytes: Uint8Array<ArrayBuffer>, type: string): Promise<Body> {
   const essence = type.toLowerCase().replace(/\s*;.*/s, "");
   const form = essence === "multipart/form-data" ? await parts(bytes, type) : undefined;
   if (form) return form;

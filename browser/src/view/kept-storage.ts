@@ -19,7 +19,7 @@ export function wrapped(text: string): string {
   return /^(\0|__proto__$)|\p{Surrogate}/u.test(text) ? `\0${JSON.stringify(text)}` : text;
 }
 
-export function unwrapped(text: string): string {
+function unwrapped(text: string): string {
   return text[0] === "\0" ? (JSON.parse(text.slice(1)) as string) : text;
 }
 

@@ -44,7 +44,7 @@ interface Ends {
 }
 
 /** Puts the tier where pages and their styles look for it. */
-export function showTier(tier: Tier, previous?: Tier): void {
+function showTier(tier: Tier, previous?: Tier): void {
   document.documentElement.dataset["tier"] = tier;
   document.dispatchEvent(new CustomEvent("tierchange", { bubbles: true, detail: { tier, previous } }));
 }
