@@ -13,11 +13,12 @@ from playwright.async_api import Browser, CDPSession, Frame, async_playwright
 
 from tests.browser.conftest import ARGUMENTS, DEBIAN
 from tests.browser.runtime_host import Host, host_server, packed, shown
+from tests.browser.test_form_tools import FORM, SCHEMA
 from tests.browser.test_runtime_tools import CLIENT, TOOLS, ask, envelope
 from tests.browser.test_single_owner import client as with_client
 from tests.browser.test_single_owner import complaints, polyfill
 from tests.browser.test_single_owner import shown as in_frame
-from tests.browser.test_webmcp import FORM, SCHEMA, called, until_listed
+from tests.browser.test_webmcp import called, until_listed
 
 LISTED = "document.modelContext.getTools().then((tools) => tools.map(({ inputSchema }) => inputSchema))"
 

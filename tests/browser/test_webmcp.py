@@ -1,4 +1,4 @@
-"""What pages register in other ways than `registerTool`: forms, the tools of their own client, older drafts."""
+"""What pages register in other ways than `registerTool`: the tools of their own client, older drafts."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -11,46 +11,8 @@ from playwright.async_api import Frame, Page
 from tests.browser.runtime_host import Host, host_server, packed
 from tests.browser.test_own_client import page_with_app
 
-FORM = """<!doctype html><body><p>page</p><script>
-  window.submitted = [];
-  document.addEventListener("submit", (event) => {
-    if (event.target.id === "plain") return;
-    event.preventDefault();
-    const values = Object.fromEntries([...new Set(new FormData(event.target).keys())].map((key) =>
-      [key, new FormData(event.target).getAll(key)]));
-    submitted.push([event.agentInvoked, values]);
-    if (event.target.dataset.fails) return event.respondWith?.(Promise.reject(new Error("sold out")));
-    if (event.target.dataset.answers) event.respondWith?.(Promise.resolve({booked: values.seats}));
-  });
-</script>
-<form id="book" toolname="book" tooldescription="Books a table." data-answers="yes">
-  <label>Seats <input name="seats" type="number" min="1" max="8" required></label>
-  <input name="day" type="date" toolparamdescription="When" toolparamtitle="Day">
-  <label>Room<!-- in or out -->
-    <select name="room"><option value="">Any<option value="inside">Inside<option value="garden">Garden</select></label>
-  <label><input type="radio" name="meal" value="lunch">Lunch</label><input type="radio" name="meal" value="dinner">
-  <input type="checkbox" name="dog" aria-label="With a dog">
-  <input type="checkbox" name="extras" value="cake"><input type="checkbox" name="extras" value="wine">
-  <textarea name="wish" placeholder="A wish" maxlength="9"></textarea>
-  <input type="hidden" name="token" value="t"><input type="password" name="secret"><button name="go">Go</button>
-</form></body>"""
-
-SCHEMA = {
-    "type": "object",
-    "properties": {
-        "seats": {"type": "number", "minimum": 1, "maximum": 8, "description": "Seats"},
-        "day": {"type": "string", "format": "date", "title": "Day", "description": "When"},
-        "room": {"type": "string", "enum": ["inside", "garden"], "description": "Room"},
-        "meal": {"type": "string", "enum": ["lunch", "dinner"], "description": "Lunch"},
-        "dog": {"type": "boolean", "description": "With a dog"},
-        "extras": {"type": "array", "items": {"type": "string", "enum": ["cake", "wine"]}},
-        "wish": {"type": "string", "maxLength": 9, "description": "A wish"},
-    },
-    "required": ["seats"],
-}
-
 NAMES = ["add", "again", "bad", "bare", "book", "count", "find", "old", "once", "one", "reserve", "slow", "two"]
-"""Of all tools in this file."""
+"""Of all tools here, and of forms."""
 
 
 @pytest.fixture
@@ -93,146 +55,6 @@ async def until_listed(host: Host, *names: str) -> dict[str, Any]:
         while sorted(tools := await listed(host)) != sorted(names):
             await asyncio.sleep(0.05)
     return tools
-
-
-# Forms
-
-
-async def test_a_form_is_a_tool(host: Host, tmp_path: Path) -> None:
-    """Its controls are the schema; what is hidden, secret or a button is not asked for."""
-    await opened(host, tmp_path, FORM)
-    tools = await until_listed(host, "book")
-    assert tools["book"]["description"] == "Books a table."
-    assert tools["book"]["inputSchema"] == SCHEMA
-
-
-async def test_a_call_fills_and_submits_the_form(host: Host, tmp_path: Path) -> None:
-    """The page handles its own submit event, told that an agent did it, and may answer."""
-    frame = await opened(host, tmp_path, FORM)
-    given = {
-        "seats": 4, "day": "2027-01-02", "room": "garden", "meal": "dinner", "dog": True, "extras": ["wine"],
-        "wish": "sun",
-    }  # fmt: skip
-    answer = await called(host, "book", given)
-    assert answer["result"]["structuredContent"] == {"booked": ["4"]}
-    ((agent, values),) = await frame.evaluate("submitted")
-    assert agent is True
-    assert values == {
-        "seats": ["4"], "day": ["2027-01-02"], "room": ["garden"], "meal": ["dinner"], "dog": ["on"],
-        "extras": ["wine"],
-        "wish": ["sun"], "token": ["t"], "secret": [""],
-    }  # fmt: skip
-
-
-async def test_a_form_that_is_not_valid_is_not_submitted(host: Host, tmp_path: Path) -> None:
-    """The answer names the field."""
-    frame = await opened(host, tmp_path, FORM)
-    answer = await called(host, "book", {"seats": 9})
-    assert answer["result"]["isError"]
-    assert answer["result"]["content"][0]["text"].startswith("seats: ")
-    assert await frame.evaluate("submitted") == []
-
-
-async def test_a_form_that_fails_says_so(host: Host, tmp_path: Path) -> None:
-    """What it responds with is the error; one that says nothing was submitted."""
-    frame = await opened(host, tmp_path, FORM)
-    await frame.evaluate("book.dataset.fails = 'yes'")
-    answer = await called(host, "book", {"seats": 1})
-    assert (answer["result"]["isError"], answer["result"]["content"][0]["text"]) == (True, "sold out")
-    await frame.evaluate("() => { delete book.dataset.fails; delete book.dataset.answers; }")
-    answer = await called(host, "book", {"seats": 1})
-    assert answer["result"]["content"][0]["text"] == "The form was submitted."
-
-
-async def test_a_form_without_a_script_answers_as_its_backend_did(host: Host, tmp_path: Path) -> None:
-    """With what came, as JSON or text; what was refused, or never came, is an error. What nobody can edit is left."""
-    form = "<form toolname=find tooldescription=Finds action=/api/find method=post><input name=what>"
-    rest = "<input name=why value=so><input name=fixed readonly><fieldset disabled><input name=off></fieldset></form>"
-    await opened(host, tmp_path, form + rest)
-    tools = await until_listed(host, "find")
-    assert [*tools["find"]["inputSchema"]["properties"]] == ["what", "why"]
-    seen = []
-    for answer in (
-        "return { bodyType: 'json', body: { found: args.body }, headers: { 'content-type': 'application/json' } };",
-        "return { bodyType: 'text', body: '<p>found', headers: { 'content-type': 'text/html' } };",
-        "return { status: 403, statusText: 'Forbidden', bodyType: 'text', body: 'not yours' };",
-        "",
-    ):
-        await host.answers(answer)
-        if not answer:
-            lost = "{ failure: { code: -32000, message: 'lost' } }"
-            await host.run(f"() => {{ host.tools.http_request = () => ({lost}); }}")
-        result = (await called(host, "find", {"what": "tea", "why": None}))["result"]
-        seen.append((result.get("isError"), result["content"][0]["text"]))
-    assert seen[:3] == [
-        (None, '{"found":"what=tea&why=so&fixed="}'),
-        (None, "The form was submitted."),
-        (True, "The form was submitted, and answered with 403 Forbidden. not yours"),
-    ]
-    assert seen[3] == (True, "Failed to fetch")
-
-
-async def test_a_form_that_goes_as_it_is_filled_has_an_answer(host: Host, tmp_path: Path) -> None:
-    """Nobody sends it, so nothing of a backend is waited for."""
-    goes = "<input name=what onchange=this.form.remove()>"
-    form = f"<form toolname=find tooldescription=Finds action=/api/find>{goes}</form>"
-    await opened(host, tmp_path, form)
-    await until_listed(host, "find")
-    assert (await called(host, "find", {"what": "tea"}))["result"]["content"][0]["text"] == "The form was submitted."
-
-
-async def test_forms_that_come_change_and_go_are_followed(host: Host, tmp_path: Path) -> None:
-    """Attributes, controls, whole forms; the host is told of each change."""
-    frame = await opened(host, tmp_path, FORM)
-    await until_listed(host, "book")
-    await frame.evaluate("book.elements.seats.max = 2")
-    await frame.evaluate("document.body.insertAdjacentHTML('beforeend', '<form toolname=find tooldescription=Finds>')")
-    tools = await until_listed(host, "book", "find")
-    assert tools["book"]["inputSchema"]["properties"]["seats"]["maximum"] == 2
-    await frame.evaluate("book.setAttribute('toolname', 'reserve')")
-    await until_listed(host, "reserve", "find")
-    await frame.evaluate("book.remove()")
-    await until_listed(host, "find")
-    assert await host.run("() => host.of('notifications/tools/list_changed').length") >= 3
-
-
-async def test_a_form_in_a_shadow_root_is_a_tool_while_it_is_in_the_page(host: Host, tmp_path: Path) -> None:
-    """It comes and goes with the element around it, also one whose own element stands in another's shadow."""
-    inside = "<form toolname=find tooldescription=Finds><input name=what></form>"
-    html = f"""<!doctype html><form toolname=book tooldescription=Books></form><script>
-      const made = (html) => {{
-        const element = document.createElement("div");
-        element.attachShadow({{mode: "closed"}}).innerHTML = html;
-        return element;
-      }};
-      const outer = document.createElement("div");
-      outer.attachShadow({{mode: "open"}}).append(made({inside!r}));
-    </script>"""
-    frame = await opened(host, tmp_path, html)
-    await until_listed(host, "book")
-    for _ in range(2):
-        await frame.evaluate("document.body.append(outer)")
-        await until_listed(host, "book", "find")
-        await frame.evaluate("outer.remove()")
-        await until_listed(host, "book")
-
-
-async def test_a_form_in_a_shadow_root_that_html_declares_is_a_tool(host: Host, tmp_path: Path) -> None:
-    """No script attached it; what comes into it later is one, too."""
-    root = "<template shadowrootmode=open><form toolname=find tooldescription=Finds></form></template>"
-    frame = await opened(host, tmp_path, f"<!doctype html><div id=holder>{root}</div>")
-    await until_listed(host, "find")
-    form = "<form toolname=book tooldescription=Books></form>"
-    await frame.evaluate("(form) => holder.shadowRoot.lastChild.insertAdjacentHTML('afterend', form)", form)
-    await until_listed(host, "find", "book")
-
-
-async def test_a_form_with_the_name_of_another_tool_is_left_out(host: Host, tmp_path: Path) -> None:
-    """The first of a name stays; so does one without a description."""
-    more = "<form toolname=book tooldescription=Other></form><form toolname=bare></form></body>"
-    await opened(host, tmp_path, FORM.replace("</body>", more))
-    tools = await until_listed(host, "book")
-    assert tools["book"]["description"] == "Books a table."
 
 
 # The tools of the page's own client
