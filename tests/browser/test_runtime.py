@@ -241,6 +241,14 @@ async def test_each_call_is_proven_and_no_secret_is_left(host: Host, tmp_path: P
     assert await host.run("host.calls('webmcp_attach')") == [
         {"launch": "LAUNCH-SECRET", "capabilities": {"pending": True}}
     ]
+    await host.run(
+        "() => { host.tools.open_cart = async () =>"
+        " ({ content: [], _meta: { 'webmcp-gateway/launch': 'LAUNCH-SECRET', other: 2 } }); }"
+    )
+    await frame.evaluate(
+        "parent.postMessage({ jsonrpc: '2.0', id: 1, method: 'tools/call', params: { name: 'open_cart' } }, '*')"
+    )
+    await frame.wait_for_function("() => seen.join().includes('other=2')")
     seen = await frame.evaluate("() => seen.join('\\n')")
     assert "ui/notifications/tool-result" in seen
     assert "other=1" in seen
