@@ -288,6 +288,16 @@ async def test_a_message_on_one_channel_is_not_answered_on_the_other(host: Host,
     assert bare == []
 
 
+async def test_the_page_itself_says_nothing_in_the_envelope(host: Host, tmp_path: Path) -> None:
+    """The channel has one speaker: what a server of the page's own would say there ends in the page."""
+    frame = await connected(host, tmp_path)
+    forged = [rpc(70, "ping"), {"jsonrpc": "2.0", "id": 71, "result": {"tools": []}}, "mcp-server-stopped"]
+    for payload in forged:
+        await frame.evaluate("m => parent.postMessage(m, '*')", envelope(payload, "server-to-client"))
+    assert (await ask(host, 72, "ping"))["result"] == {}
+    assert [payload for payload in await enveloped(host) if payload in forged] == []
+
+
 async def test_only_the_parent_is_the_host(host: Host, tmp_path: Path) -> None:
     """Frames of the page, frames beside it and the page itself cannot speak for the host; garbage harms nobody."""
     frame = await connected(host, tmp_path)
