@@ -39,12 +39,12 @@ class BusyPoll(DefaultSelector):
         if self._asleep:
             self._asleep -= 1
             return super().select(timeout)
-        look, moment = super().select, MOMENT if timeout is None else min(MOMENT, timeout)
-        until = perf_counter() + moment
-        while perf_counter() < until:
+        look, began = super().select, perf_counter()
+        until = began + (MOMENT if timeout is None else min(MOMENT, timeout))
+        while (now := perf_counter()) < until:
             if ready := look(0):
                 self._vain = 1
                 return ready
         self._vain = min(2 * self._vain, SLEPT)
         self._asleep = self._vain
-        return look(None if timeout is None else timeout - moment)
+        return look(None if timeout is None else max(0.0, timeout - (now - began)))

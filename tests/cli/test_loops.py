@@ -28,11 +28,12 @@ class Watched(loops.BusyPoll):
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
         self.asked: list[float | None] = []
-        self.now = 0.0
+        self.now = self.late = 0.0
         ready = selectors.DefaultSelector.select
 
         def select(this: selectors.DefaultSelector, timeout: float | None = None) -> object:
             self.asked.append(timeout)
+            self.now += self.late
             return ready(this, 0)
 
         def clock() -> float:
@@ -73,6 +74,16 @@ def test_it_waits_no_longer_than_it_may(monkeypatch: pytest.MonkeyPatch, timeout
 
     assert set(looks) == {0}
     assert last == (None if timeout is None else 0)
+
+
+def test_a_look_that_took_longer_is_taken_off_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the machine let others work meanwhile: timers are not late by that."""
+    watched = Watched(monkeypatch)
+    watched.late = 0.25
+
+    assert watched.waits(1.0) == [0, pytest.approx(0.75, abs=MOMENT)]
+    watched.rest()
+    assert watched.waits(0.1) == [0, 0]
 
 
 def test_what_looked_in_vain_sleeps_twice_as_long_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
