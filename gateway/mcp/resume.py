@@ -70,12 +70,21 @@ class SessionEvents(EventStore):
         self._largest = size
         self._events: OrderedDict[str, _Event] = OrderedDict()
         self._size = 0
+        self._begun = self._keep(GET_STREAM_KEY, None)
 
     def __del__(self) -> None:
         self._room.used -= self._size
 
     async def store_event(self, stream_id: str, message: JSONRPCMessage | None) -> str:
         """Keep an event, and give it an id that nobody else can guess."""
+        return self._keep(stream_id, message)
+
+    def begin(self) -> str:
+        """The event after which the standing stream begins: what was said before its first beginning comes on it."""
+        begun, self._begun = self._begun, ""
+        return begun if self.has(begun) else self._keep(GET_STREAM_KEY, None)
+
+    def _keep(self, stream_id: str, message: JSONRPCMessage | None) -> str:
         id = (STANDING if stream_id == GET_STREAM_KEY else "") + secrets.token_urlsafe(12)
         written = message.model_dump_json(by_alias=True, exclude_none=True) if message is not None else ""
         size = 64 + len(written) + (self._largest if MARK in written else 0)
@@ -149,10 +158,15 @@ class Sessions(StreamableHTTPSessionManager):
         session, last = fields.get(MCP_SESSION_ID_HEADER, ""), fields.get(LAST_EVENT_ID_HEADER)
         requestor = authorization_context(user) if isinstance(user, AuthenticatedUser) else None
         events = self._events.get(session) if requestor == self._session_owners.get(session) else None
-        if scope["method"] != "GET" or not last or events is None or events.has(last):
+        if scope["method"] != "GET" or events is None or (last and events.has(last)):
             return True
-        scope["headers"] = [field for field in scope["headers"] if field[0] != LAST_EVENT_ID_HEADER.encode()]
-        return last.startswith(STANDING)
+        if last and not last.startswith(STANDING):
+            return False
+        name, transport = LAST_EVENT_ID_HEADER.encode(), self._server_instances.get(session)
+        scope["headers"] = [field for field in scope["headers"] if field[0] != name]
+        if transport is not None and GET_STREAM_KEY not in transport._request_streams:  # else it is refused
+            scope["headers"].append((name, events.begin().encode()))  # so the SDK names an event at its beginning, too
+        return True
 
     def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport:
         """A new session. Raises `_Full` where there are too many, or too many of who asks for it."""

@@ -150,6 +150,27 @@ async def test_a_stream_is_taken_up_where_it_broke(served: Served) -> None:
             assert first["id"].encode() not in await stream.read()
 
 
+async def test_what_is_said_before_a_standing_stream_and_where_it_breaks_is_said_then(served: Served) -> None:
+    """A client lists the tools, and opens its stream later; it can take that up also where nothing has come on it."""
+
+    async with aiohttp.ClientSession() as http, asyncio.timeout(20):
+        mine = await opened(http, served.url)
+        while not served.face._followed:
+            await asyncio.sleep(0.01)
+        served.views.offer(LOCAL, ADD)
+        async with http.get(served.url, headers=mine) as stream:
+            while "list_changed" not in (await event(stream)).get("data", ""):
+                pass
+        while served.face._streams:
+            await asyncio.sleep(0.01)
+        async with http.get(served.url, headers=mine) as stream:
+            began = await event(stream)
+        assert "list_changed" not in began.get("data", "")
+        served.views.offer(LOCAL)
+        again = await taken_up(http, served.url, {**mine, "last-event-id": began["id"]}, asyncio.Event())
+        assert again["method"].endswith("list_changed")
+
+
 async def test_a_stream_that_cannot_be_taken_up_is_refused_or_begins_anew(served: Served) -> None:
     """To an empty one clients would come back for ever; who has no such session learns nothing of it."""
     async with aiohttp.ClientSession() as http:
