@@ -13,26 +13,7 @@ from hatchling.builders.config import BuilderConfig
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 NODE = "v24."
-BUILT = (
-    "alone/alone.js",
-    "console/index.html",
-    "events/events.js",
-    "forms/forms.js",
-    "integrity/integrity.js",
-    "late/late.js",
-    "location/location.js",
-    "pack/bundle.mjs",
-    "pack/location.mjs",
-    "rewritten/rewritten.js",
-    "sandbox/proxy.html",
-    "seldom/seldom.js",
-    "sheets/sheets.js",
-    "shims/shims.js",
-    "sockets/sockets.js",
-    "storage/storage.js",
-    "view/runtime.js",
-    "xhr/xhr.js",
-)
+BUILT = ("console/index.html", "pack/bundle.mjs", "sandbox/proxy.html", "view/runtime.js")
 BUNDLED = {"plugins": "plugins", "policies": "policies", "tests/attacks/cases": "attacks"}
 
 

@@ -11,7 +11,7 @@ LIMIT = 20_000
 def test_the_runtime_is_small() -> None:
     """In bytes, packed as servers pack it; what only some pages need is a part of its own."""
     size = len(gzip.compress(RUNTIME.read_bytes(), 9, mtime=0))
-    assert size <= LIMIT, f"{size:,} bytes; `npx vite build --mode view` prints what it made"
+    assert size <= LIMIT, f"{size:,} bytes; `node build.ts view` in browser/ makes it"
 
 
 def test_nothing_of_others_is_inside() -> None:

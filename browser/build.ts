@@ -1,8 +1,11 @@
-/** The bundles of the browser side, one per mode, built into `gateway/static/`. */
+/**
+ * Builds the bundles of the browser side into `gateway/static/`: those that the command names (`node build.ts view`), or all
+ * but the npm module.
+ */
 import { execFileSync } from "node:child_process";
 import { cpSync, globSync, readFileSync, writeFileSync } from "node:fs";
 import { minify } from "terser";
-import { defineConfig, minifySync, type UserConfig } from "vite";
+import { build, minifySync, type InlineConfig } from "vite";
 
 /** What only the runtime's own modules call each other by: of no protocol, no page, and nothing that it asks a browser for. */
 const INTERNAL = [
@@ -29,7 +32,7 @@ async function smallest(code: string, internal?: string[]): Promise<string> {
 }
 
 /** A script without imports and exports, that stands after the runtime. */
-const part = (entry: string, name: string): UserConfig => ({
+const part = (entry: string, name: string): InlineConfig => ({
   build: {
     outDir: `../gateway/static/${name}`,
     target: "es2022",
@@ -38,7 +41,7 @@ const part = (entry: string, name: string): UserConfig => ({
   plugins: [{ name: "minify", renderChunk: (code) => smallest(code) }],
 });
 
-const bundles: Record<string, UserConfig> = {
+const bundles: Record<string, InlineConfig> = {
   /** One script without imports: it is inlined first into the head of every packed app. */
   view: {
     build: {
@@ -167,15 +170,17 @@ const bundles: Record<string, UserConfig> = {
   },
 };
 
-export default defineConfig(({ mode }) => {
-  const bundle = bundles[mode];
-  if (!bundle) throw new Error(`no bundle "${mode}"; there are ${Object.keys(bundles).join(", ")}`);
-  return {
+const names = process.argv.slice(2);
+for (const name of names.length ? names : Object.keys(bundles).filter((each) => each !== "module")) {
+  const bundle = bundles[name];
+  if (!bundle) throw new Error(`no bundle "${name}"; there are ${Object.keys(bundles).join(", ")}`);
+  await build({
     ...bundle,
+    mode: "production",
     configFile: false,
     publicDir: false,
     logLevel: "warn",
     define: { "process.env.NODE_ENV": JSON.stringify("production") },
     build: { minify: true, ...bundle.build, emptyOutDir: true, sourcemap: false },
-  };
-});
+  });
+}
