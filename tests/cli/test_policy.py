@@ -332,3 +332,18 @@ def test_explain_asks_for_the_app_where_there_are_several(folder: Path) -> None:
     assert result.exit_code == 2
     assert "--app: cart, till" in result.output
     assert run("explain", "GET", "/api/cart", "--app", "till").exit_code == 0
+
+
+def test_policies_of_upstreams_are_those_of_the_configuration_too(folder: Path) -> None:
+    """They are checked, tested and explained by the name of the upstream."""
+    (folder / "tools.yaml").write_text(
+        "version: 1\ntools: {buy: {when: arguments.total <= 50}}\n"
+        "tests: [{tool: buy, arguments: {total: 51}, expect: deny}]\n"
+    )
+    (folder / "gateway.yaml").write_text(
+        'upstreams:\n  free: {command: ["true"]}\n  shop: {command: ["true"], policy: tools.yaml}\n'
+    )
+    assert "tools.yaml (shop): ok" in run("check").output
+    assert "1 passed" in run("test").output
+    assert run("explain", "--tool", "buy", "--arguments", '{"total": 51}').exit_code == 1
+    assert "--app: shop" in run("explain", "--tool", "buy", "--app", "free").output

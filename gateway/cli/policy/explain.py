@@ -37,7 +37,7 @@ class Call:
     "--policy", "file", type=click.Path(path_type=Path), help="The policy file; left out, gateway.yaml names it."
 )
 @policies_option
-@click.option("--app", metavar="ID", help="The app in gateway.yaml, where there are several.")
+@click.option("--app", metavar="ID", help="The app or upstream in gateway.yaml, where there are several.")
 @click.option("--initiator", type=click.Choice([str(one) for one in Initiator]), help="Who caused it.  [default: page]")
 @click.option("--as", "principal", metavar="SUBJECT", default="local", show_default=True, help="Who calls.")
 @click.option("--role", "roles", multiple=True, metavar="ROLE", help="A role of the caller; may be repeated.")

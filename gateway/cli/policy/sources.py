@@ -44,9 +44,7 @@ def suites(files: Sequence[Path], config: Path) -> list[Suite]:
     if files:
         found = [suite for file in files for suite in reading.suites(file)]
     else:
-        _require(config)
-        apps = load_config(config, Unneeded()).apps.values()
-        found = [reading.suite(f"{app.policy.file} ({app.id})", app.policy) for app in apps]
+        found = [reading.suite(f"{policy.file} ({name})", policy) for name, policy in _named(config).items()]
     if reading.problems:
         raise DocumentError(list(dict.fromkeys(reading.problems)))
     return found
@@ -122,19 +120,24 @@ def _is_ours(file: Path, folder: Path) -> bool:
     return file.is_file() and not hidden and file.name != CONFIG.name
 
 
-def one_policy(file: Path | None, config: Path, app: str | None) -> tuple[str, Policy]:
-    """An app's id and policy: of `file`, else of the app in gateway.yaml, which must be named if there are several."""
+def one_policy(file: Path | None, config: Path, name: str | None) -> tuple[str, Policy]:
+    """A name and its policy: of `file`, else of the app or upstream in gateway.yaml, which may be left out where only
+    one has a policy.
+    """
     if file is not None:
-        return app or file.stem, load_policy(file)
-    _require(config)
-    apps = load_config(config, Unneeded()).apps
-    if app is None and len(apps) == 1:
-        app = next(iter(apps))
-    if app is None or app not in apps:
-        raise Unusable(f"name one of the apps of {config} with --app: {', '.join(apps)}")
-    return app, apps[app].policy
+        return name or file.stem, load_policy(file)
+    found = _named(config)
+    if name is None and len(found) == 1:
+        name = next(iter(found))
+    if name is None or name not in found:
+        raise Unusable(f"name one of the policies of {config} with --app: {', '.join(found)}")
+    return name, found[name]
 
 
-def _require(config: Path) -> None:
+def _named(config: Path) -> dict[str, Policy]:
+    """The policies of gateway.yaml by the app or upstream that has them."""
     if not config.exists():
         raise Unusable(f"there is no {config} here: name a policy file, or the configuration with --config")
+    found = load_config(config, Unneeded())
+    behind = {name: one.policy for name, one in found.upstreams.items() if one.policy is not None}
+    return {name: app.policy for name, app in found.apps.items()} | behind
