@@ -157,7 +157,8 @@ class Reloader:
             else:
                 waiting.append(missing)
                 taken |= {name: before} if before is not None else {}
-        places = (*found.upstreams, *old)  # the order decides who keeps a name on `/mcp`
+        kept = any(name in reading.broken for name in old)  # where it stands now was not read
+        places = (*old, *found.upstreams) if kept else (*found.upstreams, *old)  # decides who keeps a name on `/mcp`
         taken = {name: taken[name] for name in dict.fromkeys(places) if name in taken}
         changed = [name for name in dict.fromkeys((*taken, *old)) if taken.get(name) is not old.get(name)]
         if not changed and list(taken) == list(old):

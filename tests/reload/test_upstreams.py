@@ -165,7 +165,7 @@ async def test_upstreams_come_and_go_beside_one_that_stays(tmp_path: Path) -> No
 
 
 async def test_a_broken_policy_leaves_the_upstream_as_it_was(tmp_path: Path) -> None:
-    """It does not run as if it had none."""
+    """It does not run as if it had none, and keeps its place before others, which decides who has a name on `/mcp`."""
     async with (
         running(tmp_path, "shop", policy=LOOK) as (run, reload, _),
         Client(f"{run.mcp}/shop", mode="legacy", cache=None) as client,
@@ -178,6 +178,9 @@ async def test_a_broken_policy_leaves_the_upstream_as_it_was(tmp_path: Path) -> 
 
         await until(other_there, reload)
         assert await names(client) == {"look"}
+        async with Client(run.mcp, mode="legacy", cache=None) as everything:
+            listed = [tool.name for tool in (await everything.list_tools()).tools]
+        assert listed.index("shop_look") < listed.index("other_look")
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
