@@ -3,7 +3,7 @@ import { createActivity, type Activity } from "./activity";
 import { createCalls, NoHost, type Calls } from "./calls";
 import type { Gestures } from "./gesture";
 import { createHandshake, type Handshake } from "./handshake";
-import type { Answer, Message, Params } from "./json-rpc";
+import { METHOD_NOT_FOUND, type Answer, type Message, type Params } from "./json-rpc";
 import type { Proof } from "./proof";
 import { createRequests, type Requests } from "./requests";
 
@@ -79,6 +79,26 @@ test("while a model's call runs, and two seconds after, requests say so", async 
   now += 2;
   await ask();
   expect(marks).toEqual(["model", "model", undefined]);
+});
+
+test("a request is the model's where a call of it ran when the page asked, and where one runs when it leaves", async () => {
+  const mark = async (begin: () => void) => {
+    begin();
+    await moment();
+    return last().params.arguments["_initiator"];
+  };
+  const whenAsked = await mark(() => {
+    const ended = activity.begin();
+    void calls.http({ url: "/x" });
+    ended();
+    now += 2001;
+  });
+  const between = await mark(() => void calls.http({ url: "/x" }));
+  const whenItLeaves = await mark(() => {
+    void calls.http({ url: "/x" });
+    activity.begin();
+  });
+  expect([whenAsked, between, whenItLeaves]).toEqual(["model", undefined, "model"]);
 });
 
 test("the gesture that the page acted on goes along, of a fetch and of the page's own call", async () => {
@@ -194,6 +214,14 @@ test("a call of the page that it cancels before it left never leaves", async () 
   const before = toHost.length;
   await moment();
   expect(toHost.length).toBe(before);
+});
+
+test("a server that has no tool of some name carries requests all the same", async () => {
+  const missing = calls.tool("gone", {});
+  await moment();
+  requests.settle({ jsonrpc: "2.0", id: last().id as string, error: { code: METHOD_NOT_FOUND, message: "Unknown tool: gone" } });
+  await expect(missing).rejects.toThrow("Unknown tool: gone");
+  expect(handshake.can("serverTools")).toBe(true);
 });
 
 test("a host without serverTools is no host for requests", async () => {

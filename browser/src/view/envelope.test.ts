@@ -113,6 +113,26 @@ test("a cancelled call aborts the page's signal and is not answered", async () =
   expect(sent).toEqual([]);
 });
 
+test("a second call under an id that runs is refused: the first has the answer", async () => {
+  open();
+  registry.add(tool("slow", async () => "once"));
+  await moment();
+  sent.length = 0;
+  ask(7, "tools/call", { name: "slow" });
+  ask(7, "tools/call", { name: "slow" });
+  await moment();
+  expect(sent).toMatchObject([{ id: 7, error: { message: "Call 7 is running" } }, { id: 7, result: { content: [{ text: "once" }] } }]);
+});
+
+test("no change is told before the peer is initialized", async () => {
+  envelope.ready();
+  ask(0, "initialize", { protocolVersion: "2025-11-25" });
+  sent.length = 0;
+  registry.add(tool("a"));
+  await moment();
+  expect(sent).toEqual([]);
+});
+
 test("changes of a moment are one list_changed", async () => {
   open();
   registry.add(tool("a"));

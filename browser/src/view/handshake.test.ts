@@ -42,6 +42,7 @@ test("it goes along with the page's own initialize, and adds the tools to it", a
   handshake.begin();
   expect(asked).toEqual([]);
   expect(toHost).toMatchObject([{ id: 0, params: { appCapabilities: { availableDisplayModes: ["inline"], tools: { listChanged: true } } } }]);
+  handshake.observe({ jsonrpc: "2.0", id: 1, result: { hostContext: {} } });
   handshake.observe({ jsonrpc: "2.0", id: 0, result });
   expect(handshake.isOpen()).toBe(false);
   handshake.pageInitialized(initialized);
@@ -64,6 +65,28 @@ test("a page that comes late gets the same answer, and what was sent once; the h
   expect(toPage).toEqual([{ jsonrpc: "2.0", id: 0, result }, shown]);
   expect(toHost).toEqual([]);
   expect(handshake.pageHasTools()).toBe(true);
+});
+
+test("what a page has heard itself is not told again to a second client of it", async () => {
+  handshake.pageInitializes(initialize(0));
+  handshake.observe({ jsonrpc: "2.0", id: 0, result });
+  handshake.pageInitialized(initialized);
+  handshake.keep({ jsonrpc: "2.0", method: "ui/notifications/tool-result", params: { content: [] } });
+  handshake.pageInitialized(initialized);
+  expect(toPage).toEqual([]);
+});
+
+test("what the host turned out to be without is tried again after a while, and when its context changes", async () => {
+  handshake.begin();
+  answer?.(result);
+  await handshake.host();
+  const can = [() => timers.at(-1)?.(), () => handshake.keep({ jsonrpc: "2.0", method: "ui/notifications/host-context-changed", params: {} })].map((again) => {
+    handshake.withdrew("serverTools");
+    const without = handshake.can("serverTools");
+    again();
+    return [without, handshake.can("serverTools")];
+  });
+  expect(can).toEqual([[false, true], [false, true]]);
 });
 
 test("five seconds of silence mean that there is no host; a late answer makes one", async () => {

@@ -51,6 +51,16 @@ test("aborting the signal removes the tool; an aborted one never registers", asy
   await expect(context.registerTool(tool(), { signal: controller.signal })).rejects.toMatchObject({ name: "AbortError" });
 });
 
+test("the signal of a tool that is gone does not take away the next one of its name", async () => {
+  const controller = new AbortController();
+  await context.registerTool(tool(), { signal: controller.signal });
+  const [first] = registry.all();
+  registry.remove(first!);
+  await context.registerTool(tool());
+  controller.abort();
+  expect(registry.all()).toHaveLength(1);
+});
+
 test("toolchange tells of changes, once for those of a moment, and later than all that waits by then", async () => {
   let events = 0;
   context.addEventListener("toolchange", () => events++);

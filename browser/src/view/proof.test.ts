@@ -1,7 +1,7 @@
 import { beforeEach, expect, test, vi } from "vitest";
 import { toBase64Url } from "./base64";
 import { METHOD_NOT_FOUND, PeerError, type Params } from "./json-rpc";
-import { createProof, type Proof } from "./proof";
+import { createProof, type Crypto, type Proof } from "./proof";
 
 const bytes = crypto.getRandomValues(new Uint8Array(32));
 const hmac = { name: "HMAC", hash: "SHA-256" };
@@ -13,12 +13,23 @@ let timers: (() => void)[];
 let refuse: boolean;
 let silent: boolean;
 
+const cryptoOf = (subtle: SubtleCrypto | undefined): Crypto => ({
+  importKey: subtle && ((key) => subtle.importKey("raw", key, hmac, false, ["sign"])),
+  sign: subtle && ((key, message) => subtle.sign("HMAC", key, message)),
+});
+const ends = {
+  crypto: cryptoOf(crypto.subtle),
+  later: (run: () => void) => timers.push(run),
+  cancel: () => undefined,
+  warn: () => undefined,
+  tools: () => ["get_cart"],
+  changed: () => undefined,
+};
+
 function create(subtle: SubtleCrypto | undefined, answer?: Promise<never>): Proof {
   return createProof({
-    crypto: {
-      importKey: subtle && ((key) => subtle.importKey("raw", key, hmac, false, ["sign"])),
-      sign: subtle && ((key, message) => subtle.sign("HMAC", key, message)),
-    },
+    ...ends,
+    crypto: cryptoOf(subtle),
     attach: async (launch, former, read) => {
       launches.push(launch);
       formers.push(former);
@@ -27,11 +38,6 @@ function create(subtle: SubtleCrypto | undefined, answer?: Promise<never>): Proo
       const values = { view: `v${launches.length}`, key: toBase64Url(bytes), proven: true, free: ["add"] };
       return read({ content: [], structuredContent: values, isError: refuse } as Params);
     },
-    later: (run) => timers.push(run),
-    cancel: () => undefined,
-    warn: () => undefined,
-    tools: () => ["get_cart"],
-    changed: () => undefined,
   });
 }
 
@@ -74,6 +80,35 @@ test("a launch value that comes late makes a new view, whose numbers begin again
   expect(await verified(await proof.sign(), "v2", "1")).toBe(true);
   expect(launches).toEqual([undefined, "late"]);
   expect(await verified(formers[1], "v1", "2")).toBe(true);
+});
+
+test("a launch value that comes twice is used once", async () => {
+  proof.launched("L");
+  proof.start(false, true);
+  await proof.sign();
+  proof.launched("L");
+  await proof.sign();
+  expect(launches).toEqual(["L"]);
+});
+
+test("an attach that is answered after a later one makes no view", async () => {
+  const answers: ((id: string) => void)[] = [];
+  const slow = createProof({
+    ...ends,
+    attach: (_, __, read) =>
+      new Promise((resolve) => answers.push((view) => resolve(read({ content: [], structuredContent: { view, key: toBase64Url(bytes), free: [] } })))),
+  });
+  slow.launched("first");
+  slow.start(false, true);
+  await vi.waitFor(() => expect(answers).toHaveLength(1));
+  timers.at(-1)?.(); // the host is silent
+  slow.launched("second");
+  await vi.waitFor(() => expect(answers).toHaveLength(2));
+  answers[1]?.("v2");
+  await slow.settled();
+  answers[0]?.("v1");
+  expect(await verified(await slow.sign(), "v2", "1")).toBe(true);
+  expect(await verified(await slow.sign(), "v2", "2")).toBe(true);
 });
 
 test("another launch value waits for the attach of the first, and names that view with proof", async () => {
