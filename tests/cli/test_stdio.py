@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from gateway.model import LOCAL
 from tests.cli.test_serve import ROOT, process, ready, write
 from tests.interop.probe import Probe, text
 from tests.interop.serving import gateway, over_http
+from tests.interop.test_reconnecting import wired
 from tests.leaks.watch import environment
 from tests.mcp.fakes import ADD
 from tests.mcp.mounts import MODES, Mount, Served
@@ -286,3 +287,89 @@ async def test_a_desktop_client_outlives_its_session(tmp_path: Path, mount: str)
         while heard.empty():
             await probe.updated()
             await asyncio.sleep(0.1)
+
+
+@asynccontextmanager
+async def listening(url: str, uri: str, mode: str) -> AsyncIterator[asyncio.Queue[str]]:
+    """What a desktop client hears of its lists of tools and of one resource, by the kind of news."""
+    heard: asyncio.Queue[str] = asyncio.Queue()
+
+    def hear(told: object) -> None:
+        kind = type(told).__name__
+        heard.put_nowait("tools" if kind.startswith("Tool") else "resource" if kind.startswith("ResourceU") else kind)
+
+    async def on_message(message: Any) -> None:
+        hear(message)
+
+    async def take(changes: AsyncIterator[Any]) -> None:
+        async for change in changes:
+            hear(change)
+
+    async with desktop("--url", url, mode=mode, heard=on_message) as client, AsyncExitStack() as stack:
+        if mode == "legacy":
+            params = SubscribeRequestParams(uri=uri)
+            await client.session.send_request(SubscribeRequest(params=params), EmptyResult)
+        else:
+            news = client.listen(tools_list_changed=True, resource_subscriptions=[uri])
+            changes = await stack.enter_async_context(news)
+            stack.callback(asyncio.ensure_future(take(aiter(changes))).cancel)
+        yield heard
+
+
+async def hears(heard: asyncio.Queue[str], kind: str) -> None:
+    """Until that comes."""
+    while await heard.get() != kind:
+        pass
+
+
+async def follows(heard: asyncio.Queue[str], probe: Probe) -> None:
+    """Until it hears of the resource, which changes again and again."""
+    while heard.empty():
+        await probe.updated()
+        await asyncio.sleep(0.1)
+    await hears(heard, "resource")
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_desktop_client_that_only_listens_hears_when_the_gateway_was_started_anew(
+    tmp_path: Path, mode: str
+) -> None:
+    """Lists may be others now; then it hears of what it follows, as before."""
+    probe, door = Probe(), Server(bound())
+    async with (
+        over_http(probe.server) as url,
+        gateway(tmp_path, f'up: {{url: "{url}", network: private}}', at=door) as mcp,
+        listening(mcp, probe.uri, mode) as heard,
+        asyncio.timeout(60),
+    ):
+        for _ in range(2):
+            await door.stop()
+            await asyncio.sleep(1.5)  # it asks in vain
+            await door.start(build_app(load_config(tmp_path / "gateway.yaml", {})))
+            await hears(heard, "tools")
+            await follows(heard, probe)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_desktop_client_hears_what_changed_while_it_was_cut_off(tmp_path: Path, mode: str) -> None:
+    """Once its stream goes on, or begins again."""
+    probe, door = Probe(), Server(bound())
+    async with (
+        over_http(probe.server) as url,
+        wired(f"http://localhost:{door.port}/mcp") as (near, wire),
+        AsyncExitStack() as stack,
+        asyncio.timeout(60),
+    ):
+        lines = f"server: {{public_url: '{near[:-4]}'}}\nupstreams: {{up: {{url: '{url}', network: private}}}}\n"
+        (tmp_path / "gateway.yaml").write_text(lines, "utf-8")
+        await door.start(build_app(load_config(tmp_path / "gateway.yaml", {})))
+        stack.push_async_callback(door.stop)
+        heard = await stack.enter_async_context(listening(near, probe.uri, mode))
+        await follows(heard, probe)
+        wire.leave()
+        await asyncio.sleep(0.5)
+        while not heard.empty():
+            heard.get_nowait()
+        await probe.updated()
+        await wire.listen()
+        await hears(heard, "resource")

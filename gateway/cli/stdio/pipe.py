@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from gateway.cli.stdio.events import EventReader
-from gateway.cli.stdio.session import INITIALIZED, Message, Session, changes
+from gateway.cli.stdio.session import ACKNOWLEDGED, INITIALIZED, Message, Session, changes, missed_changes
 from gateway.errors import Refusal
 
 log = logging.getLogger(__name__)
@@ -30,6 +30,8 @@ GRACE: Final = 10.0
 
 AGAIN: Final = 1.0
 """Seconds after which a stream of the gateway's own messages is asked for again."""
+
+EVENTS: Final = "text/event-stream"
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
@@ -110,11 +112,13 @@ class Pipe:
         if message["method"] == "initialize":
             await self._call(message, line, id)  # nothing may overtake the handshake
             return
-        task = self._tasks.create_task(self._call(message, line, id))
+        modern, listens = _version(message) is not None, message["method"] == _LISTEN
+        asking = self._listen if modern and listens else self._call
+        task = self._tasks.create_task(asking(message, line, id))
         self._calls[id] = task
-        if _version(message) is not None:
+        if modern:
             self._modern.add(id)
-        if message["method"] == _LISTEN:
+        if listens:
             self._endless.add(task)
         task.add_done_callback(lambda task: self._ended(id, task))
 
@@ -189,27 +193,59 @@ class Pipe:
         except (Refusal, aiohttp.ClientError, OSError, ValueError) as error:
             self._complain(f"{self._url}: {_words(error)}")
         if message.get("method") == INITIALIZED and self._session.id:
-            if self._standing is not None:
+            if self._standing not in (None, asyncio.current_task()):
                 self._standing.cancel()  # events of another session are none of this one
             self._standing = self._tasks.create_task(self._stand())
 
     async def _stand(self) -> None:
         """What the gateway says of itself in the older protocols: one stream, taken up again where it breaks."""
-        last = None
+        session, reader = self._session.id, EventReader()
         while True:
-            headers = {**self._headers({}), "accept": "text/event-stream"}
-            if last is not None:
-                headers["last-event-id"] = last
+            reader = EventReader(reader.last_id)
+            headers = {**self._headers({}), "accept": EVENTS}
+            if reader.last_id is not None:
+                headers["last-event-id"] = reader.last_id
             try:
                 async with self._client.get(self._url, headers=headers) as answer:
-                    if answer.status >= 400:
-                        return  # this gateway has none, or the session is over, which the next call will hear
-                    reader = EventReader()
-                    async for data in answer.content.iter_any():
-                        for text in reader.feed(data):
-                            await self._say(_one_line(text))
-                    last = reader.last_id or last
+                    if answer.status == 404:
+                        await self._renew(session)  # a new stream comes with it
+                    if 400 <= answer.status < 500:
+                        return  # this gateway has none
+                    if answer.status < 400:
+                        async for data in answer.content.iter_any():
+                            for text in reader.feed(data):
+                                await self._say(_one_line(text))
             except (Refusal, aiohttp.ClientError, OSError, ValueError) as error:
+                log.info("the stream of the gateway broke: %s", _words(error))
+            await asyncio.sleep(AGAIN)
+
+    async def _listen(self, message: Message, line: bytes, id: Id) -> None:
+        """A stream of changes of the newer protocol: asked for again where it ends, as this end goes on."""
+        begun = False
+        while True:
+            try:
+                async with self._post(message, line) as answer:
+                    if begun and answer.status >= 500:
+                        raise ValueError(await self._refusal(answer))
+                    if answer.content_type != EVENTS:
+                        await self._answered(message, id, answer)
+                        return
+                    async for text in _messages(answer):
+                        said = json.loads(text)
+                        if begun and said.get("method") == ACKNOWLEDGED:
+                            for missed in missed_changes(said):
+                                await self._say(missed)
+                        elif begun and said.get("id") == id and "result" in said:
+                            break  # the gateway stops, and may be started again
+                        else:
+                            begun = begun or said.get("method") == ACKNOWLEDGED
+                            await self._say(text)
+                            if said.get("id") == id:
+                                return
+            except (Refusal, aiohttp.ClientError, OSError, ValueError) as error:
+                if not begun:
+                    await self._unreachable(id, error)
+                    return
                 log.info("the stream of the gateway broke: %s", _words(error))
             await asyncio.sleep(AGAIN)
 
@@ -267,7 +303,7 @@ class Pipe:
 async def _messages(answer: aiohttp.ClientResponse) -> AsyncIterator[str]:
     """What an answer holds, each message as one line."""
     kind = answer.content_type
-    if kind == "text/event-stream":
+    if kind == EVENTS:
         reader = EventReader()
         async for data in answer.content.iter_any():
             for text in reader.feed(data):

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 Message: TypeAlias = dict[str, Any]
 
 INITIALIZED: Final = "notifications/initialized"
+ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 _CHANGED: Final = ("tools", "prompts", "resources")
 
 
@@ -60,3 +61,17 @@ def changes(text: str) -> Iterator[str]:
         offered = capabilities.get(kind)
         if isinstance(offered, dict) and offered.get("listChanged") is True:
             yield json.dumps({"jsonrpc": "2.0", "method": f"notifications/{kind}/list_changed"})
+
+
+def missed_changes(acknowledged: Message) -> Iterator[str]:
+    """What a client hears when the stream of its changes began again, which may have come meanwhile."""
+    meta, told = acknowledged["params"]["_meta"], acknowledged["params"]["notifications"]
+    for kind in _CHANGED:
+        if told.get(f"{kind}ListChanged") is True:
+            yield _notification(f"notifications/{kind}/list_changed", {"_meta": meta})
+    for uri in told.get("resourceSubscriptions") or ():
+        yield _notification("notifications/resources/updated", {"uri": uri, "_meta": meta})
+
+
+def _notification(method: str, params: Message) -> str:
+    return json.dumps({"jsonrpc": "2.0", "method": method, "params": params})
