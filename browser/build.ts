@@ -9,10 +9,10 @@ import { build, minifySync, type InlineConfig } from "vite";
 
 /** What only the runtime's own modules call each other by: of no protocol, no page, and nothing that it asks a browser for. */
 const INTERNAL = [
-  "absolute", "acknowledge", "activated", "active", "activity", "addresses", "answered", "appTools", "ask", "attach", "began", "begin", "begun",
-  "bulk", "calls", "can", "cancelled", "carries", "changed", "definition", "definitions", "departs", "dispatch", "envelope", "eventMessage",
+  "absolute", "acknowledge", "activated", "active", "activity", "addresses", "answer", "answered", "appTools", "ask", "attach", "began", "begin", "begun",
+  "bulk", "calls", "can", "cancelled", "carries", "changed", "crypto", "definition", "definitions", "departs", "dispatch", "envelope", "eventMessage",
   "eventOrigin", "eventPorts", "eventSource", "failed", "filled", "first", "flying", "fromHost", "fromPage", "gesture", "gestures", "giveWay", "handshake", "host",
-  "http", "hurry", "ifClosed", "instead", "isMember", "isOpen", "keep", "kind", "later", "launched", "left", "listen", "model", "notice", "notify", "offered", "offline", "onChange",
+  "http", "hurry", "ifClosed", "instead", "isMember", "isOpen", "keep", "kind", "later", "launched", "left", "listen", "model", "next", "notice", "notify", "offered", "offline", "onChange",
   "onProgress", "opened", "ours", "own", "ownProperty", "page", "pageHasTools", "pageInitialized", "pageInitializes", "pageSpeaks", "pageTools", "post",
   "postToParent", "prefix", "progressed", "proof", "read", "ready", "receive", "registry", "relay", "remote", "renew", "renewed", "reported", "reports",
   "requests", "reset", "rest", "room", "save", "seen", "send", "settle", "settled", "speaks", "stop", "styled", "take", "taken", "tell", "timeout", "toHost", "toPage", "unwritten", "update",

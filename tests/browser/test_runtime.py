@@ -257,6 +257,27 @@ async def test_each_call_is_proven_and_no_secret_is_left(host: Host, tmp_path: P
     assert not any(made.startswith("0,1,2,3,4,5") for made in await frame.evaluate("() => made.map(String)"))
 
 
+async def test_an_event_of_a_script_is_no_gesture(host: Host, tmp_path: Path) -> None:
+    """A request tells how long ago the person's own click was, whatever the page clicked since."""
+    await host.attaches()
+    await host.answers("return { status: 204 };")
+    frame = await host.show(packed(tmp_path, "<!doctype html><button type=button>Here</button>"))
+    await frame.locator("button").click()
+    await frame.evaluate(
+        """async () => {
+          await new Promise((go) => setTimeout(go, 700));
+          const button = document.querySelector("button");
+          button.click();
+          for (const Kind of [PointerEvent, KeyboardEvent, MouseEvent])
+            for (const type of ["pointerdown", "keydown", "click"])
+              button.dispatchEvent(new Kind(type, { bubbles: true }));
+          await fetch("/x");
+        }"""
+    )
+    [age] = await host.run("host.calls('http_request').map(({ _gesture }) => _gesture)")
+    assert age >= 700
+
+
 async def test_without_a_launch_value_the_view_attaches_unproven(host: Host, tmp_path: Path) -> None:
     """Hosts may drop what brings it: requests wait three seconds, then leave with the key of an unproven view."""
     await host.run(
