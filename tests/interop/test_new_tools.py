@@ -89,3 +89,35 @@ async def test_a_tool_of_apps_stays_one_while_the_upstream_cannot_list_it(tmp_pa
         changing.mute = False
         assert (await one.call_tool("page")).is_error
     assert changing.called == []
+
+
+@MODES
+@pytest.mark.parametrize("mount", ["", "/up"])
+async def test_of_tools_with_one_name_on_several_pages_the_first_counts(
+    tmp_path: Path, mode: str, mount: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However often they are listed, none has changed."""
+
+    async def list_tools(_: Any, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        second = params is not None and params.cursor is not None
+        told, schema = ("second", {**SCHEMA, "required": ["x"]}) if second else ("first", SCHEMA)
+        names = ["twice", told]
+        tools = [types.Tool(name=name, description=told, input_schema=schema) for name in names]
+        return types.ListToolsResult(tools=tools, next_cursor=None if second else "more")
+
+    server: McpServer[Any] = McpServer("up", on_list_tools=list_tools, on_call_tool=Changing([]).call_tool)
+    async with (
+        over_http(server) as url,
+        gateway(tmp_path, f'up: {{url: "{url}", network: private}}') as mcp,
+        Client(mcp + mount, mode=mode, cache=None) as client,
+    ):
+        for _ in range(2):
+            listed = await client.list_tools()
+            tools = listed.tools
+            while listed.next_cursor is not None:
+                listed = await client.list_tools(cursor=listed.next_cursor)
+                tools += listed.tools
+            told = [tool.description for tool in tools if tool.name.removeprefix("up_") in ("twice", "first", "second")]
+            assert told == ["first", "first", "second"]
+        assert text(await client.call_tool("twice" if mount else "up_twice", {})) == "ran"
+    assert "is not what it was" not in caplog.text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from weakref import WeakValueDictionary
@@ -60,10 +60,10 @@ class Offer:
         self._others[method] = size
         self.grown()
 
-    async def take(self, result: Message) -> list[Message]:
+    async def take(self, result: Message, before: Collection[str] = ()) -> list[Message]:
         """The tools of one page, remembered; those whose change nobody would notice, or for which is no room, are not
-        among them."""
-        listed = list(islice(tools_of(result), MOST_THINGS))
+        among them, nor are those whose names stood on the pages `before`."""
+        listed = list(islice((tool for tool in tools_of(result) if tool["name"] not in before), MOST_THINGS))
         await self.fingerprints.look(listed)
         taken = [
             tool
@@ -88,6 +88,11 @@ class Offer:
         self.tools.pop(name, None)
         self._size -= self._sizes.pop(name, 0)
         self.left_out.pop(key_of(name), None)
+
+    def before(self, cursor: object) -> Collection[str]:
+        """The names of the tools on the pages before that of `cursor`, as far as they are known."""
+        walk = self._walks.get(cursor, []) if isinstance(cursor, str) else []
+        return {tool["name"] for tool in walk}
 
     def page(self, tools: list[Message], cursor: object, following: object) -> None:
         """These stood on the page of `cursor`; on the last one of all it is known which tools there are."""

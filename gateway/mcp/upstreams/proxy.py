@@ -153,7 +153,7 @@ class Proxy:
         except Refusal as refusal:
             return self._without_account(client, "tools/list", refusal)
         offer = self.upstream.offer(client.principal)
-        tools = await offer.take(result)
+        tools = await offer.take(result, offer.before(params.get("cursor")))
         offer.page(tools, params.get("cursor"), result.get("nextCursor"))
         shown = listing.shown(self.upstream.spec, tools, to_app=client.is_app)
         return await self._readable(client, "tools/list", {**result, "tools": shown})
@@ -172,11 +172,12 @@ class Proxy:
 
     async def all_tools(self, client: UpstreamClient) -> list[Message]:
         """Every tool that the upstream lists, whoever may see it. Raises `MCPError` and `Refusal`."""
-        offer = self.upstream.offer(client.principal)
+        offer, before = self.upstream.offer(client.principal), set[str]()
 
         async def page(params: Message) -> tuple[list[Message], object]:
             result = await self.relay.forward(client, "tools/list", params)
-            tools = await offer.take(result)
+            tools = await offer.take(result, before)
+            before.update(tool["name"] for tool in tools)
             return tools, None if offer.left_out else result.get("nextCursor")
 
         tools, _ = await whole(page, f"the tools of {self.upstream.spec.name}")
