@@ -353,7 +353,7 @@ async def test_a_call_ends_with_words(tmp_path: Path, kind: str, way: str, why: 
 @pytest.mark.parametrize(
     ("kind", "way", "why"),
     [
-        ("websocket", "no socket", "takes no WebSocket"),
+        ("websocket", "no socket", "takes no WebSocket: it answered with HTTP status"),
         ("sse", "no stream", "not with an event stream"),
         ("sse", "elsewhere", "an endpoint of another origin"),
     ],

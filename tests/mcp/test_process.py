@@ -43,6 +43,15 @@ async def test_all_hear_with_which_status_it_ended() -> None:
     assert told == {"the process ended with status 3; it said: no licence"}
 
 
+async def test_all_hear_that_it_cannot_be_started(tmp_path: Path) -> None:
+    """As where it was there when the configuration was read, and what it is run by is not."""
+    script = tmp_path / "script"
+    script.write_text("#!/no/such/interpreter\n", "utf-8")
+    script.chmod(0o700)
+    process = Process("up", [str(script)], env={}, cwd=None, limit=1000, in_turn=InTurn())
+    assert await endings(process, 5) == {f"{script} cannot be started: No such file or directory"}
+
+
 @pytest.mark.parametrize(("logged", "lines"), [(False, 100_000), (True, 2000)])
 async def test_of_much_that_it_says_the_end_is_looked_at(
     logged: bool, lines: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -108,8 +108,9 @@ class Process:
                 start_new_session=True,
             )
         except OSError as error:
+            self._ending = f"{self._command[0]} cannot be started: {error.strerror}"
             self._over.set()
-            raise UpstreamLost(f"{self._command[0]} cannot be started: {error.strerror}", unsent=True) from error
+            raise UpstreamLost(self._ending, unsent=True) from error
         finally:
             self._started.set()
         listening, watching = asyncio.ensure_future(self._listen(process)), asyncio.ensure_future(_watch(process))

@@ -74,6 +74,9 @@ class WebSocket:
                 await _leave(socket)
         except Refusal as refusal:
             raise self._failed(UpstreamLost.refused(refusal)) from refusal
+        except aiohttp.WSServerHandshakeError as error:
+            why = f"the upstream takes no WebSocket: it answered with HTTP status {error.status}"
+            raise self._failed(UpstreamLost(why)) from error
         except (aiohttp.ClientError, OSError) as error:
             raise self._failed(UpstreamLost("the upstream takes no WebSocket, or broke it")) from error
         raise UpstreamLost("the upstream closed the connection")
