@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from html import escape
+from typing import Final
 
 from aiohttp import web
 
 from gateway.doors.answers import SECURE
 
 _LOCAL = re.compile(r"/(?![/\\])[!-~]{0,8000}", re.ASCII)
+_STYLE: Final = (
+    ":root{color-scheme:light dark}"
+    "body{max-width:30rem;margin:20vh auto 0;padding:0 1rem;font:1rem/1.5 system-ui,sans-serif;"
+    "background:light-dark(#f4f5f7,#0e1014);color:light-dark(#171a21,#e8eaef);overflow-wrap:anywhere}"
+    "h1{font-size:1.4rem}a{color:light-dark(#4050d8,#8c9aff)}"
+)
+_DIGEST: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+_CSP: Final = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 _HEADERS = {
     **SECURE,
     "cache-control": "no-store",
-    "content-security-policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "content-security-policy": f"{_CSP}; style-src 'sha256-{_DIGEST}'",
 }
+_HEAD: Final = (
+    '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+    f"<style>{_STYLE}</style>"
+)
 
 
 def local(path: str | None) -> str:
@@ -24,10 +39,7 @@ def local(path: str | None) -> str:
 
 def page(title: str, text: str, status: int = 200, link: tuple[str, str] | None = None) -> web.Response:
     """A page that says one thing; `link` is a path of the site, and its words."""
-    html = (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>{escape(title)}</title><h1>{escape(title)}</h1><p>{escape(text)}</p>"
-    )
+    html = f"{_HEAD}<title>{escape(title)}</title><h1>{escape(title)}</h1><p>{escape(text)}</p>"
     html += f'<p><a href="{escape(link[0])}">{escape(link[1])}</a></p>' if link is not None else ""
     return web.Response(status=status, text=html, content_type="text/html", headers=_HEADERS)
 
@@ -39,7 +51,7 @@ def onwards(path: str) -> web.Response:
     """
     to = escape(local(path))
     html = (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={to}">'
+        f'{_HEAD}<meta http-equiv="refresh" content="0; url={to}">'
         f'<title>One moment</title><p><a href="{to}">Go on</a></p>'
     )
     return web.Response(text=html, content_type="text/html", headers=_HEADERS)

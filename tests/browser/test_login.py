@@ -102,3 +102,14 @@ async def test_a_link_logs_in(alone: World, page: Page) -> None:
     await page.goto(f"{alone.site}/")
     await page.wait_for_url(f"{alone.site}/")
     assert (await page.evaluate("fetch('/api/cart').then((answer) => answer.status)")) == 200
+
+
+async def test_the_pages_of_a_login_are_dark_where_the_person_wants_that(place: Town, page: Page) -> None:
+    """Their style is what their policy allows."""
+    faults: list[str] = []
+    page.on("console", lambda message: faults.append(message.text))
+    await page.emulate_media(color_scheme="dark")
+    await page.goto(f"{place.world.console}/login/out")
+    await expect(page.get_by_role("heading", name="Logged out")).to_be_visible()
+    assert await page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(14, 16, 20)"
+    assert faults == []
