@@ -75,13 +75,8 @@ export function filesIn(contents: Contents): SavedFile[] {
 
 /** A name that says what it is: no path, nothing invisible, not hidden. */
 function nameOf(uri: string): string {
-  let last = uri.replace(/[?#].*$/s, "").split("/").pop() ?? "";
-  try {
-    last = decodeURIComponent(last);
-  } catch {
-    // It stays as it is written.
-  }
-  const whole = last.normalize("NFC").replace(UNFIT, "_").replace(/^[.\s]+/, "");
+  const last = uri.replace(/[?#].*$/s, "").split("/").pop() ?? "";
+  const whole = (attempt(() => decodeURIComponent(last)) ?? last).normalize("NFC").replace(UNFIT, "_").replace(/^[.\s]+/, "");
   let length = whole.length;
   // By hand: an expression for the end would look at each dot of a long row of them anew.
   while (length > 0 && /[.\s]/.test(whole.charAt(length - 1))) length--;

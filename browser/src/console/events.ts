@@ -1,4 +1,5 @@
 /** The gateway's event stream: kept open, opened again after every loss, with growing pauses up to three seconds. */
+import { attempt } from "../view/attempt";
 import { ApiError, problemText } from "./api";
 import { isObject } from "./json";
 import { events, type ServerEvent } from "./sse";
@@ -71,7 +72,7 @@ async function once(
 }
 
 function deliver({ event, data }: ServerEvent, listener: Listener): void {
-  const value: unknown = parse(data);
+  const value = attempt((): unknown => JSON.parse(data));
   if (event === "approvals" && Array.isArray(value)) listener.approvals(value as Question[]);
   else if (event === "views" && Array.isArray(value)) listener.views(value as LiveView[]);
   else if (event === "problems" && Array.isArray(value)) listener.problems(value as Problem[]);
@@ -84,14 +85,6 @@ function isLine(value: unknown): value is Line & { [key: string]: never } {
   return (
     isObject(value) && typeof value["id"] === "string" && typeof value["time"] === "number" && isObject(value["fields"])
   );
-}
-
-function parse(data: string): unknown {
-  try {
-    return JSON.parse(data);
-  } catch {
-    return undefined;
-  }
 }
 
 /** Aborts when pings stop; counts only once a first ping was seen. */

@@ -1,4 +1,5 @@
 /** The address of the page: which app is shown, or which one approval; and where the gateway's addresses begin. */
+import { attempt } from "../view/attempt";
 
 /** `answer` is what an authorization server sent the person back with. */
 export interface ConnectionsRoute {
@@ -52,9 +53,5 @@ export function rootOf(location: { origin: string; pathname: string }): string {
 }
 
 function decode(part: string): string {
-  try {
-    return decodeURIComponent(part);
-  } catch {
-    return part;
-  }
+  return attempt(() => decodeURIComponent(part)) ?? part;
 }

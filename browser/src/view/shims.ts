@@ -5,14 +5,7 @@ import { CARRIED } from "./entries";
 
 const QUOTA = 5 * 1024 * 1024;
 
-function refused(get: () => unknown): boolean {
-  try {
-    get();
-    return false;
-  } catch {
-    return true;
-  }
-}
+const refused = (get: () => unknown): boolean => !attempt(() => [get()]);
 
 /** What a `Storage` of ours holds, and what changes it. */
 export interface Area {
