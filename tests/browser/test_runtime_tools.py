@@ -212,9 +212,12 @@ async def test_where_a_view_is_refused_no_tool_is_free(host: Host, tmp_path: Pat
 
 async def test_in_our_host_there_are_no_app_tools(host: Host, tmp_path: Path) -> None:
     """There every call goes through the gateway."""
-    await connected(host, tmp_path)
+    frame = await connected(host, tmp_path)
     assert (await host.run("() => host.ask(9, 'tools/list')"))["result"] == {"tools": []}
     assert (await host.run("() => host.ask(10, 'tools/call', {name: 'add'})"))["error"]["code"] == -32602
+    await frame.evaluate("document.modelContext.registerTool({ name: 'more', description: 'd', execute: () => 1 })")
+    await host.until("host.log.some((m) => m.payload?.method === 'notifications/tools/list_changed')")
+    assert await host.run("host.of('notifications/tools/list_changed')") == []
 
 
 async def test_an_envelope_past_the_gateway_offers_no_more_than_app_tools(host: Host, tmp_path: Path) -> None:

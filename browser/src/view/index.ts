@@ -104,7 +104,7 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   });
   const mirror = native && mirrorNatively(registry, native, proof.offered, activity.begin);
   function past(): void {
-    if (host && !host.ours) appTools.changed();
+    appTools.changed();
     mirror?.();
     relay.changed();
   }
