@@ -6,15 +6,15 @@ import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 from mcp import types as mcp
 
 from gateway.errors import Reason, Refusal
-from gateway.model import Caller, Door, Initiator, Principal, Secret, ViewTool
+from gateway.model import Caller, Door, Initiator, Principal, ViewTool
 from gateway.views.initiator import CLAIMED, Cause, Taint
+from gateway.views.launches import Launches
 from gateway.views.precedence import Precedence
 from gateway.views.proof import split
 from gateway.views.relay import Relay
@@ -35,24 +35,6 @@ IDLE = 1800.0
 QUIET = 300.0
 """Seconds of silence after which such a view gives its place to another one: hosts tell nobody that a page is gone."""
 
-LAUNCHES = 256
-"""Launch values of one principal that may wait for their view; the oldest goes first."""
-
-LAUNCH_LIFE = 24 * 3600.0
-"""Seconds for which a launch value is good."""
-
-
-@dataclass(slots=True)
-class _Launch:
-    """`came` once its page has said that it is this view."""
-
-    view: str
-    principal: Principal
-    app: str
-    expires: float
-    chosen: bool
-    came: bool = False
-
 
 class Views:
     """Every live view of a gateway, so many of `each` principal; the sessions with pages run inside it."""
@@ -65,7 +47,7 @@ class Views:
         self._clock = clock
         self.precedence = Precedence(clock)
         self._views: dict[str, View] = {}
-        self._launches: dict[str, _Launch] = {}
+        self._launches = Launches(clock)
         self._taints: dict[tuple[str, str], tuple[float, Taint]] = {}
         self._watchers: set[Callable[[Principal], None]] = set()
         self._sessions: asyncio.TaskGroup = asyncio.TaskGroup()
@@ -90,13 +72,7 @@ class Views:
 
         `chosen`: it will be shown what a model chose, and is the model's until a person acts in it.
         """
-        now = self._clock()
-        mine = [launch for launch, waiting in self._launches.items() if waiting.principal == principal]
-        for launch in mine[: max(0, len(mine) - LAUNCHES + 1)]:
-            del self._launches[launch]
-        opened = Opened(view=secrets.token_urlsafe(16), launch=Secret(secrets.token_urlsafe(32)))
-        self._launches[opened.launch.reveal()] = _Launch(opened.view, principal, app, now + LAUNCH_LIFE, chosen)
-        return opened
+        return self._launches.give(principal, app, chosen=chosen)
 
     def attach(
         self,
@@ -116,13 +92,7 @@ class Views:
             self._admit_unproven(app)
             view = self._add(View(secrets.token_urlsafe(16), principal, app, proven=False))
         else:
-            waiting = self._launches.get(launch)
-            known = waiting is not None and waiting.principal == principal and waiting.app in self.apps
-            if waiting is None or not known or app not in (None, waiting.app):
-                raise Refusal(Reason.VIEW_UNPROVEN, "This launch value is not known here. Open the app again.")
-            if self._clock() > waiting.expires:
-                del self._launches[launch]
-                raise Refusal(Reason.VIEW_UNPROVEN, "This launch value has expired. Open the app again.")
+            waiting = self._launches.find(launch, principal, self.apps if app is None else {app} & self.apps.keys())
             if waiting.view in self._views:
                 self.close(self._views[waiting.view])
             was = self._former(principal, waiting.app, former or "")
@@ -305,11 +275,7 @@ class Views:
 
     def awaited(self, id: str, principal: Principal, app: str | None) -> bool:
         """Whether `id` was given out to this principal, and no page has said yet that it is this view."""
-        return any(
-            (waiting.view, waiting.principal, waiting.came) == (id, principal, False) and app in (None, waiting.app)
-            for waiting in self._launches.values()
-            if waiting.expires > self._clock()
-        )
+        return self._launches.awaited(id, principal, app)
 
     def tools(self, principal: Principal, app: str | None) -> tuple[ViewTool, ...]:
         """The tools of all live views of `principal`, each name once; none for a shared principal."""

@@ -13,7 +13,8 @@ from gateway.base64url import base64url
 from gateway.errors import Reason, Refusal
 from gateway.model import LOCAL, Door, Initiator
 from gateway.policy import parse_policy
-from gateway.views.registry import IDLE, LAUNCH_LIFE, LIVE, QUIET, RELOAD, Views
+from gateway.views.launches import LIFE
+from gateway.views.registry import IDLE, LIVE, QUIET, RELOAD, Views
 from gateway.views.relay import LONGEST_POLL, Handed
 from gateway.views.view import AppRules, Attached
 from tests.clock import Clock
@@ -165,7 +166,7 @@ async def test_a_launch_value_is_bound(views: Views, clock: Clock) -> None:
     for principal, app in ((EVE, "cart"), (LOCAL, "notes")):
         with pytest.raises(Refusal):
             views.attach(principal, app, launch, {})
-    clock.now += LAUNCH_LIFE + 1
+    clock.now += LIFE + 1
     with pytest.raises(Refusal):
         views.attach(LOCAL, "cart", launch, {})
 

@@ -1,0 +1,67 @@
+"""Launch values: given to a host for each view that it will show, and proof of its page that it is that view."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Container
+from dataclasses import dataclass
+
+from gateway.errors import Reason, Refusal
+from gateway.model import Principal, Secret
+from gateway.views.view import Opened
+
+EACH = 256
+"""Launch values of one principal that may wait for their view; the oldest goes first."""
+
+LIFE = 24 * 3600.0
+"""Seconds for which a launch value is good."""
+
+
+@dataclass(slots=True)
+class Launch:
+    """What a value was given for; `came` once its page has said that it is this view."""
+
+    view: str
+    principal: Principal
+    app: str
+    expires: float
+    chosen: bool
+    came: bool = False
+
+
+class Launches:
+    """Those that were given, by their values."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._given: dict[str, Launch] = {}
+
+    def give(self, principal: Principal, app: str, *, chosen: bool) -> Opened:
+        """A new one, for a view of `app`."""
+        mine = [value for value, launch in self._given.items() if launch.principal == principal]
+        for value in mine[: max(0, len(mine) - EACH + 1)]:
+            del self._given[value]
+        opened = Opened(view=secrets.token_urlsafe(16), launch=Secret(secrets.token_urlsafe(32)))
+        self._given[opened.launch.reveal()] = Launch(opened.view, principal, app, self._clock() + LIFE, chosen)
+        return opened
+
+    def find(self, value: str, principal: Principal, apps: Container[str]) -> Launch:
+        """What `principal` was given this value for, as far as that is one of `apps`.
+
+        Raises `Refusal` (`view-unproven`).
+        """
+        launch = self._given.get(value)
+        if launch is None or launch.principal != principal or launch.app not in apps:
+            raise Refusal(Reason.VIEW_UNPROVEN, "This launch value is not known here. Open the app again.")
+        if self._clock() > launch.expires:
+            del self._given[value]
+            raise Refusal(Reason.VIEW_UNPROVEN, "This launch value has expired. Open the app again.")
+        return launch
+
+    def awaited(self, view: str, principal: Principal, app: str | None) -> bool:
+        """Whether a value was given to this principal for `view`, and no page has said yet that it is this view."""
+        return any(
+            (launch.view, launch.principal, launch.came) == (view, principal, False) and app in (None, launch.app)
+            for launch in self._given.values()
+            if launch.expires > self._clock()
+        )
