@@ -41,6 +41,8 @@ class FarEnd:
     resumable: dict[str, str] = field(default_factory=dict)
     sockets: list[tuple[mux.ServerConnection, web.WebSocketResponse]] = field(default_factory=list)
     on_call: Callable[[dict[str, Any]], dict[str, Json] | None] = echo
+    shown: dict[str, Json] = field(default_factory=dict)
+    """What is said of how apps are shown."""
 
     @property
     def host(self) -> str:
@@ -165,7 +167,8 @@ class FarEnd:
             return {"completion": {"values": [params["ref"]["name"], params["argument"]["value"]]}}
         app = params["uri"].split("/")[2]
         html = (PAGES / "app.html").read_text().replace("/* SCRIPT */", self.scripts[app])
-        return {"contents": [{"uri": params["uri"], "mimeType": "text/html;profile=mcp-app", "text": html}]}
+        contents: list[Json] = [{"uri": params["uri"], "mimeType": "text/html;profile=mcp-app", "text": html}]
+        return {"contents": contents, "_meta": {"webmcp-gateway/shown": self.shown}}
 
     def _send(self, connection: mux.ServerConnection, view: str, message: dict[str, Json]) -> None:
         if mux.is_large(message):

@@ -174,6 +174,32 @@ async def test_a_proxy_speaks_to_its_own_host_alone(page: Page) -> None:
         assert await page.evaluate("heard") == []
 
 
+async def test_what_a_host_says_to_its_proxy_is_not_the_pages(page: Page) -> None:
+    """A second page, and other words of theirs, end in the proxy."""
+    script = "addEventListener('message', ({ data }) => data.n && show('heard ' + data.n)); begin();"
+    async with far_end(one=script) as end:
+        await page.goto(end.url("one"))
+        await out(page, "tool-result")
+        await page.evaluate(
+            """(sandbox) => {
+              const own = "ui/notifications/sandbox-";
+              [`${own}resource-ready`, `${own}x`, "other"].forEach((method, at) =>
+                frames[0].postMessage({ jsonrpc: "2.0", method, params: { html: "" }, n: at + 1 }, sandbox));
+            }""",
+            end.sandbox.split("/proxy")[0],
+        )
+        await out(page, "tool-result;heard 3;")
+
+
+async def test_an_app_is_shown_at_the_origin_of_its_sandbox_alone(page: Page) -> None:
+    """An address elsewhere, even if the gateway's word for it, is not loaded."""
+    async with far_end(one="begin();") as end:
+        end.shown = {"sandbox": end.sandbox.replace("sandbox.", "elsewhere.")}
+        await page.goto(end.url("one"))
+        await page.wait_for_function("log.includes('failed')")
+        assert [frame.url for frame in page.frames if "elsewhere." in frame.url] == []
+
+
 async def test_tools_answer_on_their_own_channel(page: Page) -> None:
     """Messages of the gateway wait for the page's tools; payloads pass unchanged, both ways."""
     script = """const changed = { jsonrpc: "2.0", method: "notifications/tools/list_changed" };

@@ -220,6 +220,22 @@ async def test_in_our_host_there_are_no_app_tools(host: Host, tmp_path: Path) ->
     assert await host.run("host.of('notifications/tools/list_changed')") == []
 
 
+async def test_what_a_host_may_not_call_itself_is_offered_by_relay(host: Host, tmp_path: Path) -> None:
+    """And nothing else: no tool is listed twice."""
+    await host.run(
+        "() => { host.tools.webmcp_poll = async () =>"
+        " ({ content: [], structuredContent: { events: [], overtaken: false } }); }"
+    )
+    await opened(host, tmp_path, "add")
+    answer = await host.run("() => host.ask(1, 'tools/list')")
+    assert [tool["name"] for tool in answer["result"]["tools"]] == ["add"]
+    await host.until("host.calls('webmcp_poll').some(({ tools }) => tools)")
+    polled = await host.run(
+        "host.calls('webmcp_poll').filter(({ tools }) => tools).at(-1).tools.map((tool) => tool.name)"
+    )
+    assert polled == ["clear"]
+
+
 async def test_an_envelope_past_the_gateway_offers_no_more_than_app_tools(host: Host, tmp_path: Path) -> None:
     """Another host that knows the envelope cannot enforce the gateway's rules either; its calls are marked."""
     await opened(host, tmp_path, "add")
