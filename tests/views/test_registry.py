@@ -13,6 +13,7 @@ from gateway.base64url import base64url
 from gateway.errors import Reason, Refusal
 from gateway.model import LOCAL, Door, Initiator
 from gateway.policy import parse_policy
+from gateway.views import launches
 from gateway.views.launches import LIFE
 from gateway.views.registry import IDLE, LIVE, QUIET, RELOAD, Views
 from gateway.views.relay import LONGEST_POLL, Handed
@@ -169,6 +170,25 @@ async def test_a_launch_value_is_bound(views: Views, clock: Clock) -> None:
     clock.now += LIFE + 1
     with pytest.raises(Refusal):
         views.attach(LOCAL, "cart", launch, {})
+
+
+async def test_launch_values_of_one_principal_are_bounded(views: Views, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest of them is none any more; another principal's stays."""
+    monkeypatch.setattr(launches, "EACH", 2)
+    other = views.open(EVE, "cart").launch.reveal()
+    mine = [views.open(LOCAL, "cart").launch.reveal() for _ in range(3)]
+    with pytest.raises(Refusal):
+        views.attach(LOCAL, None, mine[0], {})
+    assert [views.attach(LOCAL, None, launch, {}).proven for launch in mine[1:]] == [True, True]
+    assert views.attach(EVE, None, other, {}).proven
+
+
+async def test_a_view_whose_launch_value_expired_is_awaited_no_more(views: Views, clock: Clock) -> None:
+    """Its page comes no more."""
+    view = views.open(LOCAL, "cart").view
+    assert views.awaited(view, LOCAL, None)
+    clock.now += LIFE + 1
+    assert not views.awaited(view, LOCAL, None)
 
 
 async def test_another_principal_cannot_use_a_proof(views: Views) -> None:

@@ -481,3 +481,23 @@ async def test_no_more_than_so_many_calls_are_kept(house: House, monkeypatch: py
     first = ((await house.call()).structured_content or {})["call"]
     await house.call()
     assert "No call" in said(await house.forwarder.collect(LOCAL, first))
+
+
+async def test_no_more_calls_wait_for_a_view_than_so_many(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one is refused, and those that wait go on."""
+    monkeypatch.setattr(relay, "MOST_CALLS", 2)
+    polling = [house.call(), house.call()]
+    await until(lambda: house.views.waits(house.view.id))
+    assert "2 calls of this view are under way already" in said(await house.call())
+    first, second = (await house.view.poll()).events
+    for event in (first, second):
+        house.view.answer(event.call)
+    assert [said(await call) for call in polling] == ["done", "done"]
+
+
+async def test_a_view_that_asks_too_often_is_refused(house: House) -> None:
+    """However its host carries that: more than twice what the runtime does."""
+    asked = house.views.relayed(LOCAL, None, house.view.proof())
+    with pytest.raises(Refusal, match="100 times a second"):  # noqa: PT012  # some of them are let through
+        for _ in range(2 * relay.ASKING.count):
+            asked.spend()
