@@ -59,6 +59,8 @@ def run(path: Path, log_format: str | None = None, *, verbose: bool, live: bool 
 async def _serve(config: Config, reread: Callable[[], Reading], live: bool, tell: Callable[[str], None]) -> None:
     loop = asyncio.get_running_loop()
     signals = stopping.Signals(loop)
+    if own := [app.id for app in config.apps.values() if isinstance(app.source, Path)]:
+        click.echo(f"Packing {', '.join(own)}")  # which takes seconds where scripts are large
     app = build_app(config, reread, live=live)
     patience = stopping.DRAIN + stopping.CLEAN
     runner = FrontRunner(app, app[GATE], drain=patience)
