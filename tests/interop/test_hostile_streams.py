@@ -15,9 +15,10 @@ import pytest
 from aiohttp import web
 from mcp import Client
 
+from tests.interop.hostile_http import GOOD, HUGE, listed
 from tests.interop.probe import Probe, text
 from tests.interop.serving import gateway, over_http
-from tests.interop.test_hostile_http import GOOD, HUGE, MODES, listed, said, tools_again
+from tests.interop.test_hostile_http import MODES, said, tools_again
 from tests.world import Server, bound
 
 KINDS = ["websocket", "sse"]

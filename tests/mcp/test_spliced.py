@@ -22,9 +22,9 @@ from gateway.mcp.spliced import outlined
 from gateway.mcp.upstreams.long import THINGS
 from gateway.model import LOCAL, Response
 from gateway.pieces import SIZE
-from tests.interop import test_hostile_http
-from tests.interop.test_hostile_http import GOOD, Hostile, answer, behind, stream
-from tests.interop.test_hostile_http import event as event_of
+from tests.interop.hostile_http import GOOD, WAYS, Hostile, answer, stream
+from tests.interop.hostile_http import event as event_of
+from tests.interop.test_hostile_http import behind
 from tests.mcp import fakes
 from tests.mcp.fakes import ADD
 from tests.mcp.mounts import MODES, Mount
@@ -79,7 +79,7 @@ async def test_a_large_result_of_an_upstream(
     async def large(_: Hostile, __: web.Request, id: Any) -> web.StreamResponse:
         return answer(id, {**RESULTS[kind], "resultType": "complete"})
 
-    monkeypatch.setitem(test_hostile_http.WAYS, "large", large)
+    monkeypatch.setitem(WAYS, "large", large)
     async with behind(tmp_path, "large") as (mcp, _, __), aiohttp.ClientSession() as http:
         await asked(http, mcp + mount, mode, "tools/list", {})
         by_the_sdk.clear()
@@ -104,7 +104,7 @@ async def test_a_large_result_on_a_stream_that_was_taken_up(
         await go.wait()
         return answer(id, RESULTS["text"])
 
-    monkeypatch.setitem(test_hostile_http.WAYS, "large", large)
+    monkeypatch.setitem(WAYS, "large", large)
     call = {"jsonrpc": "2.0", "id": 5, "method": "tools/call"}
     name = "ok" if mount else "bad_ok"
     async with (
@@ -197,7 +197,7 @@ async def test_what_an_upstream_tells_and_asks_on_a_call(
         await hostile.go.wait()
         await response.write(event_of({"jsonrpc": "2.0", "id": id, "result": GOOD}))
 
-    monkeypatch.setitem(test_hostile_http.WAYS, "large", stream(large))
+    monkeypatch.setitem(WAYS, "large", stream(large))
     async with behind(tmp_path, "large") as (mcp, hostile, _), asyncio.timeout(60):
 
         async def elicit(_: object, params: types.ElicitRequestParams) -> types.ElicitResult:

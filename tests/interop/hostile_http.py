@@ -1,0 +1,284 @@
+"""A server over Streamable HTTP that sends garbage, floods, lies, falls silent or dies, as its mode says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+from gateway.bulk import AT_ONCE
+from tests.world import Server, bound
+
+GOOD = {"content": [{"type": "text", "text": "fine"}], "resultType": "complete"}
+HUGE = 50_000_000
+
+
+def tool(name: str, **more: Any) -> dict[str, Any]:
+    """A tool."""
+    return {"name": name, "description": "Does it.", "inputSchema": {"type": "object"}, **more}
+
+
+def event(message: Any) -> bytes:
+    """One event of a stream."""
+    return b"event: message\ndata: " + json.dumps(message).encode() + b"\n\n"
+
+
+@dataclass
+class Hostile:
+    """A server that answers `tools/call` and `tools/list` in the way of its `mode`, and all else as it should.
+
+    `called` is set when a call has arrived; a silent one waits for `go`.
+    """
+
+    mode: str
+    called: asyncio.Event = field(default_factory=asyncio.Event)
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+    lists: int = 0
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """One message."""
+        if request.method != "POST":
+            return web.Response(status=405)
+        message = await request.json()
+        id, method = message.get("id"), message.get("method")
+        if id is None:
+            return web.Response(status=202)
+        match method:
+            case "initialize":
+                said = {"protocolVersion": "2025-11-25", "serverInfo": {"name": "hostile", "version": "1"}}
+                return answer(id, {**said, "capabilities": {"tools": {}}})
+            case "tools/list":
+                return self._listed(id, message.get("params") or {})
+            case "tools/call":
+                self.called.set()
+                return await WAYS[self.mode](self, request, id)
+            case _:
+                return web.json_response({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "no"}})
+
+    def _listed(self, id: Any, params: dict[str, Any]) -> web.Response:
+        self.lists += 1
+        return answer(id, listed(self.mode, params, self.lists))
+
+
+def listed(mode: str, params: dict[str, Any], number: int) -> dict[str, Any]:
+    """The tools in the way of the mode, when they are listed for the `number`th time."""
+    match mode:
+        case "loop":
+            return {"tools": [tool("ok"), tool(f"t{params.get('cursor', '')}")], "nextCursor": "again"}
+        case "endless":
+            return {"tools": [tool("ok"), tool(f"t{number}")], "nextCursor": str(number)}
+        case "many":
+            return {"tools": [tool(f"tool_{number}") for number in range(100_000)]}
+        case "lies":
+            wrong = [{"name": 7}, {"name": "x", "inputSchema": "none"}, None, [], tool("deep", annotations=7)]
+            wrong += [tool("icons", icons="x"), tool("two\nlines"), tool("turned\u202e"), tool("\x1b[2Jcleared")]
+            return {"tools": [*wrong, tool("ok")]}
+        case _:
+            return {"tools": [tool("ok")]}
+
+
+def answer(id: Any, result: Any) -> web.Response:
+    """A result, as JSON."""
+    return web.json_response({"jsonrpc": "2.0", "id": id, "result": result})
+
+
+Way = Callable[[Hostile, web.Request, Any], Awaitable[web.StreamResponse]]
+
+
+def body(content: bytes, kind: str = "application/json", status: int = 200) -> Way:
+    """Answers with these bytes."""
+
+    async def way(_: Hostile, __: web.Request, ___: Any) -> web.StreamResponse:
+        return web.Response(body=content, status=status, content_type=kind)
+
+    return way
+
+
+def stream(write: Callable[[Hostile, web.StreamResponse, Any], Awaitable[None]]) -> Way:
+    """Answers with a stream of events that `write` writes."""
+
+    async def way(hostile: Hostile, request: web.Request, id: Any) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        with suppress(ConnectionError):  # the gateway has heard enough
+            await write(hostile, response, id)
+        return response
+
+    return way
+
+
+async def plain(_: Hostile, __: web.Request, id: Any) -> web.StreamResponse:
+    """As it should be."""
+    return answer(id, GOOD)
+
+
+async def nothing(_: Hostile, __: web.Request, id: Any) -> web.StreamResponse:
+    """A result in which nothing stands."""
+    return answer(id, {})
+
+
+async def silent(hostile: Hostile, _: web.Request, id: Any) -> web.StreamResponse:
+    """Nothing, until it is let go."""
+    await hostile.go.wait()
+    return answer(id, GOOD)
+
+
+async def cut(hostile: Hostile, response: web.StreamResponse, id: Any) -> None:
+    """Dies in the middle of an event."""
+    await response.write(event({"jsonrpc": "2.0", "id": id, "result": GOOD})[:40])
+    transport = response._req.transport if response._req is not None else None  # there is no public way to die
+    assert transport is not None
+    transport.abort()
+
+
+async def dead(hostile: Hostile, request: web.Request, id: Any) -> web.StreamResponse:
+    """Dies before it answers."""
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+async def unanswered(_: Hostile, response: web.StreamResponse, id: Any) -> None:
+    """Ends its stream without an answer."""
+    await response.write(event({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": 1}}))
+
+
+async def flood(_: Hostile, response: web.StreamResponse, id: Any) -> None:
+    """Says what nobody asked for, without end."""
+    line = event({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": 1}}) * 1000
+    for _number in range(200):
+        await response.write(line)
+
+
+async def asks(_: Hostile, response: web.StreamResponse, id: Any) -> None:
+    """Asks whether the gateway is there, without end, and takes every answer."""
+    while True:
+        await response.write(event({"jsonrpc": "2.0", "id": 1, "method": "ping"}) * 100)
+
+
+async def fraction(_: Hostile, __: web.Request, id: Any) -> web.StreamResponse:
+    """As servers do that know but one kind of numbers."""
+    return answer(float(id), GOOD)
+
+
+async def fraction_event(_: Hostile, response: web.StreamResponse, id: Any) -> None:
+    """The same, after what only looks like it."""
+    for other in (True, [id], str(id), id + 0.5):
+        await response.write(event({"jsonrpc": "2.0", "id": other, "result": {"content": []}}))
+    await response.write(event({"jsonrpc": "2.0", "id": float(id), "result": GOOD}))
+
+
+async def fraction_progress(_: Hostile, response: web.StreamResponse, id: Any) -> None:
+    """How far it is, with the token written so, and its answer."""
+    params = {"progressToken": float(id), "progress": 1}
+    await response.write(event({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}))
+    await response.write(event({"jsonrpc": "2.0", "id": id, "result": GOOD}))
+
+
+async def idle(_: Hostile, response: web.StreamResponse, id: Any) -> None:
+    """Says nothing without end, and that in many lines."""
+    with suppress(ConnectionError):
+        while True:
+            await response.write(b"\n:\r" * 2**16)
+
+
+async def garbage(_: Hostile, response: web.StreamResponse, id: Any) -> None:
+    """Says much that is no answer, then the answer."""
+    for wrong in (None, [], "text", 7, {"id": id}, {"jsonrpc": "2.0", "id": str(id), "result": {}}, [{"id": id}]):
+        if wrong != {"id": id}:
+            await response.write(event(wrong))
+    await response.write(b": a comment\n\nevent: other\ndata: }{\n\n")
+    await response.write(event({"jsonrpc": "2.0", "id": id, "result": GOOD}))
+    await response.write(event({"jsonrpc": "2.0", "id": id, "result": {"content": []}}))
+
+
+async def broken(_: Hostile, response: web.StreamResponse, id: Any) -> None:
+    """An event that is no JSON."""
+    await response.write(b"data: }{\n\n")
+
+
+async def long_event(_: Hostile, response: web.StreamResponse, id: Any) -> None:
+    """One event of 50 MB."""
+    await response.write(b"data: ")
+    for _number in range(50):
+        await response.write(b"x" * (HUGE // 50))
+
+
+LONG = ["a" * 600_000, "b", "c" * 300_000, "d", "e" * 400_000, "f"]
+
+
+def long_ones(id: Any) -> bytes:
+    """Notifications, short and long by turns, then a long answer, and one more."""
+    told = [{"level": "info", "data": text} for text in LONG]
+    before = b"".join(event({"jsonrpc": "2.0", "method": "notifications/message", "params": one}) for one in told)
+    for answered in ("x" * 600_000, "too late"):
+        result = {**GOOD, "content": [{"type": "text", "text": answered}]}
+        before += event({"jsonrpc": "2.0", "id": id, "result": result})
+    return before
+
+
+async def at_once(_: Hostile, __: web.Request, id: Any) -> web.StreamResponse:
+    """All of it, with its length."""
+    return web.Response(body=long_ones(id), headers={"content-type": "text/event-stream"})
+
+
+async def bit_by_bit(hostile: Hostile, response: web.StreamResponse, id: Any) -> None:
+    """The same in pieces, on a stream that stays open."""
+    whole = long_ones(id)
+    for start in range(0, len(whole), 200_000):
+        await response.write(whole[start : start + 200_000])
+    await hostile.go.wait()
+
+
+WAYS: dict[str, Way] = {
+    "at once": at_once,
+    "bit by bit": stream(bit_by_bit),
+    "loop": plain,
+    "endless": plain,
+    "many": plain,
+    "lies": plain,
+    "never": silent,
+    "garbage": stream(garbage),
+    "broken": stream(broken),
+    "cut": stream(cut),
+    "dead": dead,
+    "unanswered": stream(unanswered),
+    "flood": stream(flood),
+    "asks": stream(asks),
+    "fraction": fraction,
+    "fraction event": stream(fraction_event),
+    "fraction progress": stream(fraction_progress),
+    "idle": stream(idle),
+    "huge": body(b'{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"' + b"x" * HUGE + b'"}]}}'),
+    "huge event": stream(long_event),
+    "html": body(b"<!doctype html><title>Login</title>", "text/html"),
+    "not json": body(b"}{"),
+    "bulky": body(b'{"jsonrpc":"2.0","id":1,"result":{"content":[' + b"{}," * AT_ONCE + b"{}]}}"),
+    "another id": body(json.dumps({"jsonrpc": "2.0", "id": 999, "result": GOOD}).encode()),
+    "batch": body(json.dumps([{"jsonrpc": "2.0", "id": 1, "result": GOOD}]).encode()),
+    "nested": body(b'{"jsonrpc":"2.0","id":1,"result":' + b'{"a":' * 5000 + b"1" + b"}" * 5001),
+    "error 500": body(b"sorry", "text/plain", 500),
+    "redirect": body(b"", "text/plain", 302),
+    "empty": body(b""),
+    "no content": nothing,
+    "no id": body(json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "mute"}}).encode()),
+}
+
+
+@asynccontextmanager
+async def hostile(mode: str) -> AsyncIterator[tuple[str, Hostile]]:
+    """The server; its URL."""
+    made, http = Hostile(mode), Server(bound())
+    app = web.Application()
+    app.router.add_route("*", "/mcp", made.handle)
+    await http.start(app)
+    try:
+        yield f"http://localhost:{http.port}/mcp", made
+    finally:
+        made.go.set()
+        await http.stop()
