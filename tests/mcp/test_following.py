@@ -1,7 +1,15 @@
-"""What waits for a client that follows an upstream."""
+"""Who follows an upstream, and what waits for each."""
 
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+from mcp import MCPError
+
+from gateway.mcp.upstreams import following
 from gateway.mcp.upstreams.feed import KINDS, UPDATED
-from gateway.mcp.upstreams.following import BACKLOG, MOST, News
+from gateway.mcp.upstreams.following import BACKLOG, MOST, News, Streams
+from gateway.model import LOCAL
 
 
 async def test_no_change_of_a_list_or_a_resource_is_lost() -> None:
@@ -32,3 +40,18 @@ async def test_ever_other_parts_of_a_resource_have_a_limit() -> None:
         f"test://{MOST - 1}",
         "test://last",
     ]
+
+
+def test_nobody_takes_the_streams_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has so many, and all have; one that ended makes room."""
+    monkeypatch.setattr(following, "STREAMS_EACH", 2)
+    monkeypatch.setattr(following, "MAX_STREAMS", 3)
+    streams, ann, bob = Streams(), replace(LOCAL, subject="ann"), replace(LOCAL, subject="bob")
+    with ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(streams.one(ann))
+        with pytest.raises(MCPError), streams.one(ann):
+            pass
+        with streams.one(bob), pytest.raises(MCPError), streams.one(LOCAL):
+            pass
+        stack.enter_context(streams.one(bob))

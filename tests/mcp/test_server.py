@@ -10,6 +10,7 @@ import pytest
 from mcp import Client, MCPError
 from mcp.client.subscriptions import ToolsListChanged
 
+from gateway.mcp import server
 from gateway.mcp.bodies import BODY_LIMIT
 from gateway.model import LOCAL
 from tests.mcp.fakes import ADD
@@ -283,6 +284,20 @@ async def test_another_principals_tools_are_neither_told_nor_listed(served: Serv
             async with asyncio.timeout(0.5):
                 await anext(aiter(changes))
         assert ADD.name not in [tool.name for tool in (await client.list_tools()).tools]
+
+
+async def test_one_principal_may_listen_so_often(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody takes the room of all others; who ends a stream may open another."""
+    monkeypatch.setattr(server, "LISTENERS_EACH", 1)
+    async with Client(served.url, mode="2026-07-28") as client:
+        for _ in range(2):
+            async with client.listen(tools_list_changed=True):
+                with pytest.raises(MCPError, match="Too many clients listen already"):
+                    async with client.listen(tools_list_changed=True):
+                        pass
+            async with asyncio.timeout(20):
+                while served.face._listeners:
+                    await asyncio.sleep(0.01)
 
 
 async def test_draining_ends_standing_streams_and_lets_calls_finish(served: Served) -> None:

@@ -245,6 +245,17 @@ async def test_a_tool_that_changed_after_the_question_does_not_run(house: House)
     assert house.calls == []
 
 
+async def test_a_call_is_not_let_go_under_another_policy_than_the_one_that_asked(house: House) -> None:
+    """The person said yes to what the older one wanted to know."""
+    async with asyncio.TaskGroup() as tasks:
+        call = tasks.create_task(house.call("cart_clear", {"what": "x"}))
+        await until(lambda: bool(house.approvals.open_questions()))
+        under(house, replace(POLICY, version="another"))
+        house.approvals.answer(house.approvals.open_questions()[0].id, True, "ann")
+    assert "its policy changed after it was approved" in said(call.result())
+    assert house.calls == []
+
+
 async def test_a_view_that_closes_ends_the_call(house: House) -> None:
     """With a word that it may have run."""
     async with asyncio.TaskGroup() as tasks:

@@ -44,6 +44,15 @@ def test_a_gesture_after_the_grace_ends_the_taint() -> None:
     assert taint.cause(100.0 + GRACE + 0.1).initiator is Initiator.PERSON
 
 
+def test_a_gesture_within_the_grace_does_not_end_the_taint() -> None:
+    """What the page does then may still be what the model's call brought about."""
+    taint = Taint()
+    taint.call_started("call-1")
+    taint.call_ended("call-1", 100.0)
+    taint.gesture_seen(0.0, 100.0 + GRACE - 0.1)
+    assert taint.cause(100.0 + GRACE - 0.1).initiator is Initiator.MODEL
+
+
 def test_a_gesture_from_before_does_not_end_the_taint() -> None:
     """The browser still reports a click for five seconds; one that may be older than the call counts for nothing."""
     taint = Taint()

@@ -227,3 +227,11 @@ async def test_the_trace_of_a_call_goes_on_in_the_page() -> None:
         with arriving({"traceparent": TRACE, "tracestate": "a=b"}):
             await page.call()
     assert page.heard[-1]["params"]["_meta"] == {"traceparent": TRACE, "tracestate": "a=b"}
+
+
+async def test_a_page_that_asks_faster_than_it_is_answered_loses_its_session() -> None:
+    """So much may wait for it, and no more."""
+    async with open_(Page()) as page:
+        ping = {"jsonrpc": "2.0", "method": "ping"}
+        taken = [page.session.receive({**ping, "id": number}) for number in range(sessions.QUEUE + 2)]
+    assert taken == [*[True] * sessions.QUEUE, False, False]
