@@ -12,11 +12,14 @@ from urllib.parse import unquote
 
 from gateway.apps.elements import Packing
 from gateway.apps.own_files import INDEX, own_files
-from gateway.apps.places import LARGEST, Splice, splice
+from gateway.apps.places import Splice, splice
 from gateway.errors import DocumentError
 
 PAGES: Final = "webmcp-gateway-pages"
 """The id of the element in which they stand, by their paths."""
+
+MOST: Final = 14 * 1024 * 1024
+"""Bytes of all of them in a message, of the 16 MiB that the console takes: the runtime and a snapshot are in it too."""
 
 _NAMED = re.compile(r"""(?<![^\s"'`/\\?#=()<>,;])[^\s"'`/\\?#=()<>,;]+\.html?\b""")
 
@@ -54,8 +57,7 @@ class Others:
             # That of a folder stands at the folder's address; two others name that one.
             at = path.removesuffix(INDEX) if path.endswith(f"/{INDEX}") else path
             texts |= {at.rstrip("/"): [at], path: [at], at: change(made.whole())}
-        text = json.dumps(texts, ensure_ascii=False, separators=(",", ":")).replace("<", r"\u003c")
-        return f'<script type="application/json" id="{PAGES}">{text}</script>'
+        return f'<script type="application/json" id="{PAGES}">{_written(texts)}</script>'
 
 
 def others(source: Path, main: Made, make: Callable[[Path], Made]) -> Others:
@@ -67,7 +69,7 @@ def others(source: Path, main: Made, make: Callable[[Path], Made]) -> Others:
     index = files.get(f"/{INDEX}")
     left = {path for path in files.values() if path.suffix.lower() in (".html", ".htm") and path != index}
     found: dict[str, Made] = {}
-    size, waiting = len(main.text), [main]
+    size, waiting = _carried(main.text), [main]
     while waiting and left:
         is_named = _names_in(waiting.pop().text)
         for path in sorted(filter(is_named, left)):
@@ -78,15 +80,25 @@ def others(source: Path, main: Made, make: Callable[[Path], Made]) -> Others:
             except DocumentError as error:
                 main.packing.notes.append(f"its page {name} is left out: {error.problems[0]}")
                 continue
-            size += len(made.text)
-            if size > LARGEST or made.packing.base != main.packing.base:
-                why = "with it, the app has more than 64 MiB" if size > LARGEST else "it has another <base>"
+            more = _carried(_written({"": made.whole()}))
+            if size + more > MOST or made.packing.base != main.packing.base:
+                why = "with it, the app is too large for the console" if size + more > MOST else "it has another <base>"
                 main.packing.notes.append(f"its page {name} is left out: {why}")
                 continue
+            size += more
             found[main.packing.url(path)] = made
             waiting.append(made)
     own = () if index is None else (main.packing.url(index).removesuffix(INDEX), main.packing.url(index))
     return Others(found, own)
+
+
+def _written(pages: object) -> str:
+    return json.dumps(pages, ensure_ascii=False, separators=(",", ":")).replace("<", r"\u003c")
+
+
+def _carried(text: str) -> int:
+    """The bytes of a text in a message."""
+    return len(json.dumps(text, ensure_ascii=False).encode())
 
 
 def _names_in(text: str) -> Callable[[Path], bool]:

@@ -47,6 +47,17 @@ def test_pages_that_are_named_are_packed(tmp_path: Path) -> None:
     ]
 
 
+def test_pages_with_which_the_console_would_not_show_the_app_are_left_out(tmp_path: Path) -> None:
+    """What the first page and those before them leave room for is packed; a mark takes more of it than a letter."""
+    long = {"a": "a" * 5_000_000, "b": "<b>" * 900_000, "c": "c" * 5_000_000, "d": "d" * 1_000_000}
+    write(tmp_path, index__html="".join(f"<a href={name}.html>" for name in long))
+    write(tmp_path, **{f"{name}__html": f"<p>{text}" for name, text in long.items()})
+    app = pack(tmp_path, app="cart", title="Cart", runtime=RUNTIME, parts=PARTS)
+    assert [*kept(app.html)][2:] == ["/a.html", "/b.html", "/d.html"]
+    assert "its page c.html is left out: with it, the app is too large for the console" in app.notes
+    assert len(json.dumps({"text": app.html}, ensure_ascii=False).encode()) < 15 * 1024 * 1024
+
+
 def test_a_name_is_found_between_what_is_none(tmp_path: Path) -> None:
     """With others in one text of a script, behind what stands for a mark, and beside a text of any length."""
     long = "A" * 1_000_000
