@@ -126,3 +126,49 @@ async def test_on_its_own_a_packed_page_loads_its_files_itself(page: Page, tmp_p
     await page.goto("http://app.test/")
     await page.wait_for_function(LOADED)
     assert await page.evaluate(AS_WRITTEN) == WRITTEN
+
+
+PREVIEWS = """async ([pixel, sound]) => {
+  const told = [];
+  const blob = async (text, type) => (await fetch(`data:${type};base64,${text}`)).blob();
+  const url = URL.createObjectURL(await blob(pixel, "image/png"));
+  const end = (name, element) => new Promise((done) => {
+    for (const type of ["load", "loadedmetadata", "error"]) element.addEventListener(type, () => done(told.push(`${name} ${type}`)));
+  });
+  const [alone, decoded, inPage, broken] = [0, 0, 0, 0].map(() => document.createElement("img"));
+  const heard = [end("alone", alone), end("page", inPage), end("broken", broken)];
+  alone.src = url;
+  inPage.setAttribute("src", url);
+  broken.src = URL.createObjectURL(new Blob(["no picture"], { type: "image/png" }));
+  document.body.append(inPage, broken);
+  decoded.src = url;
+  await decoded.decode();
+  await Promise.all(heard);
+  const written = document.createElement("div");
+  document.body.append(written);
+  written.innerHTML = `<img src="${url}">`;
+  const later = written.firstChild;
+  await end("HTML", later);
+  const audio = new Audio();
+  const played = end("audio", audio);
+  audio.src = URL.createObjectURL(await blob(sound, "audio/wav"));
+  await played;
+  const same = [alone, decoded, inPage, later].every((one) => one.naturalWidth === 1 && one.src === url && !one.srcset
+    && one.getAttribute("src") === url && one.outerHTML === `<img src="${url}">`);
+  URL.revokeObjectURL(url);
+  inPage.src = "/api/pixel.png?2";
+  await new Promise((done) => (inPage.onload = done));
+  return [told.sort(), same, audio.src.startsWith("blob:"), inPage.getAttribute("src")];
+}"""
+
+
+async def test_previews_that_the_host_refuses_are_shown(host: Host, tmp_path: Path) -> None:
+    """`blob:` URLs of a page: what it hears and reads of them is as where they are admitted."""
+    await host.answers(f"return {{ bodyType: 'base64', body: '{PIXEL}', headers: {{ 'content-type': 'image/png' }} }};")
+    frame = await shown(host, tmp_path, f"{PAGE}<script>URL.createObjectURL, decode(), Audio()</script>")
+    assert await frame.evaluate(PREVIEWS, [PIXEL, b64encode(SOUND).decode()]) == [
+        ["HTML load", "alone load", "audio loadedmetadata", "broken error", "page load", "page load"],
+        True,
+        True,
+        "/api/pixel.png?2",
+    ]

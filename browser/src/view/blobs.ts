@@ -2,8 +2,8 @@
 
 import { shown } from "./response";
 
-/** Remembers the blob behind each URL that the page makes, until it revokes it, and tells it to the runtime. */
-export function watchBlobs(url: typeof URL): void {
+/** Remembers the blob behind each URL that the page makes, until it revokes it, tells it to the runtime, and gives who knows it. */
+export function watchBlobs(url: typeof URL): (made: string) => Blob | undefined {
   const blobs = new Map<string, Blob>();
   const { createObjectURL, revokeObjectURL } = url;
   url.createObjectURL = (object) => {
@@ -15,7 +15,9 @@ export function watchBlobs(url: typeof URL): void {
     blobs.delete(made);
     revokeObjectURL.call(url, made);
   };
-  Object.assign(globalThis, { webmcpGatewayBlob: (made: string) => blobs.get(made) });
+  const blobOf = (made: string): Blob | undefined => blobs.get(made);
+  Object.assign(globalThis, { webmcpGatewayBlob: blobOf });
+  return blobOf;
 }
 
 /** Where the bytes begin that `range` names of so many, and where they end (Fetch, 2.2.2, "single range"). Throws where it names none. */

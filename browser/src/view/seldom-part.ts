@@ -6,6 +6,7 @@ import { awaitClicks } from "./clicks";
 import { tellDeclared } from "./declared-roots";
 import { awaitNear, tellWritten } from "./pictures";
 import { watchRefreshes } from "./refresh";
+import { showRefused } from "./refused-blobs";
 import { allowTools, awaitPictures, soundsOf, withParse } from "./statics";
 import { writeAsWritten } from "./written";
 
@@ -13,11 +14,12 @@ if (window.parent !== window) {
   const { fetch, Request } = window;
   const resolve = (url: string): string => new Request(url).url;
   Navigator.prototype.sendBeacon = createBeacon(fetch, resolve);
-  watchBlobs(URL);
+  const blobOf = watchBlobs(URL);
   window.fetch = withKeepalive(withRanges(fetch));
   window.Audio = soundsOf(Audio);
   withParse(URL);
   awaitPictures();
+  showRefused(blobOf);
   awaitNear();
   tellWritten(resolve);
   allowTools();
