@@ -172,11 +172,19 @@ async def _streamed(request: web.Request, stream: Stream) -> web.StreamResponse:
 def _headed(answer: Answer, response: Response) -> Answer:
     answer.headers.clear()
     for name, value in response.headers:
-        answer.headers.add(name, value)
+        answer.headers.add(name, _written(value))
     answer.headers.update(SECURE)
     if response.length is not None:
         answer.headers["content-length"] = str(response.length)
     return answer
+
+
+def _written(value: str) -> str:
+    """A header's value such that aiohttp, which writes UTF-8, writes the bytes of the backend where they are UTF-8."""
+    try:
+        return value.encode("latin-1").decode()
+    except UnicodeDecodeError:
+        return value
 
 
 def _asked(request: web.Request, body: bytes) -> Request:

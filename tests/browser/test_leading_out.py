@@ -108,6 +108,28 @@ async def test_files_are_saved_by_the_host(host: Host, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("disposition", "name"),
+    [
+        (r'attachment; filename="m\u00c3\u00a4rz.csv"', "m%C3%A4rz.csv"),
+        (r'attachment; filename="m\u00e4rz.csv"', "m%C3%A4rz.csv"),
+        ("attachment; filename=\"x.csv\"; filename*=UTF-8''m%C3%A4rz%2B1.csv", "m%C3%A4rz%2B1.csv"),
+        ("attachment; filename*=utf-8''m%C3%A4rz.csv; filename=x.csv", "m%C3%A4rz.csv"),
+        ("attachment; filename=100%.csv", "100%25.csv"),
+        ("attachment", "report"),
+    ],
+)
+async def test_a_file_is_named_as_its_backend_says(host: Host, tmp_path: Path, disposition: str, name: str) -> None:
+    """Coded, or in UTF-8 or Latin-1 as it is, of which a header's value shows each byte."""
+    headers = f"{{ 'content-disposition': `{disposition}` }}"
+    await host.answers(f"return {{ bodyType: 'text', body: '', headers: {headers} }};")
+    frame = await shown(host, tmp_path, PAGE)
+    await click(frame, "attached")
+    await host.until("host.of('ui/download-file').length > 0")
+    [params] = await asked(host, "ui/download-file")
+    assert params["contents"][0]["resource"]["uri"] == f"file:///{name}"
+
+
+@pytest.mark.parametrize(
     ("id", "method"), [("save", "ui/download-file"), ("out", "ui/open-link"), ("mail", "ui/open-link")]
 )
 @pytest.mark.parametrize("how", ["cannot", "refuses", "fails"])

@@ -133,7 +133,8 @@ PREVIEWS = """async ([pixel, sound]) => {
   const blob = async (text, type) => (await fetch(`data:${type};base64,${text}`)).blob();
   const url = URL.createObjectURL(await blob(pixel, "image/png"));
   const end = (name, element) => new Promise((done) => {
-    for (const type of ["load", "loadedmetadata", "error"]) element.addEventListener(type, () => done(told.push(`${name} ${type}`)));
+    const hear = ({ type }) => done(told.push(`${name} ${type}`));
+    for (const type of ["load", "loadedmetadata", "error"]) element.addEventListener(type, hear);
   });
   const [alone, decoded, inPage, broken] = [0, 0, 0, 0].map(() => document.createElement("img"));
   const heard = [end("alone", alone), end("page", inPage), end("broken", broken)];

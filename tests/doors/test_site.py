@@ -12,7 +12,7 @@ from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
 from tests.apps.packing import write
-from tests.world import running
+from tests.world import running, served
 
 TO_A_PAGE = {"sec-fetch-site": "none", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
 SCRIPT = {"sec-fetch-site": "same-origin", "sec-fetch-mode": "cors", "sec-fetch-dest": "empty"}
@@ -81,3 +81,25 @@ async def test_a_folder_is_at_its_address(tmp_path: Path) -> None:
         assert [(await asked(path))[1] for path in ("/a", "/a/", "/a/c.txt/", "/a/b/index.html/", "/none")] == [
             "first"
         ] * 5
+
+
+async def test_a_header_in_utf_8_arrives_as_it_was(tmp_path: Path) -> None:
+    """Its bytes are those of the backend: browsers read the names of files so."""
+    said = 'attachment; filename="märz.csv"'
+
+    async def report(_: web.Request) -> web.Response:
+        return web.Response(text="a,b", headers={"content-disposition": said})
+
+    backend = web.Application()
+    backend.router.add_get("/api/report", report)
+    async with served(backend) as port:
+        policy = (
+            f"version: 1\nbackends: {{shop: {{url: 'http://127.0.0.1:{port}', network: private}}}}\n"
+            "routes: [{path: /api/report, methods: [GET]}]\n"
+        )
+        async with (
+            running(tmp_path, policy=policy) as world,
+            world.client() as client,
+            client.get(f"{world.site}/api/report", headers=SCRIPT) as answer,
+        ):
+            assert (await answer.text(), answer.headers["content-disposition"]) == ("a,b", said)

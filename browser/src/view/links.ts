@@ -17,10 +17,10 @@ interface Ends {
 
 const UNOPENED = "Link not opened";
 
-function nameIn(header: string | null): string | undefined {
-  const [, plain] = /filename="?([^";]+)/i.exec(header ?? "") ?? [];
-  const [, coded] = /filename\*=utf-8''([^;]+)/i.exec(header ?? "") ?? [];
-  return coded ? decodeURIComponent(coded) : plain;
+/** Servers write it coded, or its UTF-8 as it is, of which headers show each byte. */
+function nameIn(header: string | null): string {
+  const [, coded, plain = ""] = /^.*filename\*=utf-8''([^;]+)|filename="?([^";]+)/i.exec(header!) ?? [];
+  return attempt(() => decodeURIComponent(coded ?? escape(plain))) ?? plain;
 }
 
 /** Gives what a click on an element leads to. */
@@ -44,10 +44,10 @@ export function watchLinks({ fetch, resolve, open, save, failed }: Ends) {
     try {
       const url = resolve(written);
       if (!saved && (window as { webmcpGatewayGo?: (url: string) => boolean }).webmcpGatewayGo?.(url)) return;
-      const outside = !/^https?:/.test(url) || new URL(url).origin !== new URL(resolve("/")).origin;
+      const outside = !url.startsWith(resolve("/"));
       if (!saved && (outside || /^_?blank$/.test(`${link.getAttribute("target")}`))) return await leave(url);
       const response = await fetch(url);
-      saved ||= /^\s*attachment/i.test(response.headers.get("content-disposition") ?? "");
+      saved ||= /^attachment/i.test(response.headers.get("content-disposition")!);
       if (saved) return await keep(response, name);
       throw "another page: let a router take the click";
     } catch (error) {
