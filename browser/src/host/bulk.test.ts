@@ -1,6 +1,7 @@
-/** Which answers have their bytes beside them. */
+/** Which answers have their bytes beside them, and how many bytes may be under way. */
 import { expect, test } from "vitest";
-import { bytesNamed } from "./bulk";
+import { Bulk, bytesNamed } from "./bulk";
+import type { GatewayHttp } from "./gateway-http";
 
 const answer = (name: unknown) => ({ jsonrpc: "2.0", id: 1, result: { content: [], _meta: { "webmcp-gateway/bytes": name } } }) as never;
 
@@ -14,3 +15,30 @@ test.each(["../../api/state", "..", "", "A".repeat(21), `${"A".repeat(22)}/../x`
     expect(bytesNamed(answer(name))).toBe(null);
   },
 );
+
+const MEBIBYTE = 1024 * 1024;
+const blob = (mebibytes: number) => ({ size: mebibytes * MEBIBYTE }) as Blob;
+
+/** The sizes of the bodies that were handed over, in MiB. */
+function handing(): { bulk: Bulk; begun: number[] } {
+  const begun: number[] = [];
+  const http = { putBytes: async (_: string, { size }: Blob) => void begun.push(size / MEBIBYTE) } as unknown as GatewayHttp;
+  return { bulk: new Bulk(http), begun };
+}
+
+test("a body that is too large is not handed over", async () => {
+  const { bulk, begun } = handing();
+  expect(await bulk.put(1, blob(65))).toBe("too-large");
+  expect(begun).toEqual([]);
+});
+
+test("no more is under way than the largest has, and the others wait in their order", async () => {
+  const { bulk, begun } = handing();
+  const all = [40, 30, 20, 10].map((size, call) => bulk.put(call, blob(size)));
+  await all[0];
+  expect(begun).toEqual([40]);
+  bulk.leave(2); // given up while it waits
+  bulk.leave(0);
+  await Promise.all([all[1], all[3]]);
+  expect(begun).toEqual([40, 30, 10]);
+});

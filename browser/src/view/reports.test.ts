@@ -1,0 +1,47 @@
+import { beforeEach, expect, test } from "vitest";
+import { createReports, type Reports } from "./reports";
+
+let told: string[];
+let takes: boolean;
+let reports: Reports;
+
+beforeEach(() => {
+  told = [];
+  takes = true;
+  reports = createReports({
+    app: "cart",
+    update: async ({ content }) => {
+      if (!takes) throw new Error("no");
+      told.push((content as { text: string }[])[0]!.text);
+    },
+    time: () => "now",
+  });
+});
+
+/** The ids in the newest report. */
+const ids = (): string[] => [...told.at(-1)!.matchAll(/- id: "(a\d+)"/g)].map(([, id]) => id!);
+
+test("each report says all that the model has not read, in order", async () => {
+  expect([await reports.add({ action: "one" }), await reports.add({ action: "two" })]).toEqual(["a1", "a2"]);
+  expect(ids()).toEqual(["a1", "a2"]);
+  reports.acknowledge();
+  await reports.add({ action: "three" });
+  expect(ids()).toEqual(["a3"]);
+});
+
+test("what the host did not take is in no later report, and what it had not taken when the model worked is not lost", async () => {
+  takes = false;
+  expect(await reports.add({ action: "one" })).toBe(undefined);
+  takes = true;
+  const two = reports.add({ action: "two" });
+  reports.acknowledge();
+  await two;
+  await reports.add({ action: "three" });
+  expect(ids()).toEqual(["a2", "a3"]);
+});
+
+test("of very many the oldest go", async () => {
+  for (let count = 0; count < 60; count++) await reports.add({ action: "click" });
+  expect(ids()).toHaveLength(50);
+  expect(ids().at(-1)).toBe("a60");
+});
