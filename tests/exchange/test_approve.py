@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from gateway.errors import Reason, Refusal
-from gateway.exchange.approve import KEPT, PER_VIEW, SHOWN, SILENCE, Approvals, Ask, Parked, State
+from gateway.exchange.approve import KEPT, PER_PRINCIPAL, PER_VIEW, SHOWN, SILENCE, Approvals, Ask, Parked, State
 from gateway.exchange.grants import Grants
 from gateway.model import LOCAL, Caller, Door, Initiator
 from tests.clock import Clock
@@ -185,6 +185,16 @@ def test_two_at_most_wait_for_a_view(approvals: Approvals) -> None:
     with pytest.raises(Refusal) as refused:
         approvals.park(ASK, CALLER)
     assert reason(refused) is Reason.APPROVAL_UNAVAILABLE
+
+
+def test_ten_at_most_wait_for_a_principal(approvals: Approvals) -> None:
+    """In however many views; another principal is asked all the same."""
+    for number in range(PER_PRINCIPAL):
+        approvals.park(ASK, structs.replace(CALLER, view=f"v{number}"))
+    with pytest.raises(Refusal) as refused:
+        approvals.park(ASK, structs.replace(CALLER, view="another"))
+    assert reason(refused) is Reason.APPROVAL_UNAVAILABLE
+    approvals.park(ASK, structs.replace(CALLER, principal=replace(LOCAL, subject="ann")))
 
 
 def test_three_refusals_in_five_minutes_refuse_the_view(approvals: Approvals, clock: Clock) -> None:

@@ -14,6 +14,7 @@ import pytest
 from mcp import Client
 from mcp.client.session import ClientRequestContext
 
+from gateway.mcp.upstreams import gate
 from tests.interop.probe import Probe, text
 from tests.interop.serving import gateway, over_http
 from tests.interop.test_approved_calls import answered
@@ -147,6 +148,30 @@ async def test_a_rate_and_a_quota_count_whoever_calls(tmp_path: Path) -> None:
         assert not (await one.call_tool("ask")).is_error
         assert "quota-exceeded" in text(await other.call_tool("up_ask"))
         assert len(probe.seen) == 3
+
+
+@pytest.mark.parametrize(("rounds", "told", "seen"), [(1, "visit accept", 2), (0, "rate-limited", 1)])
+async def test_a_call_that_its_upstream_wants_again_is_let_through_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int, told: str, seen: int
+) -> None:
+    """As the next round of the one that was counted, if that is remembered; once more it is another call."""
+    monkeypatch.setattr(gate, "ROUNDS", rounds)
+    (tmp_path / "policy.yaml").write_text("version: 1\ntools: {visit: {rate: 1/minute per principal}}\n", "utf-8")
+    probe = Probe()
+
+    async def visit(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
+        return types.ElicitResult(action="accept")
+
+    async with (
+        over_http(probe.server, only="2026-07-28") as url,
+        gateway(tmp_path, f'up: {{url: "{url}", network: private, policy: policy.yaml}}') as mcp,
+        Client(f"{mcp}/up", mode="2026-07-28", elicitation_callback=visit) as client,
+    ):
+        assert told in text(await client.call_tool("visit", {}))
+        answers: dict[str, Any] = {"visit": types.ElicitResult(action="accept")}
+        again = await client.call_tool("visit", {}, input_responses=answers, request_state="s")
+        assert "rate-limited" in text(again)
+    assert len(probe.seen) == seen
 
 
 @pytest.mark.parametrize("mode", MODES)
