@@ -137,6 +137,14 @@ test("an answer that waits for an approval is asked for until it is the real one
   expect(notices).toEqual([]);
 });
 
+test("no other status waits for an approval, whatever headers it has", async () => {
+  const running = calls.http({ url: "/x" });
+  await moment();
+  reply({ ...pending, status: 200 });
+  expect((await running)["structuredContent"]).toMatchObject({ status: 200 });
+  expect(notices).toEqual([]);
+});
+
 test("an abort while a person is asked gives the question up", async () => {
   const controller = new AbortController();
   const running = calls.http({ url: "/x" }, controller.signal);

@@ -121,7 +121,7 @@ export function createTiers({ registry, handshake, reports, tool, reported }: En
       const none = problem(503, "no-host", OUT_OF_REACH);
       if (method === "GET" || method === "HEAD") {
         snapshot ??= objectOf(readSnapshot()["responses"]);
-        const kept = Object.hasOwn(snapshot, String(url)) ? snapshot[String(url)] : undefined;
+        const kept = snapshot[String(url)];
         return isObject(kept) ? { ...kept, url, ...(method === "HEAD" && { bodyType: "none" }) } : none;
       }
       const id = await report({ action: "request", method, path: url, body });
