@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from gateway.mcp.upstreams.conversation import MAX_REPLIES, Conversation, Message, Receive, is_answer
+from gateway.mcp.upstreams.conversation import MAX_ASKED, MAX_REPLIES, Conversation, Message, Receive, is_answer
 from gateway.mcp.upstreams.flood import ASKED, MESSAGES
 from gateway.mcp.upstreams.telling import LARGEST_CHANGE
 
@@ -135,6 +135,61 @@ async def test_who_can_answer_is_asked() -> None:
             assert (await upstream.sent.get())["result"] == {"takes": takes}
         for call in calls:
             upstream.say(id=call, result={})
+
+
+async def test_nobody_is_asked_on_account_of_another_client() -> None:
+    """Where calls of two are under way, and nothing says which one it is about; then of one alone again."""
+    upstream, other = Near(), Client("roots/list")
+    other.who = "other"
+    async with (
+        Conversation(upstream, patience=60, most=9, heard=lambda *_: None) as conversation,
+        asyncio.timeout(60),
+        asyncio.TaskGroup() as tasks,
+    ):
+        first, _ = (
+            tasks.create_task(conversation.request("tools/call", {}, asker=client))
+            for client in (Client("roots/list"), other)
+        )
+        calls = [(await upstream.sent.get())["id"] for _ in range(2)]
+        upstream.say(id="x", method="roots/list")
+        assert "cannot be told which client" in (await upstream.sent.get())["error"]["message"]
+        upstream.say(id=calls[0], result={})
+        await first
+        upstream.say(id="y", method="roots/list")
+        assert (await upstream.sent.get())["result"] == {"takes": ["roots/list"]}
+        upstream.say(id=calls[1], result={})
+
+
+class Slow(Client):
+    """Answers when it is allowed to."""
+
+    def __init__(self) -> None:
+        super().__init__("roots/list")
+        self.go = asyncio.Event()
+
+    async def ask(self, method: str, params: Message) -> Message:
+        """At last."""
+        await self.go.wait()
+        return await super().ask(method, params)
+
+
+async def test_a_client_is_asked_so_much_at_a_time() -> None:
+    """What is asked beyond that is refused at once."""
+    upstream, client = Near(), Slow()
+    async with (
+        Conversation(upstream, patience=60, most=9, heard=lambda *_: None) as conversation,
+        asyncio.timeout(60),
+        asyncio.TaskGroup() as tasks,
+    ):
+        tasks.create_task(conversation.request("tools/call", {}, asker=client))
+        call = (await upstream.sent.get())["id"]
+        for number in range(MAX_ASKED + 1):
+            upstream.say(id=number, method="roots/list")
+        refused = await upstream.sent.get()
+        assert (refused["id"], "Too many requests" in refused["error"]["message"]) == (MAX_ASKED, True)
+        client.go.set()
+        assert {(await upstream.sent.get())["id"] for _ in range(MAX_ASKED)} == {*range(MAX_ASKED)}
+        upstream.say(id=call, result={})
 
 
 @pytest.mark.parametrize("other", [True, "1", [1], 1.5, 0, None])
