@@ -45,3 +45,11 @@ test("of very many the oldest go", async () => {
   expect(ids()).toHaveLength(50);
   expect(ids().at(-1)).toBe("a60");
 });
+
+test("what has no words is told to nobody, and fails nobody", async () => {
+  const circle: Record<string, unknown> = {};
+  circle["itself"] = circle;
+  expect(await reports.add({ action: "one", data: circle })).toBe(undefined);
+  expect(await reports.add({ action: "two" })).toBe("a2");
+  expect(ids()).toEqual(["a2"]);
+});

@@ -1,5 +1,6 @@
 /** What was done in a page, for the model: each report says all that is not acknowledged yet. */
 
+import { attempt } from "./attempt";
 import type { Params } from "./json-rpc";
 
 /** Actions of one report; the oldest go first. */
@@ -34,7 +35,8 @@ export function createReports({ app, update, time }: Ends): Reports {
   return {
     async add(action) {
       const id = `a${++count}`;
-      const entry = JSON.parse(JSON.stringify({ id, ...action, time: time() })) as Params;
+      const entry = attempt(() => JSON.parse(JSON.stringify({ id, ...action, time: time() })) as Params);
+      if (!entry) return undefined; // what has no words, such as a circle, cannot be told
       waiting = [...waiting, entry].slice(-MOST);
       const told = waiting;
       try {
