@@ -1,4 +1,4 @@
-"""What a web app's files ask for: paths of `fetch`, its elders, forms and images; names of WebMCP tools."""
+"""What a web app's files ask for: paths of `fetch`, its elders, forms and files of elements; names of WebMCP tools."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ _FETCH = re.compile(
     re.VERBOSE,
 )
 _FORM = re.compile(r"""<form(?=\s)(?P<attributes>(?:[^<>"']|"[^"]*"|'[^']*'){0,4000})""", re.IGNORECASE)
-_IMAGE = re.compile(r"""<img(?=\s)(?P<attributes>(?:[^<>"']|"[^"]*"|'[^']*'){0,4000})""", re.IGNORECASE)
+_LOADS = re.compile(
+    r"""<(?:img|source|video|audio|track|script|link)(?=\s)(?P<attributes>(?:[^<>"']|"[^"]*"|'[^']*'){0,4000})""",
+    re.IGNORECASE,
+)
+_SHEET = re.compile("stylesheet|preload", re.IGNORECASE)
 _ATTRIBUTE = re.compile(r"""(?<=\s)([a-z]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'=<>`{]+))""", re.IGNORECASE)
 _NAME = re.compile("[A-Za-z0-9_.-]{1,128}", re.ASCII)
 _TOOL = re.compile(r"""\bregisterTool\s*\(\s*\{\s*["']?name["']?\s*:\s*["'`]([A-Za-z0-9_.-]{1,128})["'`]""")
@@ -62,8 +66,8 @@ def scan(source: Path) -> Found:
             continue
         forms = [_attributes(match["attributes"]) for match in _FORM.finditer(text)]
         asked = [(_pattern(match), match["stream"]) for match in _FETCH.finditer(text)]
-        images = (_image(_attributes(match["attributes"]), source) for match in _IMAGE.finditer(text))
-        for path, stream in (*asked, *((_action(form), None) for form in forms), *((path, None) for path in images)):
+        loaded = [path for match in _LOADS.finditer(text) for path in _loaded(_attributes(match["attributes"]), source)]
+        for path, stream in (*asked, *((_action(form), None) for form in forms), *((path, None) for path in loaded)):
             if path is not None:
                 shape = _HOLES.sub("{}", path)
                 paths[shape] = path
@@ -96,11 +100,15 @@ def _action(form: dict[str, str]) -> str | None:
     return _path(action) if action.startswith("/") and form.get("method", "get").lower() == "get" else None
 
 
-def _image(image: dict[str, str], source: Path) -> str | None:
-    """The path of an image that the backend has, since the app's folder does not."""
-    path = _path(url) if (url := image.get("src", "")).startswith("/") else None
+def _loaded(element: dict[str, str], source: Path) -> Iterator[str]:
+    """The paths of an element's files that the backend has, since the app's folder does not."""
     folder = source if source.is_dir() else source.parent
-    return None if path is None or (folder / path.lstrip("/")).exists() else path
+    candidates = [candidate.split()[0] for candidate in element.get("srcset", "").split(",") if candidate.strip()]
+    sheet = element.get("href", "") if _SHEET.search(element.get("rel", "")) else ""
+    for url in (element.get("src", ""), element.get("poster", ""), sheet, *candidates):
+        path = _path(url) if url.startswith("/") else None
+        if path is not None and not (folder / path.lstrip("/")).exists():
+            yield path
 
 
 def _pattern(match: re.Match[str]) -> str | None:
