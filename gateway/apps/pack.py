@@ -14,7 +14,7 @@ from gateway.apps.files import Folder
 from gateway.apps.location import ASKS, WORD, asking
 from gateway.apps.markup import parse
 from gateway.apps.page_scripts import CLASSIC
-from gateway.apps.pages import PAGES, Made, Others, others
+from gateway.apps.pages import MOST, PAGES, Made, Others, others
 from gateway.apps.permissions import granted, notes
 from gateway.apps.places import splice
 from gateway.apps.scripts import as_element_text
@@ -185,10 +185,13 @@ def pack(
     packed = main.whole(head)
     if starters:
         packed = waiting(packed, packed.index(head) + len(head))
-    digest = hashlib.sha256(packed.encode()).hexdigest()
+    raw = packed.encode()
+    digest = hashlib.sha256(raw).hexdigest()
     ours = head.replace(pages, "", 1).encode()
-    size = f"{len(packed.encode()):,} bytes, of which {len(ours):,} are the view runtime with the parts for this page"
+    size = f"{len(raw):,} bytes, of which {len(ours):,} are the view runtime with the parts for this page"
     size += f" ({len(gzip.compress(ours)):,} gzipped)"
+    if len(raw) > MOST:
+        packing.notes.append(f"it is too large for the console, which shows pages of {MOST // 1024**2} MiB at most")
     if "data:font/" in packed:
         packing.notes.append("its fonts are embedded; hosts whose policy names no font source show others")
     csp: dict[str, Json] = {"connectDomains": [], "resourceDomains": []}

@@ -227,6 +227,12 @@ def test_small_files_that_name_each_other_fill_no_memory(tmp_path: Path) -> None
     assert found == "index.html:48:1: with this the packed page has more than 64 MiB"
 
 
+def test_a_page_that_the_console_cannot_show_is_told_of(tmp_path: Path) -> None:
+    """It is packed all the same, for hosts that take it."""
+    write(tmp_path, index__html=f"<p>{'A' * 14 * 1024**2}")
+    assert "it is too large for the console, which shows pages of 14 MiB at most" in packed(tmp_path).notes
+
+
 def test_a_folder_without_a_page_is_an_error(tmp_path: Path) -> None:
     """The error says what an app is."""
     with pytest.raises(DocumentError, match=r"an app is a folder with an index\.html"):
