@@ -192,6 +192,45 @@ async def test_a_client_is_asked_so_much_at_a_time() -> None:
         upstream.say(id=call, result={})
 
 
+class Late(Client):
+    """Takes a while to read what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__("roots/list")
+        self.heard: list[str] = []
+
+    async def tell(self, method: str, params: Message) -> None:
+        """Ten turns."""
+        for _ in range(10):
+            await asyncio.sleep(0)
+        self.heard.append(method)
+
+    async def ask(self, method: str, params: Message) -> Message:
+        """At once."""
+        self.heard.append(method)
+        return {}
+
+
+async def test_a_client_has_heard_what_it_was_told_before_it_is_asked() -> None:
+    """Its stream may end with the question; what comes after the answer it is told as well."""
+    upstream, client, progress = Near(), Late(), "notifications/progress"
+    async with (
+        Conversation(upstream, patience=60, most=9, heard=lambda *_: None) as conversation,
+        asyncio.timeout(60),
+        asyncio.TaskGroup() as tasks,
+    ):
+        meta = {"_meta": {"progressToken": "t"}}
+        tasks.create_task(conversation.request("tools/call", meta, asker=client))
+        call = (await upstream.sent.get())["id"]
+        for id in ("x", "y"):
+            for step in range(2):
+                upstream.say(method=progress, params={"progressToken": call, "progress": step})
+            upstream.say(id=id, method="roots/list")
+            assert (await upstream.sent.get())["id"] == id
+        upstream.say(id=call, result={})
+    assert client.heard == 2 * [progress, progress, "roots/list"]
+
+
 @pytest.mark.parametrize("other", [True, "1", [1], 1.5, 0, None])
 async def test_an_answer_has_the_number_of_its_request(other: object) -> None:
     """And not what only looks like it; `1.0` is the same number."""

@@ -292,6 +292,8 @@ class Conversation:
         call.asked += 1
         call.touched()
         try:
+            if call.telling is not None:
+                await call.telling.drained()  # a client of 2026-07-28 hears nothing more once it is asked
             answer = await asker.ask(method, params)
         except MCPError as error:
             await self._refuse(id, error.error.code, error.error.message)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -17,7 +16,7 @@ BESIDE = 512
 """Bytes that a notification counts for, beside its own."""
 
 DRAIN = 5.0
-"""Seconds that an answer waits for the client to take one more of the notifications before it."""
+"""Seconds that an answer or a question waits for the client to take one more of the notifications before it."""
 
 CHANGES = ("/list_changed", "/updated")
 """How notifications end that concern all who follow what changed, whichever stream they come on."""
@@ -32,8 +31,8 @@ class Telling:
     """Tells the client of one call, by `tell`, in a task of `tasks`."""
 
     def __init__(self, tasks: asyncio.TaskGroup, tell: Tell) -> None:
-        self._news: asyncio.Queue[tuple[str, dict[str, Any], int] | None] = asyncio.Queue()
-        self._size = 0
+        self._news: asyncio.Queue[tuple[str, dict[str, Any], int] | asyncio.Future[None]] = asyncio.Queue()
+        self._size = self._taken = 0
         self._task = tasks.create_task(self._run(tell))
 
     def add(self, method: str, params: dict[str, Any], size: int) -> None:
@@ -43,19 +42,24 @@ class Telling:
             self._news.put_nowait((method, params, size + BESIDE))
 
     async def drained(self) -> None:
-        """Until the client has all of it, unless it does not read."""
-        self._news.put_nowait(None)
-        left = math.inf
-        while not self._task.done() and self._news.qsize() < left:
-            left = self._news.qsize()
-            await asyncio.wait({self._task}, timeout=DRAIN)
+        """Until the client has all that was added before, unless it does not read."""
+        end, before = asyncio.get_running_loop().create_future(), -1
+        self._news.put_nowait(end)
+        while not end.done() and not self._task.done() and self._taken > before:
+            before = self._taken
+            await asyncio.wait({end, self._task}, timeout=DRAIN, return_when=asyncio.FIRST_COMPLETED)
 
     def close(self) -> None:
         """Nobody is told any more."""
         self._task.cancel()
 
     async def _run(self, tell: Tell) -> None:
-        while (told := await self._news.get()) is not None:
+        while True:
+            told = await self._news.get()
+            self._taken += 1
+            if isinstance(told, asyncio.Future):
+                told.set_result(None)
+                continue
             method, params, size = told
             self._size -= size
             try:
