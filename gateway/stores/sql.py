@@ -139,8 +139,6 @@ def _set_up_sqlite(connection: Any, _: object) -> None:
     cursor = connection.cursor()
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=NORMAL")
-    # 32 MB, not 4: each checkpoint waits for the disk, and some file systems let no line of the journal pass meanwhile
-    cursor.execute("PRAGMA wal_autocheckpoint=8000")
     cursor.close()
 
 
