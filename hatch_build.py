@@ -13,7 +13,30 @@ from hatchling.builders.config import BuilderConfig
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 NODE = "v24."
-BUILT = ("console/index.html", "pack/bundle.mjs", "sandbox/proxy.html", "view/runtime.js")
+BUILT = (
+    "alone/alone.js",
+    "code/code.js",
+    "console/index.html",
+    "dialogs/dialogs.js",
+    "events/events.js",
+    "files/files.js",
+    "forms/forms.js",
+    "integrity/integrity.js",
+    "late/late.js",
+    "location/location.js",
+    "pack/bundle.mjs",
+    "pack/location.mjs",
+    "pages/pages.js",
+    "rewritten/rewritten.js",
+    "sandbox/proxy.html",
+    "seldom/seldom.js",
+    "sheets/sheets.js",
+    "shims/shims.js",
+    "sockets/sockets.js",
+    "storage/storage.js",
+    "view/runtime.js",
+    "xhr/xhr.js",
+)
 BUNDLED = {"plugins": "plugins", "policies": "policies", "tests/attacks/cases": "attacks"}
 
 
