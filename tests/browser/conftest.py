@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, BrowserContext, Page, Playwright, async_playwright, expect
 
+from tests.browser.runtime_host import Host, host_server
+
 DEBIAN = Path("/usr/bin/chromium")
 PATIENCE = 20_000
 """Milliseconds that anything may take to be seen: machines are busy, and what never comes fails all the same."""
@@ -42,6 +44,14 @@ async def context(browser: Browser) -> AsyncIterator[BrowserContext]:
 async def page(context: BrowserContext) -> Page:
     """A page in that context."""
     return await context.new_page()
+
+
+@pytest.fixture
+async def host(page: Page) -> AsyncIterator[Host]:
+    """A plain host on a real server."""
+    async with host_server() as url:
+        await page.goto(url)
+        yield Host(page)
 
 
 async def launch(playwright: Playwright, *arguments: str) -> Browser:

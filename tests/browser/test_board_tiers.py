@@ -17,7 +17,7 @@ from examples.board_app import board
 from gateway.apps import pack, with_snapshot
 from gateway.built import built as built_browser
 from tests.board import Run, built, running
-from tests.browser.runtime_host import Host, host_server, noticed
+from tests.browser.runtime_host import Host, noticed
 from tests.browser.test_main_job import app_of
 from tests.browser.test_tiers import STATIC, SYNCED, answer, reported, tier
 from tests.browser.usable import there_and_used, watch
@@ -59,14 +59,6 @@ KINDS = {
 
 SHOTS = os.environ.get("WEBMCP_GATEWAY_SHOTS")
 Place = Page | Frame | FrameLocator
-
-
-@pytest.fixture
-async def host(page: Page) -> AsyncIterator[Host]:
-    """A plain host on a real server."""
-    async with host_server() as url:
-        await page.goto(url)
-        yield Host(page)
 
 
 @pytest.fixture(scope="module")

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from playwright.async_api import FrameLocator, Page, Route, expect
 
 from gateway.apps import pack
-from tests.browser.runtime_host import RUNTIME, Host, host_server
+from tests.browser.runtime_host import RUNTIME, Host
 from tests.browser.test_main_job import app_of
 from tests.browser.test_tiers import FULL, PRODUCTS, STATIC, SYNCED, answer, app, reported, shown
 from tests.browser.usable import there_and_used, watch
 from tests.test_main_job import answer_next, person
 from tests.world import EXAMPLE, World
-
-
-@pytest.fixture
-async def host(page: Page) -> AsyncIterator[Host]:
-    """A plain host on a real server."""
-    async with host_server() as url:
-        await page.goto(url)
-        yield Host(page)
-
 
 CLICKS = {
     "add": ("[data-item-id='honey'] [data-add]", {"method": "POST", "path": "/api/cart"}),

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import expect
 
-from tests.browser.runtime_host import Host, host_server, shown
+from tests.browser.runtime_host import Host, shown
 
 PAGE = """<!doctype html><p id=out></p><button id=ask>Ask</button>
 <form onsubmit="if (confirm('Send?')) say('sent'); return false"><input id=text></form>
@@ -22,14 +20,6 @@ PAGE = """<!doctype html><p id=out></p><button id=ask>Ask</button>
     say(name);
   };
 </script>"""
-
-
-@pytest.fixture
-async def host(page: Page) -> AsyncIterator[Host]:
-    """A plain host on a real server."""
-    async with host_server() as url:
-        await page.goto(url)
-        yield Host(page)
 
 
 async def test_who_is_asked_answers(host: Host, tmp_path: Path) -> None:

@@ -1,12 +1,8 @@
 """Forms that a page declares as tools (`<form toolname=…>`)."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
-from playwright.async_api import Page
-
-from tests.browser.runtime_host import Host, host_server
+from tests.browser.runtime_host import Host
 from tests.browser.test_webmcp import called, opened, until_listed
 
 FORM = """<!doctype html><body><p>page</p><script>
@@ -46,14 +42,6 @@ SCHEMA = {
     },
     "required": ["seats"],
 }
-
-
-@pytest.fixture
-async def host(page: Page) -> AsyncIterator[Host]:
-    """A plain host on a real server."""
-    async with host_server() as url:
-        await page.goto(url)
-        yield Host(page)
 
 
 async def test_a_form_is_a_tool(host: Host, tmp_path: Path) -> None:

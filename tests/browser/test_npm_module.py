@@ -3,14 +3,13 @@
 import json
 import os
 import subprocess
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Frame, Page, expect
+from playwright.async_api import Frame, expect
 
-from tests.browser.runtime_host import ROOT, Host, host_server, packed
+from tests.browser.runtime_host import ROOT, Host, packed
 
 BROWSER = ROOT / "browser"
 LINKED = [
@@ -68,14 +67,6 @@ def script(project: Path) -> str:
     run(BROWSER / "node_modules" / ".bin" / "vite", "build", "--logLevel", "error", cwd=project)
     (built,) = (project / "dist" / "assets").glob("*.js")
     return built.read_text("utf-8").replace("</script", "<\\/script")
-
-
-@pytest.fixture
-async def host(page: Page) -> AsyncIterator[Host]:
-    """A plain host on a real server."""
-    async with host_server() as url:
-        await page.goto(url)
-        yield Host(page)
 
 
 async def ready(host: Host, html: str) -> Frame:

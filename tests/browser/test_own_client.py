@@ -2,21 +2,11 @@
 
 import json
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
-from playwright.async_api import Frame, Page
+from playwright.async_api import Frame
 
-from tests.browser.runtime_host import ROOT, Host, host_server, packed
-
-
-@pytest.fixture
-async def host(page: Page) -> AsyncIterator[Host]:
-    """A plain host on a real server."""
-    async with host_server() as url:
-        await page.goto(url)
-        yield Host(page)
+from tests.browser.runtime_host import ROOT, Host, packed
 
 
 def page_with_app(body: str, package: str = "@modelcontextprotocol/ext-apps") -> str:

@@ -1,21 +1,11 @@
 """The view runtime in Chromium, in an opaque frame under the default content policy of hosts."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from playwright.async_api import Page, expect
 
 from tests.browser.runtime_host import CSP, Host, host_server, packed, proof, shown
-
-
-@pytest.fixture
-async def host(page: Page) -> AsyncIterator[Host]:
-    """A plain host on a real server."""
-    async with host_server() as url:
-        await page.goto(url)
-        yield Host(page)
-
 
 # fetch
 

@@ -1,25 +1,15 @@
 """Files of the backend that a packed page names: they come, and no browser tries them itself."""
 
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import pytest
 from playwright.async_api import Page, Route
 
-from tests.browser.runtime_host import Host, host_server, packed, shown
+from tests.browser.runtime_host import Host, packed, shown
 from tests.browser.twins.backend import SOUND
 
 PAGE = "<!doctype html><p>page</p>"
-
-
-@pytest.fixture
-async def host(page: Page) -> AsyncIterator[Host]:
-    """A plain host on a real server."""
-    async with host_server() as url:
-        await page.goto(url)
-        yield Host(page)
 
 
 LINKS = """async () => {

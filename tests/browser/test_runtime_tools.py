@@ -1,12 +1,11 @@
 """The page's tools as hosts reach them: each way by itself, and never one through the other."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Frame, Page, async_playwright
+from playwright.async_api import Frame, async_playwright
 
 from tests.browser.conftest import ARGUMENTS, DEBIAN
 from tests.browser.runtime_host import Host, host_server, packed, shown
@@ -71,14 +70,6 @@ async def opened(host: Host, folder: Path, *free: str) -> Frame:
     frame = await host.show(packed(folder, TOOLS))
     await host.until("host.calls('webmcp_attach').length")
     return frame
-
-
-@pytest.fixture
-async def host(page: Page) -> AsyncIterator[Host]:
-    """A plain host on a real server."""
-    async with host_server() as url:
-        await page.goto(url)
-        yield Host(page)
 
 
 # webmcp: the envelope

@@ -1,22 +1,12 @@
 """What the runtime says to a host by itself: for a page that has no client, how tall it is, and polls that give way."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Page
 
-from tests.browser.runtime_host import Host, host_server, packed, shown
+from tests.browser.runtime_host import Host, packed, shown
 from tests.browser.test_runtime_tools import TOOLS
-
-
-@pytest.fixture
-async def host(page: Page) -> AsyncIterator[Host]:
-    """A plain host on a real server."""
-    async with host_server() as url:
-        await page.goto(url)
-        yield Host(page)
 
 
 async def test_a_page_without_a_client_is_spoken_for(host: Host, tmp_path: Path) -> None:

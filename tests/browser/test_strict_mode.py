@@ -1,25 +1,16 @@
 """React pages in StrictMode, in a view: effects that begin twice leave nothing behind; nothing is done twice."""
 
 import subprocess
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import expect
 
-from tests.browser.runtime_host import ROOT, Host, host_server, packed
+from tests.browser.runtime_host import ROOT, Host, packed
 from tests.browser.test_single_owner import complaints
 from tests.browser.test_webmcp import called, until_listed
 
 BROWSER = ROOT / "browser"
-
-
-@pytest.fixture
-async def host(page: Page) -> AsyncIterator[Host]:
-    """A plain host on a real server."""
-    async with host_server() as url:
-        await page.goto(url)
-        yield Host(page)
 
 
 def page_of(folder: Path, package: str) -> str:

@@ -1,26 +1,18 @@
 """What pages register in other ways than `registerTool`: the tools of their own client, older drafts."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Frame, Page
+from playwright.async_api import Frame
 
-from tests.browser.runtime_host import Host, host_server, packed
+from tests.browser.runtime_host import Host, packed
 from tests.browser.test_own_client import page_with_app
 
 NAMES = ["add", "again", "bad", "bare", "book", "count", "find", "old", "once", "one", "reserve", "slow", "two"]
 """Of all tools here, and of forms."""
-
-
-@pytest.fixture
-async def host(page: Page) -> AsyncIterator[Host]:
-    """A plain host on a real server."""
-    async with host_server() as url:
-        await page.goto(url)
-        yield Host(page)
 
 
 async def opened(host: Host, folder: Path, html: str, free: Sequence[str] = NAMES) -> Frame:
