@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from mcp import Client, StdioServerParameters
 from mcp.client import advertise
 from mcp.client.stdio import stdio_client
@@ -33,6 +34,7 @@ from tests.leaks.watch import environment
 from tests.mcp.fakes import ADD
 from tests.mcp.mounts import MODES, Mount, Served
 from tests.world import Server, bound, free_port
+from tests.world import served as served_at
 
 COMMAND = ("-c", "from gateway.cli import main; main()", "stdio")
 UI = [advertise("io.modelcontextprotocol/ui", {"mimeTypes": ["text/html;profile=mcp-app"]})]
@@ -373,3 +375,31 @@ async def test_a_desktop_client_hears_what_changed_while_it_was_cut_off(tmp_path
         await probe.updated()
         await wire.listen()
         await hears(heard, "resource")
+
+
+async def test_what_listening_cannot_mean_ends_no_pipe() -> None:
+    """A stream that begins again with what is no message, or with an acknowledgement that acknowledges nothing."""
+    begun = {"_meta": {}, "notifications": {"toolsListChanged": True}}
+    told: list[list[object]] = [[begun], [], [None, {"notifications": []}, {**begun, "notifications": {}}, begun]]
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if not told:
+            error = {"code": -32000, "message": "no more"}
+            return web.json_response({"jsonrpc": "2.0", "id": (await request.json())["id"], "error": error})
+        method = "notifications/subscriptions/acknowledged"
+        said = ["[1]", *(json.dumps({"jsonrpc": "2.0", "method": method, "params": one}) for one in told.pop(0))]
+        return web.Response(text="".join(f"data: {one}\n\n" for one in said), content_type="text/event-stream")
+
+    app = web.Application()
+    app.router.add_post("/mcp", answer)
+    async with served_at(app) as port, piped("--url", f"http://127.0.0.1:{port}/mcp") as pipe, asyncio.timeout(60):
+        assert pipe.stdin is not None
+        assert pipe.stdout is not None
+        pipe.stdin.write(call(1, "subscriptions/listen") + b"\n")
+        heard: list[Any] = []
+        while "error" not in (heard[-1] if heard else ()):
+            heard.append(json.loads(await pipe.stdout.readline()))
+        (other,) = await asked(pipe, call(2))
+    methods = [one["method"] for one in heard if isinstance(one, dict) and "method" in one]
+    assert methods == ["notifications/subscriptions/acknowledged", "notifications/tools/list_changed"]
+    assert other["error"]["message"] == "no more"

@@ -231,7 +231,7 @@ class Pipe:
                         await self._answered(message, id, answer)
                         return
                     async for text in _messages(answer):
-                        said = json.loads(text)
+                        said = json.loads(text) if _is_message(text) else {}
                         if begun and said.get("method") == ACKNOWLEDGED:
                             for missed in missed_changes(said):
                                 await self._say(missed)

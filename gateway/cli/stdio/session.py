@@ -65,12 +65,16 @@ def changes(text: str) -> Iterator[str]:
 
 def missed_changes(acknowledged: Message) -> Iterator[str]:
     """What a client hears when the stream of its changes began again, which may have come meanwhile."""
-    meta, told = acknowledged["params"]["_meta"], acknowledged["params"]["notifications"]
-    for kind in _CHANGED:
-        if told.get(f"{kind}ListChanged") is True:
-            yield _notification(f"notifications/{kind}/list_changed", {"_meta": meta})
-    for uri in told.get("resourceSubscriptions") or ():
-        yield _notification("notifications/resources/updated", {"uri": uri, "_meta": meta})
+    match acknowledged.get("params"):
+        case {"_meta": meta, "notifications": {**told}}:
+            for kind in _CHANGED:
+                if told.get(f"{kind}ListChanged") is True:
+                    yield _notification(f"notifications/{kind}/list_changed", {"_meta": meta})
+            uris = told.get("resourceSubscriptions")
+            for uri in uris if isinstance(uris, list) else ():
+                yield _notification("notifications/resources/updated", {"uri": uri, "_meta": meta})
+        case _:
+            pass
 
 
 def _notification(method: str, params: Message) -> str:
