@@ -1,0 +1,121 @@
+"""A view that asks for its calls by hand, and the rooms around it."""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mcp_types import CallToolResult, TextContent, Tool
+
+from gateway.model import LOCAL, Initiator, Principal
+from gateway.policy import parse_policy
+from gateway.views.registry import Views
+from gateway.views.relay import Event, Handed
+from tests.views.pages import until
+from tests.views.rooms import Rooms, rooms
+
+POLICY = parse_policy(
+    """
+version: 1
+backends: {shop: {url: "http://shop.test"}}
+routes: [{path: /api, methods: [GET]}]
+tools:
+  add: {}
+  clear: {confirm: {when: always, message: "Clear?"}}
+""",
+    "policy.yaml",
+)
+OTHER = Principal("issuer", "client", "another")
+DONE = {"content": [{"type": "text", "text": "done"}]}
+
+
+@dataclass
+class Asking:
+    """A view that asks for its calls, by hand."""
+
+    views: Views
+    id: str
+    key: bytes
+    after: int = 0
+    count: int = 0
+
+    def proof(self) -> str:
+        """The next proof."""
+        self.count += 1
+        signed = hmac.digest(self.key, str(self.count).encode(), hashlib.sha256)
+        return f"{self.id}.{self.count}.{base64.urlsafe_b64encode(signed).rstrip(b'=').decode()}"
+
+    async def poll(self, wait: float = 5.0, *, hidden: bool = False) -> Handed:
+        """Ask, and remember what came."""
+        handed = await self.views.relayed(LOCAL, None, self.proof()).poll(self.after, wait, hidden=hidden)
+        self.after = max([self.after, *(event.number for event in handed.events)])
+        return handed
+
+    async def next(self) -> Event:
+        """The next event."""
+        (event,) = (await self.poll()).events
+        return event
+
+    def offer(self, *names: str, **definition: Any) -> None:
+        """Tell the page's tools."""
+        tools = [Tool.model_validate({"name": name, "inputSchema": {"type": "object"}, **definition}) for name in names]
+        self.views.relayed(LOCAL, None, self.proof()).list(tools)
+
+    def answer(self, call: str, result: dict[str, Any] | None = None) -> None:
+        """Answer a call."""
+        self.views.relayed(LOCAL, None, self.proof()).answer(call, result or DONE)
+
+
+@dataclass(slots=True, kw_only=True)
+class House(Rooms):
+    """A forwarder, its rooms, and one view."""
+
+    view: Asking
+    tasks: list[asyncio.Task[CallToolResult]] = field(default_factory=list)
+
+    def call(self, name: str = "cart_add", **options: Any) -> asyncio.Task[CallToolResult]:
+        """The model begins a call."""
+        task = asyncio.create_task(self.forwarder.call(LOCAL, name, {"n": 1}, **{"app": None, **options}))
+        self.tasks.append(task)
+        return task
+
+    def initiator(self) -> Initiator:
+        """Who causes what the view does now."""
+        return self.views.caller(LOCAL, None, self.view.proof()).initiator
+
+
+def attached(views: Views) -> Asking:
+    """A new proven view of the cart."""
+    launch = views.open(LOCAL, "cart").launch.reveal()
+    answer = views.attach(LOCAL, None, launch, {})
+    return Asking(views, answer.view, base64.urlsafe_b64decode(answer.key + "="))
+
+
+@asynccontextmanager
+async def housed(folder: Path) -> AsyncIterator[House]:
+    """One view of the cart that has told its two tools."""
+    async with rooms(folder, POLICY) as made:
+        view = attached(made.views)
+        view.offer("add", "clear", "unknown")
+        await until(lambda: len(made.views.tools(LOCAL, None)) == 2)
+        house = House(made.forwarder, made.views, made.approvals, made.journal, view=view)
+        yield house
+        for task in house.tasks:
+            task.cancel()
+        await asyncio.gather(*house.tasks, return_exceptions=True)
+
+
+def said(result: CallToolResult) -> str:
+    """The text of a result."""
+    assert isinstance(result.content[0], TextContent)
+    return result.content[0].text
+
+
+def status(result: CallToolResult) -> Any:
+    """What the structured content says of how it stands."""
+    return (result.structured_content or {}).get("status")
