@@ -211,6 +211,8 @@ async def test_a_dead_and_a_silent_upstream_delay_nobody(tmp_path: Path, mode: s
     silent = f'{{command: ["{sys.executable}", "-c", "import sys; sys.stdin.read()"], timeout: 1s}}'
     dead = f'{{command: ["{sys.executable}", "-c", "raise SystemExit(3)"]}}'
     async with gateway(tmp_path, f"dead: {dead}\nsilent: {silent}\n{inside('a')}") as mcp:
+        async with Client(f"{mcp}/a", mode=mode) as client:
+            await client.list_tools()  # it has begun, however busy the machine is
         async with Client(mcp, mode=mode) as client:
             assert "a_show" in {tool.name for tool in (await client.list_tools()).tools}
             assert text(await client.call_tool("a_show")) == "clock show"
