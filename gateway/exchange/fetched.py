@@ -10,9 +10,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol, TypeVar
 from urllib.parse import urlsplit
-from weakref import WeakValueDictionary
 
 from gateway.credentials import Token, offered_nonce, proof, wants_nonce
 from gateway.errors import GrantEnded, Reason, Refusal, StartError
@@ -27,7 +27,10 @@ MARGIN: Final = 30.0
 """Seconds before its expiry at which a token is no longer used; a tenth of its life where that is less."""
 
 LOOK: Final = 5.0
-"""Seconds after which it is looked whether another process changed or revoked a token."""
+"""Seconds for which a token is used without looking whether another process changed or revoked it."""
+
+AHEAD: Final = 2.5
+"""Seconds after which one call looks, while the others still use what is there."""
 
 LEASE: Final = 60.0
 """Seconds for which one process may renew a token: longer than the requests of any flow take."""
@@ -75,11 +78,14 @@ class Ownership:
 
 @dataclass(slots=True)
 class _Held:
-    """A token in memory, and when it was last known to be the stored one; `until` then it is used unseen."""
+    """A token in memory, which is used unseen `until` then.
+
+    After `look` the next call looks at what is stored, which puts that off to `until` for the others.
+    """
 
     kept: Kept
-    seen: float
     until: float
+    look: float
 
 
 class Fetched:
@@ -102,8 +108,7 @@ class Fetched:
         self._now = now
         self._sleep = sleep
         self._held: OrderedDict[str, _Held] = OrderedDict()
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._failures: OrderedDict[str, tuple[float, Refusal]] = OrderedDict()
+        self._looking: dict[str, asyncio.Task[Kept]] = {}
         self._refused: OrderedDict[str, tuple[str, float]] = OrderedDict()
         self._nonces: OrderedDict[str, str] = OrderedDict()
 
@@ -150,13 +155,13 @@ class Fetched:
         if not self._renewable(held.kept) or (last is not None and self._now() - last[1] < AGAIN):
             return False
         _remember(self._refused, key, (held.kept.version, self._now()))
-        held.until = 0.0
+        held.until = held.look = 0.0
         return True
 
     def forget(self, person: str) -> None:
         """What is stored has changed: look again."""
         self._held.pop(person, None)
-        self._failures.pop(person, None)
+        self._looking.pop(person, None)
 
     def _key(self, principal: Principal) -> str:
         return principal.person if self._ownership.per_person else ""
@@ -170,30 +175,24 @@ class Fetched:
             raise Refusal(Reason.CREDENTIAL_FAILED, detail)
         key = self._key(principal)
         held = self._held.get(key)
-        if held is not None and self._now() < held.until:
+        if held is not None and self._now() < held.look:
             return held.kept
-        lock = self._locks.get(key)
-        if lock is None:
-            lock = self._locks[key] = asyncio.Lock()
-        since = time.monotonic()
-        async with lock:
-            failure = self._failures.get(key)
-            if failure is not None and failure[0] >= since:
-                raise failure[1]  # it failed while this call waited for it
-            try:
-                kept = await whole(self._current(principal, key))
-            except Refusal as refusal:
-                _remember(self._failures, key, (time.monotonic(), refusal))
-                raise
-            self._failures.pop(key, None)
-            return kept
+        looking = self._looking.get(key)
+        if looking is None:
+            if held is not None:
+                held.look = held.until
+            looking = self._looking[key] = asyncio.ensure_future(self._current(principal, key))
+            looking.add_done_callback(partial(self._looked, key))
+        return await whole(looking)
+
+    def _looked(self, key: str, looking: asyncio.Task[Kept]) -> None:
+        if self._looking.get(key) is looking:
+            del self._looking[key]
 
     async def _current(self, principal: Principal, key: str) -> Kept:
         """What is stored, or its successor."""
         held = self._held.get(key)
         good = held is not None and self._good(key, held.kept)
-        if held is not None and good and self._now() - held.seen < LOOK:
-            return held.kept
         try:
             kept = await self._store.load(self._name, key)
             if kept is not None and self._good(key, kept):
@@ -254,8 +253,8 @@ class Fetched:
         return self._hold(key, saved)
 
     def _hold(self, key: str, kept: Kept) -> Kept:
-        now = self._now()
-        self._held[key] = _Held(kept, now, min(now + LOOK, _ends(kept)))
+        now, ends = self._now(), _ends(kept)
+        self._held[key] = _Held(kept, min(now + LOOK, ends), min(now + AHEAD, ends))
         self._held.move_to_end(key)
         while len(self._held) > CACHED:
             self._held.popitem(last=False)

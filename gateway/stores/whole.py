@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
 
-async def whole(work: Coroutine[Any, Any, T]) -> T:
+async def whole(work: Awaitable[T]) -> T:
     """Run `work` to its end, then be cancelled: a driver that is cut off keeps its lock on the file for a while.
 
     Scopes of anyio cancel again and again until they are obeyed.
