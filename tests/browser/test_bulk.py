@@ -87,6 +87,25 @@ async def test_fifty_megabytes_come_down_and_a_model_is_answered_meanwhile(page:
         assert await taking == {"status": 200, "size": SIZE, "wrong": 0}
 
 
+async def test_a_long_body_is_put_together_piece_by_piece(page: Page, world: World) -> None:
+    """Whatever else there is to do in the page is done between them."""
+    frame = await shown(page, world)
+    pieces = await frame.evaluate(
+        """async (chunks) => {
+          const sizes = [], { arrayBuffer } = Blob.prototype;
+          Blob.prototype.arrayBuffer = function () {
+            sizes.push(this.size);
+            return arrayBuffer.call(this);
+          };
+          await down(chunks);
+          return sizes;
+        }""",
+        SIZE // 65536,
+    )
+    assert sum(pieces) == SIZE
+    assert max(pieces) <= SIZE / 50
+
+
 async def test_what_is_larger_than_anything_takes_is_refused_as_such(page: Page, world: World) -> None:
     """It is answered 413 with the reason, and stands in the record; the view goes on."""
     frame = await shown(page, world)
