@@ -15,6 +15,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 NODE = "v24."
 BUILT = (
     "alone/alone.js",
+    "buffers/buffers.js",
     "code/code.js",
     "console/index.html",
     "dialogs/dialogs.js",

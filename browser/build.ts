@@ -71,6 +71,8 @@ const bundles: Record<string, InlineConfig> = {
   files: part("form-data-part", "files"),
   /** files with a digest, */
   integrity: part("integrity-part", "integrity"),
+  /** bodies as one buffer, */
+  buffers: part("buffers-part", "buffers"),
   /** `XMLHttpRequest`, */
   xhr: part("xhr-part", "xhr"),
   /** `WebSocket`, */

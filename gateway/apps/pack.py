@@ -80,6 +80,7 @@ PARTS = {
     **dict.fromkeys(_SELDOM, ("seldom/seldom.js",)),
     "EventSource": ("events/events.js",),
     "integrity": ("integrity/integrity.js",),
+    **dict.fromkeys(("arrayBuffer", ".bytes("), ("buffers/buffers.js",)),
     "XMLHttpRequest": ("xhr/xhr.js",),
     "WebSocket": ("sockets/sockets.js",),
     **dict.fromkeys(("CSSStyleSheet", "cssRules", "insertRule", "@import", "stylesheet"), ("sheets/sheets.js",)),

@@ -1,6 +1,7 @@
 /** `webmcp-gateway-view/runtime`: the whole view runtime, for a page that no gateway packed. Import it before anything else. */
 
 import "../view/index";
+import "../view/buffers-part";
 import "../view/event-source-part";
 import "../view/form-tools";
 import "../view/integrity-part";

@@ -29,7 +29,7 @@ export function createReports({ app, update, time }: Ends): Reports {
     const actions = waiting.map((action) =>
       Object.entries(action).map(([key, value], place) => `${place ? "    " : "  - "}${key}: ${JSON.stringify(value)}\n`).join(""),
     );
-    return `---\napp: ${JSON.stringify(app)}\nactions:\n${actions.join("")}---\nThe person did this in the app. Requests and tool calls have not reached its server: perform them in order, each id once, and say what came of it.`;
+    return `---\napp: ${JSON.stringify(app)}\nactions:\n${actions.join("")}---\nThe person did this in the app. Requests and tool calls have not reached its server: please perform them in order, each id once, and say what came of it.`;
   }
 
   return {

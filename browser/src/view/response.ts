@@ -24,9 +24,6 @@ export interface Parts {
   cancel(id: string): void;
 }
 
-/** Bytes of a long body that are put together at a time. */
-const PIECE = 1e6;
-
 const NULL_BODY = [204, 205, 304];
 const REASON = /^[\t\x20-\x7e\x80-\xff]*$/;
 
@@ -152,17 +149,7 @@ export function createResponse(answer: Answer, url: string, signal?: AbortSignal
   if (body?.length && whole) response.headers.set("content-length", String(body.length));
   // What is no header is left out: the rest of the answer is worth having.
   for (const [name, value] of headers) attempt(() => response.headers.append(name, value));
-  shown(response, { url, redirected, type: "basic", signal });
-  if (!whole) {
-    // Chromium puts a long stream together in one go, as it reads a long blob, and the page does nothing else meanwhile.
-    response.arrayBuffer = async () => {
-      const blob = await response.blob();
-      const bytes = new Uint8Array(blob.size);
-      for (let at = 0; at < blob.size; at += PIECE) bytes.set(new Uint8Array(await blob.slice(at, at + PIECE).arrayBuffer()), at);
-      return bytes.buffer;
-    };
-  }
-  return response;
+  return shown(response, { url, redirected, type: "basic", signal });
 }
 
 /** What `redirect: "manual"` gives for a redirect: nothing but the fact. */

@@ -1,0 +1,5 @@
+/** Long bodies as one buffer, for pages that name `arrayBuffer` or `bytes()`: a script of its own, after the runtime. */
+
+import { joinInPieces } from "./buffers";
+
+if (window.parent !== window) joinInPieces(window);
