@@ -102,6 +102,27 @@ async def test_a_click_and_a_model_use_the_same_page(page: Page, world: World) -
     assert len([line for line in world.arrived() if line["method"] == "POST"]) == 2
 
 
+async def test_a_models_calls_reach_the_page_past_all_that_it_says_itself(page: Page, world: World) -> None:
+    """They go by a port of their own, before and after the page loads again, and not through the proxy's window."""
+    frame = await shown(page, world)
+    proxy = page.frames[1]
+    await proxy.evaluate("heard = []; addEventListener('message', ({data}) => heard.push(data.channel ?? 'ui'))")
+    async with model(world) as client:
+        await tool(client, "cart_add_to_cart")
+        for reload in (True, False):
+            assert not (await client.call_tool("cart_get_cart", {})).is_error
+            await frame.locator("[data-add]").first.click()
+            assert "ui" in await proxy.evaluate("heard")
+            assert "mcp-iframe" not in await proxy.evaluate("heard.splice(0)")
+            if reload:
+                await page.frames[2].evaluate("location.reload()")
+                async with asyncio.timeout(20):  # it is asked whether it has tools, with another port
+                    while "mcp-iframe" not in await proxy.evaluate("heard"):
+                        await asyncio.sleep(0.05)
+                await tool(client, "cart_add_to_cart")
+                await proxy.evaluate("heard = []")
+
+
 async def test_a_models_delete_waits_for_a_person(page: Page, world: World) -> None:
     """The console asks; until a person approves, the shop hears nothing."""
     frame = await shown(page, world)

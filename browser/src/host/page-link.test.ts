@@ -7,7 +7,13 @@ const rpc = (id: number, method: string) => ({ jsonrpc: "2.0", id, method, param
 const gesture = { jsonrpc: "2.0", method: "ui/notifications/sandbox-gesture", params: { age: 3 } };
 const ready = { jsonrpc: "2.0", method: "ui/notifications/sandbox-proxy-ready", params: {} };
 
-const page = { postMessage: (message: unknown, origin: string) => posted.push([message, origin]) } as unknown as Window;
+const page = {
+  postMessage: (message: unknown, origin: string, given: unknown[]) => {
+    posted.push([message, origin]);
+    for (const one of given) if (one instanceof MessagePort) ports.push(one);
+  },
+} as unknown as Window;
+let ports: MessagePort[];
 let posted: unknown[][];
 let heard: unknown[][];
 let link: PageLink;
@@ -17,7 +23,7 @@ const say = (data: unknown, source: unknown = page, origin = ORIGIN) => hear?.({
 
 beforeEach(() => {
   vi.useFakeTimers();
-  [posted, heard] = [[], []];
+  [posted, heard, ports] = [[], [], []];
   vi.stubGlobal("window", {
     addEventListener: (_: string, listener: typeof hear) => (hear = listener),
     removeEventListener: () => (hear = undefined),
@@ -66,6 +72,53 @@ test("the page's tools are heard once they answered, and hear what waited", () =
   expect(heard).toEqual([["webmcp", rpc(9, "ping")]]);
   const sent = (payload: unknown) => [{ ...envelope(payload), direction: "client-to-server" }, ORIGIN];
   expect(posted).toEqual([sent("mcp-check-ready"), sent(rpc(1, "initialize"))]);
+});
+
+test("tools that answer at the port which came with the question are spoken with there alone", async () => {
+  link.startChecking();
+  say(ready);
+  vi.advanceTimersByTime(600);
+  const [first, second] = ports as [MessagePort, MessagePort];
+  const came: unknown[] = [];
+  const next = (port: MessagePort) => new Promise<void>((goOn) => (port.onmessage = ({ data }) => goOn(void came.push(data))));
+  link.sendWebmcp(rpc(1, "initialize"));
+  const atFirst = next(first);
+  first.postMessage(envelope("mcp-server-ready"));
+  await atFirst;
+  // The second question was on its way, and the page answers there from now on.
+  const atSecond = next(second);
+  second.postMessage(envelope("mcp-server-ready"));
+  second.postMessage(envelope(rpc(9, "ping")));
+  second.postMessage(rpc(2, "tools/call"));
+  await vi.waitFor(() => expect(heard).toEqual([["webmcp", rpc(9, "ping")]]));
+  link.sendWebmcp(rpc(3, "tools/list"));
+  await atSecond;
+  const sent = (payload: unknown) => ({ ...envelope(payload), direction: "client-to-server" });
+  expect(came).toEqual([sent(rpc(1, "initialize")), sent(rpc(3, "tools/list"))]);
+  expect(posted).toEqual([[sent("mcp-check-ready"), ORIGIN], [sent("mcp-check-ready"), ORIGIN]]);
+  expect(await ui()).toEqual([ready]);
+});
+
+test("a page that says too much at a port is heard no more", async () => {
+  link.startChecking();
+  say(ready);
+  vi.advanceTimersByTime(300);
+  vi.useRealTimers();
+  for (let count = 0; count < 10_000; count++) ports[0]!.postMessage(null);
+  await vi.waitFor(() => expect(heard).toEqual([["flooded"]]));
+});
+
+test("what a port brings of the page before is not heard", async () => {
+  link.startChecking();
+  say(ready);
+  vi.advanceTimersByTime(300);
+  ports[0]!.postMessage(envelope("mcp-server-ready"));
+  link.startChecking();
+  vi.advanceTimersByTime(300);
+  ports[1]!.postMessage(envelope("mcp-server-ready"));
+  ports[0]!.postMessage(envelope(rpc(1, "ping")));
+  ports[1]!.postMessage(envelope(rpc(2, "ping")));
+  await vi.waitFor(() => expect(heard).toEqual([["webmcp", rpc(2, "ping")]]));
 });
 
 test("of a page that loads again nothing that the one before said is left", async () => {

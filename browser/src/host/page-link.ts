@@ -2,7 +2,7 @@
 import type { JSONRPCMessage, Transport } from "@modelcontextprotocol/client";
 import type { JsonObject } from "../mux";
 import { Budget } from "./budget";
-import { envelope, sortPageMessage } from "./page-messages";
+import { envelope, sortPageMessage, type PageMessage } from "./page-messages";
 import { bytesOf } from "./sandbox/rules";
 
 /** Messages that a page may send: at once, and per second after that. */
@@ -41,6 +41,10 @@ export class PageLink {
   private initialized = false;
   private toolsReady = false;
   private checking: ReturnType<typeof setInterval> | undefined;
+  /** One went with each question whether the page's tools are there. */
+  private ports: MessagePort[] = [];
+  /** Where they answered, past the proxy and all that the app itself says; null where that was by its window. */
+  private tools: MessagePort | null = null;
 
   /** `page` is the window of the sandbox proxy, `origin` its origin. */
   constructor(page: Window, origin: string, events: PageEvents) {
@@ -53,6 +57,7 @@ export class PageLink {
   close(): void {
     window.removeEventListener("message", this.hear);
     this.stopChecking();
+    this.closePorts();
     this.ui = null;
   }
 
@@ -69,27 +74,33 @@ export class PageLink {
 
   /** Hand a message of the gateway to the page's tools, once they answer. */
   sendWebmcp(message: JsonObject): void {
-    if (this.toolsReady) this.post(envelope(message));
+    if (this.toolsReady) this.postWebmcp(message);
     else this.forTools.push(message); // bounded by what the bridge lets in flight
   }
 
   /** Ask for the page's tools until they answer. */
   startChecking(): void {
     this.stopChecking();
+    this.closePorts();
     this.toolsReady = false;
     // Until the proxy speaks, its frame is empty, and the browser would complain of a message to another origin.
-    this.checking = setInterval(() => this.proxyReady && this.post(envelope("mcp-check-ready")), CHECK_EVERY);
+    this.checking = setInterval(() => this.proxyReady && this.check(), CHECK_EVERY);
+  }
+
+  private check(): void {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = ({ data }) => {
+      const sorted = this.sort(data);
+      if (sorted?.kind === "webmcp") this.hearTools(sorted.payload, port1);
+    };
+    this.ports.push(port1);
+    this.page.postMessage(envelope("mcp-check-ready"), this.origin, [port2]);
   }
 
   private readonly hear = (event: MessageEvent<unknown>): void => {
     if (event.source !== this.page || event.origin !== this.origin) return;
-    if (!this.budget.take(1 + weigh(event.data) / CHARACTERS, performance.now())) {
-      this.close();
-      this.events.flooded();
-      return;
-    }
-    const sorted = sortPageMessage(event.data);
-    switch (sorted.kind) {
+    const sorted = this.sort(event.data);
+    switch (sorted?.kind) {
       case "ui":
         return this.hearUi(sorted.message, sorted.initialize);
       case "proxy-ready":
@@ -99,11 +110,17 @@ export class PageLink {
       case "left":
         return this.events.left();
       case "webmcp":
-        return this.hearTools(sorted.payload);
-      case "garbage":
-        return;
+        return this.hearTools(sorted.payload, null);
     }
   };
+
+  /** What the page says, wherever that comes in; null where it has said too much. */
+  private sort(data: unknown): PageMessage | null {
+    if (this.budget.take(1 + weigh(data) / CHARACTERS, performance.now())) return sortPageMessage(data);
+    this.close();
+    this.events.flooded();
+    return null;
+  }
 
   private hearUi(message: JsonObject, initialize: boolean): void {
     if (initialize && this.initialized) {
@@ -123,13 +140,28 @@ export class PageLink {
     this.deliver(message);
   }
 
-  private hearTools(payload: JsonObject | "mcp-server-ready" | "mcp-server-stopped"): void {
+  private hearTools(payload: JsonObject | "mcp-server-ready" | "mcp-server-stopped", port: MessagePort | null): void {
     if (payload === "mcp-server-stopped") return this.startChecking();
     if (payload !== "mcp-server-ready") return this.toolsReady ? this.events.webmcp(payload) : undefined;
-    if (this.checking === undefined) return;
+    if (this.checking === undefined && !this.toolsReady) return;
     this.stopChecking();
     this.toolsReady = true;
-    for (const message of this.forTools.splice(0)) this.post(envelope(message));
+    // It answers at the last one that it was given.
+    this.tools = port;
+    for (const message of this.forTools.splice(0)) this.postWebmcp(message);
+  }
+
+  private postWebmcp(message: JsonObject): void {
+    if (this.tools) this.tools.postMessage(envelope(message));
+    else this.post(envelope(message));
+  }
+
+  private closePorts(): void {
+    for (const port of this.ports.splice(0)) {
+      port.onmessage = null; // what it brought already
+      port.close();
+    }
+    this.tools = null;
   }
 
   private stopChecking(): void {

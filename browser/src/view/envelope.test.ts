@@ -1,4 +1,4 @@
-import { beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, test, vi } from "vitest";
 import { createEnvelope, type Envelope } from "./envelope";
 import type { Params } from "./json-rpc";
 import { createRegistry, type Registry, type Tool } from "./registry";
@@ -42,6 +42,23 @@ test("it answers nothing before it is ready, then the question that waited", () 
   expect(sent).toEqual([]);
   envelope.ready();
   expect(sent).toEqual(["mcp-server-ready"]);
+});
+
+test("whoever asks with a port is answered there, until somebody asks without one", async () => {
+  const { port1, port2 } = new MessageChannel();
+  const came: unknown[] = [];
+  port1.onmessage = ({ data }) => came.push(data);
+  const wrapped = (payload: unknown, direction = "server-to-client") => ({ channel: "mcp-iframe", type: "mcp", direction, payload });
+  envelope.receive({ direction: "client-to-server", payload: "mcp-check-ready" }, port2);
+  envelope.ready();
+  for (const garbage of [null, 5, "x", {}, wrapped({ jsonrpc: "2.0", id: 1, method: "ping" })]) port1.postMessage(garbage);
+  port1.postMessage(wrapped({ jsonrpc: "2.0", id: 2, method: "ping" }, "client-to-server"));
+  await vi.waitFor(() => expect(came).toEqual([wrapped("mcp-server-ready"), wrapped({ jsonrpc: "2.0", id: 2, result: {} })]));
+  expect(sent).toEqual([]);
+  receive("mcp-check-ready");
+  ask(3, "ping");
+  expect(sent).toEqual(["mcp-server-ready", { jsonrpc: "2.0", id: 3, result: {} }]);
+  port1.close();
 });
 
 test("it never begins by itself", async () => {

@@ -17,7 +17,8 @@ export function isEnvelope(value: unknown): value is { direction: Direction; pay
 }
 
 export interface Envelope {
-  receive(value: { direction: Direction; payload: unknown }): void;
+  /** `port` may come with the question whether anybody is here: the answer goes there, and all that follows. */
+  receive(value: { direction: Direction; payload: unknown }, port?: MessagePort): void;
   /** From now on the peer's question whether anybody is here is answered; one that waits is answered now. */
   ready(): void;
   /** The page goes. */
@@ -39,7 +40,12 @@ export function createEnvelope(registry: Registry, { app, send, offered, began, 
   let asked = false;
   let ready = false;
   let session: "none" | "begun" | "open" = "none";
-  const post = (payload: unknown): void => send({ channel: CHANNEL, type: "mcp", direction: "server-to-client", payload });
+  let way: MessagePort | undefined;
+  function post(payload: unknown): void {
+    const message = { channel: CHANNEL, type: "mcp", direction: "server-to-client", payload } as const;
+    if (way) way.postMessage(message);
+    else send(message);
+  }
   const tools = createToolChannel(registry, { send: post, offered, began });
   registry.onChange(() => session === "open" && tools.changed());
 
@@ -66,22 +72,26 @@ export function createEnvelope(registry: Registry, { app, send, offered, began, 
     post(failure(request.id, METHOD_NOT_FOUND, `Method not found: ${request.method}`));
   }
 
+  const receive: Envelope["receive"] = ({ direction, payload }, port) => {
+    if (direction !== "client-to-server") return;
+    if (payload === "mcp-check-ready") {
+      asked = true;
+      way = port;
+      if (way) way.onmessage = ({ data }) => receive(Object(data));
+      if (ready) post("mcp-server-ready");
+      return;
+    }
+    if (!ready || !isMessage(payload)) return;
+    if (isRequest(payload)) respond(payload);
+    else if (isNotification(payload) && payload.method === "notifications/initialized" && session === "begun") session = "open";
+    else if (isNotification(payload) && payload.method === "notifications/cancelled") {
+      tools.cancel(payload.params?.["requestId"], payload.params?.["reason"]);
+    }
+  };
+
   return {
     taken: () => session !== "none",
-    receive({ direction, payload }) {
-      if (direction !== "client-to-server") return;
-      if (payload === "mcp-check-ready") {
-        asked = true;
-        if (ready) post("mcp-server-ready");
-        return;
-      }
-      if (!ready || !isMessage(payload)) return;
-      if (isRequest(payload)) respond(payload);
-      else if (isNotification(payload) && payload.method === "notifications/initialized" && session === "begun") session = "open";
-      else if (isNotification(payload) && payload.method === "notifications/cancelled") {
-        tools.cancel(payload.params?.["requestId"], payload.params?.["reason"]);
-      }
-    },
+    receive,
     left: tools.left,
     ready() {
       ready = true;

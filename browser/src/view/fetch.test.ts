@@ -250,15 +250,3 @@ test("a body that breaks off rejects its reader", async () => {
   parts = [ok({ status: 504, bodyType: "json", body: { detail: "silent" }, headers: { "gateway-reason": "backend-timeout" } })];
   await expect((await fetch("/x")).text()).rejects.toBeInstanceOf(TypeError);
 });
-
-test("bytes that come in parts are read as a blob, which holds the page up least, and once", async () => {
-  const blob = vi.spyOn(Response.prototype, "blob");
-  const text = async (response: Response): Promise<string> => new TextDecoder().decode(await response.arrayBuffer());
-  give = () => ok({ bodyType: "text", body: "whole" });
-  expect([await text(await fetch("/x")), blob.mock.calls.length]).toEqual(["whole", 0]);
-  give = () => ok({ bodyType: "text", body: "one ", stream: "stream-1" });
-  parts = [ok({ bodyType: "text", body: "two" })];
-  const response = await fetch("/x");
-  expect([await text(response), blob.mock.calls.length, response.bodyUsed]).toEqual(["one two", 1, true]);
-  await expect(response.arrayBuffer()).rejects.toThrow(TypeError);
-});

@@ -93,9 +93,9 @@ export function createUi(wire: Wire, parts: Parts): Receivers {
   }
 
   return {
-    fromHost(message) {
+    fromHost(message, port) {
       if (isEnvelope(message)) {
-        envelope.receive(message);
+        envelope.receive(message, port);
         return SWALLOWED;
       }
       if (!isMessage(message)) return message;

@@ -11,8 +11,8 @@ export interface Wire {
 }
 
 export interface Receivers {
-  /** What the page may see of `message`, or `SWALLOWED`. */
-  fromHost(message: unknown): unknown;
+  /** What the page may see of `message`, or `SWALLOWED`; `port` came with it. */
+  fromHost(message: unknown, port?: MessagePort): unknown;
   /** True if `message` has been dealt with; else it goes to the host as it is. */
   fromPage(message: unknown): boolean;
 }
@@ -64,8 +64,9 @@ export function openWire(scope: Window, natives: Natives, receivers: (wire: Wire
     if (source !== natives.parent && source !== parent) return;
     natives.stop(event);
     hostOrigin = natives.eventOrigin(event);
-    const seen = fromHost(natives.eventMessage(event));
-    if (seen !== SWALLOWED) dispatch(seen, hostOrigin, natives.eventPorts(event));
+    const ports = natives.eventPorts(event);
+    const seen = fromHost(natives.eventMessage(event), ...ports);
+    if (seen !== SWALLOWED) dispatch(seen, hostOrigin, ports);
   });
 
   const parent = new Proxy(Object.create(null) as Window, {

@@ -21,7 +21,8 @@ function start(host: string): void {
   const toHost = (message: unknown): void => window.parent.postMessage(message, host);
   // An opaque frame has no origin that could be named; the window is the very one that was made here, and the content
   // security policy keeps it from going elsewhere.
-  const toPage = (message: unknown): void => inner?.contentWindow?.postMessage(message, "*", bytesOf(message));
+  const toPage = (message: unknown, ports: readonly MessagePort[] = []): void =>
+    inner?.contentWindow?.postMessage(message, "*", [...bytesOf(message), ...ports]);
   const framed = new URLSearchParams(location.search).get("csp")?.includes("frame-src");
   const presence = new Presence(
     () => toPage(PING),
@@ -30,14 +31,14 @@ function start(host: string): void {
     framed ? () => location.reload() : undefined,
   );
 
-  function fromHost(data: unknown): void {
+  function fromHost(data: unknown, ports: readonly MessagePort[]): void {
     const resource = inner === null ? resourceOf(data) : null;
     if (resource) {
       inner = show(resource, () => {
         if (framed) stay();
         presence.loaded();
       });
-    } else if (!isOwn(data)) toPage(data);
+    } else if (!isOwn(data)) toPage(data, ports);
   }
 
   function fromPage(data: unknown): void {
@@ -54,8 +55,8 @@ function start(host: string): void {
   document.addEventListener("securitypolicyviolation", ({ effectiveDirective, disposition }) => {
     if (effectiveDirective === "frame-src" && disposition === "enforce") presence.blocked();
   });
-  window.addEventListener("message", ({ source, origin, data }) => {
-    if (source === window.parent && origin === host) fromHost(data);
+  window.addEventListener("message", ({ source, origin, data, ports }) => {
+    if (source === window.parent && origin === host) fromHost(data, ports);
     else if (inner && source === inner.contentWindow && origin === "null") fromPage(data);
   });
   toHost(notice("proxy-ready", {}));
