@@ -174,9 +174,12 @@ def _show(url: str, folder: Path, processes: Processes) -> None:
     """A browser that shows `url`, to which nothing is attached: whoever looks into it takes its time."""
     with sync_playwright() as playwright:
         own = Path(playwright.chromium.executable_path)
+    chromium = own if own.exists() else CHROMIUM
+    if not chromium.exists():
+        raise BenchmarkError(f"There is no Chromium at {own} or {CHROMIUM}; `make chromium` installs one.")
     port = free_port()
     where = [f"--user-data-dir={folder / 'profile'}", f"--remote-debugging-port={port}", url]
-    processes.start("chromium", [str(own if own.exists() else CHROMIUM), *_FLAGS, *where], port=port)
+    processes.start("chromium", [str(chromium), *_FLAGS, *where], port=port)
 
 
 def _ready(model: Model) -> None:
