@@ -10,7 +10,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -178,25 +177,34 @@ class Fetched:
         if held is not None and self._now() < held.look:
             return held.kept
         looking = self._looking.get(key)
-        if looking is None:
-            if held is not None:
-                held.look = held.until
-            looking = self._looking[key] = asyncio.ensure_future(self._current(principal, key))
-            looking.add_done_callback(partial(self._looked, key))
+        if looking is not None:
+            await asyncio.wait({looking})
+            return looking.result()
+        if held is not None:
+            held.look = held.until
+        # Whoever begins it stays until it is over.
+        looking = self._looking[key] = asyncio.ensure_future(self._look(principal, key))
         return await whole(looking)
 
-    def _looked(self, key: str, looking: asyncio.Task[Kept]) -> None:
-        if self._looking.get(key) is looking:
-            del self._looking[key]
+    async def _look(self, principal: Principal, key: str) -> Kept:
+        """What is stored, or its successor: held from now on, unless that changed while it was looked for."""
+        began, looking = self._now(), asyncio.current_task()
+        kept: Kept | None = None
+        try:
+            kept = await self._current(principal, key)
+            return kept
+        finally:
+            if self._looking.get(key) is looking:
+                del self._looking[key]
+                self._held.pop(key, None)
+                if kept is not None:
+                    self._hold(key, kept, began)
 
     async def _current(self, principal: Principal, key: str) -> Kept:
-        """What is stored, or its successor."""
-        held = self._held.get(key)
-        good = held is not None and self._good(key, held.kept)
         try:
             kept = await self._store.load(self._name, key)
             if kept is not None and self._good(key, kept):
-                return self._hold(key, kept)
+                return kept
             return await self._renew(principal, key, kept)
         except Unreadable as error:
             log.error("the token of credential %s cannot be opened: %s", self._name, error)
@@ -206,13 +214,14 @@ class Fetched:
             return await self._renew(principal, key, None)
         except (OSError, StartError) as error:
             log.error("the tokens of credential %s are out of reach: %s", self._name, error)
-            if held is not None and good:
+            held = self._held.get(key)
+            if held is not None and self._good(key, held.kept):
                 return held.kept
             if self._ownership.connect_url is not None:
                 detail = f"credential {self._name!r}: the stored tokens are out of reach at present"
                 raise Refusal(Reason.CREDENTIAL_FAILED, detail) from error
             token = await self._obtain(principal, None, self._now())
-            return self._hold(key, Kept(self._name, key, token, "", secrets.token_urlsafe(9), self._now()))
+            return Kept(self._name, key, token, "", secrets.token_urlsafe(9), self._now())
 
     async def _renew(self, principal: Principal, key: str, kept: Kept | None) -> Kept:
         if kept is None and self._ownership.connect_url is not None:
@@ -227,7 +236,7 @@ class Fetched:
         try:
             stored = await self._store.load(self._name, key)
             if stored is not None and self._good(key, stored):
-                return self._hold(key, stored)  # another process was faster
+                return stored  # another process was faster
             if stored is None and self._ownership.connect_url is not None:
                 raise self._needed(principal, "not connected any more")
             return await self._succeed(principal, key, stored)
@@ -241,7 +250,6 @@ class Fetched:
         except GrantEnded as ended:
             if stored is not None:
                 await self._store.delete(self._name, key, stored.version)
-            self._held.pop(key, None)
             raise self._needed(principal, ended.detail.partition(": ")[2] or ended.detail) from None
         before = stored.version if stored is not None else None
         connection = stored.connection if stored is not None else ""
@@ -250,15 +258,11 @@ class Fetched:
             saved = await self._store.load(self._name, key)
             if saved is None:
                 raise self._needed(principal, "not connected any more")
-        return self._hold(key, saved)
+        return saved
 
-    def _hold(self, key: str, kept: Kept) -> Kept:
-        now, ends = self._now(), _ends(kept)
-        self._held[key] = _Held(kept, min(now + LOOK, ends), min(now + AHEAD, ends))
-        self._held.move_to_end(key)
-        while len(self._held) > CACHED:
-            self._held.popitem(last=False)
-        return kept
+    def _hold(self, key: str, kept: Kept, seen: float) -> None:
+        ends = _ends(kept)
+        _remember(self._held, key, _Held(kept, min(seen + LOOK, ends), min(seen + AHEAD, ends)))
 
     def _good(self, key: str, kept: Kept) -> bool:
         """Whether it can be used: it does not expire now, and no backend refused it."""

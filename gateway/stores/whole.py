@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from contextlib import suppress
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -24,6 +23,4 @@ async def whole(work: Awaitable[T]) -> T:
             cancelled = error
     if cancelled is None:
         return task.result()
-    with suppress(OSError):
-        task.result()
-    raise cancelled
+    raise cancelled from None if task.cancelled() else task.exception()

@@ -22,18 +22,25 @@ MANY = 32
 
 
 class SlowStore(TokenStore):
-    """The database takes its time, until `open` is set; `loads` counts how often it was asked."""
+    """The database takes its time to give what it found, until `open` is set, and then fails if it is `down`.
+
+    `loads` counts how often it was asked.
+    """
 
     def __init__(self, database: Database, ring: KeyRing) -> None:
         super().__init__(database, ring)
         self.open = asyncio.Event()
         self.open.set()
         self.loads = 0
+        self.down = False
 
     async def load(self, credential: str, principal: str) -> Kept | None:
         self.loads += 1
+        found = await super().load(credential, principal)
         await self.open.wait()
-        return await super().load(credential, principal)
+        if self.down:
+            raise OSError("the database is down")
+        return found
 
 
 class Issuer:
@@ -74,13 +81,22 @@ async def house(folder: Path) -> AsyncIterator[House]:
         yield found
 
 
+async def begun(home: House, calls: int = 1) -> list[asyncio.Task[str]]:
+    """These calls, of which the first one has asked the database, which does not answer yet."""
+    home.store.open.clear()
+    home.store.loads = 0
+    tasks = [asyncio.create_task(home.token()) for _ in range(calls)]
+    while not home.store.loads:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.05)  # what it found is on its way
+    return tasks
+
+
 async def test_one_call_looks_while_the_others_use_what_is_there(tmp_path: Path) -> None:
     """However long the database takes, until the token would be used unseen for too long."""
     async with house(tmp_path) as home:
         home.clock.now += AHEAD
-        home.store.open.clear()
-        first = asyncio.create_task(home.token())
-        await asyncio.sleep(0)
+        [first] = await begun(home)
         assert [await asyncio.wait_for(home.token(), 5) for _ in range(MANY)] == ["token-1"] * MANY
         assert not first.done()
         home.store.open.set()
@@ -89,28 +105,35 @@ async def test_one_call_looks_while_the_others_use_what_is_there(tmp_path: Path)
 
 
 async def test_all_wait_for_one_look_at_a_token_that_was_not_seen_for_long(tmp_path: Path) -> None:
-    """They go on together with what it finds: a token that was revoked meanwhile is not used any more."""
+    """They go on together with what it finds: a token that was revoked is not used any more."""
     async with house(tmp_path) as home:
+        await home.store.delete("shop", "")
         home.clock.now += AHEAD
-        home.store.open.clear()
-        first = asyncio.create_task(home.token())
-        await asyncio.sleep(0)
+        [first] = await begun(home)
         home.clock.now += LOOK - AHEAD
         calls = [asyncio.create_task(home.token()) for _ in range(MANY)]
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.05)
         assert not any(call.done() for call in calls)
-        await home.store.delete("shop", "")
         home.store.open.set()
         assert {await call for call in [first, *calls]} == {"token-2"}
         assert home.issuer.given == 2
 
 
+async def test_what_a_look_finds_gone_nobody_uses_any_more(tmp_path: Path) -> None:
+    """Not even until it would have been looked for in any case."""
+    async with house(tmp_path) as home:
+        await home.store.delete("shop", "")
+        home.clock.now += AHEAD
+        home.issuer.refuses = True
+        for _ in range(2):
+            with pytest.raises(Refusal):
+                await home.token()
+
+
 async def test_a_look_is_made_whole_for_the_others_when_its_call_is_cancelled(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
         home.clock.now += LOOK
-        home.store.open.clear()
-        first, second = asyncio.create_task(home.token()), asyncio.create_task(home.token())
-        await asyncio.sleep(0)
+        first, second = await begun(home, 2)
         first.cancel()
         await asyncio.sleep(0)
         home.store.open.set()
@@ -118,6 +141,30 @@ async def test_a_look_is_made_whole_for_the_others_when_its_call_is_cancelled(tm
         with pytest.raises(asyncio.CancelledError):
             await first
         assert home.store.loads == 1
+
+
+async def test_who_waits_for_the_look_of_another_call_may_leave(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        home.clock.now += LOOK
+        first, second = await begun(home, 2)
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(second, 5)
+        assert not first.done()
+        home.store.open.set()
+        assert await first == "token-1"
+
+
+async def test_a_call_that_was_cancelled_is_not_refused(tmp_path: Path) -> None:
+    """Whatever its look came to meanwhile."""
+    async with house(tmp_path) as home:
+        home.clock.now += 1000
+        home.issuer.refuses = True
+        [first] = await begun(home)
+        first.cancel()
+        home.store.open.set()
+        with pytest.raises(asyncio.CancelledError):
+            await first
 
 
 async def test_a_failure_is_for_those_who_waited_for_it(tmp_path: Path) -> None:
@@ -133,18 +180,37 @@ async def test_a_failure_is_for_those_who_waited_for_it(tmp_path: Path) -> None:
 
 
 async def test_who_comes_after_a_change_does_not_get_what_was_looked_for_before(tmp_path: Path) -> None:
-    """A person connects while a call is about to be told that there is nothing."""
+    """Nor does anybody later: an account that a person connected stays, whichever look ends last."""
     async with house(tmp_path) as home:
-        home.clock.now += 1000
-        home.issuer.refuses = True
-        home.store.open.clear()
-        before = asyncio.create_task(home.token())
-        await asyncio.sleep(0)
+        home.clock.now += AHEAD
+        [before] = await begun(home)
         await home.store.put("shop", "", Token(Secret("connected"), "Bearer", home.clock.now + 1000), "c", 1.0)
         home.tokens.forget("")
         after = asyncio.create_task(home.token())
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.05)
         home.store.open.set()
-        assert await after == "connected"
-        assert await before == "connected"
+        assert [await before, await after, await home.token()] == ["token-1", "connected", "connected"]
         assert home.store.loads == 2
+
+
+async def test_a_token_that_was_refused_while_it_was_looked_for_is_renewed(tmp_path: Path) -> None:
+    """Also where the database is down, and cannot say whether another process did so."""
+    async with house(tmp_path) as home:
+        used = await home.tokens.inject(LOCAL, "GET", "https://shop.example/api")
+        home.clock.now += AHEAD
+        [looking] = await begun(home)
+        assert await home.tokens.answered(LOCAL, used, "https://shop.example/api", 401, ())
+        retried = asyncio.create_task(home.token())
+        await asyncio.sleep(0)
+        home.store.down = True
+        home.store.open.set()
+        assert [await looking, await retried] == ["token-2", "token-2"]
+
+
+async def test_what_is_held_goes_on_while_the_database_is_down(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        home.store.down = True
+        for _ in range(3):
+            home.clock.now += LOOK
+            assert await home.token() == "token-1"
+        assert (home.store.loads, home.issuer.given) == (3, 1)

@@ -50,5 +50,17 @@ async def test_the_error_of_the_work_is_raised(error: type[Exception]) -> None:
         await whole(fail())
 
 
+async def test_who_was_cancelled_hears_of_that_and_not_of_the_error() -> None:
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise ValueError
+
+    task = asyncio.create_task(whole(fail()))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 async def test_the_result_is_given() -> None:
     assert await whole(work([])) == DONE

@@ -99,6 +99,20 @@ test("tools that answer at the port which came with the question are spoken with
   expect(await ui()).toEqual([ready]);
 });
 
+test("a page that never answers, or by its window, keeps no ports", async () => {
+  link.startChecking();
+  say(ready);
+  vi.advanceTimersByTime(300 * 65);
+  ports[0]!.postMessage(envelope("mcp-server-ready"));
+  ports[64]!.postMessage({ jsonrpc: "2.0", method: "ui/notifications/sandbox-gesture", params: { age: 3 } });
+  say(envelope("mcp-server-ready"));
+  ports[1]!.postMessage(envelope(rpc(1, "ping")));
+  say(envelope(rpc(2, "ping")));
+  vi.useRealTimers();
+  await new Promise((goOn) => setTimeout(goOn, 50));
+  expect(heard).toEqual([["webmcp", rpc(2, "ping")]]);
+});
+
 test("a page that says too much at a port is heard no more", async () => {
   link.startChecking();
   say(ready);

@@ -1,8 +1,8 @@
-/** What a host page hears of one sandboxed page, from its window and origin alone and within a budget, and says to it. */
+/** What a host page hears of one sandboxed page, from its window and origin and at ports of its own, within one budget, and says to it. */
 import type { JSONRPCMessage, Transport } from "@modelcontextprotocol/client";
 import type { JsonObject } from "../mux";
 import { Budget } from "./budget";
-import { envelope, sortPageMessage, type PageMessage } from "./page-messages";
+import { envelope, sortPageMessage, sortToolMessage } from "./page-messages";
 import { bytesOf } from "./sandbox/rules";
 
 /** Messages that a page may send: at once, and per second after that. */
@@ -13,6 +13,8 @@ const CHARACTERS = 64 * 1024;
 /** What a page that reloaded may send before its new view is there. */
 const HELD = 256;
 const CHECK_EVERY = 300;
+/** Questions to which a page may still answer at their ports. */
+const PORTS = 64;
 
 export interface PageEvents {
   /** A message of the page's tools. */
@@ -90,17 +92,19 @@ export class PageLink {
   private check(): void {
     const { port1, port2 } = new MessageChannel();
     port1.onmessage = ({ data }) => {
-      const sorted = this.sort(data);
+      const sorted = this.affords(data) ? sortToolMessage(data) : null;
       if (sorted?.kind === "webmcp") this.hearTools(sorted.payload, port1);
     };
+    this.closePorts(PORTS - 1);
     this.ports.push(port1);
     this.page.postMessage(envelope("mcp-check-ready"), this.origin, [port2]);
   }
 
   private readonly hear = (event: MessageEvent<unknown>): void => {
     if (event.source !== this.page || event.origin !== this.origin) return;
-    const sorted = this.sort(event.data);
-    switch (sorted?.kind) {
+    if (!this.affords(event.data)) return;
+    const sorted = sortPageMessage(event.data);
+    switch (sorted.kind) {
       case "ui":
         return this.hearUi(sorted.message, sorted.initialize);
       case "proxy-ready":
@@ -111,15 +115,17 @@ export class PageLink {
         return this.events.left();
       case "webmcp":
         return this.hearTools(sorted.payload, null);
+      case "garbage":
+        return;
     }
   };
 
-  /** What the page says, wherever that comes in; null where it has said too much. */
-  private sort(data: unknown): PageMessage | null {
-    if (this.budget.take(1 + weigh(data) / CHARACTERS, performance.now())) return sortPageMessage(data);
+  /** Whether the page may say this, too, wherever it comes in; else it is heard no more. */
+  private affords(data: unknown): boolean {
+    if (this.budget.take(1 + weigh(data) / CHARACTERS, performance.now())) return true;
     this.close();
     this.events.flooded();
-    return null;
+    return false;
   }
 
   private hearUi(message: JsonObject, initialize: boolean): void {
@@ -148,6 +154,7 @@ export class PageLink {
     this.toolsReady = true;
     // It answers at the last one that it was given.
     this.tools = port;
+    if (!port) this.closePorts();
     for (const message of this.forTools.splice(0)) this.postWebmcp(message);
   }
 
@@ -156,12 +163,13 @@ export class PageLink {
     else this.post(envelope(message));
   }
 
-  private closePorts(): void {
-    for (const port of this.ports.splice(0)) {
+  /** All but the last so many. */
+  private closePorts(kept = 0): void {
+    for (const port of this.ports.splice(0, this.ports.length - kept)) {
       port.onmessage = null; // what it brought already
       port.close();
+      if (port === this.tools) this.tools = null;
     }
-    this.tools = null;
   }
 
   private stopChecking(): void {

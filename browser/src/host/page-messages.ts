@@ -1,4 +1,4 @@
-/** What a message of the sandbox proxy is: the page's ui protocol, its webmcp envelope, or the proxy's own word. */
+/** What a message of the sandbox proxy, or at a port of the page's, is: the page's ui protocol, its webmcp envelope, or the proxy's own word. */
 import { isObject, MuxError, readMessage, type JsonObject } from "../mux";
 
 export type PageMessage =
@@ -14,17 +14,23 @@ export type PageMessage =
   | { kind: "left" }
   | { kind: "garbage" };
 
+const CHANNEL = "mcp-iframe";
 const GARBAGE: PageMessage = { kind: "garbage" };
 
 /** Sort a message of the proxy's window. The proxy lets no `ui/notifications/sandbox-…` of its page through. */
 export function sortPageMessage(data: unknown): PageMessage {
   if (!isObject(data)) return GARBAGE;
-  return data["channel"] === "mcp-iframe" ? sortEnvelope(data) : sortUi(data);
+  return data["channel"] === CHANNEL ? sortEnvelope(data) : sortUi(data);
+}
+
+/** Sort a message at a port, of which only the page's tools make use. */
+export function sortToolMessage(data: unknown): PageMessage {
+  return isObject(data) && data["channel"] === CHANNEL ? sortEnvelope(data) : GARBAGE;
 }
 
 /** The envelope in which a message of the gateway reaches the page's tools. */
 export function envelope(payload: JsonObject | "mcp-check-ready"): JsonObject {
-  return { channel: "mcp-iframe", type: "mcp", direction: "client-to-server", payload };
+  return { channel: CHANNEL, type: "mcp", direction: "client-to-server", payload };
 }
 
 function sortEnvelope(data: JsonObject): PageMessage {

@@ -2,6 +2,7 @@
 
 import { createAddresses } from "../view/addresses";
 import { NoHost, type Calls } from "../view/calls";
+import { withPieces } from "../view/buffers";
 import { createFetch } from "../view/fetch";
 import { watchBlobs } from "../view/blobs";
 import { tellIntact } from "../view/integrity";
@@ -130,7 +131,7 @@ function createCarrier(app: McpApp, options: Omit<McpFetchOptions, "shouldInterc
 
   watchBlobs(URL);
   tellIntact();
-  const carried = createFetch({
+  const carried = withPieces(createFetch({
     addresses,
     calls: {
       ...calls,
@@ -139,7 +140,7 @@ function createCarrier(app: McpApp, options: Omit<McpFetchOptions, "shouldInterc
     offline: async () => problem(503, "no-host", OUT_OF_REACH),
     Request: Rebased,
     warn: (line) => console.warn(`webmcp-gateway: ${line}`),
-  });
+  }));
 
   const carrier: Carrier = {
     active: true,

@@ -1,5 +1,5 @@
 /** Long bodies as one buffer, for pages that name `arrayBuffer` or `bytes()`: a script of its own, after the runtime. */
 
-import { joinInPieces } from "./buffers";
+import { withPieces } from "./buffers";
 
-if (window.parent !== window) joinInPieces(window);
+if (window.parent !== window) window.fetch = withPieces(window.fetch);

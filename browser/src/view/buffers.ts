@@ -5,41 +5,46 @@ type Bytes = Uint8Array<ArrayBuffer>;
 /** Bytes after which others have their turn; a body of no more is left to the browser. */
 const PIECE = 1 << 20;
 
-/** What the runtime's `fetch` gave, of which it is not known that it is short. */
-function isLong(response: Response): boolean {
-  const { type, body, bodyUsed, headers } = response;
-  return type === "basic" && !!body && !bodyUsed && !(Number(headers.get("content-length") ?? Infinity) <= PIECE);
+/** `rest` waits until others had their turn. */
+async function joined({ body }: Response, rest: () => Promise<unknown>): Promise<Bytes> {
+  const chunks: Bytes[] = [];
+  let size = 0;
+  const keep = (chunk: Bytes): void => {
+    chunks.push(chunk);
+    size += chunk.length;
+  };
+  await body!.pipeTo(new WritableStream({ write: keep }));
+  const bytes = new Uint8Array(size);
+  let at = 0;
+  let rested = 0;
+  for (const chunk of chunks) {
+    bytes.set(chunk, at);
+    at += chunk.length;
+    if (at - rested < PIECE) continue;
+    rested = at;
+    await rest();
+  }
+  return bytes;
 }
 
-/** Replaces what gives a `Response` as one buffer. A page may replace timers, and hidden ones have slow ones. */
-export function joinInPieces({ Response: { prototype }, setTimeout }: Pick<typeof globalThis, "Response" | "setTimeout">): void {
-  async function joined({ body }: Response): Promise<Bytes> {
-    const chunks: Bytes[] = [];
-    let size = 0;
-    const keep = (chunk: Bytes): void => {
-      chunks.push(chunk);
-      size += chunk.length;
+/** `fetch`, of whose answers the long ones are read so. */
+export function withPieces(fetch: typeof globalThis.fetch): typeof globalThis.fetch {
+  // A page may replace timers, and hidden ones have slow ones.
+  const { setTimeout } = globalThis;
+  const rest = async (): Promise<unknown> => document.hidden || new Promise((goOn) => setTimeout(goOn));
+
+  function inPieces(response: Response): Response {
+    if (!response.body || Number(response.headers.get("content-length") ?? Infinity) <= PIECE) return response;
+    const replace = (name: "arrayBuffer" | "bytes", read: (bytes: Bytes) => unknown): void => {
+      const native = response[name] as (() => Promise<unknown>) | undefined;
+      const value = async (): Promise<unknown> => (response.bodyUsed ? native!.call(response) : read(await joined(response, rest)));
+      if (native) Object.defineProperty(response, name, { value, configurable: true, writable: true });
     };
-    await body!.pipeTo(new WritableStream({ write: keep }));
-    const bytes = new Uint8Array(size);
-    let at = 0;
-    let rested = 0;
-    for (const chunk of chunks) {
-      bytes.set(chunk, at);
-      at += chunk.length;
-      if (at - rested < PIECE || document.hidden) continue;
-      rested = at;
-      await new Promise((goOn) => setTimeout(goOn));
-    }
-    return bytes;
+    replace("arrayBuffer", ({ buffer }) => buffer);
+    replace("bytes", (bytes) => bytes);
+    return response;
   }
 
-  const { arrayBuffer, bytes } = prototype;
-  prototype.arrayBuffer = async function () {
-    return isLong(this) ? (await joined(this)).buffer : arrayBuffer.call(this);
-  };
-  // Not every browser has it.
-  if (bytes as unknown) prototype.bytes = async function () {
-    return isLong(this) ? joined(this) : bytes.call(this);
-  };
+  const replacement = async (...given: [RequestInfo | URL, RequestInit?]): Promise<Response> => inPieces(await fetch(...given));
+  return Object.defineProperties(replacement, { name: { value: "fetch" }, length: { value: 1 } });
 }
