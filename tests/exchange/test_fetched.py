@@ -54,7 +54,7 @@ class Issuer:
         self.given += 1
         if self.refuses:
             raise Refusal(Reason.CREDENTIAL_FAILED, "not now")
-        return Token(Secret(f"token-{self.given}"), "Bearer", now + 1000.0)
+        return Token(Secret(f"the-token-{self.given}"), "Bearer", now + 1000.0)
 
 
 class House:
@@ -76,7 +76,7 @@ async def house(folder: Path) -> AsyncIterator[House]:
     """With a token that is known to be the stored one."""
     async with Database(f"sqlite:///{folder}/gateway.db") as database:
         found = House(SlowStore(database, KeyRing(KeyFile(folder / "gateway.key"))))
-        assert await found.token() == "token-1"
+        assert await found.token() == "the-token-1"
         found.store.loads = 0
         yield found
 
@@ -97,10 +97,10 @@ async def test_one_call_looks_while_the_others_use_what_is_there(tmp_path: Path)
     async with house(tmp_path) as home:
         home.clock.now += AHEAD
         [first] = await begun(home)
-        assert [await asyncio.wait_for(home.token(), 5) for _ in range(MANY)] == ["token-1"] * MANY
+        assert [await asyncio.wait_for(home.token(), 5) for _ in range(MANY)] == ["the-token-1"] * MANY
         assert not first.done()
         home.store.open.set()
-        assert await first == "token-1"
+        assert await first == "the-token-1"
         assert home.store.loads == 1
 
 
@@ -115,7 +115,7 @@ async def test_all_wait_for_one_look_at_a_token_that_was_not_seen_for_long(tmp_p
         await asyncio.sleep(0.05)
         assert not any(call.done() for call in calls)
         home.store.open.set()
-        assert {await call for call in [first, *calls]} == {"token-2"}
+        assert {await call for call in [first, *calls]} == {"the-token-2"}
         assert home.issuer.given == 2
 
 
@@ -137,7 +137,7 @@ async def test_a_look_is_made_whole_for_the_others_when_its_call_is_cancelled(tm
         first.cancel()
         await asyncio.sleep(0)
         home.store.open.set()
-        assert await second == "token-1"
+        assert await second == "the-token-1"
         with pytest.raises(asyncio.CancelledError):
             await first
         assert home.store.loads == 1
@@ -152,7 +152,7 @@ async def test_who_waits_for_the_look_of_another_call_may_leave(tmp_path: Path) 
             await asyncio.wait_for(second, 5)
         assert not first.done()
         home.store.open.set()
-        assert await first == "token-1"
+        assert await first == "the-token-1"
 
 
 async def test_a_call_that_was_cancelled_is_not_refused(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ async def test_a_failure_is_for_those_who_waited_for_it(tmp_path: Path) -> None:
         assert [one.reason for one in found if isinstance(one, Refusal)] == [Reason.CREDENTIAL_FAILED] * MANY
         assert home.issuer.given == 2
         home.issuer.refuses = False
-        assert await home.token() == "token-3"
+        assert await home.token() == "the-token-3"
 
 
 async def test_who_comes_after_a_change_does_not_get_what_was_looked_for_before(tmp_path: Path) -> None:
@@ -184,12 +184,14 @@ async def test_who_comes_after_a_change_does_not_get_what_was_looked_for_before(
     async with house(tmp_path) as home:
         home.clock.now += AHEAD
         [before] = await begun(home)
-        await home.store.put("shop", "", Token(Secret("connected"), "Bearer", home.clock.now + 1000), "c", 1.0)
+        await home.store.put(
+            "shop", "", Token(Secret("the-token-of-another-account"), "Bearer", home.clock.now + 1000), "c", 1.0
+        )
         home.tokens.forget("")
         after = asyncio.create_task(home.token())
         await asyncio.sleep(0.05)
         home.store.open.set()
-        assert [await before, await after, await home.token()] == ["token-1", "connected", "connected"]
+        assert [await before, await after, await home.token()] == ["the-token-1", *["the-token-of-another-account"] * 2]
         assert home.store.loads == 2
 
 
@@ -204,7 +206,7 @@ async def test_a_token_that_was_refused_while_it_was_looked_for_is_renewed(tmp_p
         await asyncio.sleep(0)
         home.store.down = True
         home.store.open.set()
-        assert [await looking, await retried] == ["token-2", "token-2"]
+        assert [await looking, await retried] == ["the-token-2", "the-token-2"]
 
 
 async def test_what_is_held_goes_on_while_the_database_is_down(tmp_path: Path) -> None:
@@ -212,5 +214,5 @@ async def test_what_is_held_goes_on_while_the_database_is_down(tmp_path: Path) -
         home.store.down = True
         for _ in range(3):
             home.clock.now += LOOK
-            assert await home.token() == "token-1"
+            assert await home.token() == "the-token-1"
         assert (home.store.loads, home.issuer.given) == (3, 1)
