@@ -28,8 +28,15 @@ COUNT = """
 window.calls = 0, window.answers = 0;
 addEventListener("message", ({ data }) => {
   if (data?.params?.name === "http_request") window.calls += 1;
-  if (data?.channel === "mcp-iframe" && data.payload?.result?.content) window.answers += 1;
 }, true);
+window.MessageChannel = class extends MessageChannel {
+  constructor() {
+    super();
+    this.port1.addEventListener("message", ({ data }) => {
+      if (data?.channel === "mcp-iframe" && data.payload?.result?.content) window.answers += 1;
+    });
+  }
+};
 """
 """A script for the host page: how much of the page's has arrived there."""
 
