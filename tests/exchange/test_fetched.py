@@ -44,7 +44,7 @@ class SlowStore(TokenStore):
 
 
 class Issuer:
-    """Gives `token-1`, `token-2` and so on, or refuses."""
+    """Gives `the-token-1`, `the-token-2` and so on, or refuses."""
 
     def __init__(self) -> None:
         self.given = 0
