@@ -16,8 +16,8 @@ from mcp.shared.exceptions import MCPError
 from gateway.mcp.upstreams import handshake, link, lists
 from gateway.stores.upstream_tools import Known, UpstreamTools
 from tests.interop.clocks import inside
-from tests.interop.probe import text
-from tests.interop.serving import gateway
+from tests.interop.probe import Probe, text
+from tests.interop.serving import gateway, over_http
 
 
 async def test_a_name_that_was_told_stays_with_its_upstream(tmp_path: Path) -> None:
@@ -213,6 +213,40 @@ async def test_an_address_is_waited_for_with_each_that_had_it(tmp_path: Path, mo
         await client.list_resource_templates()
         starts[1].touch()
         assert str((await reading).contents[0].uri) == uri
+
+
+@pytest.mark.parametrize("slow", ["resources/list", "resources/templates/list"])
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_an_address_is_waited_for_with_each_that_never_said_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, slow: str
+) -> None:
+    """Its tools are known, and the list is slower than other lists would wait for."""
+    monkeypatch.setattr(lists, "NEW", 0.1)
+    b = Probe("b")
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def answers(context: Any, params: Any) -> Any:
+        asked.set()
+        await go.wait()
+        if slow == "resources/list":
+            return types.ListResourcesResult(resources=[types.Resource(uri="b://other", name="b")])
+        covering = types.ResourceTemplate(uri_template="b://{name}", name="b")
+        return types.ListResourceTemplatesResult(resource_templates=[covering])
+
+    b.server.add_request_handler(slow, types.PaginatedRequestParams, answers)
+    async with (
+        over_http(Probe("a").server) as one,
+        over_http(b.server) as other,
+        gateway(tmp_path, f'a: {{url: "{one}", network: private}}\nb: {{url: "{other}", network: private}}') as mcp,
+        Client(mcp, mode=mode, cache=None) as client,
+        asyncio.timeout(60),
+    ):
+        await client.list_tools()
+        reading = asyncio.ensure_future(client.read_resource("b://other"))
+        await asked.wait()
+        await asyncio.sleep(0.5)  # by now it would have been refused
+        go.set()
+        assert (await reading).contents
 
 
 async def test_one_that_starts_is_on_the_first_list(tmp_path: Path) -> None:

@@ -64,6 +64,10 @@ class Fingerprints:
         """Whether there was a thing of this name, or address, on a list."""
         return self._of(method).knew(name)
 
+    def may_have(self, method: str, name: str) -> bool:
+        """Whether a list that is not known yet may have such a thing: it had, or nobody has seen one."""
+        return self._of(method).knew(name) or not self._of(method).known
+
     def holds_back(self, name: str) -> bool:
         """Whether nobody would notice that the tool changed, for want of room to remember it."""
         return self._tools.full and not self._tools.knew(name) and self._pinned(name) is None

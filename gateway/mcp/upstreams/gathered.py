@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -69,13 +70,12 @@ class Gathered:
         """Hear of those of these resources, too, that are not refused. Raises `MCPError`, `Refusal` where all are."""
         own: dict[_Part, dict[str, str]] = {}
         refused: list[MCPError | Refusal] = []
-        for uri in uris:
-            try:
-                part, theirs = await self._owned(uri)
-            except (MCPError, Refusal) as error:
-                refused.append(error)
-            else:
+        for uri, found in zip(uris, await asyncio.gather(*map(self._owned, uris)), strict=True):
+            if isinstance(found, tuple):
+                part, theirs = found
                 own.setdefault(part, {})[theirs] = uri
+            else:
+                refused.append(found)
         for part, asked in own.items():
             try:
                 with lost_is_refused():
@@ -86,13 +86,16 @@ class Gathered:
         if refused and self.uris.keys().isdisjoint(uris):
             raise refused[0]
 
-    async def _owned(self, uri: str) -> tuple[_Part, str]:
-        """The upstream of a resource, and its own address of it. Raises `MCPError`, `Refusal`."""
-        with lost_is_refused():
-            found = await self._owner(self.client, uri)
+    async def _owned(self, uri: str) -> tuple[_Part, str] | MCPError | Refusal:
+        """The upstream of a resource, and its own address of it, or why there is none."""
+        try:
+            with lost_is_refused():
+                found = await self._owner(self.client, uri)
+        except (MCPError, Refusal) as error:
+            return error
         part = self._parts.get(found[0]) if found is not None else None
         if found is None or part is None:
-            raise MCPError(types.INVALID_PARAMS, f"Unknown resource: {uri[:200]}", {"uri": uri[:200]})
+            return MCPError(types.INVALID_PARAMS, f"Unknown resource: {uri[:200]}", {"uri": uri[:200]})
         return part, found[1]
 
     async def unsubscribe(self, uri: str) -> None:

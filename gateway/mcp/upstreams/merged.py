@@ -296,7 +296,9 @@ class Merged:
 
     def _silent(self, client: UpstreamClient, uri: str, kept: str | None) -> list[str]:
         """The upstreams that are waited for because of an address: the one for which it is `kept`, or that may."""
-        return [kept] if kept is not None else self._names.silent("resources/list", client.principal, uri)
+        if kept is not None:
+            return [kept]
+        return list(dict.fromkeys(one for means in _MEANS for one in self._names.silent(means, client.principal, uri)))
 
     def _lister(self, client: UpstreamClient, uri: str) -> tuple[str | None, str | None]:
         """The upstream that lists an address, and the one for which that is kept where there is none."""

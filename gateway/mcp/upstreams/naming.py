@@ -89,18 +89,18 @@ class Naming:
     def silent(self, method: str, principal: Principal | None, public: str) -> list[str]:
         """The upstreams that may have what is called `public`, and have not said yet what they have.
 
-        That is known by the name's prefix, or because an upstream had it before the gateway was started.
+        That is known by the name's prefix, or because an upstream had it before the gateway was started; an address
+        may be one of any upstream that never said what it has.
         """
 
-        def prefixed(spec: Spec) -> bool:
-            return spec.prefix is not None and not _of_addresses(method) and original_name(spec, public) is not None
+        def may_have(proxy: Proxy) -> bool:
+            spec, fingerprints = proxy.upstream.spec, proxy.upstream.offer(principal).fingerprints
+            if _of_addresses(method):
+                return not names_app(public) and fingerprints.may_have(method, public)
+            prefixed = spec.prefix is not None and original_name(spec, public) is not None
+            return prefixed or _had(proxy, method, principal, public, public)
 
-        silent = self._silent(method, principal).items()
-        return [
-            name
-            for name, proxy in silent
-            if prefixed(proxy.upstream.spec) or _had(proxy, method, principal, public, public)
-        ]
+        return [name for name, proxy in self._silent(method, principal).items() if may_have(proxy)]
 
     def had_tool(self, principal: Principal | None, name: str) -> list[str]:
         """The upstreams that had a tool which they call `name`, and have not said yet what they have."""
