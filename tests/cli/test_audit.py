@@ -302,12 +302,8 @@ async def test_a_journal_of_another_process_that_was_taken_out_of_the_database(f
         key = key_in(folder / "gateway.journal.key")
         for name, starts in (("other.journal", 1), ("gateway.journal", 2)):
             for _ in range(starts):
-                async with Journal(folder / name, key=key) as journal, asyncio.TaskGroup() as tasks:
-                    filling = tasks.create_task(Filler(records, journal).run())
-                    async with asyncio.timeout(20):
-                        while (found := await records.position(journal.chain)) is None or found.end < journal.position:
-                            await asyncio.sleep(0.01)
-                    filling.cancel()
+                async with Journal(folder / name, key=key) as journal:
+                    await _filled(records, journal)
             if name == "other.journal":
                 gone = journal.chain
     assert (await asyncio.to_thread(run, folder, "verify")).exit_code == 0
@@ -317,6 +313,14 @@ async def test_a_journal_of_another_process_that_was_taken_out_of_the_database(f
     assert f"database, journal {gone}" in result.stdout
     assert "knows" in result.stdout
     assert (await asyncio.to_thread(run, folder, "verify", "--gone", gone)).exit_code == 0
+
+
+async def _filled(records: Records, journal: Journal) -> None:
+    """Until the database has the journal, and it was looked which others it has."""
+    done = asyncio.Event()
+    filling = asyncio.ensure_future(Filler(records, journal, tell=lambda _: done.set()).run())
+    await asyncio.wait_for(done.wait(), 20)
+    filling.cancel()
 
 
 async def test_a_replaced_key_is_known_by_itself(tmp_path: Path) -> None:
