@@ -96,7 +96,7 @@ function createCalls(app: McpApp, { toolName = "http_request", timeoutMs }: McpH
   });
   const ends: PendingEnds = { stream: (args, signal) => call("http_stream", args, signal), notice, later };
   return {
-    http: async (args, signal) => settle(await call(toolName, timeoutMs ? { ...args, timeoutMs } : args, signal), ends, signal),
+    http: async (read, signal) => settle(await call(toolName, { ...(await read()), ...(timeoutMs && { timeoutMs }) }, signal), ends, signal),
     stream: ends.stream,
     bulk: async () => false,
   } as Partial<Calls> as Calls;
@@ -135,7 +135,7 @@ function createCarrier(app: McpApp, options: Omit<McpFetchOptions, "shouldInterc
     addresses,
     calls: {
       ...calls,
-      http: (args, signal) => (hasHost() ? calls.http(args, signal) : Promise.reject(new NoHost("no host carries tool calls (serverTools)"))),
+      http: (read, signal) => (hasHost() ? calls.http(read, signal) : Promise.reject(new NoHost("no host carries tool calls (serverTools)"))),
     },
     offline: async () => problem(503, "no-host", OUT_OF_REACH),
     Request: Rebased,
@@ -150,7 +150,7 @@ function createCarrier(app: McpApp, options: Omit<McpFetchOptions, "shouldInterc
       const enabled = typeof interceptEnabled === "function" ? interceptEnabled() : interceptEnabled;
       if (!carrier.active || !enabled) return false;
       const url = addresses.resolve(request.url);
-      const address = addresses.wire(url);
+      const address = addresses.wire(url.replace(/#.*/s, ""));
       const own = address.startsWith("/");
       const { pathname, protocol } = new URL(address, "http://app.invalid");
       if (!/^https?:$/.test(protocol)) return false;

@@ -7,7 +7,7 @@ export interface Addresses {
   own(text: string): string | undefined;
   /** `input` as an absolute URL. Throws a TypeError where it is none. */
   resolve(input: string): string;
-  /** The `url` argument of `http_request`: path and query for the app's own, else the absolute URL without fragment. */
+  /** The `url` argument of `http_request` for what `resolve` gave, without its fragment: path and query for the app's own. */
   wire(url: string): string;
   /** The absolute URL of what an `http_request` result gives as `url`. */
   absolute(url: string): string;
@@ -42,10 +42,7 @@ export function createAddresses(app: string, base: string, documentBase: string,
   return {
     own,
     resolve: (input) => own(input) ?? rebased(new URL(input, home)).href,
-    wire(address) {
-      const url = new URL(address);
-      return url.origin === home.origin ? url.pathname + url.search : url.href.replace(/#.*/s, "");
-    },
+    wire: (url) => (url.startsWith(`${home.origin}/`) ? url.slice(home.origin.length) : url),
     absolute: (url) => new URL(url, home).href,
   };
 }

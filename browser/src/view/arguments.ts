@@ -46,6 +46,9 @@ async function encodeBody(bytes: Uint8Array<ArrayBuffer>, type: string): Promise
   return { bodyType: "base64", body: toBase64(bytes) };
 }
 
+/** To a gateway at the end of a bridge: the bytes of an answer may come beside it, and parts of a stream before it. */
+export const BESIDE = "_bytes";
+
 /** Bytes above which a body goes as it is where the host takes it so. */
 const BULK = 256 * 1024;
 
@@ -55,7 +58,7 @@ export async function readArguments(request: Request, url: string, bulk: () => P
   const languages = navigator.languages.map((one, at) => (at ? `${one};q=${Math.max(1, 10 - at) / 10}` : one));
   // Browsers add these two (Fetch, 4.1).
   const headers = { accept: "*/*", "accept-language": `${languages}`, ...Object.fromEntries(request.headers) };
-  const args: Params = { url, method, headers };
+  const args: Params = { url, method, headers, stream: true, [BESIDE]: true };
   // Firefox does not tell `body`: what is empty there is none.
   const blob = body !== null && (await request.blob());
   if (blob && (body || blob.size)) {

@@ -58,7 +58,7 @@ beforeEach(() => {
 });
 
 test("a request carries the proof, and nothing that the page put in its place", async () => {
-  void calls.http({ url: "/x", _view: "forged", _initiator: "person", _gesture: 1 });
+  void calls.http(async () => ({ url: "/x", _view: "forged", _initiator: "person", _gesture: 1 }));
   await moment();
   expect(last()).toMatchObject({ method: "tools/call", params: { name: "http_request", arguments: { url: "/x", _view: "v.1.s" } } });
   expect(Object.keys(last().params.arguments)).toEqual(["url", "_view"]);
@@ -67,7 +67,7 @@ test("a request carries the proof, and nothing that the page put in its place", 
 test("while a model's call runs, and two seconds after, requests say so", async () => {
   const marks: unknown[] = [];
   const ask = async () => {
-    void calls.http({ url: "/x" });
+    void calls.http(async () => ({ url: "/x" }));
     await moment();
     marks.push(last().params.arguments["_initiator"]);
   };
@@ -89,13 +89,13 @@ test("a request is the model's where a call of it ran when the page asked, and w
   };
   const whenAsked = await mark(() => {
     const ended = activity.begin();
-    void calls.http({ url: "/x" });
+    void calls.http(async () => ({ url: "/x" }));
     ended();
     now += 2001;
   });
-  const between = await mark(() => void calls.http({ url: "/x" }));
+  const between = await mark(() => void calls.http(async () => ({ url: "/x" })));
   const whenItLeaves = await mark(() => {
-    void calls.http({ url: "/x" });
+    void calls.http(async () => ({ url: "/x" }));
     activity.begin();
   });
   expect([whenAsked, between, whenItLeaves]).toEqual(["model", undefined, "model"]);
@@ -103,7 +103,7 @@ test("a request is the model's where a call of it ran when the page asked, and w
 
 test("the gesture that the page acted on goes along, of a fetch and of the page's own call", async () => {
   gesture = 120;
-  void calls.http({ url: "/x" });
+  void calls.http(async () => ({ url: "/x" }));
   calls.fromPage({ jsonrpc: "2.0", id: 7, method: "tools/call", params: { name: "http_request", arguments: { url: "/y", _gesture: 0 } } });
   gesture = 0;
   await moment();
@@ -117,13 +117,13 @@ test("our own host attests gestures itself", async () => {
   const pending = { notice: () => () => undefined, later: () => 0 };
   const bridged = createCalls({ handshake: ours, proof, activity, gestures, requests, pending, toHost: () => 0, toPage: () => 0, hurry: () => undefined, departs: () => undefined });
   gesture = 120;
-  void bridged.http({ url: "/x" });
+  void bridged.http(async () => ({ url: "/x" }));
   await moment();
   expect(last().params.arguments).toEqual({ url: "/x" });
 });
 
 test("an answer that waits for an approval is asked for until it is the real one", async () => {
-  const running = calls.http({ url: "/x" });
+  const running = calls.http(async () => ({ url: "/x" }));
   await moment();
   reply(pending);
   await moment();
@@ -138,7 +138,7 @@ test("an answer that waits for an approval is asked for until it is the real one
 });
 
 test("no other status waits for an approval, whatever headers it has", async () => {
-  const running = calls.http({ url: "/x" });
+  const running = calls.http(async () => ({ url: "/x" }));
   await moment();
   reply({ ...pending, status: 200 });
   expect((await running)["structuredContent"]).toMatchObject({ status: 200 });
@@ -147,7 +147,7 @@ test("no other status waits for an approval, whatever headers it has", async () 
 
 test("an abort while a person is asked gives the question up", async () => {
   const controller = new AbortController();
-  const running = calls.http({ url: "/x" }, controller.signal);
+  const running = calls.http(async () => ({ url: "/x" }), controller.signal);
   await moment();
   reply(pending);
   await moment();
@@ -174,7 +174,7 @@ test("parts of a stream are told as they come, and only until the answer", async
 
 test("an abort on the way cancels the host's call", async () => {
   const controller = new AbortController();
-  const running = calls.http({ url: "/x" }, controller.signal);
+  const running = calls.http(async () => ({ url: "/x" }), controller.signal);
   await moment();
   const { id } = last();
   controller.abort();
@@ -203,7 +203,7 @@ test.each(FAILURES)("of a body of %i the host says %s: by an error, or by a fail
   const failed = { content: [{ type: "text", text: message }], isError: true };
   const error = { code: -32000, message };
   for (const answer of [{ error }, { result: failed }]) {
-    const asked = calls.http(args);
+    const asked = calls.http(async () => args);
     await moment();
     requests.settle({ jsonrpc: "2.0", id: last().id as string, ...answer });
     if (status) expect(await asked).toMatchObject(refused);
@@ -236,7 +236,7 @@ test("a host without serverTools is no host for requests", async () => {
   const bare = createHandshake({ app: "a", title: "A", toHost: () => 0, toPage: () => 0, ask: async () => ({ hostCapabilities: {} }), later: () => 0 });
   bare.begin();
   const alone = createCalls({ handshake: bare, proof: {} as Proof, activity, gestures, requests, pending: { notice: () => () => undefined, later: () => 0 }, toHost: () => 0, toPage: () => 0, hurry: () => undefined, departs: () => undefined });
-  await expect(alone.http({ url: "/x" })).rejects.toBeInstanceOf(NoHost);
+  await expect(alone.http(async () => ({ url: "/x" }))).rejects.toBeInstanceOf(NoHost);
 });
 
 test("of many calls a few leave at once; slow ones make room, and so do those that are answered or aborted", async () => {
@@ -246,7 +246,7 @@ test("of many calls a few leave at once; slow ones make room, and so do those th
   const many = createCalls({ handshake, proof, activity, gestures, requests, pending, toHost: () => 0, toPage: () => 0, hurry: () => undefined, departs: () => undefined });
   const left = () => toHost.filter(({ method }) => method === "tools/call");
   const controller = new AbortController();
-  const all = Array.from({ length: 60 }, (_, at) => many.http({ url: `/${at}` }, at ? new AbortController().signal : controller.signal));
+  const all = Array.from({ length: 60 }, (_, at) => many.http(async () => ({ url: `/${at}` }), at ? new AbortController().signal : controller.signal));
   await moment();
   expect(left().length).toBe(4);
   reply({ status: 200 });

@@ -41,8 +41,11 @@ export class NoHost extends Error {}
 export class Unproven extends Error {}
 
 export interface Calls {
-  /** The tool result for `args`, the real one; `onProgress` hears what the host tells before. Rejects with `NoHost`, a `PeerError`, or the signal's reason. */
-  http(args: Params, signal?: AbortSignal, onProgress?: (params: Params) => void): Promise<Params>;
+  /**
+   * The tool result, the real one, for what `read` gives in its turn; `onProgress` hears what the host tells before.
+   * Rejects with `NoHost`, a `PeerError`, or the signal's reason.
+   */
+  http(read: () => Promise<Params>, signal?: AbortSignal, onProgress?: (params: Params) => void): Promise<Params>;
   /** The result of a tool for this view alone, within `timeout` milliseconds. Rejects with `Unproven` where nothing proves it. */
   own(name: string, args: Params, signal?: AbortSignal, timeout?: number): Promise<Params>;
   /** The result of a tool of the server, for the page. */
@@ -162,10 +165,12 @@ export function createCalls({ handshake, proof, activity, gestures, requests, pe
   }
 
   return {
-    async http(args, signal, onProgress) {
+    async http(read, signal, onProgress) {
       const cause = causeNow();
       const host = await knownHost();
+      let args: Params = {};
       const send = async (): Promise<Params> => {
+        args = await read();
         const full = await provenRequest(args, cause, host);
         flying.add(full);
         departs();

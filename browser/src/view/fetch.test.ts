@@ -19,7 +19,8 @@ let push: Params[];
 let give: (args: Params, signal?: AbortSignal) => unknown;
 
 const calls = {
-  async http(args: Params, signal?: AbortSignal) {
+  async http(read: () => Promise<Params>, signal?: AbortSignal) {
+    const args = await read();
     asked.push(args);
     const given = await give(args, signal);
     return { content: [], structuredContent: given } as Params;
@@ -65,6 +66,11 @@ test("each kind of body leaves in the form that keeps it", async () => {
   expect(await post(new Uint8Array([0xff]), "text/plain")).toMatchObject({ bodyType: "base64", body: "/w==" });
   expect(await post("é", "text/plain;charset=latin1")).toMatchObject({ bodyType: "base64" });
   expect(await post(new Blob(["a,b"], { type: "text/csv" }))).toMatchObject({ bodyType: "text", body: "a,b" });
+});
+
+test("a fragment stays in the page", async () => {
+  expect(await sent({}, "/api/x?a#b")).toMatchObject({ url: "/api/x?a" });
+  expect(await sent({}, "https://api.example/x?y#z")).toMatchObject({ url: "https://api.example/x?y" });
 });
 
 test("a form goes as its parts, files with their bytes", async () => {

@@ -2,7 +2,7 @@
 
 import { unlessAborted } from "./abort";
 import type { Addresses } from "./addresses";
-import { readArguments } from "./arguments";
+import { BESIDE, readArguments } from "./arguments";
 import { attempt } from "./attempt";
 import { NoHost, type Calls } from "./calls";
 import { objectOf, type Params } from "./json-rpc";
@@ -10,8 +10,6 @@ import { readLocal, type Local } from "./local";
 import { createResponse, opaqueRedirect, shown, readAnswer, type Answer, type Parts } from "./response";
 import { answerOf } from "./results";
 
-/** To a gateway at the end of a bridge: the bytes of an answer may come beside it, and parts of a stream before it. */
-const BESIDE = { _bytes: true };
 const REDIRECT = /30[12378]/;
 
 /** Told how far the body is, where the host tells that: a third argument, by the part for `XMLHttpRequest`. */
@@ -57,18 +55,19 @@ export function createFetch({ addresses, calls, offline, Request, warn }: Ends):
   }
 
   async function ask(request: Request, url: string, onProgress?: Progress): Promise<Answer> {
-    const args = await readArguments(request, url, calls.bulk);
+    let args: Promise<Params> | undefined;
+    const read = (): Promise<Params> => (args ??= readArguments(request, url, calls.bulk));
     try {
-      return answered(await calls.http({ ...args, stream: true, ...BESIDE }, request.signal, onProgress));
+      return answered(await calls.http(read, request.signal, onProgress));
     } catch (error) {
       if (!(error instanceof NoHost)) throw error;
-      return { ...readAnswer(await offline(args)), why: error.message };
+      return { ...readAnswer(await offline(await read())), why: error.message };
     }
   }
 
   const parts: Parts = {
     async next(id, signal, pushed) {
-      const part = answered(await calls.stream({ id, ...BESIDE }, signal, (values) => pushed(readAnswer(values).body)));
+      const part = answered(await calls.stream({ id, [BESIDE]: true }, signal, (values) => pushed(readAnswer(values).body)));
       if (reasonOf(part)) throw new TypeError("network error", { cause: causeOf(part) });
       return part;
     },
@@ -96,12 +95,11 @@ export function createFetch({ addresses, calls, offline, Request, warn }: Ends):
 
   async function run(request: Request, onProgress?: Progress): Promise<Response> {
     request.signal.throwIfAborted();
-    const address = addresses.resolve(request.url);
-    const plain = address.replace(/#.*/s, "");
-    const found = readLocal(plain);
-    if (found) return local(request.method, plain, found);
-    if (!/^https?:/.test(address)) throw `not HTTP: ${address}`;
-    return remote(request, addresses.wire(address), onProgress);
+    const url = addresses.resolve(request.url).replace(/#.*/s, "");
+    const found = readLocal(url);
+    if (found) return local(request.method, url, found);
+    if (!/^https?:/.test(url)) throw `not HTTP: ${url}`;
+    return remote(request, addresses.wire(url), onProgress);
   }
 
   async function verified(request: Request, onProgress?: Progress): Promise<Response> {
@@ -114,14 +112,14 @@ export function createFetch({ addresses, calls, offline, Request, warn }: Ends):
   }
 
   // Argument errors become rejections, as the function is async.
-  const replacement = async (...given: [RequestInfo | URL, RequestInit?]): Promise<Response> => {
-    const request = new Request(...given);
+  async function replacement(_: RequestInfo | URL): Promise<Response> {
+    const request = new Request(...(arguments as unknown as [RequestInfo | URL, RequestInit?]));
     try {
-      return await unlessAborted(verified(request, (given as unknown[])[2] as Progress), request.signal);
+      return await unlessAborted(verified(request, arguments[2] as Progress), request.signal);
     } catch (error) {
       if (request.signal.aborted) throw request.signal.reason;
       throw new TypeError("Failed to fetch", { cause: error });
     }
-  };
-  return Object.defineProperties(replacement, { name: { value: "fetch" }, length: { value: 1 } });
+  }
+  return Object.defineProperty(replacement, "name", { value: "fetch" });
 }
