@@ -154,7 +154,7 @@ def text_of_json(response: Response) -> str | None:
     around = _around_json(response.headers, response.status, response.reason_phrase, response.redirected)
     if around is None or response.part is not None or len(body) > TEXT_BLOCK_LIMIT:
         return None
-    if not body.isascii() or not response.url.isascii():
+    if not body.isascii() or not response.url.isascii() or DEL in response.url:  # `quoted` would escape that
         return None
     said = body.decode("ascii")
     found = plainly_exact(said) if said.count("[") + said.count("{") <= DEEPEST else None

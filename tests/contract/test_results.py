@@ -7,7 +7,7 @@ import json
 
 import jsonschema
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.bulk import AT_ONCE
@@ -369,6 +369,7 @@ _BODIES = st.builds(
 )
 
 
+@example(b"[]", 200, "application/json", "", "\x7f", "", False)
 @given(
     _BODIES,
     st.sampled_from([200, 201, 204, 205, 304, 404, 599]),
