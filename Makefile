@@ -80,7 +80,7 @@ tests/interop/node_modules/.made: tests/interop/package-lock.json $(VENV)/.insta
 
 test: chromium lint test-oidc test-interop
 	npm --prefix browser run --silent test
-	pytest --numprocesses 2
+	pytest --numprocesses 4  # on two processors, too: most tests wait more than they compute
 
 soak: $(VENV)/.built
 	pytest -m soak

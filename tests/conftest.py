@@ -21,7 +21,7 @@ from tests.leaks.watch import FOLDER, TAPS, Watch, noted
 from tests.world import World, running
 
 BROWSER = "tests/browser/"
-"""Its tests compute a lot: of a run that is divided one process takes them first and all others last."""
+"""Its tests compute a lot: of a run that is divided two processes take them first, and all others last."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -43,7 +43,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
 class _BrowserApart(LoadFileScheduling):
     def _assign_work_unit(self, node: WorkerController) -> None:
-        browser = node.gateway.id == "gw0"
+        browser = node.gateway.id in ("gw0", "gw1")
         file = next((name for name in self.workqueue if name.startswith(BROWSER) == browser), None)
         if file is not None:
             self.workqueue.move_to_end(file, last=False)
