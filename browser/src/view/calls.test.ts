@@ -16,6 +16,7 @@ let handshake: Handshake;
 let calls: Calls;
 let number: number;
 let activity: Activity;
+let calling: Activity;
 let gesture: number | undefined;
 
 const gestures: Gestures = {
@@ -33,6 +34,7 @@ const reply = (structuredContent: Params) =>
 beforeEach(() => {
   now = 0;
   activity = createActivity(() => now);
+  calling = createActivity(() => now);
   number = 0;
   gesture = undefined;
   toHost = [];
@@ -54,7 +56,7 @@ beforeEach(() => {
     notices.push(message);
     return () => void notices.pop();
   };
-  calls = createCalls({ handshake, proof, activity, gestures, requests, pending: { notice, later }, toHost: (m) => toHost.push(m), toPage: (m) => toPage.push(m), hurry: () => undefined, departs: () => undefined });
+  calls = createCalls({ calling, handshake, proof, activity, gestures, requests, pending: { notice, later }, toHost: (m) => toHost.push(m), toPage: (m) => toPage.push(m), hurry: () => undefined, departs: () => undefined });
 });
 
 test("a request carries the proof, and nothing that the page put in its place", async () => {
@@ -115,7 +117,7 @@ test("our own host attests gestures itself", async () => {
   const ours: Handshake = { ...handshake, host: async () => ({ capabilities: { serverTools: {} }, ours: true }) };
   const proof = { sign: async () => undefined } as Proof;
   const pending = { notice: () => () => undefined, later: () => 0 };
-  const bridged = createCalls({ handshake: ours, proof, activity, gestures, requests, pending, toHost: () => 0, toPage: () => 0, hurry: () => undefined, departs: () => undefined });
+  const bridged = createCalls({ calling, handshake: ours, proof, activity, gestures, requests, pending, toHost: () => 0, toPage: () => 0, hurry: () => undefined, departs: () => undefined });
   gesture = 120;
   void bridged.http(async () => ({ url: "/x" }));
   await moment();
@@ -235,7 +237,7 @@ test("a server that has no tool of some name carries requests all the same", asy
 test("a host without serverTools is no host for requests", async () => {
   const bare = createHandshake({ app: "a", title: "A", toHost: () => 0, toPage: () => 0, ask: async () => ({ hostCapabilities: {} }), later: () => 0 });
   bare.begin();
-  const alone = createCalls({ handshake: bare, proof: {} as Proof, activity, gestures, requests, pending: { notice: () => () => undefined, later: () => 0 }, toHost: () => 0, toPage: () => 0, hurry: () => undefined, departs: () => undefined });
+  const alone = createCalls({ calling, handshake: bare, proof: {} as Proof, activity, gestures, requests, pending: { notice: () => () => undefined, later: () => 0 }, toHost: () => 0, toPage: () => 0, hurry: () => undefined, departs: () => undefined });
   await expect(alone.http(async () => ({ url: "/x" }))).rejects.toBeInstanceOf(NoHost);
 });
 
@@ -243,7 +245,7 @@ test("of many calls a few leave at once; slow ones make room, and so do those th
   const slow: (() => void)[] = [];
   const proof = { sign: async () => undefined } as Proof;
   const pending = { notice: () => () => undefined, later: (run: () => void) => slow.push(run) };
-  const many = createCalls({ handshake, proof, activity, gestures, requests, pending, toHost: () => 0, toPage: () => 0, hurry: () => undefined, departs: () => undefined });
+  const many = createCalls({ calling, handshake, proof, activity, gestures, requests, pending, toHost: () => 0, toPage: () => 0, hurry: () => undefined, departs: () => undefined });
   const left = () => toHost.filter(({ method }) => method === "tools/call");
   const controller = new AbortController();
   const all = Array.from({ length: 60 }, (_, at) => many.http(async () => ({ url: `/${at}` }), at ? new AbortController().signal : controller.signal));
@@ -266,4 +268,25 @@ test("of many calls a few leave at once; slow ones make room, and so do those th
   await time();
   expect(left().length).toBe(50);
   expect((await all[3])?.["structuredContent"]).toEqual({ status: 200 });
+});
+
+test("while a model calls, and two seconds after, fewer leave at once, and nothing that they ask for is the model's", async () => {
+  const proof = { sign: async () => undefined } as Proof;
+  const pending = { notice: () => () => undefined, later: () => 0 };
+  const many = createCalls({ calling, handshake, proof, activity, gestures, requests, pending, toHost: () => 0, toPage: () => 0, hurry: () => undefined, departs: () => undefined });
+  const left = () => toHost.filter(({ method }) => method === "tools/call");
+  const ask = async (): Promise<void> => {
+    for (let at = 0; at < 10; at++) void many.http(async () => ({ url: `/${at}` }));
+    await moment();
+  };
+  const ended = calling.begin();
+  await ask();
+  expect(left().length).toBe(2);
+  expect(last().params.arguments).not.toHaveProperty("_initiator");
+  ended();
+  await ask();
+  expect(left().length).toBe(2);
+  now += 2001;
+  await ask();
+  expect(left().length).toBe(6);
 });

@@ -27,6 +27,8 @@ const AT_ONCE = 48;
  */
 const BRISK = 4;
 const SLOW = 30;
+/** And so many while a model calls, and a while after: it would wait for them. */
+const BESIDE = 2;
 
 /** What hosts say of a call that was larger than they, or the way to the gateway, carry; of a small one it means something else. */
 const TOO_LARGE = /\b413\b|too large/i;
@@ -68,6 +70,8 @@ interface Ends {
   handshake: Handshake;
   proof: Proof;
   activity: Activity;
+  /** Those calls of a model that our own gateway forwards. */
+  calling: Activity;
   gestures: Gestures;
   requests: Requests;
   pending: Omit<PendingEnds, "stream">;
@@ -85,11 +89,11 @@ interface Cause {
   gesture: () => number | undefined;
 }
 
-export function createCalls({ handshake, proof, activity, gestures, requests, pending, toHost, toPage, hurry, departs }: Ends): Calls {
+export function createCalls({ calling, handshake, proof, activity, gestures, requests, pending, toHost, toPage, hurry, departs }: Ends): Calls {
   const flying = new Set<unknown>();
   const gate = createGate(AT_ONCE);
   const brisk = createGate(BRISK);
-  const slow = (): Promise<void> => new Promise((resolve) => pending.later(resolve, SLOW));
+  const beside = createGate(BESIDE);
   const departing = new Set<unknown>();
   const away = new Map<Id, Params>();
   const held = new Map<unknown, AbortController>();
@@ -177,11 +181,11 @@ export function createCalls({ handshake, proof, activity, gestures, requests, pe
         return call(TOOL, Promise.resolve(full), signal, onProgress).finally(() => flying.delete(full));
       };
       const paced = (): Promise<Params> =>
-        new Promise((resolve, reject) => {
-          void brisk(() => {
+        new Promise((go) => {
+          void (calling.active() ? beside : brisk)(() => {
             const sent = send();
-            sent.then(resolve, reject);
-            return Promise.race<unknown>([sent.catch(() => undefined), slow()]);
+            go(sent);
+            return Promise.race<unknown>([sent.catch(() => undefined), new Promise<void>((over) => pending.later(over, SLOW))]);
           });
         });
       let result = await unlessAborted(gate(paced), signal).catch((error: unknown) => {

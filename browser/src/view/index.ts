@@ -55,6 +55,7 @@ function parsed(): Promise<unknown> {
 function connect(wire: Wire, natives: Natives, config: Config, registry: Registry, native: NativeContext | undefined): Receivers {
   const { later, warn } = natives;
   const activity = createActivity(natives.now);
+  const calling = createActivity(natives.now);
   const gestures = createGestures({
     ...natives,
     watch: (seen) =>
@@ -99,7 +100,7 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
     send: wire.toHost,
     // Only our own host leads to the gateway, which enforces the rules of tools and knows of its calls.
     offered: (tool) => host?.ours || proof.offered(tool),
-    began: () => (host?.ours ? () => undefined : activity.begin()),
+    began: () => (host?.ours ? calling : activity).begin(),
     first: () => relay.changed(),
   });
   const mirror = native && mirrorNatively(registry, native, proof.offered, activity.begin);
@@ -122,7 +123,7 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
     later(hideNews, NEWS);
   };
   const calls = createCalls({
-    ...wire, handshake, proof, activity, gestures, requests, pending: { notice, later },
+    ...wire, calling, handshake, proof, activity, gestures, requests, pending: { notice, later },
     hurry: () => relay.hurry(),
     departs: () => relay.giveWay(),
   });
