@@ -28,7 +28,7 @@ const AT_ONCE = 48;
 const BRISK = 4;
 const SLOW = 30;
 /** And so many while a model calls, and a while after: it would wait for them. */
-const BESIDE = 2;
+const BESIDE_MODEL = 2;
 
 /** What hosts say of a call that was larger than they, or the way to the gateway, carry; of a small one it means something else. */
 const TOO_LARGE = /\b413\b|too large/i;
@@ -93,7 +93,7 @@ export function createCalls({ calling, handshake, proof, activity, gestures, req
   const flying = new Set<unknown>();
   const gate = createGate(AT_ONCE);
   const brisk = createGate(BRISK);
-  const beside = createGate(BESIDE);
+  const beside = createGate(BESIDE_MODEL);
   const departing = new Set<unknown>();
   const away = new Map<Id, Params>();
   const held = new Map<unknown, AbortController>();

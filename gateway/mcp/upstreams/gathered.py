@@ -23,6 +23,9 @@ from gateway.model import Principal
 
 TOOLS = feed.KINDS["toolsListChanged"]
 
+AT_ONCE = 64
+"""Resources whose upstreams are looked for side by side: a client may name any number of them."""
+
 _CHANGES = {
     "prompts/list": feed.KINDS["promptsListChanged"],
     "resources/list": feed.KINDS["resourcesListChanged"],
@@ -70,12 +73,14 @@ class Gathered:
         """Hear of those of these resources, too, that are not refused. Raises `MCPError`, `Refusal` where all are."""
         own: dict[_Part, dict[str, str]] = {}
         refused: list[MCPError | Refusal] = []
-        for uri, found in zip(uris, await asyncio.gather(*map(self._owned, uris)), strict=True):
-            if isinstance(found, tuple):
-                part, theirs = found
-                own.setdefault(part, {})[theirs] = uri
-            else:
-                refused.append(found)
+        for begin in range(0, len(uris), AT_ONCE):
+            some = uris[begin : begin + AT_ONCE]
+            for uri, found in zip(some, await asyncio.gather(*map(self._owned, some)), strict=True):
+                if isinstance(found, tuple):
+                    part, theirs = found
+                    own.setdefault(part, {})[theirs] = uri
+                else:
+                    refused.append(found)
         for part, asked in own.items():
             try:
                 with lost_is_refused():
