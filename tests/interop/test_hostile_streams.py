@@ -183,8 +183,18 @@ async def pings(out: Out, _: Any) -> None:
     transport = out.request.transport
     assert transport is not None
     while not transport.is_closing():
-        transport.write(b"\x89\x00\x8a\x00" * 5_000)
+        if transport.get_write_buffer_size() < 2**20:
+            transport.write(b"\x89\x00\x8a\x00" * 5_000)
         await asyncio.sleep(0)
+
+
+async def leaves(out: Out, _: Any) -> None:
+    """Asks so, and is gone before it is answered."""
+    assert isinstance(out, Socket)
+    assert out.request.transport is not None
+    out.request.transport.write(b"\x89\x00" * 5_000)
+    await asyncio.sleep(0.05)
+    out.request.transport.abort()
 
 
 async def rubbish(out: Out, _: Any) -> None:
@@ -208,6 +218,7 @@ WAYS: dict[str, Way] = {
     "idle": idle,
     "binary": binary,
     "pings": pings,
+    "leaves": leaves,
     "rubbish": rubbish,
 }
 
@@ -321,6 +332,7 @@ ENDS = [
     ("websocket", "close", "closed the connection"),
     ("websocket", "binary", "no text"),
     ("websocket", "pings", "messages that nobody asked for"),
+    ("websocket", "leaves", "closed the connection"),
     ("websocket", "rubbish", "no WebSocket frame of ours"),
     ("sse", "die", "in the middle of its answer"),
     ("sse", "close", "closed the connection"),

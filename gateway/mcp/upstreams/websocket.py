@@ -89,7 +89,8 @@ class WebSocket:
             if frame.type is aiohttp.WSMsgType.ERROR:
                 raise UpstreamLost(f"the upstream sent what is no WebSocket frame of ours: {frame.data}")
             if frame.type is aiohttp.WSMsgType.PING:
-                await socket.pong(frame.data)
+                with suppress(aiohttp.ClientError, OSError):  # it ended; what came before is still to be read
+                    await socket.pong(frame.data)
             if frame.type in (aiohttp.WSMsgType.PING, aiohttp.WSMsgType.PONG):
                 receive(None, None, 0)
             elif frame.type is aiohttp.WSMsgType.TEXT:
