@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -34,6 +34,9 @@ ROOM_EACH = 4 * LARGEST_BODY
 
 _LONG = 1024 * 1024
 """Bytes from which it is worth a thread to put them together."""
+
+_STRETCH = 512 * 1024
+"""Bytes after which who reads them rests."""
 
 _ID = re.compile(r"[A-Za-z0-9_-]{22,64}", re.ASCII)
 
@@ -73,8 +76,8 @@ class Bodies:
         body.content, body.expires = content, self._clock() + LIFE
         return True
 
-    async def receive(self, id: str, request: web.Request, principal: str) -> bool:
-        """Keep what `request` sends, as text or, if it says that it sends any bytes, as such.
+    async def receive(self, id: str, request: web.Request, principal: str, rest: Callable[[], Awaitable[None]]) -> bool:
+        """Keep what `request` sends, as text or, if it says that it sends any bytes, as such; `rest` in between.
 
         False as in `put`. Raises `HTTPRequestEntityTooLarge`, `HTTPLengthRequired`, `UnicodeDecodeError` for a text
         that is none, and `MuxError` (`too-large`) for one that would take long to read.
@@ -88,7 +91,7 @@ class Bodies:
             return False
         body = self._bodies[id]
         try:
-            content = await whole(request)
+            content = await whole(request, rest=rest)
             if not raw and await asyncio.to_thread(is_bulky, content):
                 raise MuxError("too-large", f"This body has {why(AT_ONCE)}.")
             body.content = content if raw else content.decode()
@@ -122,13 +125,18 @@ class Bodies:
         return True
 
 
-async def whole(request: web.Request, most: int = LARGEST_BODY) -> bytes:
+async def whole(
+    request: web.Request, most: int = LARGEST_BODY, rest: Callable[[], Awaitable[None]] | None = None
+) -> bytes:
     """The body of `request`. Raises `HTTPRequestEntityTooLarge` as soon as there are more than `most` bytes."""
-    chunks, size = [], 0
+    chunks, size, rested = [], 0, 0
     async for chunk in request.content.iter_any():
         chunks.append(chunk)
         size += len(chunk)
         if size > most:
             raise web.HTTPRequestEntityTooLarge(most, size)
+        if rest is not None and size - rested > _STRETCH:
+            rested = size
+            await rest()
     # To put much together takes long, and Python does it beside the event loop's thread.
     return await asyncio.to_thread(b"".join, chunks) if size > _LONG else b"".join(chunks)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from aiohttp import web
 
 from gateway import mux
@@ -73,8 +75,10 @@ class BridgeDoor:
         if self._bridged.bodies.full(request.content_length or 0):
             detail = "The bodies of all callers together leave no room at present; `mcp.bodies` says how much there is."
             return refused(503, "no-room", detail, {"retry-after": "1"})
+        principal = request[PRINCIPAL].id
+        rest = partial(self._bridged.views.precedence.rest, principal)
         try:
-            kept = await self._bridged.bodies.receive(request.match_info["id"], request, request[PRINCIPAL].id)
+            kept = await self._bridged.bodies.receive(request.match_info["id"], request, principal, rest)
         except web.HTTPLengthRequired:
             return refused(411, "length-required", "A body says its length.")
         except web.HTTPRequestEntityTooLarge:

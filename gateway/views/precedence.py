@@ -1,4 +1,7 @@
-"""The model's calls go first: while one of them is in the gateway's hands, calls of pages wait a moment."""
+"""The model's calls go first: while one of them is in the gateway's hands, calls of pages wait a moment.
+
+Their large bodies are read with rests as long as a model calls: what sends them has the processors otherwise.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,19 @@ from dataclasses import dataclass, field
 MOMENT = 0.02
 """Seconds that a page's call waits at most, and for which a message is taken to be in the gateway's hands."""
 
+LATELY = 1.0
+"""Seconds after a message for which a model is taken to go on calling."""
+
+REST = 0.005
+"""Seconds of one rest."""
+
 MANY = 1000
-"""Principals from which on those whose moment is over are forgotten."""
+"""Principals from which on those of whom nothing came lately are forgotten."""
 
 
 @dataclass(slots=True)
 class _Held:
-    until: float
+    came: float
     gone: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -34,22 +43,31 @@ class Precedence:
     def come(self, principal: str) -> None:
         """A message of a model came in, or a page's answer to one."""
         now = self._clock()
-        if len(self._held) >= MANY:  # of some nobody will say that they left
-            self._held = {other: held for other, held in self._held.items() if held.until > now}
-        until = now + MOMENT
-        held = self._held.setdefault(principal, _Held(until))
-        held.until = until
+        if len(self._held) >= MANY:
+            self._held = {other: held for other, held in self._held.items() if held.came > now - LATELY}
+        held = self._held.get(principal)
+        if held is None or held.gone.is_set():
+            held = self._held[principal] = _Held(now)
+        held.came = now
 
     def gone(self, principal: str) -> None:
         """It has left, to the page or to the model."""
-        held = self._held.pop(principal, None)
+        held = self._held.get(principal)
         if held is not None:
             held.gone.set()
 
     async def turn(self, principal: str) -> None:
         """Wait until a page's call may begin."""
         held = self._held.get(principal)
-        if held is not None and (left := held.until - self._clock()) > 0:
+        if held is None or held.gone.is_set():
+            return
+        if (left := held.came + MOMENT - self._clock()) > 0:
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await held.gone.wait()
+
+    async def rest(self, principal: str) -> None:
+        """Wait before more of a page's body is read."""
+        held = self._held.get(principal)
+        if held is not None and held.came > self._clock() - LATELY:
+            await asyncio.sleep(REST)

@@ -243,6 +243,26 @@ async def test_the_models_messages_go_first(world: World, monkeypatch: pytest.Mo
         assert told[:2] == [f"gone {LOCAL.id}", f"come {LOCAL.id}"]
 
 
+async def test_a_large_body_is_read_with_rests(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each half MiB, in which its sender leaves the processors to others; it is whole at the end."""
+    rested: list[str] = []
+
+    async def rest(_: Precedence, principal: str) -> None:
+        rested.append(principal)
+
+    monkeypatch.setattr(Precedence, "rest", rest)
+    headers = {"content-type": "application/octet-stream"}
+    async with console(world) as client:
+        for size, least, most in ((2**10, 0, 0), (3 * 2**20, 3, 6)):
+            url, body = f"{world.console}/bridge/bodies/{secrets.token_urlsafe(24)}", secrets.token_bytes(size)
+            async with client.put(url, data=io.BytesIO(body), headers=headers) as answer:
+                assert answer.status == 204
+            assert least <= len(rested) <= most
+            async with client.get(url) as kept:
+                assert await kept.read() == body
+    assert set(rested) == {LOCAL.id}
+
+
 async def test_a_reload_does_not_wash_the_model_off(world: World) -> None:
     """A view that comes in the place of one that a model worked in is as tainted."""
     async with console(world) as client, connected(world, client) as host:

@@ -2,7 +2,9 @@
 
 import asyncio
 
-from gateway.views.precedence import MANY, Precedence
+import pytest
+
+from gateway.views.precedence import LATELY, MANY, Precedence
 
 
 async def waiting(precedence: Precedence, principal: str) -> asyncio.Task[None]:
@@ -11,6 +13,15 @@ async def waiting(precedence: Precedence, principal: str) -> asyncio.Task[None]:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     return task
+
+
+async def rests(precedence: Precedence, principal: str) -> bool:
+    """Whether who reads a body for this principal waits now."""
+    resting = asyncio.ensure_future(precedence.rest(principal))
+    await asyncio.sleep(0)
+    waits = not resting.done()
+    await resting
+    return waits
 
 
 def ruled(now: list[float]) -> Precedence:
@@ -39,6 +50,19 @@ async def test_nobody_waits_for_a_message_that_never_leaves() -> None:
     await precedence.turn("a")
     now[0] += 1
     assert (await waiting(precedence, "a")).done()
+
+
+@pytest.mark.parametrize("left", [True, False])
+async def test_a_body_is_read_with_rests_while_a_model_calls(*, left: bool) -> None:
+    """In whose hands its last message is, is all the same; and long after it nobody rests any more."""
+    now = [100.0]
+    precedence = ruled(now)
+    precedence.come("a")
+    if left:
+        precedence.gone("a")
+    assert [await rests(precedence, "a"), await rests(precedence, "b")] == [True, False]
+    now[0] += LATELY
+    assert not await rests(precedence, "a")
 
 
 def test_what_never_left_is_forgotten() -> None:
