@@ -10,10 +10,8 @@ from typing import Final
 
 import msgspec
 
-from gateway.errors import StartError
-from gateway.stores.copying import Copied, Stretch, copy
-from gateway.stores.records import Records
-from gateway.stores.sql import Database
+from gateway.stores import copier
+from gateway.stores.copying import Copied, Stretch
 
 NICE: Final = 10
 """How far it stands back behind exchanges."""
@@ -27,29 +25,28 @@ class NoProcess(OSError):
 
 
 class Aside:
-    """Copies into the database at `url`, in a process that is started when it is first asked."""
+    """Copies into the database at `url`, in a process that is started when it is first asked, or before."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._process: asyncio.subprocess.Process | None = None
         self._idle: asyncio.TimerHandle | None = None
 
+    async def begin(self) -> None:
+        """Start it, if it is not there: it takes some seconds until it copies. Raises NoProcess."""
+        await self._there()
+        self._idles()
+
     async def copy(self, stretch: Stretch) -> Copied:
         """As `gateway.stores.copying.copy`. Raises NoProcess, too."""
-        if self._idle is not None:
-            self._idle.cancel()
-        process, line = self._process, msgspec.json.encode(stretch) + b"\n"
         try:
-            if process is None:
-                process = self._process = await _started()
-                line = f"{self._url}\n".encode() + line
-            said = await _asked(process, line)
+            said = await _asked(await self._there(), msgspec.json.encode(stretch) + b"\n")
             if isinstance(said, str):
                 raise OSError(said)
         except BaseException:  # it may still answer, which is not what is asked for next, or ends without a database
             await self.close()
             raise
-        self._idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._end)
+        self._idles()
         return said
 
     async def close(self) -> None:
@@ -58,6 +55,16 @@ class Aside:
         self._end()
         if process is not None:
             await process.wait()
+
+    async def _there(self) -> asyncio.subprocess.Process:
+        if self._idle is not None:
+            self._idle.cancel()
+        if self._process is None:
+            self._process = await _started(self._url)
+        return self._process
+
+    def _idles(self) -> None:
+        self._idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._end)
 
     def _end(self) -> None:
         process, self._process = self._process, None
@@ -68,10 +75,11 @@ class Aside:
                 process.kill()
 
 
-async def _started() -> asyncio.subprocess.Process:
+async def _started(url: str) -> asyncio.subprocess.Process:
+    """It loads what it needs while nobody waits for it yet."""
     try:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", __name__),
+            *(sys.executable, "-P", "-m", copier.__name__),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             process_group=0,  # Ctrl-C in a terminal is for the gateway
@@ -79,8 +87,10 @@ async def _started() -> asyncio.subprocess.Process:
     except OSError as error:
         raise NoProcess(f"it cannot be started: {error.strerror}") from error
     with suppress(ProcessLookupError):
-        # From outside, so that its start stands back, too: it loads what it needs for half a second.
+        # From outside, so that its start stands back, too.
         os.setpriority(os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
+    assert process.stdin is not None  # noqa: S101  # this is a pipe
+    process.stdin.write(f"{url}\n".encode())
     return process
 
 
@@ -94,28 +104,3 @@ async def _asked(process: asyncio.subprocess.Process, line: bytes) -> Copied | s
     if not answer:
         raise NoProcess(f"it ended with status {await process.wait()}")
     return msgspec.json.decode(answer, type=Copied | str)
-
-
-async def main() -> None:
-    """Read the database's URL, then stretches, a line each; answer each with a line. End with the input."""
-    url = sys.stdin.readline().rstrip("\n")
-    try:
-        async with Database(url) as database:
-            records = Records(database)
-            for line in sys.stdin:
-                stretch = msgspec.json.decode(line, type=Stretch)
-                try:
-                    _answer(await copy(records, stretch))
-                except OSError as error:
-                    _answer(str(error))
-    except StartError as error:
-        _answer(str(error))
-
-
-def _answer(said: Copied | str) -> None:
-    sys.stdout.buffer.write(msgspec.json.encode(said) + b"\n")
-    sys.stdout.buffer.flush()
-
-
-if __name__ == "__main__":
-    asyncio.run(main())

@@ -22,6 +22,8 @@ LINGER_SECONDS = 0.25
 """Lines are copied when none came for so long: in one transaction for many, and when exchanges leave time for it."""
 LATEST_SECONDS = 5.0
 """They wait for that no longer than this."""
+BEGIN_SECONDS = 2.0
+"""After so long the process that will copy them is started, for it takes a while."""
 REST: Final = 4.0
 """How many times as long as it took to copy lines nothing is copied after that, where exchanges came meanwhile."""
 
@@ -104,9 +106,12 @@ class Filler:
     async def _rest(self) -> bool:
         """Wait until nothing more was written for a while, or somebody asks; True where neither came."""
         loop = asyncio.get_running_loop()
-        latest = loop.time() + LATEST_SECONDS
+        began = loop.time()
         seen = -1
-        while self._journal.position != seen and loop.time() < latest:
+        while self._journal.position != seen and (waited := loop.time() - began) < LATEST_SECONDS:
+            if self._aside is not None and waited > BEGIN_SECONDS:
+                with suppress(NoProcess):  # who wants it to copy is told
+                    await self._aside.begin()
             seen = self._journal.position
             if await self._pause(LINGER_SECONDS):
                 return False

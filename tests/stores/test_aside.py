@@ -91,6 +91,22 @@ async def test_while_exchanges_come_another_process_copies(path: Path, url: str)
         os.kill(pid, 0)
 
 
+async def test_it_is_started_before_it_copies(path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For it takes a while; and it ends with the filler, whether it was asked for anything or not."""
+    monkeypatch.setattr(filler, "LATEST_SECONDS", 60.0)
+    monkeypatch.setattr(filler, "BEGIN_SECONDS", 0.0)
+    monkeypatch.setattr(filler, "LINGER_SECONDS", 0.1)
+    aside = Seen(url)
+    async with busy(path, url, aside):
+        async with asyncio.timeout(20):
+            while aside._process is None:
+                await asyncio.sleep(0.01)
+        pid = aside._process.pid
+        assert not aside.pids
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
 async def test_without_that_process_this_one_copies(path: Path, url: str, caplog: pytest.LogCaptureFixture) -> None:
     """Where somebody ends it, and is told so."""
     aside = Seen(url)
