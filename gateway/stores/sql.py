@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -128,10 +129,19 @@ def _engine(url: URL, seconds: float = POSTGRESQL_SECONDS) -> AsyncEngine:
         limits = {"timeout": seconds, "command_timeout": seconds}
         return create_async_engine(url, pool_pre_ping=True, connect_args=limits, hide_parameters=True)
     if url.database and url.database != ":memory:":
-        os.close(os.open(url.database, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))  # SQLite alone lets others read
+        _make(Path(url.database))
     engine = create_async_engine(url, connect_args={"timeout": SQLITE_BUSY_SECONDS}, hide_parameters=True)
     event.listen(engine.sync_engine, "connect", _set_up_sqlite)
     return engine
+
+
+def _make(file: Path) -> None:
+    """Make it, if it is not there, for us alone: SQLite would let others read it.
+
+    One that is there is not opened: to close it again would end the locks of all connections that this process has.
+    """
+    if not file.exists():
+        os.close(os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
 
 def _set_up_sqlite(connection: Any, _: object) -> None:

@@ -6,11 +6,14 @@ import asyncio
 import os
 import sqlite3
 import stat
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -286,6 +289,20 @@ async def test_private(url: str) -> None:
     """The database is for the owner's eyes only."""
     async with Database(url):
         assert stat.S_IMODE(os.stat(url.removeprefix("sqlite:///")).st_mode) == 0o600
+
+
+async def test_another_one_in_the_same_process_takes_no_locks_away(url: str) -> None:
+    """Else the next process that closes the file takes itself for the last one, and what is written then is lost."""
+    file = url.removeprefix("sqlite:///")
+    last = (
+        f"import sqlite3; c = sqlite3.connect({file!r}); c.execute('SELECT count(*) FROM audit').fetchall(); c.close()"
+    )
+    async with Database(url) as database, database.connect() as connection:
+        await connection.execute(text("SELECT 1 FROM audit"))
+        async with Database(url):
+            pass
+        subprocess.run([sys.executable, "-c", last], check=True)
+        assert Path(f"{file}-wal").exists()
 
 
 async def test_database_of_a_newer_gateway(url: str) -> None:
