@@ -35,6 +35,7 @@ class Precedence:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._held: dict[str, _Held] = {}
+        self._most = MANY
 
     def __len__(self) -> int:
         """How many principals are remembered."""
@@ -43,8 +44,9 @@ class Precedence:
     def come(self, principal: str) -> None:
         """A message of a model came in, or a page's answer to one."""
         now = self._clock()
-        if len(self._held) >= MANY:
+        if len(self._held) >= self._most:
             self._held = {other: held for other, held in self._held.items() if held.came > now - LATELY}
+            self._most = max(MANY, 2 * len(self._held))
         held = self._held.get(principal)
         if held is None or held.gone.is_set():
             held = self._held[principal] = _Held(now)
