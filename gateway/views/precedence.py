@@ -34,8 +34,7 @@ class Precedence:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._held: dict[str, _Held] = {}
-        self._most = MANY
+        self._held: dict[str, _Held] = {}  # who came last is last
 
     def __len__(self) -> int:
         """How many principals are remembered."""
@@ -44,13 +43,13 @@ class Precedence:
     def come(self, principal: str) -> None:
         """A message of a model came in, or a page's answer to one."""
         now = self._clock()
-        if len(self._held) >= self._most:
-            self._held = {other: held for other, held in self._held.items() if held.came > now - LATELY}
-            self._most = max(MANY, 2 * len(self._held))
-        held = self._held.get(principal)
+        held = self._held.pop(principal, None)
         if held is None or held.gone.is_set():
-            held = self._held[principal] = _Held(now)
+            held = _Held(now)
         held.came = now
+        self._held[principal] = held
+        while len(self._held) > MANY and self._held[first := next(iter(self._held))].came <= now - LATELY:
+            del self._held[first]
 
     def gone(self, principal: str) -> None:
         """It has left, to the page or to the model."""
