@@ -27,10 +27,10 @@ async def main() -> None:
     sys.meta_path.insert(0, _Rest)
     import msgspec  # noqa: PLC0415  # with rests
 
-    from gateway.errors import StartError  # noqa: PLC0415
-    from gateway.stores.copying import Stretch, copy  # noqa: PLC0415
-    from gateway.stores.records import Records  # noqa: PLC0415
-    from gateway.stores.sql import Database  # noqa: PLC0415
+    from gateway.errors import StartError  # noqa: PLC0415  # with rests
+    from gateway.stores.copying import Stretch, copy  # noqa: PLC0415  # with rests
+    from gateway.stores.records import Records  # noqa: PLC0415  # with rests
+    from gateway.stores.sql import Database  # noqa: PLC0415  # with rests
 
     sys.meta_path.remove(_Rest)
 
