@@ -134,13 +134,28 @@ class Reloader:
                 apps |= {name: old[name]} if name in old else {}
         notices = [Notice(Kind.RESTART, problem) for problem in waiting]
         notices += refused + await self._held_back(apps)
+        return notices + await self._put_all(apps, reading.file)
+
+    async def _put_all(self, apps: Mapping[str, App], file: str) -> list[Notice]:
+        """Take the apps; where one of them cannot work, each of the others by itself. The refusals, as notices.
+
+        None goes while another one is refused: it may be the same app under a new name.
+        """
+        refused = await self._tried(apps, file)
+        changed = {name: app for name, app in apps.items() if app != self._running.apps.get(name)}
+        if not refused or len(changed) < 2:
+            return refused
+        each = [await self._tried({**self._running.apps, name: app}, file) for name, app in changed.items()]
+        return [notice for notices in each for notice in notices]
+
+    async def _tried(self, apps: Mapping[str, App], file: str) -> list[Notice]:
         try:
             await self._put(apps)
         except (StartError, Refusal) as error:
-            notices.append(Notice(Kind.BROKEN, Problem(reading.file, 1, 1, f"not taken: {error}")))
+            return [Notice(Kind.BROKEN, Problem(file, 1, 1, f"not taken: {error}"))]
         except DocumentError as error:
-            notices += [Notice(Kind.BROKEN, problem) for problem in error.problems]
-        return notices
+            return [Notice(Kind.BROKEN, problem) for problem in error.problems]
+        return []
 
     async def _compare_upstreams(self, found: Config, reading: Reading, waiting: list[Problem]) -> list[Notice]:
         """Take the upstreams that can be taken; `waiting` is told of those that wait for a restart."""

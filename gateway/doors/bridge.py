@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import Sequence
 from functools import partial
 
 from aiohttp import web
@@ -20,6 +23,8 @@ from gateway.model import Principal
 PROTOCOL = "webmcp-gateway.v1"
 
 HEARTBEAT = 15.0
+
+log = logging.getLogger(__name__)
 
 
 class BridgeDoor:
@@ -40,15 +45,13 @@ class BridgeDoor:
 
     async def close(self) -> None:
         """End every connection, for shutdown; the views end with them."""
-        for socket in list(self._pages):
-            await socket.close(code=1001, message=b"the gateway stops")
+        await closed(list(self._pages), 1001, b"the gateway stops")
         self._bridged.end_lost()
 
     async def end_all(self, principal: Principal) -> None:
         """End every connection and view of a person who logs out."""
-        for socket, page in list(self._pages.items()):
-            if page.principal == principal:
-                await socket.close(code=1008, message=b"logged out")
+        mine = [socket for socket, page in self._pages.items() if page.principal == principal]
+        await closed(mine, 1008, b"logged out")
         self._bridged.end_lost(principal)
 
     async def _connect(self, request: web.Request) -> web.StreamResponse:
@@ -101,3 +104,13 @@ class BridgeDoor:
         if isinstance(content, bytes):
             return web.Response(body=content, content_type="application/octet-stream", headers=headers)
         return web.Response(text=content, content_type="application/json", headers=headers)
+
+
+async def closed(sockets: Sequence[web.WebSocketResponse], code: int, why: bytes) -> None:
+    """Close them side by side: a page that does not answer is waited for ten seconds, and keeps no other one open."""
+    failures = await asyncio.gather(
+        *(socket.close(code=code, message=why) for socket in sockets), return_exceptions=True
+    )
+    for failure in failures:
+        if isinstance(failure, BaseException):
+            log.warning("a host page could not be told that its connection ends: %r", failure)

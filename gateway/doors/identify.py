@@ -17,6 +17,7 @@ from gateway.callers.proxies import Address, address_of, client_of, is_here, wit
 from gateway.doors.access import Access, Site
 from gateway.doors.asked import Asked
 from gateway.doors.guesses import Guess, Guesses
+from gateway.doors.issuers import UNAVAILABLE
 from gateway.doors.recent import Recent
 from gateway.doors.session_cookies import SessionCookies
 from gateway.errors import Unidentified
@@ -91,13 +92,22 @@ class Identify:
         peer = address_of(request.remote)
         bearer = _bearer(request) if not self._open else None
         guess = Guess(self._guesses, lambda: self.client(request))
+        away: Unidentified | None = None
         for method in self._methods:
-            found = await self._of(method, request, place, peer, bearer, guess)
+            try:
+                found = await self._of(method, request, place, peer, bearer, guess)
+            except Unidentified as error:
+                if error.status != UNAVAILABLE:
+                    raise
+                away = away or error  # another issuer may know the caller
+                continue
             if found is not None:
                 guess.right()
                 return as_client(found) if place.access is Access.MCP else found
         if guess.refused:
             raise Unidentified("Too many tokens come from here that are nobody's.", "rate_limited", status=429)
+        if away is not None:
+            raise away
         if bearer is not None:
             raise Unidentified("No issuer that this gateway trusts has made this token.")
         raise Unidentified("This gateway wants to know who calls.", error="")

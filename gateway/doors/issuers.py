@@ -98,6 +98,10 @@ class Issuer:
         self._bad: Recent[bytes, bool] = Recent(clock=steady)
         self._opaque: Recent[str, tuple[Secret, frozenset[str]]] = Recent(clock=steady)
 
+    def __str__(self) -> str:
+        """Its identifier."""
+        return self._spec.issuer
+
     async def principal(
         self, token: str, resources: frozenset[str], may_ask: Callable[[], bool] = lambda: True
     ) -> Principal | None:

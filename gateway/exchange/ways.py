@@ -76,15 +76,23 @@ class Ways:
             state = self._approvals.state(question.id) or State.VOID
             async with asyncio.TaskGroup() as tasks:
                 for way in self._ways:
-                    tasks.create_task(way.over(question, state))
+                    tasks.create_task(self._over(way, question, state))
         finally:
             stop()
 
     async def _ask(self, way: Way, question: Question) -> None:
-        answer = await way.ask(question)
-        if answer is None:
-            return
+        """Ask by one way. A way that fails answers nothing; the others, and other questions, go on."""
         try:
-            await self._answers.trusted(question.id, answer, way.name)
+            answer = await way.ask(question)
+            if answer is not None:
+                await self._answers.trusted(question.id, answer, way.name)
         except Refusal as refusal:
             log.warning("the answer of %s was not taken: %s", way.name, refusal.detail)
+        except Exception:
+            log.exception("a question could not be asked by %s; it goes on without that", way.name)
+
+    async def _over(self, way: Way, question: Question, state: State) -> None:
+        try:
+            await way.over(question, state)
+        except Exception:
+            log.exception("%s could not be told that a question is over", way.name)

@@ -50,18 +50,30 @@ class Retention:
             await asyncio.sleep(EVERY)
 
     async def delete(self) -> int:
-        """Delete what is old; gives how many lines of the journal lost their values. Raises OSError."""
+        """Delete what is old; gives how many lines of the journal lost their values.
+
+        A file, or the database, where that fails keeps nothing else from it. Raises the first `OSError` at the end.
+        """
         before = self._now() - self._seconds
         segments = all_segments(self._journal.path)
         if await asyncio.to_thread(_has_old, segments, before):
             # The note comes first: values that are gone without one count as tampering.
             self._journal.note("values were deleted, as audit.retain says", deleted_before=before)
         deleted = 0
+        failures: list[OSError] = []
         for segment in segments:
-            deleted += await asyncio.to_thread(_blank, segment, before)
-        await asyncio.to_thread(_forget_torn, self._journal.path, before)
+            try:
+                deleted += await asyncio.to_thread(_blank, segment, before)
+            except OSError as error:
+                failures.append(error)
+        try:
+            await asyncio.to_thread(_forget_torn, self._journal.path, before)
+        except OSError as error:
+            failures.append(error)
         if self._database is not None:
             await _shorten(self._database, before)
+        if failures:
+            raise failures[0]
         return deleted
 
 
@@ -73,7 +85,12 @@ def _forget_torn(journal: Path, before: float) -> None:
 
 
 def _has_old(segments: list[Segment], before: float) -> bool:
-    return any(_old_lines(segment, before, 1) for segment in segments)
+    """Whether there is something to delete; a file that cannot be read says so when its turn comes."""
+    for segment in segments:
+        with suppress(OSError):
+            if _old_lines(segment, before, 1):
+                return True
+    return False
 
 
 def _old_lines(segment: Segment, before: float, most: int | None = None) -> list[tuple[int, bytes]]:

@@ -190,7 +190,8 @@ class Forwarder:
             limit = await stack.enter_async_context(asyncio.timeout(None))
 
             def adjust() -> None:
-                limit.reschedule(None if self._asks_about(view) else clock() + seconds)
+                if not limit.expired():  # what is over already cannot be moved, and says so to whoever answered
+                    limit.reschedule(None if self._asks_about(view) else clock() + seconds)
 
             def begin() -> None:
                 adjust()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from aiohttp import web
 from mcp import Client
 
 from gateway import mux
+from gateway.doors.bridge import closed as bridge_ends
 from gateway.model import Channel
 from tests.doors.test_bridge import Host, connected, console
 from tests.views.pages import until
@@ -136,3 +137,30 @@ async def test_an_answer_whose_body_is_not_there_fails_the_call(slow: Slow) -> N
             answer = await calling
     assert answer.is_error
     assert "unknown-body" in str(answer.content)
+
+
+async def test_a_page_that_does_not_answer_keeps_no_other_one_open() -> None:
+    """When a person logs out, or the gateway stops: the connections end side by side."""
+    hung, closed = asyncio.Event(), asyncio.Event()
+
+    class Page(web.WebSocketResponse):
+        def __init__(self, act: Callable[[], Awaitable[object]]) -> None:
+            super().__init__()
+            self._act = act
+
+        async def close(self, **_: Any) -> bool:
+            await self._act()
+            return True
+
+    async def fails() -> None:
+        raise ConnectionResetError
+
+    async def closes() -> None:
+        closed.set()
+
+    ending = asyncio.create_task(bridge_ends([Page(hung.wait), Page(fails), Page(closes)], 1008, b"logged out"))
+    async with asyncio.timeout(20):
+        await closed.wait()
+        assert not ending.done()
+        hung.set()
+        await ending

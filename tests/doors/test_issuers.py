@@ -290,6 +290,23 @@ async def test_wrong_tokens_make_the_gateway_ask_so_often_for_an_address(
         assert (await answer(calls[0], {**there, **bearer("late")}))[0] == 200
 
 
+@pytest.mark.parametrize("dead", [0, 1])
+async def test_an_issuer_that_is_away_locks_out_nobody_of_another(tmp_path: Path, dead: int) -> None:
+    """Whichever stands first in the configuration; a token that the one that is away may know is not called wrong."""
+    async with issuer() as first, issuer() as second:
+        entry = (
+            '  - {{type: oauth, issuer: "{}", network: private, introspection: true, client_id: g, client_secret: s}}\n'
+        )
+        extra = "auth:\n" + entry.format(first.url) + entry.format(second.url)
+        async with running(tmp_path, extra=extra) as world:
+            for number, server in enumerate((first, second)):
+                server.introspected[f"of-{number}"] = {**server.claims(world.url), "active": True}
+            (first, second)[dead].status = 500
+            found = [(await answer(mcp_call(f"{world.url}/mcp"), bearer(f"of-{number}")))[0] for number in (0, 1)]
+            assert found == ([503, 200] if dead == 0 else [200, 503])
+            assert (await answer(mcp_call(f"{world.url}/mcp"), bearer("wrong")))[0] == 503
+
+
 def oauth(evil: Issuer, **more: Any) -> OAuth:
     """A method with what a file may leave out."""
     said: dict[str, Any] = {

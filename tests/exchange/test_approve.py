@@ -3,14 +3,20 @@
 import asyncio
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from msgspec import structs
 
 from gateway.errors import Reason, Refusal
+from gateway.exchange.answers import Answers
 from gateway.exchange.approve import KEPT, PER_PRINCIPAL, PER_VIEW, SHOWN, SILENCE, Approvals, Ask, Parked, State
 from gateway.exchange.grants import Grants
-from gateway.model import LOCAL, Caller, Door, Initiator
+from gateway.exchange.record import OnFailure, Recorder
+from gateway.exchange.ways import Ways
+from gateway.hooks import Hooks
+from gateway.model import LOCAL, Caller, Door, Initiator, Question
+from gateway.stores.journal import Journal
 from tests.clock import Clock
 from tests.exchange.house import ends_when_cancelled
 
@@ -244,3 +250,55 @@ def test_a_caller_whose_login_has_ended_sends_nothing(approvals: Approvals, cloc
     with pytest.raises(Refusal) as refused:
         approvals.take(call, ASK.digest, ASK.policy_version)
     assert reason(refused) is Reason.APPROVAL_EXPIRED
+
+
+class Broken:
+    """A way to ask that fails in whatever it does."""
+
+    name = "broken"
+
+    async def ask(self, question: Question) -> bool | None:
+        """Never asks."""
+        raise RuntimeError("a fault of ours")
+
+    async def over(self, question: Question, state: State) -> None:
+        """Never hears."""
+        raise RuntimeError("a fault of ours")
+
+
+class Well(Broken):
+    """One that answers the second question."""
+
+    name = "well"
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Queue[str]()
+        self.told = asyncio.Queue[str]()
+
+    async def ask(self, question: Question) -> bool | None:
+        """Asks, and leaves the answer to others."""
+        self.asked.put_nowait(question.id)
+        return None
+
+    async def over(self, question: Question, state: State) -> None:
+        """Hears how it ended."""
+        self.told.put_nowait(f"{question.id} {state}")
+
+
+async def test_a_way_to_ask_that_fails_ends_no_other_way_and_no_other_question(
+    approvals: Approvals, tmp_path: Path
+) -> None:
+    """Neither when it is asked, nor when it is told that a question is over."""
+    well = Well()
+    async with Journal(tmp_path / "journal") as journal:
+        answers = Answers(approvals, Grants(), Recorder(journal, Hooks([], tmp_path), OnFailure.CONTINUE))
+        running = asyncio.create_task(Ways(approvals, answers, [Broken(), well, Broken()]).run())
+        async with asyncio.timeout(20):
+            for view in ("v1", "v2"):
+                call = parked(approvals, structs.replace(CALLER, view=view))
+                assert await well.asked.get() == call.question.id
+                approvals.answer(call.question.id, False, "ann")
+                assert await well.told.get() == f"{call.question.id} declined"
+        assert not running.done()
+        running.cancel()
+        await asyncio.wait({running})

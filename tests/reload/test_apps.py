@@ -116,6 +116,29 @@ async def test_an_app_that_cannot_be_packed_is_not_taken(tmp_path: Path) -> None
         assert (await page(client, port, "two"))[0] == 200
 
 
+async def test_an_app_that_cannot_be_packed_holds_up_no_other_one(tmp_path: Path) -> None:
+    """A policy that changed together with it, and a new app, take effect; what it was before goes on."""
+    async with two_apps(tmp_path) as port, aiohttp.ClientSession(headers=CLIENT) as client:
+        (tmp_path / "empty").mkdir()
+        put(tmp_path / "two.yaml", 'version: 1\nroutes: [{path: "/**", deny: "not today"}]\n')
+        text = (tmp_path / "gateway.yaml").read_text("utf-8")
+        put(
+            tmp_path / "gateway.yaml",
+            text.replace("one: {source: index.html", "one: {source: empty").replace(
+                "apps: {", "apps: {new: {source: index.html, policy: one.yaml}, "
+            ),
+        )
+
+        async def taken() -> bool:
+            headers = {"host": f"two.localhost:{port}"}
+            async with client.get(f"http://127.0.0.1:{port}/api/x", headers=headers) as answer:
+                return "not today" in await answer.text() and "New" in await titles(client, port)
+
+        await until(taken)
+        assert sorted(await titles(client, port)) == ["New", "One", "Two"]
+        assert await page(client, port, "one") == await page(client, port, "new")
+
+
 async def test_changed_files_of_an_app_take_effect(tmp_path: Path) -> None:
     """The packed page is another one for whoever reads it from now on, and the console's page hears of it."""
     async with two_apps(tmp_path) as port, aiohttp.ClientSession(headers=CLIENT) as client:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,6 +71,48 @@ async def test_what_was_set_aside_goes_too(tmp_path: Path) -> None:
     async with Journal(path) as journal:
         await Retention(journal, None, DAY).delete()
     assert (old.exists(), young.exists()) == (False, True)
+
+
+async def test_a_file_that_cannot_be_changed_keeps_its_values_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other files, what was set aside and the database lose theirs; then the failure is said, and tried again."""
+    path, clock, opened = tmp_path / "journal", [START], os.open
+    aside = tmp_path / "journal.torn-1-aa"
+    aside.write_text("private")
+    os.utime(aside, (START, START))
+    async with (
+        Database(f"sqlite:///{tmp_path}/gateway.db") as database,
+        Journal(path, now=lambda: clock[0], keeping=Keeping(size=1)) as journal,
+    ):
+        records = Records(database)
+        for day in range(3):
+            journal.append(AuditRecord(f"d{day}", "outcome", START, {"app": "cart", "who": f"private-{day}"}))
+            journal.rotate()
+        filling = asyncio.ensure_future(Filler(records, journal).run())
+        while len(await records.query(100)) < 3:
+            await asyncio.sleep(0.01)
+        filling.cancel()
+        clock[0] = START + 5 * DAY
+        first = min(one for one in tmp_path.glob("journal*") if b"private-0" in one.read_bytes())
+
+        def refuses(file: Any, flags: int, *more: Any, **named: Any) -> int:
+            if Path(file) == first and flags & os.O_WRONLY:
+                raise PermissionError(13, "not permitted", str(file))
+            return opened(file, flags, *more, **named)
+
+        monkeypatch.setattr(os, "open", refuses)
+        with pytest.raises(PermissionError):
+            await Retention(journal, database, DAY, lambda: clock[0]).delete()
+        monkeypatch.undo()
+        held = [name for name in ("private-0", "private-1", "private-2") if name.encode() in _content(tmp_path)]
+        assert (held, aside.exists()) == (["private-0"], False)
+        assert await records.query(100, Filter(app="cart")) == []
+        assert await Retention(journal, database, DAY, lambda: clock[0]).delete() == 1
+
+
+def _content(folder: Path) -> bytes:
+    return b"".join(one.read_bytes() for one in folder.glob("journal*"))
 
 
 async def test_a_journal_with_deleted_values_is_taken_up(tmp_path: Path) -> None:
