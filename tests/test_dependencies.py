@@ -1,4 +1,4 @@
-"""The dependencies that pyproject.toml declares are those that the code imports, bounded where it uses private parts."""
+"""pyproject.toml declares each dependency that the code imports, bounded where it uses private parts."""
 
 from __future__ import annotations
 
