@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv6Address
-from typing import Final
+from typing import Final, TypeAlias
 
+from gateway.bounds import Area, Bound
+from gateway.buckets import Buckets
 from gateway.callers.proxies import Address
 from gateway.policy import Rate, take
 
@@ -17,8 +19,31 @@ WRONG: Final = Rate(300, 60.0)
 Strangers shall not be able to poll the issuer for tokens (RFC 7662 4): without a bound they could through us.
 """
 
-SWEEP = 10_000
-"""Addresses above which those that may ask as often as any are forgotten."""
+EACH: Final = 256
+"""Addresses of one network (the first 48 bits of IPv6, 24 of IPv4) that are counted apart."""
+
+IN_ALL: Final = 65_536
+"""Addresses that are counted apart in all."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.DOORS,
+        "wrong opaque tokens that an issuer is asked about",
+        f"{WRONG.count} in {WRONG.period:g} s per address (of IPv6 the first 64 bits)",
+        "429 for what was not good before",
+    ),
+    Bound(
+        Area.DOORS,
+        "addresses whose wrong tokens are counted",
+        f"{EACH} per network (the first 48 bits of IPv6, 24 of IPv4), {IN_ALL:,} in all",
+        "further addresses of that network, or all further ones, count together",
+    ),
+)
+
+Counted: TypeAlias = tuple[int, int]
+"""The version and the first bits of an address, or of the network that is counted in its stead."""
+
+_ALL: Final[Counted] = (0, 0)
 
 
 class Guesses:
@@ -26,22 +51,26 @@ class Guesses:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._tats: dict[Address | None, float] = {}
+        self._buckets = Buckets[Counted](EACH, IN_ALL)
 
-    def take(self, address: Address | None) -> bool:
-        """Count a look-up; False where there were too many in vain."""
-        now = self._clock()
-        if len(self._tats) > SWEEP:
-            self._tats = {other: tat for other, tat in self._tats.items() if tat > now}
-        key = _network(address)
-        taken = take(self._tats.get(key, 0.0), now, WRONG)
-        self._tats[key] = taken.tat
-        return taken.allowed
+    def __len__(self) -> int:
+        """How many addresses and networks are counted."""
+        return len(self._buckets)
 
-    def give_back(self, address: Address | None) -> None:
+    def take(self, address: Address | None) -> Counted | None:
+        """Count a look-up, and give what it counts for; None where there were too many in vain."""
+        now, key, owner = self._clock(), _counted(address), None
+        if key not in self._buckets.tats:
+            own, network = key, _network(key)
+            key = self._buckets.place(own, str(network), network if len(self._buckets) < IN_ALL else _ALL, now)
+            owner = str(network) if key is own else None
+        taken = take(self._buckets.tats.get(key, 0.0), now, WRONG)
+        self._buckets.put(key, taken.tat, now, owner)
+        return key if taken.allowed else None
+
+    def give_back(self, counted: Counted) -> None:
         """It was not in vain."""
-        key = _network(address)
-        self._tats[key] = self._tats.get(key, 0.0) - WRONG.period / WRONG.count
+        self._buckets.give_back(counted, WRONG.period / WRONG.count)
 
 
 @dataclass(slots=True)
@@ -50,22 +79,30 @@ class Guess:
 
     guesses: Guesses
     address: Callable[[], Address | None]
-    taken: bool = False
+    taken: Counted | None = None
     refused: bool = False
 
     def may_ask(self) -> bool:
         """Whether an issuer may be asked about the token."""
-        if not self.taken and not self.refused:
+        if self.taken is None and not self.refused:
             self.taken = self.guesses.take(self.address())
-            self.refused = not self.taken
-        return self.taken
+            self.refused = self.taken is None
+        return self.taken is not None
 
     def right(self) -> None:
         """Somebody knew the token."""
-        if self.taken:
-            self.guesses.give_back(self.address())
+        if self.taken is not None:
+            self.guesses.give_back(self.taken)
 
 
-def _network(address: Address | None) -> Address | None:
+def _counted(address: Address | None) -> Counted:
     """One subscriber has 2**64 addresses of IPv6."""
-    return IPv6Address(int(address) >> 64 << 64) if isinstance(address, IPv6Address) else address
+    if isinstance(address, IPv6Address):
+        return 6, int(address) >> 64
+    return 4, int(address) if address is not None else -1
+
+
+def _network(counted: Counted) -> Counted:
+    """The network of an address: as many as one subscriber may have."""
+    version, bits = counted
+    return (48, bits >> 16) if version == 6 else (24, bits >> 8)

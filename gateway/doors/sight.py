@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from urllib.parse import unquote
 
 from gateway.model import AuditRecord, Json, Principal, person_of
@@ -43,7 +44,7 @@ class Lines:
 
     def __init__(self, principal: Principal) -> None:
         self._principal = principal
-        self._own: dict[str, None] = {}
+        self._own = OrderedDict[str, None]()
 
     def sees(self, line: Line) -> bool:
         """Whether the line is shown; what a journal says of itself is not. Ask in the order of the lines."""
@@ -57,6 +58,6 @@ class Lines:
                 return False
             self._own[record.id] = None
             while len(self._own) > KNOWN:
-                del self._own[next(iter(self._own))]
+                self._own.popitem(last=False)
             return True
         return record.id in self._own

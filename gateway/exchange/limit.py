@@ -8,14 +8,29 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from gateway.bounds import Area, Bound
+from gateway.buckets import EACH, IN_ALL, Buckets
 from gateway.errors import Reason, Refusal
 from gateway.model import Caller
-from gateway.policy import Limit, Obligations, Quota, Window, take
+from gateway.policy import Limit, Obligations, Per, Quota, Window, take
 
-SWEEP = 10_000
-"""Buckets above which those that are full again are forgotten."""
+BOUNDS: Final = (
+    Bound(
+        Area.EXCHANGE,
+        "buckets of rates per view that are not full again",
+        f"{EACH:,} per principal, {IN_ALL:,} in all",
+        "further views of that principal share one bucket of each rate",
+    ),
+)
 
 _SECONDS: Final = {Window.HOUR: 3600, Window.DAY: 86400}
+
+Key = tuple[str, ...]
+
+_PER: Final = 2
+"""Where a key says whose requests count together."""
+
+_VIEW: Final = Per.VIEW
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +50,7 @@ class Limiter:
         self._quotas = quotas
         self._clock = clock
         self._now = now
-        self._buckets: dict[tuple[str, ...], float] = {}
+        self._buckets: Buckets[Key] = Buckets()
 
     async def take(self, obligations: Obligations, caller: Caller) -> tuple[str, ...]:
         """Count one call. Raises `Refusal` (`rate-limited`, `quota-exceeded`) with what to wait.
@@ -43,49 +58,63 @@ class Limiter:
         In report mode the call goes on, and what would have refused it is given, to be written down.
         """
         try:
-            self._take_rates(obligations.limits, caller)
+            taken = self._take_rates(obligations.limits, caller) if obligations.limits else ()
             if obligations.quotas:
-                await self._take_quotas(obligations, caller)
+                await self._take_quotas(obligations, caller, taken)
         except Refusal as refusal:
             if not obligations.report:
                 raise
             return (str(refusal),)
         return ()
 
-    def _take_rates(self, limits: Sequence[Limit], caller: Caller) -> None:
-        if not limits:
-            return
-        now = self._clock()
-        taken: dict[tuple[str, ...], float] = {}
+    def _take_rates(self, limits: Sequence[Limit], caller: Caller) -> Sequence[Key]:
+        """Take one cell of each limit, and give the keys of their buckets."""
+        now, known = self._clock(), self._buckets.tats
+        taken: dict[Key, float] = {}
+        keys: list[Key] = []
+        new = False
         for limit in limits:
-            bucket = limit.key(caller)
-            before = taken[bucket] if bucket in taken else self._buckets.get(bucket, 0.0)
+            key = limit.key(caller)
+            before = taken[key] if key in taken else known.get(key)
+            if before is None:
+                new = True
+                key = self._new(key, caller, now)
+                before = taken[key] if key in taken else known.get(key, 0.0)
             outcome = take(before, now, limit.rate)
             if not outcome.allowed:
                 raise _limited(limit, outcome.retry_after)
-            taken[bucket] = outcome.tat
-        self._buckets.update(taken)
-        if len(self._buckets) > SWEEP:
-            self._buckets = {bucket: tat for bucket, tat in self._buckets.items() if tat > now}
+            taken[key] = outcome.tat
+            keys.append(key)
+        if not new:
+            known.update(taken)
+        else:
+            for key, tat in taken.items():
+                self._buckets.put(key, tat, now, caller.principal.id if key[_PER] is _VIEW else None)
+        return keys
 
-    async def _take_quotas(self, obligations: Obligations, caller: Caller) -> None:
+    def _new(self, key: Key, caller: Caller, now: float) -> Key:
+        """The place of a bucket that is not there: too many views of one principal share one."""
+        if key[_PER] is not _VIEW:
+            return key
+        who = caller.principal.id
+        return self._buckets.place(key, who, (*key[:_PER], "views", who), now)
+
+    async def _take_quotas(self, obligations: Obligations, caller: Caller, taken: Sequence[Key]) -> None:
         now = self._now()
         try:
             exceeded = await self._quotas.take(obligations.quotas, caller, now)
         except OSError as error:
             log.error("quotas cannot be counted: %s", error)
-            self._give_back(obligations.limits, caller)
+            self._give_back(obligations.limits, taken)
             detail = "The quota of this call cannot be counted at present; nothing was sent."
             raise Refusal(Reason.QUOTA_EXCEEDED, detail, status=503) from error
         if exceeded is not None:
-            self._give_back(obligations.limits, caller)
+            self._give_back(obligations.limits, taken)
             raise _exceeded(exceeded, now)
 
-    def _give_back(self, limits: Sequence[Limit], caller: Caller) -> None:
-        for limit in limits:
-            bucket = limit.key(caller)
-            if bucket in self._buckets:
-                self._buckets[bucket] -= limit.rate.period / limit.rate.count
+    def _give_back(self, limits: Sequence[Limit], taken: Sequence[Key]) -> None:
+        for limit, key in zip(limits, taken, strict=True):
+            self._buckets.give_back(key, limit.rate.period / limit.rate.count)
 
 
 def _limited(limit: Limit, seconds: float) -> Refusal:

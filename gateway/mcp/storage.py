@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 import mcp_types as types
 
+from gateway.bounds import Area, Bound
+from gateway.buckets import Buckets
 from gateway.errors import Reason, Refusal
 from gateway.mcp import arguments as read
 from gateway.mcp.results import of_values
@@ -20,6 +22,15 @@ from gateway.stores.sealing import Unreadable
 
 ASKING = Rate(20, 1.0)
 """How often the pages of one app may load and save for one person: five times what a page does."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.VIEWS,
+        "loads and saves of a page's storage",
+        f"{ASKING.count} in {ASKING.period:g} s per person and app; {QUOTA:,} characters per person and app",
+        "`rate-limited`, `quota-exceeded`",
+    ),
+)
 
 _LONE = re.compile("[\ud800-\udfff]")
 
@@ -66,7 +77,7 @@ class StorageTool:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._asked: dict[tuple[str, str], float] = {}
+        self._asked = Buckets[tuple[str, str]]()
 
     async def serve(self, arguments: Arguments, caller: Caller) -> types.CallToolResult:
         """The result for the view of `caller`. Raises `Refusal`."""
@@ -93,10 +104,8 @@ class StorageTool:
 
     def _spend(self, person: str, app: str) -> None:
         now = time.monotonic()
-        taken = take(self._asked.pop((person, app), 0.0), now, ASKING)
-        self._asked[person, app] = taken.tat
-        while self._asked[oldest := next(iter(self._asked))] <= now:  # at rest; the newest is not
-            del self._asked[oldest]
+        taken = take(self._asked.tats.get((person, app), 0.0), now, ASKING)
+        self._asked.put((person, app), taken.tat, now)
         if not taken.allowed:
             raise Refusal(
                 Reason.RATE_LIMITED, f"The pages of an app may ask for what they keep {ASKING.count} times a second."

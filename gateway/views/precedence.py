@@ -6,6 +6,7 @@ Their large bodies are read with rests as long as a model calls: what sends them
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -34,7 +35,8 @@ class Precedence:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._held: dict[str, _Held] = {}  # who came last is last
+        # Who came last is last. A plain dict would look at all the holes of those who were moved.
+        self._held = OrderedDict[str, _Held]()
 
     def __len__(self) -> int:
         """How many principals are remembered."""

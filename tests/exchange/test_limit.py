@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from gateway.buckets import Buckets
 from gateway.errors import Reason
-from gateway.model import LOCAL, Outbound, Request, Response
+from gateway.exchange import limit
+from gateway.model import LOCAL, Caller, Outbound, Principal, Request, Response
 from gateway.policy import Limit, Per, Quota, Rate, Window
 from tests.exchange.house import JSON, PAGE, House, built, reason
 
@@ -130,3 +132,37 @@ async def test_cancelled_while_it_counts(tmp_path: Path) -> None:
         assert await statuses(house, 1) == [200]
         (used,) = (await house.database_counts()).values()
         assert 1 <= used <= 31
+
+
+@pytest.mark.bound("buckets of rates per view that are not full again")
+async def test_new_views_are_no_way_around_a_rate_of_the_principal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who churns views has so many buckets; then all further views share one. Another principal's have their own."""
+    per_view = Limit(Rate(2, 3600.0), Per.VIEW, "test")
+    other = replace(LOCAL, subject="bob")
+
+    def asking(view: str, principal: Principal = LOCAL) -> Caller:
+        return structs.replace(PAGE, principal=principal, view=view, proven=True)
+
+    monkeypatch.setattr(limit, "Buckets", lambda: Buckets(each=3))
+    async with built(tmp_path, limits=(per_view,)) as house:
+        own = [(await house.exchange.run(ITEMS, asking(f"view {number}"))).status for number in range(3)]
+        churned = [(await house.exchange.run(ITEMS, asking(f"new {number}"))).status for number in range(5)]
+        assert (own, churned) == ([200] * 3, [200, 200, 429, 429, 429])
+        assert (await house.exchange.run(ITEMS, asking("view 0"))).status == 200  # its own is as it was
+        assert (await house.exchange.run(ITEMS, asking("bob's", other))).status == 200
+
+
+@pytest.mark.parametrize("per", [Per.VIEW, Per.PRINCIPAL])
+async def test_a_used_up_quota_gives_back_what_was_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per: Per
+) -> None:
+    """Also in the bucket that too many views share."""
+    monkeypatch.setattr(limit, "Buckets", lambda: Buckets(each=0))
+    rate = Limit(Rate(3, 3600.0), per, "test")
+    async with built(tmp_path, limits=(rate,), quotas=(replace(TWO_A_DAY, count=1),)) as house:
+        asking = structs.replace(PAGE, view="one", proven=True)
+        answers = [await house.exchange.run(ITEMS, asking) for _ in range(6)]
+        assert [answer.status for answer in answers] == [200, *[429] * 5]
+        assert {reason(answer) for answer in answers[1:]} == {Reason.QUOTA_EXCEEDED}
