@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from gateway.callers.json_text import texts
@@ -14,6 +13,9 @@ TYPES = (None, "jwt", "at+jwt", "application/at+jwt")
 """What a token that is shown may call itself in `typ`: logout, DPoP and event tokens are none."""
 
 LONGEST_NAME = 1024
+
+LATEST = 2**53
+"""Seconds since the epoch of the last time that is one: what is later is no date of any system."""
 
 
 def of_access_token(
@@ -120,6 +122,6 @@ def _time(claims: Mapping[str, Json], name: str) -> float | None:
     value = claims.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LATEST:
         raise Unidentified(f"The `{name}` of this token is no time.")
     return float(value)

@@ -11,7 +11,7 @@ from gateway.callers.json_text import texts
 from gateway.callers.jwt import PublicKey, public_keys
 from gateway.callers.login import Attempt
 from gateway.callers.nouns import OAuth
-from gateway.credentials.answers import ANSWER_BYTES, Flow, is_secure, parsed
+from gateway.credentials.answers import ANSWER_BYTES, Flow, is_secure, number, parsed
 from gateway.credentials.metadata import well_known
 from gateway.errors import Refusal, Unidentified
 from gateway.model import Json, Outbound, Response
@@ -19,6 +19,7 @@ from gateway.model import Json, Outbound, Response
 TIMEOUT = 5.0
 """Seconds for each answer of an issuer."""
 
+_TIMES = ("exp", "iat", "nbf")
 _JSON = ("application/json", "application/jwk-set+json", "application/token-introspection+json")
 
 
@@ -83,9 +84,12 @@ def introspection(spec: OAuth, found: Metadata, token: str) -> Flow[dict[str, Js
     if answer.status != 200:
         raise unavailable("refuses to introspect tokens for this gateway")
     claims = _object(answer)
-    if claims.get("active") is not True or str(claims.get("token_type", "Bearer")).lower() != "bearer":
+    if claims.get("active") is not True or str(claims.get("token_type") or "Bearer").lower() != "bearer":
         return None
-    return {"iss": spec.issuer, **{name: value for name, value in claims.items() if name != "active"}}
+    told = {name: value for name, value in claims.items() if name != "active"}
+    # They are numbers (RFC 7662 2.2); servers that write them as texts mean the same ones.
+    times = {name: time for name in _TIMES if isinstance(told.get(name), str) and (time := number(told[name]))}
+    return {"iss": spec.issuer, **told, **times}
 
 
 def authorization_url(spec: OAuth, found: Metadata, attempt: Attempt, back: str) -> str:
@@ -145,7 +149,7 @@ def redeemed(spec: OAuth, found: Metadata, code: str, attempt: Attempt, back: st
     id_token, access_token = told.get("id_token"), told.get("access_token")
     if not isinstance(id_token, str):
         raise Unidentified("The authorization server does not say who logged in: is `openid` allowed to this client?")
-    return Tokens(id_token, access_token if isinstance(access_token, str) else None)
+    return Tokens(id_token, access_token if isinstance(access_token, str) and access_token else None)
 
 
 def userinfo(url: str, access_token: str, subject: str) -> Flow[dict[str, Json]]:
@@ -198,7 +202,7 @@ def _metadata(spec: OAuth, told: dict[str, Json]) -> Metadata:
 
 def _url(told: dict[str, Json], name: str) -> str | None:
     value = told.get(name)
-    if value is None:
+    if value is None or value == "":
         return None
     if not isinstance(value, str) or not is_secure(value):
         raise unavailable(f"names a {name} that is no https URL")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Generator
 from typing import TypeAlias, TypeVar
@@ -16,6 +17,8 @@ Flow: TypeAlias = Generator[Outbound, Response, T]
 
 ANSWER_BYTES = 256 * 1024
 
+_NUMBER = re.compile(r"\s*[0-9]{1,400}(?:\.[0-9]{1,400})?\s*", re.ASCII)
+_EXACT_DIGITS = 300
 _URL = re.compile(r"(?P<origin>(?P<scheme>https?)://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?)/[!-~]*\Z")
 _LOOPBACK = re.compile(r"(.+\.)?localhost|127(\.\d{1,3}){3}|\[::1\]")
 
@@ -45,12 +48,21 @@ def parsed(text: bytes | str) -> dict[str, Json]:
     """The object in `text`, of one reading. Raises ValueError: no object, duplicate names, NaN, not UTF-8, too deep."""
     try:
         plain = text.decode() if isinstance(text, bytes) else text
-        found: Json = json.loads(plain, object_pairs_hook=_unique, parse_constant=_no_constant)
+        found: Json = json.loads(plain, object_pairs_hook=_unique, parse_int=_integer, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         raise ValueError("is not JSON") from None  # the cause would quote the text
     if not isinstance(found, dict):
         raise ValueError("is no JSON object")
     return found
+
+
+def number(value: Json) -> float | None:
+    """A number, also one that a server writes as a text, as some do with `expires_in`; None for anything else."""
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        return float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        return None
+    return float(value)
 
 
 def is_secure(url: str) -> bool:
@@ -72,6 +84,11 @@ def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     if len(found) != len(pairs):
         raise ValueError("duplicate names")
     return found
+
+
+def _integer(text: str) -> float:
+    """A whole number, infinite beyond all floats: Python reads no number of thousands of digits."""
+    return int(text) if len(text) <= _EXACT_DIGITS else float(text)
 
 
 def _no_constant(name: str) -> Json:

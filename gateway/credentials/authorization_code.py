@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
 import secrets
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from gateway.base64url import base64url
-from gateway.credentials.answers import Flow, failed
+from gateway.credentials.answers import Flow, failed, parsed
 from gateway.credentials.dpop import new_key
 from gateway.credentials.metadata import Endpoints, discover, endpoints
 from gateway.credentials.nouns import Account, OAuth, Token
@@ -129,7 +128,7 @@ def _account(spec: OAuth, tried: Attempt, id_token: Json, now: float) -> Account
     if claims.get("nonce") != tried.nonce:
         raise ValueError("is of another login")
     expiry = claims.get("exp")
-    if isinstance(expiry, bool) or not isinstance(expiry, (int, float)) or expiry + SKEW < now:
+    if isinstance(expiry, bool) or not isinstance(expiry, (int, float)) or not expiry + SKEW >= now:
         raise ValueError("has expired")
     subject = claims.get("sub")
     if not isinstance(subject, str) or not subject:
@@ -144,9 +143,6 @@ def _claims(id_token: Json) -> dict[str, Json]:
     if len(parts) != 3:
         raise ValueError("is no JWT")
     try:
-        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-    except (ValueError, RecursionError):
+        return parsed(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except ValueError:
         raise ValueError("is no JWT") from None
-    if not isinstance(claims, dict):
-        raise ValueError("is no JWT")
-    return claims

@@ -113,7 +113,7 @@ def _endpoints(spec: OAuth, metadata: dict[str, Json]) -> Endpoints:
 
 def _url(metadata: dict[str, Json], key: str) -> str | None:
     url = metadata.get(key)
-    if url is None:
+    if url is None or url == "":
         return None
     if not isinstance(url, str) or not is_secure(url):
         raise ValueError(f"name no {key} that is an https URL")

@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Final
+from typing import Final, TypeGuard
 from urllib.parse import quote, urlencode
 
-from gateway.credentials.answers import ANSWER_BYTES, Flow, ask, failed, json_object, origin_of
+from gateway.credentials.answers import ANSWER_BYTES, Flow, ask, failed, json_object, number, origin_of
 from gateway.credentials.assertions import assertion
 from gateway.credentials.dpop import offered_nonce, proof
 from gateway.credentials.metadata import Endpoints
@@ -176,17 +176,14 @@ def _token(answer: dict[str, Json], now: float, key: Secret | None) -> Token:
     kinds = (wanted_kind.lower(), "n_a") if exchanged is not None else (wanted_kind.lower(),)
     if not isinstance(kind, str) or kind.lower() not in kinds:
         raise ValueError(f"holds a token whose token_type is not {wanted_kind}")
-    refresh, scope = answer.get("refresh_token"), answer.get("scope")
-    if refresh is not None and not (
-        isinstance(refresh, str) and len(refresh) <= TOKEN_CHARACTERS and _REFRESH.match(refresh)
-    ):
-        raise ValueError("holds a refresh_token that cannot be sent")
+    # Only the two above are required (RFC 6749 5.1): nothing that is wrong with the others makes the token worse.
+    refresh = answer.get("refresh_token")
     token = Token(
         Secret(value),
         wanted_kind,
         _expiry(answer.get("expires_in"), now),
-        refresh=Secret(refresh) if isinstance(refresh, str) else None,
-        scope=scope if isinstance(scope, str) and _REFRESH.match(scope) else "",
+        refresh=Secret(refresh) if _is_refresh(refresh) else None,
+        scope=_scope(answer.get("scope")),
         key=key,
     )
     if isinstance(exchanged, str) and _TOKEN_TYPE.match(exchanged):
@@ -194,9 +191,18 @@ def _token(answer: dict[str, Json], now: float, key: Secret | None) -> Token:
     return token
 
 
-def _expiry(seconds: Json, now: float) -> float | None:
-    if seconds is None:
-        return None
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < float("inf"):
-        raise ValueError("holds an expires_in that is not a positive number")
-    return now + min(seconds, LIFE_SECONDS)
+def _is_refresh(value: Json) -> TypeGuard[str]:
+    return isinstance(value, str) and len(value) <= TOKEN_CHARACTERS and _REFRESH.match(value) is not None
+
+
+def _scope(value: Json) -> str:
+    """The scope; some servers write the list of its words."""
+    if isinstance(value, list):
+        value = " ".join(word for word in value if isinstance(word, str))
+    return value if isinstance(value, str) and _REFRESH.match(value) else ""
+
+
+def _expiry(life: Json, now: float) -> float | None:
+    """When the token ends; None where the server does not say so with a positive number: then a 401 tells its end."""
+    seconds = number(life)
+    return now + min(seconds, LIFE_SECONDS) if seconds is not None and seconds > 0 else None

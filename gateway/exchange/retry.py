@@ -82,7 +82,8 @@ def _seconds(text: str, now: float) -> float:
     """The wait of a Retry-After field (RFC 9110 10.2.3); what cannot be read asks for nothing."""
     text = text.strip()
     if text.isascii() and text.isdigit():
-        return float(text) if len(text) < 10 else math.inf
+        digits = text.lstrip("0") or "0"
+        return float(digits) if len(digits) < 10 else math.inf
     try:
         when: float = parsedate_to_datetime(text).timestamp()
     except (ValueError, OverflowError):

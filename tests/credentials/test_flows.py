@@ -49,6 +49,7 @@ METADATA: dict[str, Json] = {
     "code_challenge_methods_supported": ["S256"],
     "authorization_response_iss_parameter_supported": True,
 }
+EMPTY: dict[str, Json] = {"refresh_token": "", "scope": "", "expires_in": 0}
 GOOD: dict[str, Json] = {"access_token": "abc.def", "token_type": "Bearer", "expires_in": 300}
 TRIED = Attempt("state", Secret("v" * 43), "nonce", "https://console.example/oauth/callback", None)
 
@@ -198,6 +199,8 @@ def test_answers_of_the_wrong_server(told: Mapping[str, str], reason: Reason, wo
         id_token(nonce="of another login"),
         id_token(exp=NOW - 600),
         id_token(exp=True),
+        id_token(exp=float("nan")),
+        id_token(exp="9999999999"),
         id_token(sub=""),
         "not.a.jwt!",
         "e30.W10.sig",
@@ -231,6 +234,9 @@ def test_refresh_keeps_what_the_server_leaves_out() -> None:
     )
     assert rotated.refresh is not None
     assert rotated.refresh.reveal() == "r-2"
+    empty, _ = drive(refresh(spec(AuthorizationCode()), token, NOW), answer(METADATA), answer(GOOD | EMPTY))
+    assert empty.refresh is not None
+    assert (empty.refresh.reveal(), empty.scope, empty.expires_at) == ("r-1", "cart", None)
 
 
 def test_a_refresh_that_is_refused_ends_the_grant() -> None:

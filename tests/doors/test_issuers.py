@@ -204,6 +204,8 @@ def good(evil: Issuer, world: World, id: str) -> str:
 async def test_opaque_tokens_are_introspected(evil: Issuer) -> None:
     """Once while they are remembered; only what is active, for us, and no bound token."""
     spec = oauth(evil)
+    claims = evil.claims("https://gateway.test")
+    texts = {name: str(value) if name in ("exp", "iat", "nbf") else value for name, value in claims.items()}
     evil.introspected = {
         "good": {**evil.claims("https://gateway.test"), "active": True, "token_type": "Bearer"},
         "other": {**evil.claims("https://other.test"), "active": True},
@@ -212,6 +214,10 @@ async def test_opaque_tokens_are_introspected(evil: Issuer) -> None:
         "dpop": {**evil.claims("https://gateway.test"), "active": True, "token_type": "DPoP"},
         "text": {**evil.claims("https://gateway.test"), "active": "true"},
         "endless": {**evil.claims("https://gateway.test", exp=None), "active": True},
+        "texts": {**texts, "active": True, "token_type": None},
+        "expired": {**texts, "exp": "1000000000", "active": True},
+        "never": {**texts, "exp": 10**400, "active": True},
+        "later": {**texts, "nbf": "9999999999", "active": True},
     }
     async with Connections() as connections:
         taker = Taker(spec, Roles(), HttpBackend(_Named("auth", parse_network(["private"])), connections))
@@ -230,9 +236,13 @@ async def test_opaque_tokens_are_introspected(evil: Issuer) -> None:
         "dpop": None,
         "text": None,
         "endless": "401",
+        "texts": "alice",
+        "expired": "401",
+        "never": "401",
+        "later": "401",
         "unknown": None,
     }
-    assert evil.asked["/introspect"] == 8
+    assert evil.asked["/introspect"] == 12
 
 
 async def test_who_was_good_is_no_guess(evil: Issuer) -> None:
