@@ -77,8 +77,6 @@ class AsgiBackend:
             if body and method != "HEAD":
                 for piece in decoder.feed(body):
                     yield piece
-        if method != "HEAD":
-            decoder.close()
 
     async def _next(self, call: _Call, seconds: float) -> Message:
         message = await call.next(seconds)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Final
 
+from gateway.backends.codings import is_coded
 from gateway.errors import Reason, Refusal
 from gateway.model import Headers, Response
 from gateway.policy.headers import HOP_BY_HOP
@@ -47,14 +48,19 @@ def length_told(raw: Iterable[tuple[bytes, bytes]]) -> int | None:
     None where that is not one number, and where the body is coded: it is given decoded.
     """
     lengths: list[bytes] = []
+    coded: list[str] = []
     for name, value in raw:
         match name.lower():
             case b"content-length":
                 lengths.append(value.strip(b" \t"))
-            case b"content-encoding" | b"transfer-encoding":
+            case b"content-encoding":
+                coded.append(value.decode("latin-1"))
+            case b"transfer-encoding":
                 return None
             case _:
                 pass
+    if coded and is_coded(", ".join(coded)):
+        return None
     return int(lengths[0]) if len(lengths) == 1 and _LENGTH.match(lengths[0]) else None
 
 

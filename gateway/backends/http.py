@@ -109,6 +109,8 @@ class HttpBackend:
             async with self._unbroken():
                 async for chunk in answer.content.iter_any():
                     body.feed(chunk)
+            if _until_close(answer):
+                body.check_end()
             return replace(response, body=body.close())
         finally:
             answer.close()  # does nothing once the body was read to its end: the connection is back in the pool
@@ -118,7 +120,8 @@ class HttpBackend:
             async with self._in_time(timeout), self._unbroken():
                 chunk = await answer.content.readany()
             if not chunk:
-                decoder.close()
+                if _until_close(answer):
+                    decoder.check_end()
                 return
             for piece in decoder.feed(chunk):
                 if piece:
@@ -158,6 +161,11 @@ class HttpBackend:
         except (aiohttp.ClientError, OSError) as error:
             detail = f"backend {self._spec.name!r} broke off in the middle of its answer"
             raise Refusal(Reason.BACKEND_PROTOCOL, detail) from error
+
+
+def _until_close(answer: aiohttp.ClientResponse) -> bool:
+    """Whether only the connection's end says where the body ends (RFC 9112 6.3)."""
+    return "content-length" not in answer.headers and "transfer-encoding" not in answer.headers
 
 
 class _Exact:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, Final, Protocol
 
 from gateway.backends.body import Body
+from gateway.backends.codings import is_coded
 from gateway.backends.fields import without_framing
 from gateway.model import Headers
 
@@ -148,9 +149,11 @@ class Reading:
         return self._step is not Reading._head
 
     def body(self) -> bytes:
-        """The whole body, once the answer is complete."""
+        """The whole body, once the answer is complete. Raises `Refusal` as `Body` does."""
         if self._plain is not None:
             return self._plain
+        if self._until_close and isinstance(self._body, Body):
+            self._body.check_end()
         return self._body.close() if self._body is not None else b""
 
     @property
@@ -319,7 +322,7 @@ def _read_head(said: bytes) -> Head:
         headers,
         chunked=coding is not None,
         length=length,
-        coding=content_coding,
+        coding=content_coding if content_coding is not None and is_coded(content_coding) else None,
         reusable=version == b"1" and (connection is None or "close" not in connection.lower()),
         shown=without_framing(headers),
     )

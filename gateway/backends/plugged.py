@@ -36,7 +36,6 @@ class _Plugged:
             raise Refusal(Reason.BACKEND_TIMEOUT, f"backend {self._name!r} did not answer in time") from error
         answer, decoder = self._head(given, request)
         body = b"".join(self._decoded(decoder, given.body))
-        decoder.close()
         return Response(answer.status, answer.headers, body, reason_phrase=answer.reason_phrase, length=answer.length)
 
     async def close(self) -> None:
@@ -95,7 +94,6 @@ class _Streaming(_Plugged):
                     async with asyncio.timeout(seconds):
                         part = await anext(parts, None)
                 if part is None:
-                    decoder.close()
                     return
                 for piece in self._decoded(decoder, part):
                     yield piece

@@ -1,0 +1,169 @@
+"""The content codings of HTTP (RFC 9110 8.4.1), undone in bounded steps, with what browsers make of broken ones."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
+
+STEP: Final = 64 * 1024
+"""Bytes of the largest piece that one step gives."""
+
+MOST: Final = 16
+"""Codings of one body that are undone."""
+
+LONGEST_HEAD: Final = 64 * 1024
+"""Bytes of the longest head of a gzip member; its names and comments may be of any length."""
+
+SNIFFED: Final = 1000
+"""Bytes after which what says `deflate` is known to be zlib's format, where nothing was wrong until then."""
+
+_TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]*", re.ASCII)
+_GZIP: Final = b"\x1f\x8b\x08"
+_FIXED_HEAD: Final = 10
+_FOOT: Final = 8
+_HEAD_CRC, _EXTRA, _NAME, _COMMENT = 2, 4, 8, 16
+"""Flags of a gzip member (RFC 1952 2.3.1)."""
+
+
+class Undone(ValueError):
+    """Bytes that are not of the coding."""
+
+
+class Coding(Protocol):
+    """One coding of one body."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether its end has come, or nothing of it."""
+        ...
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """What the next bytes stand for, in pieces of up to `STEP` bytes. Raises `Undone`."""
+        ...
+
+
+class Gzip:
+    """One member of gzip (RFC 1952). As in browsers, its check sum and all that follows it are passed over."""
+
+    def __init__(self) -> None:
+        self._head: bytes | None = b""
+        self._stream = zlib.decompressobj(-zlib.MAX_WBITS)
+        self._behind = 0
+
+    @property
+    def whole(self) -> bool:
+        """As `Coding`."""
+        return self._head == b"" or self._behind + len(self._stream.unused_data) >= _FOOT
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """As `Coding`."""
+        if self._stream.eof:
+            self._behind += len(data)
+            return
+        if self._head is not None:
+            head = self._head + data
+            end = _head_end(head)
+            if end is None:
+                if len(head) > LONGEST_HEAD:
+                    raise Undone
+                self._head = head
+                return
+            self._head, data = None, head[end:]
+        yield from _inflated(self._stream, data)
+
+
+class Deflate:
+    """The zlib format, or what some servers take for it: its contents alone (RFC 9110 8.4.1.2)."""
+
+    def __init__(self) -> None:
+        self._seen: bytes | None = b""
+        self._stream = zlib.decompressobj()
+
+    @property
+    def whole(self) -> bool:
+        """As `Coding`."""
+        return self._seen == b"" or self._stream.eof
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """As `Coding`."""
+        if self._seen is None:
+            yield from _inflated(self._stream, data)
+            return
+        self._seen += data
+        try:
+            first = self._stream.decompress(data, STEP)
+        except zlib.error:
+            data, self._seen = self._seen, None
+            self._stream = zlib.decompressobj(-zlib.MAX_WBITS)
+            yield from _inflated(self._stream, data)
+            return
+        if first or len(self._seen) >= SNIFFED or self._stream.eof:
+            self._seen = None
+        yield first
+        yield from _inflated(self._stream, self._stream.unconsumed_tail, more=len(first) == STEP)
+
+
+_KNOWN: Final[dict[str, Callable[[], Coding]]] = {"gzip": Gzip, "x-gzip": Gzip, "deflate": Deflate}
+
+
+_NOT_ASKED_FOR: Final = frozenset({"br", "zstd", "dcb", "dcz"})
+"""Codings that browsers undo, and the gateway does not ask for."""
+
+
+def codings(value: str) -> tuple[Callable[[], Coding], ...]:
+    """The codings that a `content-encoding` names, in the order in which they were applied.
+
+    One that is not known, `identity` and an empty one among them, leaves the body as it is, as in browsers. Raises
+    ValueError for what is no list of names, for too many, and for those that browsers alone undo.
+    """
+    names = [name.strip(" \t") for name in value.lower().split(",")]
+    if not all(map(_TOKEN.fullmatch, names)):
+        raise ValueError("is not a list of names")
+    if other := _NOT_ASKED_FOR.intersection(names):
+        raise ValueError(f"is {min(other)}, which was not asked for")
+    known = tuple(_KNOWN[name] for name in names if name in _KNOWN)
+    if len(known) < len(names):
+        return ()
+    if len(known) > MOST:
+        raise ValueError(f"names more than {MOST} codings")
+    return known
+
+
+def is_coded(value: str) -> bool:
+    """Whether a `content-encoding` makes the body another one than is given."""
+    try:
+        return bool(codings(value))
+    except ValueError:
+        return True
+
+
+def _inflated(stream: zlib._Decompress, data: bytes, *, more: bool = False) -> Iterator[bytes]:
+    """What `data` stands for; `more` says that some of what came before it is still to be given."""
+    while (data or more) and not stream.eof:
+        try:
+            piece = stream.decompress(data, STEP)
+        except zlib.error as error:
+            raise Undone from error
+        if piece:
+            yield piece
+        data, more = stream.unconsumed_tail, len(piece) == STEP
+
+
+def _head_end(head: bytes) -> int | None:
+    """Where the head of a gzip member ends; None where that is still to come. Raises `Undone`."""
+    if not head.startswith(_GZIP[: len(head)]):
+        raise Undone
+    if len(head) < _FIXED_HEAD:
+        return None
+    flags, at = head[3], _FIXED_HEAD
+    if flags & _EXTRA:
+        at += 2 + int.from_bytes(head[at : at + 2], "little")
+    for flag in (_NAME, _COMMENT):
+        if flags & flag:
+            at = head.find(b"\0", at) + 1 if at < len(head) else 0
+            if not at:
+                return None
+    at += 2 if flags & _HEAD_CRC else 0
+    return at if at <= len(head) else None

@@ -1,0 +1,78 @@
+"""What a page sees of its backend's HTTP is the same in a view, on the app's own site, and at the backend itself."""
+
+import gzip
+import zlib
+from collections.abc import AsyncIterator
+
+import pytest
+from playwright.async_api import Browser
+
+from tests.browser.three_places import Places, three_places, whole
+
+READ = """async url => {
+  const response = await fetch(url).catch(() => undefined);
+  if (!response) return "failed";
+  const refused = response.headers.get("gateway-reason");
+  if (refused) return refused === "backend-protocol" ? "failed" : refused;
+  const bytes = await response.bytes().catch(() => undefined);
+  return bytes ? [response.status, bytes.length, [...bytes.slice(0, 40)]] : "failed";
+}"""
+
+
+@pytest.fixture(scope="module")
+async def places(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Places]:
+    """Loaded once."""
+    async with three_places(browser, tmp_path_factory.mktemp("world")) as found:
+        yield found
+
+
+DATA = b'{"ok":1}'
+LONG = bytes(range(256)) * 2000
+PACKED = gzip.compress(DATA)
+
+
+def raw_deflate(data: bytes) -> bytes:
+    """The deflate format without the zlib header."""
+    stream = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return stream.compress(data) + stream.flush()
+
+
+CODED: dict[str, tuple[list[str], bytes]] = {
+    "case": (["X-GZip"], PACKED),
+    "two": (["gzip, gzip"], gzip.compress(PACKED)),
+    "two lines": (["gzip", "deflate"], zlib.compress(PACKED)),
+    "identity": (["Identity"], DATA),
+    "unknown": (["utf-8"], DATA),
+    "empty": ([""], DATA),
+    "beside unknown": (["gzip, utf-8"], PACKED),
+    "beside identity": (["identity, gzip"], PACKED),
+    "empty members": (["gzip,,gzip"], PACKED),
+    "no list": (["gzip gzip"], PACKED),
+    "with a weight": (["gzip;q=1"], PACKED),
+    "zlib": (["deflate"], zlib.compress(LONG)),
+    "raw": (["deflate"], raw_deflate(LONG)),
+    "gzip that says deflate": (["deflate"], PACKED),
+    "zlib that says gzip": (["gzip"], zlib.compress(DATA)),
+    "not packed": (["gzip"], DATA),
+    "not packed at all": (["deflate"], DATA),
+    "nothing": (["gzip"], b""),
+    "half a head": (["gzip"], PACKED[:6]),
+    "without its end": (["gzip"], PACKED[:-8]),
+    "wrong check sum": (["gzip"], PACKED[:-8] + bytes(8)),
+    "wrong check sum of zlib": (["deflate"], zlib.compress(DATA)[:-4] + bytes(4)),
+    "without check sum": (["deflate"], zlib.compress(DATA)[:-4]),
+    "cut off": (["gzip"], gzip.compress(LONG)[:-20]),
+    "garbage behind": (["gzip"], PACKED + b"garbage"),
+    "two members": (["gzip"], PACKED + gzip.compress(b"[2]")),
+    "broken": (["gzip"], PACKED[:10] + b"\x07" * 30),
+}
+
+
+@pytest.mark.parametrize("name", CODED)
+@pytest.mark.parametrize("under", ["", "/streamed"])
+async def test_content_codings(places: Places, name: str, under: str) -> None:
+    """RFC 9110, 8.4."""
+    codings, body = CODED[name]
+    fields = "".join(f"Content-Encoding: {coding}\r\n" for coding in codings).encode()
+    places.backend.answers[f"{under}/coded"] = whole(body, fields=fields)
+    assert await places.same(READ, f"{under}/coded")
