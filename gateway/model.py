@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -229,6 +230,9 @@ class Part:
     last: bool
 
 
+_NO_PATH: Final = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*://[^/?#]+(?![^?#])")
+"""The scheme and the host of a URL behind which no path begins."""
+
 _SAYINGS: Final = frozenset({"text/event-stream", "application/x-ndjson", "application/jsonl", "application/json-seq"})
 """Media types whose parts stand for themselves."""
 
@@ -259,6 +263,11 @@ class Response(Struct, frozen=True):
     def says_by_and_by(self) -> bool:
         """Whether each part of the body stands for itself, as in an event stream: it comes when there is one."""
         return (self.header("content-type") or "").partition(";")[0].strip().lower() in _SAYINGS
+
+
+def with_path(url: str) -> str:
+    """An absolute URL with the path `/` where it has none: an empty path means that one (RFC 9110, 4.2.3)."""
+    return _NO_PATH.sub(r"\g<0>/", url)
 
 
 class Outbound(Struct, frozen=True):

@@ -33,6 +33,7 @@ MISTAKES = [
     ("{a: {url: 'ftp://x.example/mcp'}}", 'url: "ftp://x.example/mcp" is not an http or https URL'),
     ("{a: {url: mcp.example.com/mcp}}", "without query and fragment, such as https://api.example.com"),
     ("{a: {url: 'http://x.example/mcp'}}", "url: write https: secrets go over this connection"),
+    ("{a: {url: 'HTTP://x.example/mcp?a=1'}}", "url: write https: http is for this machine alone"),
     ("{a: {url: 'https://u:s3cret@x.example/mcp'}}", 'url: "https://…@x.example/mcp" has a user or a password: leave'),
     ("{a: {url: 'https://u:s3cret@x.example/mcp?a=1'}}", "url: leave out the user and the password, and name a"),
     ("{a: {websocket: 'wss://u:s3cret@x.example'}}", "websocket: leave out the user and the password, and name a"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.model import Principal, person_of
+from gateway.model import Principal, person_of, with_path
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,20 @@ def test_a_person_is_the_same_at_every_client() -> None:
 def test_a_principal_stays_the_same_with_other_roles() -> None:
     """A new token of the same person at the same client finds their views again."""
     assert Principal("i", "c", "s", roles=frozenset({"a"})) == Principal("i", "c", "s", expires=1.0)
+
+
+@pytest.mark.parametrize(
+    ("url", "sent"),
+    [
+        ("http://127.0.0.1:21361", "http://127.0.0.1:21361/"),
+        ("https://a.example?q=/x", "https://a.example/?q=/x"),
+        ("http://[::1]:9#part", "http://[::1]:9/#part"),
+        ("wss://a.example", "wss://a.example/"),
+        ("https://a.example/", "https://a.example/"),
+        ("https://a.example/b?c", "https://a.example/b?c"),
+        ("https://a.example//", "https://a.example//"),
+    ],
+)
+def test_an_empty_path_is_the_root(url: str, sent: str) -> None:
+    """And a path that is there stays as it is."""
+    assert with_path(url) == sent

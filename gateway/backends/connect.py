@@ -64,6 +64,15 @@ class AddressDenied(PermissionError):
         super().__init__("the address is not allowed")
 
 
+class Redirected(Refusal):
+    """A redirect that was not followed: `code` is its status, `location` the address that it names."""
+
+    def __init__(self, place: str, code: int, location: str | None) -> None:
+        super().__init__(Reason.BACKEND_PROTOCOL, f"{place} leads elsewhere: HTTP status {code}")
+        self.code = code
+        self.location = location
+
+
 class Origin(NamedTuple):
     """Where a connection leads: `host` is a name in ASCII or an address, `place` what messages call it."""
 
@@ -216,8 +225,8 @@ def _staying() -> aiohttp.TraceConfig:
 
     async def refuse(_: aiohttp.ClientSession, __: object, led: aiohttp.TraceRequestRedirectParams) -> None:
         led.response.close()
-        place = f"{led.url.raw_host}:{led.url.port}"
-        raise Refusal(Reason.BACKEND_PROTOCOL, f"{place} leads elsewhere: HTTP status {led.response.status}")
+        place, location = f"{led.url.raw_host}:{led.url.port}", led.response.headers.get("location")
+        raise Redirected(place, led.response.status, location)
 
     config = aiohttp.TraceConfig()
     config.on_request_redirect.append(refuse)

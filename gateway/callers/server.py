@@ -14,7 +14,7 @@ from gateway.callers.nouns import OAuth
 from gateway.credentials.answers import ANSWER_BYTES, Flow, is_secure, number, parsed
 from gateway.credentials.metadata import well_known
 from gateway.errors import Refusal, Unidentified
-from gateway.model import Json, Outbound, Response
+from gateway.model import Json, Outbound, Response, with_path
 
 TIMEOUT = 5.0
 """Seconds for each answer of an issuer."""
@@ -66,7 +66,7 @@ def metadata(spec: OAuth) -> Flow[Metadata]:
 
 def keys(url: str) -> Flow[tuple[PublicKey, ...]]:
     """The keys at `jwks_uri`. Raises `Unidentified`."""
-    answer = yield from _ask(Outbound("GET", url, _ACCEPT, timeout=TIMEOUT, response_limit=ANSWER_BYTES))
+    answer = yield from _ask(Outbound("GET", with_path(url), _ACCEPT, timeout=TIMEOUT, response_limit=ANSWER_BYTES))
     if answer.status != 200:
         raise unavailable("does not give its keys")
     try:
@@ -155,7 +155,7 @@ def redeemed(spec: OAuth, found: Metadata, code: str, attempt: Attempt, back: st
 def userinfo(url: str, access_token: str, subject: str) -> Flow[dict[str, Json]]:
     """What the issuer tells of the person who logged in (OpenID Connect Core 5.3). Raises `Unidentified`."""
     headers = (("accept", "application/json"), ("authorization", f"Bearer {access_token}"))
-    answer = yield from _ask(Outbound("GET", url, headers, timeout=TIMEOUT, response_limit=ANSWER_BYTES))
+    answer = yield from _ask(Outbound("GET", with_path(url), headers, timeout=TIMEOUT, response_limit=ANSWER_BYTES))
     if answer.status != 200:
         raise unavailable("does not say more of the person")
     found = _object(answer)
@@ -221,4 +221,4 @@ def _form(spec: OAuth, found: Metadata, url: str, form: dict[str, str]) -> Outbo
         pair = f"{quote(client, safe='')}:{quote(secret.reveal(), safe='')}"
         headers.append(("authorization", f"Basic {base64.b64encode(pair.encode()).decode()}"))
     body = urlencode(form).encode()
-    return Outbound("POST", url, tuple(headers), body, timeout=TIMEOUT, response_limit=ANSWER_BYTES)
+    return Outbound("POST", with_path(url), tuple(headers), body, timeout=TIMEOUT, response_limit=ANSWER_BYTES)

@@ -166,7 +166,7 @@ def _url(section: Section, key: str) -> str:
         section.problem(_USER, key)
     elif urlsplit(plain).scheme not in ("http", "https") or "#" in query:
         section.problem("write an absolute URL, https, or http on this machine", key)
-    elif plain.startswith("http:") and not addresses.is_loopback(urlsplit(plain).hostname or ""):
+    elif urlsplit(plain).scheme == "http" and not addresses.is_loopback(urlsplit(plain).hostname or ""):
         section.problem("write https: http is for this machine alone", key)
     return text
 

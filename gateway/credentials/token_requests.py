@@ -16,7 +16,7 @@ from gateway.credentials.dpop import offered_nonce, proof
 from gateway.credentials.metadata import Endpoints
 from gateway.credentials.nouns import Client, ClientAuthentication, OAuth, Token
 from gateway.errors import GrantEnded
-from gateway.model import Json, Outbound, Response, Secret
+from gateway.model import Json, Outbound, Response, Secret, with_path
 
 TIMEOUT = 10.0
 TOKEN_CHARACTERS = 16 * 1024
@@ -96,7 +96,7 @@ def client_request(
     nonce: str | None = None,
 ) -> Outbound:
     """A form for an endpoint of the server, with what authenticates the client."""
-    fields = dict(form)
+    url, fields = with_path(url), dict(form)
     headers = [("accept", "application/json"), ("content-type", "application/x-www-form-urlencoded")]
     try:
         method = places.authentication(spec)

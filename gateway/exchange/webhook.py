@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 
 from gateway.errors import Refusal
 from gateway.exchange.approve import State
-from gateway.model import Backend, Json, Outbound, Question, Secret
+from gateway.model import Backend, Json, Outbound, Question, Secret, with_path
 
 TIMESTAMP = "webmcp-gateway-timestamp"
 SIGNATURE = "webmcp-gateway-signature"
@@ -56,7 +56,7 @@ class WebhookWay:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._backend = backend
-        self._url = url
+        self._url = with_path(url)
         self._secret = secret
         self._approval_url = approval_url
         self._now = now

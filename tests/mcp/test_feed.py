@@ -35,7 +35,7 @@ class Upstream:
 
     def connected(self, *, modern: bool) -> Any:
         """A connection to it."""
-        conversation = SimpleNamespace(request=self._request, ended=self.ended)
+        conversation = SimpleNamespace(request=self._request, over=self.ended)
         version = "2026-07-28" if modern else "2025-11-25"
         return SimpleNamespace(terms=SimpleNamespace(modern=modern, version=version), conversation=conversation)
 

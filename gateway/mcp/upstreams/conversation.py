@@ -47,6 +47,13 @@ class UpstreamLost(Exception):
         return cls(refusal.detail, unsent=True, refusal=refusal)
 
 
+class SessionEnded(UpstreamLost):
+    """The upstream does not know the session any more, and ran nothing: the request may be sent in a new one."""
+
+    def __init__(self, why: str = "the upstream ended the session") -> None:
+        super().__init__(why, unsent=True)
+
+
 class Flooded(UpstreamLost):
     """The upstream took more time than it may: no connection that ends so was a good one."""
 
@@ -76,7 +83,10 @@ class Carrier(Protocol):
     """Carries messages to an upstream, and hands what comes back to the conversation."""
 
     async def send(self, message: Message, headers: Mapping[str, str]) -> None:
-        """Send one message; may return only when a request is answered. Raises `UpstreamLost`."""
+        """Send one message; may return only when a request is answered. Raises `UpstreamLost`.
+
+        After `SessionEnded` it still carries what was sent before.
+        """
         ...
 
     async def abandon(self, id: int) -> bool:
@@ -120,6 +130,8 @@ class Conversation:
     """The gateway's end. `heard` takes notifications that belong to no call; `patience` is in seconds of silence.
 
     `most` is how many requests may be in flight. An async context manager: leaving it ends what is in flight.
+    `over` is done, with the reason, when it takes no more requests, `ended` when those in flight get no answer either.
+    `answers` counts those that came.
     """
 
     def __init__(self, carrier: Carrier, *, patience: float, most: int, heard: Callable[[str, Message], None]) -> None:
@@ -134,7 +146,9 @@ class Conversation:
         self._tasks = asyncio.TaskGroup()
         self._running: asyncio.Task[None] | None = None
         self.flooded = False
+        self.answers = 0
         self.refusal: Refusal | None = None
+        self.over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def __aenter__(self) -> Self:
@@ -170,8 +184,8 @@ class Conversation:
         `patience` may be infinite, for requests that are answered when their stream ends; `hear` takes what comes on
         such a stream, all of it and at once.
         """
-        if self.ended.done():
-            raise UpstreamLost(self.ended.result(), unsent=True)
+        if self.over.done():
+            raise UpstreamLost(self.over.result(), unsent=True)
         if len(self._calls) >= self._most:
             raise MCPError(types.INTERNAL_ERROR, "Too many calls of this upstream are in flight.")
         self._next += 1
@@ -184,9 +198,7 @@ class Conversation:
             params = {**params, "_meta": {**params["_meta"], "progressToken": call.id}}
         try:
             async with asyncio.timeout(limit) as call.deadline:
-                await self._carrier.send(
-                    {"jsonrpc": "2.0", "id": call.id, "method": method, "params": params}, headers or {}
-                )
+                await self._send({"jsonrpc": "2.0", "id": call.id, "method": method, "params": params}, headers or {})
                 answer = await call.answer
             if call.telling is not None:
                 await call.telling.drained()
@@ -203,7 +215,20 @@ class Conversation:
     async def notify(self, method: str, params: Message, headers: Mapping[str, str] | None = None) -> None:
         """Tell the upstream something. What it does not take is lost."""
         with suppress(UpstreamLost, MCPError):
-            await self._carrier.send({"jsonrpc": "2.0", "method": method, "params": params}, headers or {})
+            await self._send({"jsonrpc": "2.0", "method": method, "params": params}, headers or {})
+
+    def supersede(self, why: str) -> None:
+        """Take no more requests: another conversation has to begin. Those in flight may still be answered."""
+        if not self.over.done():
+            self.over.set_result(why)
+        for call in self._calls.values():
+            if call.patience is None and not call.answer.done():  # it would go on for ever
+                call.answer.set_exception(UpstreamLost(why))
+
+    async def drained(self) -> None:
+        """Wait until no request is in flight."""
+        while self._calls:
+            await asyncio.wait({call.answer for call in self._calls.values()})
 
     def receive(self, message: object, related: int | None = None, size: int = 0) -> bool:
         """Take one message of the upstream: whether it is an answer that was waited for.
@@ -229,6 +254,8 @@ class Conversation:
         try:
             await self._carrier.run(self.receive)
             self._end("the upstream closed the connection")
+        except SessionEnded as over:
+            self.supersede(str(over))
         except UpstreamLost as lost:
             self.flooded = self.flooded or isinstance(lost, Flooded)
             self._end(str(lost), lost.refusal)
@@ -237,6 +264,8 @@ class Conversation:
             self._end("the connection failed; the gateway's log says why")
 
     def _end(self, why: str, refusal: Refusal | None = None) -> None:
+        if not self.over.done():
+            self.over.set_result(why)
         if not self.ended.done():
             self.refusal = refusal
             self.ended.set_result(why)
@@ -257,6 +286,7 @@ class Conversation:
             self._unwanted()
             return False
         self._flood.ebb()
+        self.answers += 1
         result, error = message.get("result"), message.get("error")
         if isinstance(result, dict):
             call.answer.set_result(result)
@@ -353,7 +383,14 @@ class Conversation:
 
     async def _send_quietly(self, message: Message) -> None:
         with suppress(UpstreamLost, MCPError):
-            await self._carrier.send(message, {})
+            await self._send(message, {})
+
+    async def _send(self, message: Message, headers: Mapping[str, str]) -> None:
+        try:
+            await self._carrier.send(message, headers)
+        except SessionEnded as over:
+            self.supersede(str(over))
+            raise
 
     def _spawn(self, job: Callable[[], Awaitable[None]]) -> None:
         async def run() -> None:

@@ -142,17 +142,23 @@ class Feed:
             return dict.fromkeys(silent, MCPError(types.INVALID_PARAMS, "The upstream does not tell of this resource."))
         for uri in uris:
             try:
-                await self._subscribe(session, uri)
+                await self._subscribe(link, uri)
             except MCPError as error:
                 refused[uri] = error
         return refused
 
-    async def _subscribe(self, session: Session, uri: str) -> None:
+    async def _subscribe(self, link: Link, uri: str) -> None:
         """Ask an upstream of the handshake, once for all; where the first was refused, or left, the next asks."""
         resource = self._uris.get(uri)
-        if resource is not None and not resource.asked:
-            await _ask(session, "resources/subscribe", {"uri": uri})
-            resource.asked = True
+        if resource is None or resource.asked:
+            return
+        try:
+            await _ask(await link.session(), "resources/subscribe", {"uri": uri})
+        except UpstreamLost as lost:
+            if not lost.unsent:
+                raise
+            await _ask(await link.session(), "resources/subscribe", {"uri": uri})
+        resource.asked = True
 
     async def unsubscribe(self, link: Link, follower: Follower, *uris: str) -> None:
         """It no longer hears of the resources `uris`."""
@@ -287,7 +293,7 @@ class Feed:
                     return
             if not told.done():
                 told.set_result(None)
-            if session.conversation.ended.done() or not self.followers:
+            if session.conversation.over.done() or not self.followers:
                 return
             failures = 0 if time.monotonic() - began > STEADY else failures + 1
             await asyncio.sleep(min(FIRST_WAIT * 2 ** min(failures, 10), LONGEST_WAIT))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,27 +79,28 @@ async def negotiate(
 
 
 async def _modern_first(conversation: Conversation, capabilities: Mapping[str, Any], patience: float) -> Terms:
-    version = LATEST_MODERN_VERSION
+    version, named = LATEST_MODERN_VERSION, list[str]()
     for _ in range(2):
         try:
             found = await _discovered(conversation, version, capabilities, patience)
         except (MCPError, TimeoutError) as error:
-            named = _named(error)
+            named = versions_named(error)
             if mutual := [known for known in MODERN_PROTOCOL_VERSIONS if known in named and known != version]:
                 version = mutual[-1]
                 continue
-            if named and not set(named) & {*HANDSHAKE_PROTOCOL_VERSIONS}:
-                raise
+            if named and set(named).isdisjoint(HANDSHAKE_PROTOCOL_VERSIONS):
+                raise _strange(named) from error
             break
-        if found is None:
-            break
-        return found
-    return await _initialize(conversation, capabilities, patience)
+        if isinstance(found, Terms):
+            return found
+        named = found
+        break
+    return await _initialize(conversation, capabilities, patience, named)
 
 
 async def _discovered(
     conversation: Conversation, version: str, capabilities: Mapping[str, Any], patience: float
-) -> Terms | None:
+) -> Terms | list[str]:
     """As `_discover`; one that is silent may be one of the handshake, or may be starting: it is asked for both."""
     discovering = asyncio.ensure_future(_discover(conversation, version, capabilities, patience))
     try:
@@ -139,23 +140,33 @@ def headers(terms: Terms, method: str, params: Mapping[str, Any], mirrored: Mirr
 
 async def _discover(
     conversation: Conversation, version: str, capabilities: Mapping[str, Any], patience: float
-) -> Terms | None:
-    """The terms of a modern upstream; None for one whose answer names no modern version."""
+) -> Terms | list[str]:
+    """The terms of a modern upstream; the versions that it supports where no modern one is among them."""
     params = {"_meta": envelope(version, capabilities)}
     fields = {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: "server/discover"}
     said = await conversation.request("server/discover", params, headers=fields, patience=patience)
-    supported = said.get("supportedVersions")
-    mutual = [known for known in MODERN_PROTOCOL_VERSIONS if isinstance(supported, list) and known in supported]
+    supported = _texts(said.get("supportedVersions"))
+    mutual = [known for known in MODERN_PROTOCOL_VERSIONS if known in supported]
     if not mutual:
-        return None
+        return supported
     meta = said.get("_meta")
     info = meta.get(types.SERVER_INFO_META_KEY) if isinstance(meta, dict) else None
     return _terms(mutual[-1], said, info)
 
 
-async def _initialize(conversation: Conversation, capabilities: Mapping[str, Any], patience: float) -> Terms:
-    params = {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": dict(capabilities), "clientInfo": dict(INFO)}
-    said = await conversation.request("initialize", params, patience=patience)
+async def _initialize(
+    conversation: Conversation, capabilities: Mapping[str, Any], patience: float, named: Sequence[str] = ()
+) -> Terms:
+    """The terms of an upstream of the handshake, in the newest version that it `named`, or names when it refuses."""
+    params = {"capabilities": dict(capabilities), "clientInfo": dict(INFO)}
+    wanted = _newest(named) or LATEST_HANDSHAKE_VERSION
+    try:
+        said = await conversation.request("initialize", {"protocolVersion": wanted, **params}, patience=patience)
+    except MCPError as error:
+        other = _newest(versions_named(error))
+        if other in (None, wanted):
+            raise
+        said = await conversation.request("initialize", {"protocolVersion": other, **params}, patience=patience)
     version = said.get("protocolVersion")
     if version not in HANDSHAKE_PROTOCOL_VERSIONS:
         raise UpstreamLost(f"the upstream speaks protocol {str(version)[:40]!r}, which the gateway does not know")
@@ -174,8 +185,26 @@ def _terms(version: str, said: Mapping[str, Any], info: object) -> Terms:
     )
 
 
-def _named(error: MCPError | TimeoutError) -> list[str]:
+def speaks_another(error: MCPError, version: str) -> bool:
+    """Whether a request was refused since the upstream no longer speaks `version`, but another that is known here."""
+    named = versions_named(error) if error.error.code == types.UNSUPPORTED_PROTOCOL_VERSION else []
+    return version not in named and not set(named).isdisjoint((*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))
+
+
+def versions_named(error: MCPError | TimeoutError) -> list[str]:
     """The versions that an upstream names when it refuses one."""
     data = error.error.data if isinstance(error, MCPError) else None
-    supported = data.get("supported") if isinstance(data, dict) else None
-    return [version for version in supported if isinstance(version, str)] if isinstance(supported, list) else []
+    return _texts(data.get("supported") if isinstance(data, dict) else None)
+
+
+def _newest(named: Sequence[str]) -> str | None:
+    """The newest of these versions of the handshake that is known here."""
+    return next((known for known in reversed(HANDSHAKE_PROTOCOL_VERSIONS) if known in named), None)
+
+
+def _strange(named: Sequence[str]) -> UpstreamLost:
+    return UpstreamLost(f"it speaks protocol {', '.join(named)[:80]}, which the gateway does not know")
+
+
+def _texts(said: object) -> list[str]:
+    return [text for text in said if isinstance(text, str)] if isinstance(said, list) else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
@@ -16,7 +17,7 @@ from gateway.backends.connect import USER_AGENT, Connections, Network
 from gateway.backends.in_turn import Moments
 from gateway.backends.wires import Lost
 from gateway.errors import Reason
-from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost, is_answer
+from gateway.mcp.upstreams.conversation import Message, Receive, SessionEnded, UpstreamLost, is_answer
 from gateway.mcp.upstreams.credentials import Credentials
 from gateway.mcp.upstreams.decode import TooLarge, encoded
 from gateway.mcp.upstreams.http_answer import EVENTS, Answer, Stream
@@ -31,6 +32,11 @@ RESUMES = 5
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 5.0
 """Seconds after which a stream is taken up again once more: the first, doubled each time, up to the longest."""
+
+OPENING: Final = frozenset({"initialize", "server/discover"})
+"""Requests that begin a conversation."""
+
+_NO_SESSION: Final = re.compile(r"\bsession\b|not initialized", re.IGNORECASE)
 
 _ACCEPT: Final = {
     "accept": "application/json, text/event-stream",
@@ -77,6 +83,8 @@ class StreamableHttp:
 
     async def send(self, message: Message, headers: Mapping[str, str]) -> None:
         await self._running.wait()
+        if self._lost.done() and isinstance(self._lost.result(), SessionEnded):
+            raise SessionEnded
         self._sending += 1
         try:
             await self._sent(message, headers)
@@ -105,7 +113,7 @@ class StreamableHttp:
         if opening and (session := answer.header(SESSION)) is not None:
             self._session = session if session.isascii() and session.isprintable() else None
         if answer.status >= 300:
-            await self._failed(answer, related)
+            await self._failed(answer, method, related)
         elif related is None:
             if method == "notifications/initialized":
                 self._standing.set()
@@ -122,23 +130,23 @@ class StreamableHttp:
         if self._version is not None:
             fields[MCP_PROTOCOL_VERSION_HEADER] = self._version
 
-        def answer() -> Answer:
+        def answer(_: str) -> Answer:
             return Answer(method, self._limit, stream, self._take, self._credentials, self._moments)
 
         return await self._requests.ask(method, body, fields, answer)
 
-    async def _failed(self, answer: Answer, related: int | None) -> None:
-        if answer.status == 404 and self._session is not None:
-            ended = UpstreamLost("the upstream ended the session", unsent=True)
-            self._lose(ended)
-            raise ended
-        if related is None:
-            return
+    async def _failed(self, answer: Answer, method: str | None, related: int | None) -> None:
         message: object = None
         if answer.kind == "application/json":
             with suppress(ValueError):
                 message = await answer.message()
         error = message.get("error") if isinstance(message, dict) else None
+        gone = answer.status in (404, 410) and self._session is not None
+        if gone or (method not in OPENING and answer.status == 400 and knows_no_session(error)):
+            self._lose(SessionEnded())
+            raise SessionEnded
+        if related is None:
+            return
         if isinstance(error, dict) and self._receive is not None:
             self._receive({"id": related, "error": error}, related, 0)
             return
@@ -215,8 +223,8 @@ class StreamableHttp:
             headers = {LAST_EVENT: stream.last} if stream.last is not None else {}
             try:
                 answer = await self._exchange("GET", None, headers, stream)
-                if answer.status == 404:
-                    self._lose(UpstreamLost("the upstream ended the session"))
+                if answer.status in (404, 410):
+                    self._lose(SessionEnded())
                     return
                 if answer.status != 200 or answer.kind != EVENTS:
                     return
@@ -241,6 +249,15 @@ class StreamableHttp:
                         await self._exchange("DELETE", None, {}, Stream(None))
         finally:
             self._requests.close()
+
+
+def knows_no_session(error: object) -> bool:
+    """Whether the JSON-RPC error of an answer 400 says that the server has no such session, or none at all.
+
+    A server must say so with 404; those made after widely copied examples of the SDKs say it so.
+    """
+    said = error.get("message") if isinstance(error, dict) else None
+    return isinstance(said, str) and _NO_SESSION.search(said) is not None
 
 
 def _unreachable(lost: UpstreamLost) -> bool:

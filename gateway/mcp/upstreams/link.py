@@ -43,6 +43,16 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class _Over:
+    """Why a connection takes no more requests; `anew` says that another may be made at once."""
+
+    why: str
+    refusal: Refusal | None = None
+    flooded: bool = False
+    anew: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Session:
     """A connection that stands, and what was agreed on it."""
 
@@ -90,7 +100,6 @@ class Link:
         self._patience = patience
         self._most = most
         self._refused: Refusal | None = None
-        self._flooded = False
         self._heard = heard
         self._prepare = prepare
         self._renewed = renewed
@@ -122,7 +131,7 @@ class Link:
     async def session(self) -> Session:
         """The connection, made if need be. Raises `Refusal` (`backend-unavailable`), at once while it must rest."""
         self.used = time.monotonic()
-        if self._session is not None and not self._session.conversation.ended.done():
+        if self._session is not None and not self._session.conversation.over.done():
             return self._session
         if self.state is State.FAILED and self.used < self._again:
             wait = max(1, round(self._again - self.used))
@@ -139,34 +148,44 @@ class Link:
     async def run(self) -> None:
         """Make the connection whenever it is needed, until cancelled."""
         failures = 0
-        while True:
-            if not self._wanted() or self._waits_for_a_person:
-                await self._needed.wait()
-            self._needed.clear()
-            started = time.monotonic()
-            self.state = State.CONNECTING
-            self.attempts += 1
-            why = await self._live()
-            self._session = None
-            lasted = self.state is State.READY and time.monotonic() - started > STEADY
-            steady = lasted and not self._flooded
-            failures = 0 if steady else failures + 1
-            self.problem = why
-            resting = not steady and not self._waits_for_a_person
-            gone = self._refused is not None and self._refused.reason is Reason.BACKEND_UNREACHABLE
-            longest = GONE_WAIT if gone else LONGEST_WAIT
-            wait = min(FIRST_WAIT * 2 ** min(failures - 1, 10), longest) if resting else 0.0
-            self.gone = time.monotonic() if gone else -math.inf
-            self.state, self._again = State.FAILED, time.monotonic() + wait
-            log.warning("upstream %s: %s", self.name, why)
-            if self._coming is not None and not self._coming.done():
-                self._coming.set_exception(self._unavailable(why))
-                self._coming.exception()  # who waited may have gone
-            await asyncio.sleep(wait)
+        async with asyncio.TaskGroup() as connections:  # those before, too, while their last calls are answered
+            while True:
+                if not self._wanted() or self._waits_for_a_person:
+                    await self._needed.wait()
+                self._needed.clear()
+                started = time.monotonic()
+                self.state = State.CONNECTING
+                self.attempts += 1
+                ending: asyncio.Future[_Over] = asyncio.get_running_loop().create_future()
+                connections.create_task(self._live(ending))
+                over = await ending
+                self._session, self._refused = None, over.refusal
+                if over.anew:
+                    log.info("upstream %s: %s; a new one begins", self.name, over.why)
+                    self.state = State.IDLE
+                    continue
+                lasted = self.state is State.READY and time.monotonic() - started > STEADY
+                failures = 0 if lasted and not over.flooded else failures + 1
+                await asyncio.sleep(self._failed(over, failures))
 
-    async def _live(self) -> str:
-        """One connection, from its first word to its end; why it ended."""
-        self._refused, self._flooded = None, False
+    def _failed(self, over: _Over, failures: int) -> float:
+        """Say what is wrong to all who wait, after so many failures in a row; the seconds to rest."""
+        self.problem = over.why
+        gone = over.refusal is not None and over.refusal.reason is Reason.BACKEND_UNREACHABLE
+        longest = GONE_WAIT if gone else LONGEST_WAIT
+        resting = failures and not self._waits_for_a_person
+        wait = min(FIRST_WAIT * 2 ** min(failures - 1, 10), longest) if resting else 0.0
+        self.gone = time.monotonic() if gone else -math.inf
+        self.state, self._again = State.FAILED, time.monotonic() + wait
+        log.warning("upstream %s: %s", self.name, over.why)
+        if self._coming is not None and not self._coming.done():
+            self._coming.set_exception(self._unavailable(over.why))
+            self._coming.exception()  # who waited may have gone
+        return wait
+
+    async def _live(self, ending: asyncio.Future[_Over]) -> None:
+        """One connection, from its first word to its end; `ending` is done as soon as it takes no more requests."""
+        over = _Over("the connection failed; the gateway's log says why")
         try:
             async with Conversation(
                 self._dial(), patience=self._patience, most=self._most, heard=self._heard
@@ -175,24 +194,27 @@ class Link:
                     terms = await negotiate(conversation, self._capabilities, modern=self._modern, patience=self._start)
                 session = Session(conversation, terms)
                 await self._prepare(session)
-                self._session = session
+                self._session, answers = session, conversation.answers
                 self.state, self.problem, self.made, self.gone = State.READY, None, time.monotonic(), -math.inf
                 if self._coming is not None and not self._coming.done():
                     self._coming.set_result(session)
                 self._renewed(session)
-                why = await asyncio.shield(conversation.ended)
-                self._refused, self._flooded = conversation.refusal, conversation.flooded
-                return why
+                why = await asyncio.shield(conversation.over)
+                # A server that knows no session that it just began would be asked for another without end.
+                anew = not conversation.ended.done() and conversation.answers > answers
+                ending.set_result(_Over(why, conversation.refusal, conversation.flooded, anew))
+                await conversation.drained()
         except UpstreamLost as lost:
-            self._refused = lost.refusal
-            return str(lost)
+            over = _Over(str(lost), lost.refusal)
         except TimeoutError:
-            return f"it did not finish its handshake within {self._start:g} seconds"
+            over = _Over(f"it did not finish its handshake within {self._start:g} seconds")
         except MCPError as error:
-            return f"it refused the handshake: {error.error.message[:200]}"
+            over = _Over(f"it refused the handshake: {error.error.message[:200]}")
         except Exception:  # whatever an upstream provokes ends its own link alone
             log.exception("upstream %s: the connection failed", self.name)
-            return "the connection failed; the gateway's log says why"
+        finally:
+            if not ending.done():
+                ending.set_result(over)
 
     @property
     def _waits_for_a_person(self) -> bool:

@@ -18,7 +18,7 @@ from gateway.errors import Reason, Refusal
 from gateway.mcp.upstreams import eras, shapes
 from gateway.mcp.upstreams.client import UpstreamClient
 from gateway.mcp.upstreams.conversation import Asker, Message, UpstreamLost, noted
-from gateway.mcp.upstreams.handshake import envelope, headers
+from gateway.mcp.upstreams.handshake import envelope, headers, speaks_another
 from gateway.mcp.upstreams.link import Session, named
 from gateway.mcp.upstreams.mirrors import Mirrors
 from gateway.mcp.upstreams.upstream import Upstream
@@ -133,6 +133,10 @@ class Relay:
         except UpstreamLost as lost:
             if not lost.unsent:
                 raise
+        except MCPError as error:
+            if not speaks_another(error, session.terms.version):
+                raise
+            session.conversation.supersede("the upstream speaks another version of the protocol now")
         _, session = await self._upstream.session(client)
         return await self._once(session, client, method, params)
 
@@ -172,8 +176,12 @@ class Relay:
         self, session: Session, client: UpstreamClient, method: str, params: Mapping[str, Any]
     ) -> Message:
         """A call of a client of the handshake: what the modern upstream needs is asked on the way."""
-        for _ in range(ROUNDS):
-            result = await self._modern(session, client, client, method, params)
+        for asked in range(ROUNDS):
+            try:
+                result = await self._modern(session, client, client, method, params)
+            except UpstreamLost as lost:
+                lost.unsent = lost.unsent and not asked  # the person would be asked all of it again
+                raise
             if not eras.needs_input(result):
                 return result
             responses: Message = {}

@@ -17,6 +17,8 @@ from gateway.errors import Reason, Refusal
 from gateway.mcp.upstreams.conversation import UpstreamLost
 from gateway.mcp.upstreams.credentials import Credentials
 from gateway.mcp.upstreams.http_answer import Answer
+from gateway.mcp.upstreams.redirects import REDIRECTS, Trail
+from gateway.model import with_path
 
 log = logging.getLogger(__name__)
 
@@ -37,16 +39,25 @@ class Requests:
         self._credentials = credentials
 
     async def ask(
-        self, method: str, body: bytes | None, fields: Mapping[str, str], make: Callable[[], Answer], url: str = ""
+        self, method: str, body: bytes | None, fields: Mapping[str, str], make: Callable[[str], Answer], url: str = ""
     ) -> Answer:
-        """The answer, which `make` gives, once it is complete, or as much as was waited for; `url` is another one.
+        """The answer, which `make` gives for its URL, once it is complete, or as much as was waited for.
 
+        `url` is another one than that of all. Redirects are followed within the origin, with method and body.
         Raises `UpstreamLost`, and `Lost` where nothing came back.
         """
-        answer, changed = await self._once(method, body, fields, make(), url)
-        if changed and answer.status >= 300:
-            answer, _ = await self._once(method, body, fields, make(), url)
-        return answer
+        url = url or self._url
+        trail = Trail(url)
+        while True:
+            answer, changed = await self._once(method, body, fields, make(url), url)
+            if changed and answer.status >= 300:
+                answer, _ = await self._once(method, body, fields, make(url), url)
+            if answer.status not in REDIRECTS:
+                return answer
+            try:
+                url = trail.follow(answer.status, answer.header("location"))
+            except UpstreamLost as lost:
+                raise UpstreamLost(self._credentials.hide_text(str(lost))) from lost
 
     def close(self) -> None:
         """End the connections."""
@@ -56,7 +67,6 @@ class Requests:
         self, method: str, body: bytes | None, fields: Mapping[str, str], answer: Answer, url: str
     ) -> tuple[Answer, bool]:
         """The answer, and whether another attempt would carry another credential."""
-        url = url or self._url
         try:
             head = self._head if url == self._url else self._to(_placed(url)[2])
             credential = await self._credentials.inject(method, url)
@@ -96,7 +106,7 @@ class Requests:
 
 def _placed(url: str) -> tuple[Origin, str, str]:
     """As `place`, of a URL as a person or a server may write it."""
-    return place(str(URL(url).with_fragment(None)))
+    return place(with_path(str(URL(url).with_fragment(None))))
 
 
 def _written(method: str, head: str, fields: Mapping[str, str], body: bytes | None) -> bytes:

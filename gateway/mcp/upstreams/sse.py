@@ -10,7 +10,7 @@ from urllib.parse import urljoin, urlsplit
 from gateway.backends.connect import USER_AGENT, Connections, Network
 from gateway.backends.in_turn import Moments
 from gateway.backends.wires import Lost
-from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
+from gateway.mcp.upstreams.conversation import Message, Receive, SessionEnded, UpstreamLost
 from gateway.mcp.upstreams.credentials import Credentials
 from gateway.mcp.upstreams.decode import encoded
 from gateway.mcp.upstreams.events import Event
@@ -55,6 +55,8 @@ class OlderSse:
             return False
 
         answer = await self._ask("POST", await encoded(message), _SAYS, nothing, endpoint)
+        if answer.status in (404, 410) or (answer.status == 400 and b"session" in answer.reading.body().lower()):
+            raise SessionEnded
         if answer.status >= 300:
             raise UpstreamLost(f"the upstream answered with HTTP status {answer.status}")
 
@@ -64,7 +66,9 @@ class OlderSse:
             raise UpstreamLost(f"the upstream answered with HTTP status {answer.status}, not with an event stream")
 
     async def _ask(self, method: str, body: bytes | None, fields: Mapping[str, str], take: Receive, url: str) -> Answer:
-        def answer() -> Answer:
+        def answer(at: str) -> Answer:
+            if method == "GET":
+                self._url = at  # what it names is relative to where it is
             return Answer(method, self._limit, Stream(None), take, self._credentials, self._moments, self._named)
 
         try:

@@ -9,7 +9,7 @@ from time import perf_counter
 
 import aiohttp
 
-from gateway.backends.connect import OpenSession
+from gateway.backends.connect import OpenSession, Redirected
 from gateway.backends.frames import NORMAL, Handler
 from gateway.backends.in_turn import InTurn, Moments
 from gateway.errors import Refusal
@@ -17,6 +17,7 @@ from gateway.mcp.upstreams.conversation import Flooded, Message, Receive, Upstre
 from gateway.mcp.upstreams.credentials import Credentials
 from gateway.mcp.upstreams.decode import encoded
 from gateway.mcp.upstreams.long import read
+from gateway.mcp.upstreams.redirects import Trail
 from gateway.mcp.upstreams.unreadable import Unreadable
 
 HEARTBEAT = 30.0
@@ -56,15 +57,7 @@ class WebSocket:
 
     async def run(self, receive: Receive) -> None:
         try:
-            fields = await self._credentials.headers("GET", self._url)
-            socket = await self._open().ws_connect(
-                self._url,
-                protocols=("mcp",),
-                heartbeat=HEARTBEAT,
-                max_msg_size=self._limit,
-                headers=fields,
-                autoping=False,  # aiohttp answers all that are there in one go
-            )
+            socket = await self._opened()
             connection = socket._response.connection  # there is no public name
             handler = connection.protocol if connection is not None else None
             try:
@@ -74,12 +67,31 @@ class WebSocket:
                 await _leave(socket)
         except Refusal as refusal:
             raise self._failed(UpstreamLost.refused(refusal)) from refusal
+        except UpstreamLost as lost:
+            self._failed(lost)
+            raise
         except aiohttp.WSServerHandshakeError as error:
             why = f"the upstream takes no WebSocket: it answered with HTTP status {error.status}"
             raise self._failed(UpstreamLost(why)) from error
         except (aiohttp.ClientError, OSError) as error:
             raise self._failed(UpstreamLost("the upstream takes no WebSocket, or broke it")) from error
         raise UpstreamLost("the upstream closed the connection")
+
+    async def _opened(self) -> aiohttp.ClientWebSocketResponse:
+        """The connection, where redirects within the origin lead (RFC 6455, 4.1)."""
+        trail, url = Trail(self._url), self._url
+        while True:
+            try:
+                return await self._open().ws_connect(
+                    url,
+                    protocols=("mcp",),
+                    heartbeat=HEARTBEAT,
+                    max_msg_size=self._limit,
+                    headers=await self._credentials.headers("GET", url),
+                    autoping=False,  # aiohttp answers all that are there in one go
+                )
+            except Redirected as led:
+                url = trail.follow(led.code, led.location)
 
     async def _read(self, socket: aiohttp.ClientWebSocketResponse, handler: Handler | None, receive: Receive) -> None:
         moments = Moments(self._in_turn)
